@@ -1,0 +1,55 @@
+# Every target needs Python 3.11 and make, nothing else: it makes .venv, installs the project editable with what the
+# target needs, and runs. Another interpreter: `make test PYTHON=python3.12`.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+TYPECHECK := build/typecheck
+
+# TensorFlow reports on its build and on missing GPU drivers with every start; nothing there concerns these programs.
+QUIET := TF_CPP_MIN_LOG_LEVEL=3
+
+TRAIN_ARGS ?= --gin_file=digits_mlp.gin
+TEST_ARGS ?=
+
+.PHONY: train test test-long lint typecheck benchmark format clean
+
+train: $(VENV)/has-examples
+	$(QUIET) $(BIN)/meshtf-train $(TRAIN_ARGS)
+
+test: lint
+	$(BIN)/python -m pytest $(TEST_ARGS)
+
+test-long: lint
+	$(BIN)/python -m pytest -m "long or not long" --timeout=1800 $(TEST_ARGS)
+
+lint: $(VENV)/has-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/has-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The installed wheel is what is checked; see [tool.pyright] in pyproject.toml.
+typecheck: $(VENV)/has-typecheck
+	rm -rf $(TYPECHECK) build/wheel
+	$(BIN)/pyproject-build --no-isolation --outdir build/wheel .
+	$(BIN)/python -m pip install --quiet --no-deps --target $(TYPECHECK) build/wheel/*.whl
+	$(BIN)/pyright
+
+benchmark: $(VENV)/has-test
+	$(QUIET) $(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+
+# `has-<extra>` says that .venv holds the project with that extra. Made anew when what the project needs changes.
+$(VENV)/has-%: pyproject.toml setup.py | $(VENV)/made
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	touch $@
+
+$(VENV)/made:
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+.PRECIOUS: $(VENV)/has-%

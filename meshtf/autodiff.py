@@ -1,0 +1,81 @@
+"""Reverse mode over the graph: gradients are operations like any other, so they can be differentiated again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshtf.errors import DtypeError, ShapeError
+from meshtf.graph import Operation, Tensor, check_tensor, is_differentiable
+from meshtf.ops.arithmetic import add
+from meshtf.ops.inputs import ones_like
+from meshtf.ops.with_layout import with_layout_of
+from meshtf.sites import language_function
+
+
+@language_function
+def gradients(
+    ys: Tensor | Sequence[Tensor],
+    xs: Tensor | Sequence[Tensor],
+    grad_ys: Sequence[Tensor | None] | None = None,
+) -> list[Tensor | None]:
+    """Gradients of the sum of `ys` with respect to each of `xs`.
+
+    Args:
+      ys: tensors to differentiate.
+      xs: tensors to differentiate by.
+      grad_ys: gradients of the `ys`, each of its tensor's shape and dtype; ones by default.
+
+    Returns:
+      For each x a tensor of its shape, dtype and layout, or None where no path leads from it to `ys`.
+    """
+    ys, xs = _as_list(ys), _as_list(xs)
+    grads = _initial(ys, [None] * len(ys) if grad_ys is None else list(grad_ys))
+    between = _between(ys, set(xs))
+    for operation in reversed(between):
+        own = [grads.get(y) for y in operation.outputs]
+        if all(g is None for g in own):
+            continue
+        with operation.graph.variable_scope("gradients"):
+            contributions = operation.gradient(own)
+        for x, grad in zip(operation.inputs, contributions, strict=True):
+            if grad is not None and is_differentiable(x.dtype):
+                _accumulate(grads, x, grad)
+    return [grads.get(x) for x in xs]
+
+
+def _initial(ys: Sequence[Tensor], grad_ys: Sequence[Tensor | None]) -> dict[Tensor, Tensor]:
+    if len(ys) != len(grad_ys):
+        raise ShapeError(f"{len(ys)} ys but {len(grad_ys)} grad_ys")
+    grads: dict[Tensor, Tensor] = {}
+    for y, grad in zip(ys, grad_ys, strict=True):
+        if not is_differentiable(y.dtype):
+            raise DtypeError(f"{y} is not floating: it has no gradient")
+        if grad is not None and (grad.shape != y.shape or grad.dtype != y.dtype):
+            raise ShapeError(f"the gradient of {y} must have its shape and dtype, and is {grad}")
+        _accumulate(grads, y, ones_like(y) if grad is None else grad)
+    return grads
+
+
+def _accumulate(grads: dict[Tensor, Tensor], x: Tensor, grad: Tensor) -> None:
+    if x.is_overridden or grad.is_overridden:
+        grad = with_layout_of(grad, x)
+    grads[x] = add(grads[x], grad) if x in grads else grad
+
+
+def _between(ys: Sequence[Tensor], xs: set[Tensor]) -> list[Operation]:
+    """Differentiable operations on some path from `xs` to `ys`, in program order."""
+    wanted = {y.operation for y in ys}
+    for operation in reversed(ys[0].graph.operations if ys else []):
+        if operation in wanted:
+            wanted.update(x.operation for x in operation.inputs)
+    reached: set[Tensor] = set(xs)
+    found = []
+    for operation in ys[0].graph.operations if ys else []:
+        if operation in wanted and operation.has_gradient and any(x in reached for x in operation.inputs):
+            found.append(operation)
+            reached.update(operation.outputs)
+    return found
+
+
+def _as_list(x: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    return [check_tensor(t) for t in ([x] if isinstance(x, Tensor) else x)]

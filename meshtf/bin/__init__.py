@@ -1,0 +1,1 @@
+"""Programs: absl flags, configured by gin."""

@@ -1,0 +1,200 @@
+"""Named dimensions and shapes: the vocabulary of the language."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+import re
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias, overload
+
+from meshtf.errors import ShapeError, nearest
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Dimension:
+    """A named dimension. Its identity in an operation is its name; a size that disagrees is an error there."""
+
+    name: str
+    size: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not re.fullmatch(r"[^\s:;,]+", self.name):
+            raise ShapeError(f"a dimension's name is a word without spaces or any of : ; , and not {self.name!r}")
+        try:
+            size = operator.index(self.size)
+        except TypeError:
+            raise ShapeError(f"the size of dimension {self.name!r} must be an integer, not {self.size!r}") from None
+        if size < 0:
+            raise ShapeError(f"the size of dimension {self.name!r} must not be negative, and is {size}")
+        object.__setattr__(self, "size", size)
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.size}"
+
+
+DimensionLike: TypeAlias = "Dimension | tuple[str, int]"
+ShapeLike: TypeAlias = "Shape | str | Iterable[DimensionLike] | Dimension"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, init=False)
+class Shape:
+    """An ordered tuple of dimensions with distinct names."""
+
+    dims: tuple[Dimension, ...]
+
+    def __init__(self, dims: Iterable[DimensionLike]) -> None:
+        converted = tuple(_dimension(d) for d in dims)
+        seen: dict[str, Dimension] = {}
+        for dim in converted:
+            if dim.name in seen:
+                raise ShapeError(
+                    f'dimension "{dim.name}" stands twice in [{_text(converted)}]; '
+                    f"rename one of them (mtf.rename_dimension)"
+                )
+            seen[dim.name] = dim
+        object.__setattr__(self, "dims", converted)
+
+    @property
+    def ndims(self) -> int:
+        return len(self.dims)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(d.size for d in self.dims)
+
+    @property
+    def to_integer_list(self) -> list[int]:
+        return [d.size for d in self.dims]
+
+    @property
+    def dimension_names(self) -> list[str]:
+        return [d.name for d in self.dims]
+
+    @property
+    def to_string(self) -> str:
+        return f"Shape[{_text(self.dims)}]"
+
+    @property
+    def cumprod(self) -> list[int]:
+        """Product of the sizes before each dimension."""
+        return [math.prod(self.to_integer_list[:i]) for i in range(self.ndims)]
+
+    def cumprod_to_tensor_axis(self, cumprod: int) -> int | None:
+        """The last axis before which the sizes multiply to `cumprod`, or None."""
+        matches = [i for i, product in enumerate(self.cumprod) if product == cumprod]
+        return matches[-1] if matches else None
+
+    def get_dim_by_name(self, name: str) -> Dimension:
+        """The dimension of that name; ShapeError with the nearest name where there is none."""
+        return self.dims[self.axis(name)]
+
+    def axis(self, dim: Dimension | str) -> int:
+        """Position of a dimension; ShapeError where it is absent or has another size."""
+        name = dim if isinstance(dim, str) else dim.name
+        for i, own in enumerate(self.dims):
+            if own.name == name:
+                if isinstance(dim, Dimension) and dim.size != own.size:
+                    raise ShapeError(f'dimension "{name}" has size {own.size} in [{self}], not {dim.size}')
+                return i
+        raise ShapeError(f'no dimension "{name}" in [{self}]{nearest(name, self.dimension_names)}')
+
+    def has(self, dim: Dimension | str) -> bool:
+        """Whether a dimension of that name is here (its size is not compared)."""
+        name = dim if isinstance(dim, str) else dim.name
+        return any(d.name == name for d in self.dims)
+
+    def rename_dimension(self, old_name: str, new_name: str) -> Shape:
+        axis = self.axis(old_name)
+        return Shape([Dimension(new_name, d.size) if i == axis else d for i, d in enumerate(self.dims)])
+
+    def resize_dimension(self, name: str, new_size: int) -> Shape:
+        axis = self.axis(name)
+        return Shape([Dimension(name, new_size) if i == axis else d for i, d in enumerate(self.dims)])
+
+    def __add__(self, other: ShapeLike | None) -> Shape:
+        return Shape(self.dims + (convert_to_shape(other).dims if other is not None else ()))
+
+    def __sub__(self, other: ShapeLike | None) -> Shape:
+        """Without these dimensions; each must be here."""
+        removed = {self.axis(d) for d in convert_to_shape(other)} if other is not None else set()
+        return Shape([d for i, d in enumerate(self.dims) if i not in removed])
+
+    def __contains__(self, dim: object) -> bool:
+        return dim in self.dims
+
+    def __iter__(self) -> Iterator[Dimension]:
+        return iter(self.dims)
+
+    def __len__(self) -> int:
+        return len(self.dims)
+
+    @overload
+    def __getitem__(self, key: int) -> Dimension: ...
+    @overload
+    def __getitem__(self, key: slice) -> Shape: ...
+    def __getitem__(self, key: int | slice) -> Dimension | Shape:
+        return Shape(self.dims[key]) if isinstance(key, slice) else self.dims[key]
+
+    def __str__(self) -> str:
+        return _text(self.dims)
+
+    def __repr__(self) -> str:
+        return self.to_string
+
+
+def convert_to_dimension(d: DimensionLike | None) -> Dimension | None:
+    """A `Dimension` from itself or a (name, size) pair; None passes through."""
+    return None if d is None else _dimension(d)
+
+
+@overload
+def convert_to_shape(x: None) -> None: ...
+@overload
+def convert_to_shape(x: ShapeLike) -> Shape: ...
+def convert_to_shape(x: ShapeLike | None) -> Shape | None:
+    """A `Shape` from itself, a dimension, a list of dimensions or pairs, or "batch:64 pixels:784".
+
+    In a string the pairs are separated by spaces, `;`, `,` or `.`. None passes through.
+    """
+    if x is None or isinstance(x, Shape):
+        return x
+    if isinstance(x, Dimension):
+        return Shape([x])
+    if isinstance(x, str):
+        return Shape([Dimension(name, int(size)) for name, size in parse_pairs(x, r"\d+", "name:size")])
+    return Shape(x)
+
+
+def parse_pairs(text: str, value_pattern: str, form: str) -> list[tuple[str, str]]:
+    """Splits `a:x;b:y` into pairs; the error underlines the token that is not of the form."""
+    pairs = []
+    for token in re.finditer(r"[^\s;,.]+", text):
+        match = re.fullmatch(rf"([^:]+):({value_pattern})", token.group())
+        if match is None:
+            underline = " " * token.start() + "^" * len(token.group())
+            raise ShapeError(f"not of the form {form}:\n  {text}\n  {underline}")
+        pairs.append((match[1], match[2]))
+    return pairs
+
+
+def combined_dimension(dims: Iterable[DimensionLike], name: str | None = None) -> Dimension:
+    """One dimension whose size is the product; named like the first unless a name is given."""
+    shape = Shape(dims)
+    if not shape.dims and name is None:
+        raise ShapeError("combined_dimension of no dimensions needs a name")
+    return Dimension(name or shape[0].name, shape.size)
+
+
+def _dimension(d: DimensionLike) -> Dimension:
+    if isinstance(d, Dimension):
+        return d
+    if isinstance(d, tuple | list) and len(d) == 2:
+        return Dimension(*d)
+    raise ShapeError(f"not a dimension: {d!r}; write mtf.Dimension(name, size) or a (name, size) pair")
+
+
+def _text(dims: Iterable[Dimension]) -> str:
+    return " ".join(map(str, dims))

@@ -1,0 +1,60 @@
+"""The errors of meshtf. Every message says what was wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MeshtfError(Exception):
+    """Base of every error that meshtf raises itself."""
+
+
+class ShapeError(MeshtfError, ValueError):
+    """Named shapes that do not fit together."""
+
+
+class DtypeError(MeshtfError, TypeError):
+    """Element types that do not fit together."""
+
+
+class GraphError(MeshtfError, ValueError):
+    """A graph that is built wrongly: no current graph, tensors of two graphs, a variable asked for twice."""
+
+
+class LayoutError(MeshtfError, ValueError):
+    """A layout that the mesh or the program cannot have."""
+
+
+class FeedError(MeshtfError, ValueError):
+    """An input array of the wrong name, shape or dtype."""
+
+
+class DeviceError(MeshtfError, RuntimeError):
+    """A mesh that does not fit the devices."""
+
+
+class CollectiveError(MeshtfError, RuntimeError):
+    """A collective that failed or timed out."""
+
+
+class ExecutionError(MeshtfError, RuntimeError):
+    """A failure of a local operation while a program ran."""
+
+
+class NonFiniteError(MeshtfError, ArithmeticError):
+    """`check_finite` found a NaN or an infinity."""
+
+
+class UsageError(MeshtfError, RuntimeError):
+    """A call where it cannot be made: two threads in one step, an outer GradientTape or `jit_compile`."""
+
+
+class LayoutWarning(UserWarning):
+    """A layout rule that has no effect."""
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str:
+    """A hint `; did you mean "x"?` for a misspelt name, or an empty string."""
+    matches = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
+    return f'; did you mean "{matches[0]}"?' if matches else ""

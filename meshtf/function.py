@@ -1,0 +1,148 @@
+"""The way in: a Python function over named tensors becomes one compiled program for a mesh."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.dimension import Shape, ShapeLike, convert_to_shape
+from meshtf.errors import FeedError, GraphError, nearest
+from meshtf.graph import Graph, Mesh, Tensor, VariableDType
+from meshtf.lowering.feeding import check_feeds
+from meshtf.lowering.lowering import Lowering
+from meshtf.lowering.report import Report
+from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
+from meshtf.ops.inputs import InputOperation
+from meshtf.variables import VariableStore
+
+
+@dataclasses.dataclass(frozen=True, slots=True, init=False)
+class TensorSpec:
+    """Named shape and dtype of an input."""
+
+    shape: Shape
+    dtype: tf.DType
+
+    def __init__(self, shape: ShapeLike, dtype: tf.DType = tf.float32) -> None:
+        object.__setattr__(self, "shape", convert_to_shape(shape))
+        object.__setattr__(self, "dtype", tf.as_dtype(dtype))
+
+
+class Function:
+    """A program made by `mtf.function`. Calling it runs the program once and returns what its body returned."""
+
+    def __init__(self, lowering: Lowering, inputs: Mapping[str, InputOperation], results: Any) -> None:
+        self.lowering = lowering
+        self._inputs = dict(inputs)
+        self._results = results
+        self._fetches = [x for x in tf.nest.flatten(results) if isinstance(x, Tensor)]
+        self._execution = lowering.execution(self._fetches)
+
+    @property
+    def graph(self) -> Graph:
+        return self.lowering.graph
+
+    @property
+    def variables(self) -> VariableStore:
+        """The store with the program's variables; they are there once the program has run, or `initialize` was called."""
+        return self.lowering.variables
+
+    @property
+    def name(self) -> str:
+        return self.graph.name
+
+    def initialize(self) -> None:
+        """Makes the variables that the store lacks, with their initial values, without running the program."""
+        _ = self._execution.program
+
+    def report(self) -> Report:
+        """Layouts, memory per core, every collective. Printable, and as data."""
+        return self.lowering.report(self._fetches)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the program once.
+
+        Raises:
+          FeedError: an input is missing, unknown, or of the wrong shape or dtype.
+        """
+        feeds = self._named(args, kwargs)
+        needed = [f.operation for f in self._execution.plan.feeds]
+        known = {**self._inputs, **{o.name: o for o in needed}}
+        checked = check_feeds([*self._inputs.values()], feeds, known, self.name)
+        by_operation = dict(zip(self._inputs.values(), checked, strict=True))
+        arrays = [by_operation[o] if o in by_operation else check_feeds([o], {}, known, self.name)[0] for o in needed]
+        fetched = iter(self._execution(arrays))
+        return tf.nest.map_structure(lambda x: next(fetched) if isinstance(x, Tensor) else x, self._results)
+
+    def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        names = list(self._inputs)
+        if len(args) > len(names):
+            raise FeedError(f'program "{self.name}" has {len(names)} inputs and was given {len(args)} arguments')
+        feeds = dict(zip(names, args, strict=False))
+        for name, value in kwargs.items():
+            if name in feeds:
+                raise FeedError(f'program "{self.name}" was given input "{name}" twice')
+            feeds[name] = value
+        return feeds
+
+    def __repr__(self) -> str:
+        return f"mtf.function({self.name}) on mesh [{self.lowering.mesh_impl.shape}]"
+
+
+def function(
+    fn: Callable[..., Any],
+    mesh_impl: SpmdMeshImpl,
+    inputs: Mapping[str, TensorSpec] | None = None,
+    variables: VariableStore | None = None,
+    seed: int = 0,
+    *,
+    name: str | None = None,
+    variable_dtype: VariableDType | None = None,
+) -> Function:
+    """Builds the graph of `fn` once and lowers it once, for a mesh.
+
+    Args:
+      fn: takes an mtf.Tensor for each of `inputs`, by name, and the mesh if it names a parameter `mesh`; returns any
+        structure of mtf.Tensors.
+      mesh_impl: the mesh, its devices and the layout.
+      inputs: named shape and dtype of each input.
+      variables: a store to share with other programs; a new one by default.
+      seed: of the random bits and the initial values.
+      name: of the program; the function's own by default.
+      variable_dtype: element types of its variables, unless they say otherwise.
+
+    Raises:
+      ShapeError, DtypeError, GraphError: a mistake in `fn`, with its line.
+      LayoutError: a layout that does not fit the program.
+    """
+    graph = Graph(name or getattr(fn, "__name__", "program").strip("<>"), variable_dtype)
+    mesh = Mesh(graph)
+    specs = dict(inputs or {})
+    _check_parameters(fn, specs)
+    operations = {n: InputOperation(mesh, s.shape, s.dtype, n) for n, s in specs.items()}
+    arguments: dict[str, Any] = {n: o.outputs[0] for n, o in operations.items()}
+    if "mesh" in inspect.signature(fn).parameters and "mesh" not in specs:
+        arguments["mesh"] = mesh
+    with graph:
+        results = fn(**arguments)
+    for leaf in tf.nest.flatten(results):
+        if isinstance(leaf, tf.Tensor | tf.Variable):
+            raise GraphError(f"{graph.name} returned a TensorFlow tensor; it must return mtf.Tensors")
+    lowering = Lowering(graph, {mesh: mesh_impl}, variables, seed)
+    return Function(lowering, operations, results)
+
+
+def _check_parameters(fn: Callable[..., Any], specs: Mapping[str, TensorSpec]) -> None:
+    parameters = inspect.signature(fn).parameters
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        return
+    for name in specs:
+        if name not in parameters:
+            raise GraphError(f'inputs names "{name}", which {fn.__name__} does not take{nearest(name, parameters)}')
+    for name, parameter in parameters.items():
+        if name not in specs and name != "mesh" and parameter.default is inspect.Parameter.empty:
+            raise GraphError(f'{fn.__name__} takes "{name}", which inputs does not name{nearest(name, specs)}')

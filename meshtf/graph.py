@@ -1,0 +1,386 @@
+"""Graphs over named dimensions: pure Python on names and sizes, no TensorFlow op and no device."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from meshtf.dimension import Shape, ShapeLike, convert_to_shape
+from meshtf.errors import DtypeError, GraphError, MeshtfError, UsageError
+from meshtf.sites import Site, user_site
+
+if TYPE_CHECKING:
+    from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
+    from meshtf.lowering.planner import Planner
+
+_current_graph: contextvars.ContextVar[Graph | None] = contextvars.ContextVar("meshtf_graph", default=None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VariableDType:
+    """Element types of a variable: in checkpoints, on the device, and as the program reads it.
+
+    `slice_dtype` and `activation_dtype` default to `master_dtype`.
+    """
+
+    master_dtype: tf.DType = tf.float32
+    slice_dtype: tf.DType | None = None
+    activation_dtype: tf.DType | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slice_dtype", self.slice_dtype or self.master_dtype)
+        object.__setattr__(self, "activation_dtype", self.activation_dtype or self.master_dtype)
+
+
+class Graph:
+    """An append-only list of operations, the variables they use, and the scopes that name them."""
+
+    def __init__(
+        self, name: str = "program", variable_dtype: VariableDType | None = None, *, is_initial: bool = False
+    ) -> None:
+        self.name = name
+        self.is_initial = is_initial
+        """Whether the program computes initial values: its random bits then do not depend on a step."""
+        self.variable_dtype = variable_dtype or VariableDType()
+        self.operations: list[Operation] = []
+        self.variables: dict[str, Operation] = {}
+        self._scopes: list[str] = []
+        self._names: dict[str, int] = {}
+
+    @property
+    def trainable_variables(self) -> list[Any]:
+        return [v for v in self.variables.values() if v.trainable]  # type: ignore[attr-defined]
+
+    @property
+    def scope(self) -> str:
+        """The path of the open scopes, as `decoder/layer_000`; empty outside."""
+        return "/".join(self._scopes)
+
+    def scoped(self, name: str) -> str:
+        return f"{self.scope}/{name}" if self._scopes else name
+
+    def unique_name(self, name: str, mark_as_used: bool = True) -> str:
+        """`name` under the open scopes, with `_1`, `_2`, ... appended where it is taken."""
+        base = self.scoped(name)
+        candidate, count = base, self._names.get(base, 0)
+        while candidate in self._names:
+            candidate, count = f"{base}_{count}", count + 1
+        if mark_as_used:
+            self._names[base] = max(count, 1)
+            self._names.setdefault(candidate, 1)
+        return candidate
+
+    @contextlib.contextmanager
+    def variable_scope(self, name: str | None = None, default_name: str | None = None) -> Iterator[str]:
+        """Opens a scope: `name` as it is (entering it again shares its variables), or `default_name` made unique."""
+        if not (name or default_name):
+            raise GraphError("a scope needs a name or a default_name")
+        if name is None:
+            name = self.unique_name(f"{default_name}").rsplit("/", 1)[-1]
+        self._scopes.append(name)
+        try:
+            yield self.scope
+        finally:
+            self._scopes.pop()
+
+    @contextlib.contextmanager
+    def root_scope(self) -> Iterator[None]:
+        """Leaves all scopes."""
+        scopes, self._scopes = self._scopes, []
+        try:
+            yield
+        finally:
+            self._scopes = scopes
+
+    def __enter__(self) -> Graph:
+        self._tokens = [*getattr(self, "_tokens", []), _current_graph.set(self)]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _current_graph.reset(self._tokens.pop())
+
+
+class Mesh:
+    """A tag that says on which mesh a tensor lives; its shape comes with the lowering."""
+
+    def __init__(self, graph: Graph, name: str = "mesh") -> None:
+        self.graph = graph
+        self.name = name
+
+
+class Tensor:
+    """A tensor over named dimensions: an output of an operation."""
+
+    __array_ufunc__ = None  # a NumPy operand on the left leaves the operator to this class
+
+    def __init__(self, operation: Operation, shape: Shape, dtype: tf.DType, index: int = 0) -> None:
+        self.operation = operation
+        self.shape = shape
+        self.dtype = dtype
+        self.index = index
+
+    @property
+    def name(self) -> str:
+        return f"{self.operation.name}:{self.index}" if self.index else self.operation.name
+
+    @property
+    def graph(self) -> Graph:
+        return self.operation.graph
+
+    @property
+    def mesh(self) -> Mesh:
+        return self.operation.mesh
+
+    @property
+    def size(self) -> int:
+        return self.shape.size
+
+    @property
+    def is_overridden(self) -> bool:
+        """Whether the layout comes, in part, from `with_layout` or `replicate`."""
+        return self.operation.overrides_layout
+
+    def __repr__(self) -> str:
+        return f"{self.name} [{self.shape}] {self.dtype.name}"
+
+    def __bool__(self) -> bool:
+        raise UsageError(
+            f"{self} has no truth value while the graph is built; use mtf.where, or a Python value known now\n"
+            f"  at {user_site()}"
+        )
+
+    def __iter__(self) -> Iterator[Tensor]:
+        raise UsageError(f"{self} cannot be iterated; use mtf.unstack(x, dim)\n  at {user_site()}")
+
+    # The operators are defined by meshtf.ops, which is built on this module: hence the imports inside.
+    def __add__(self, other: Any) -> Tensor:
+        from meshtf.ops import arithmetic
+
+        return arithmetic.add(self, other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        from meshtf.ops import arithmetic
+
+        return arithmetic.add(other, self)
+
+    def __sub__(self, other: Any) -> Tensor:
+        from meshtf.ops import arithmetic
+
+        return arithmetic.sub(self, other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        from meshtf.ops import arithmetic
+
+        return arithmetic.sub(other, self)
+
+    def __mul__(self, other: Any) -> Tensor:
+        from meshtf.ops import arithmetic
+
+        return arithmetic.multiply(self, other)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        from meshtf.ops import arithmetic
+
+        return arithmetic.multiply(other, self)
+
+    def __truediv__(self, other: Any) -> Tensor:
+        from meshtf.ops import arithmetic
+
+        return arithmetic.divide(self, other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        from meshtf.ops import arithmetic
+
+        return arithmetic.divide(other, self)
+
+    def __floordiv__(self, other: Any) -> Tensor:
+        from meshtf.ops import elementwise
+
+        return elementwise.floordiv(self, other)
+
+    def __rfloordiv__(self, other: Any) -> Tensor:
+        from meshtf.ops import elementwise
+
+        return elementwise.floordiv(other, self)
+
+    def __mod__(self, other: Any) -> Tensor:
+        from meshtf.ops import elementwise
+
+        return elementwise.mod(self, other)
+
+    def __rmod__(self, other: Any) -> Tensor:
+        from meshtf.ops import elementwise
+
+        return elementwise.mod(other, self)
+
+    def __pow__(self, other: Any) -> Tensor:
+        from meshtf.ops import elementwise
+
+        return elementwise.pow(self, other)
+
+    def __rpow__(self, other: Any) -> Tensor:
+        from meshtf.ops import elementwise
+
+        return elementwise.pow(other, self)
+
+    def __neg__(self) -> Tensor:
+        from meshtf.ops import arithmetic
+
+        return arithmetic.negative(self)
+
+    def __abs__(self) -> Tensor:
+        from meshtf.ops import elementwise
+
+        return elementwise.abs(self)
+
+    def __lt__(self, other: Any) -> Tensor:
+        from meshtf.ops import elementwise
+
+        return elementwise.less(self, other)
+
+    def __le__(self, other: Any) -> Tensor:
+        from meshtf.ops import elementwise
+
+        return elementwise.less_equal(self, other)
+
+    def __gt__(self, other: Any) -> Tensor:
+        from meshtf.ops import elementwise
+
+        return elementwise.greater(self, other)
+
+    def __ge__(self, other: Any) -> Tensor:
+        from meshtf.ops import elementwise
+
+        return elementwise.greater_equal(self, other)
+
+
+class Operation(abc.ABC):
+    """A node of the graph. Its shape rule, its gradient and its lowering stand together in its class.
+
+    A subclass checks its inputs, then calls this constructor, which appends the operation to the graph: an operation
+    that is refused leaves no trace.
+    """
+
+    passes_pending_sums: bool = False
+    """Linear in all inputs together: sums of its inputs over cores may be left to its consumers."""
+
+    has_side_effect: bool = False
+    """Lowered although no fetch needs it (assignments, prints, checks)."""
+
+    def __init__(
+        self,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[tuple[Shape, tf.DType]],
+        *,
+        name: str,
+        mesh: Mesh | None = None,
+    ) -> None:
+        if mesh is None and not inputs:
+            raise GraphError(f"operation {name} has no input and was given no mesh")
+        self.mesh: Mesh = mesh if mesh is not None else inputs[0].mesh
+        for x in inputs:
+            if x.mesh is not self.mesh:
+                raise GraphError(f"{x} and {inputs[0]} belong to different meshes or graphs")
+        self.inputs: tuple[Tensor, ...] = tuple(inputs)
+        self.name: str = self.graph.unique_name(name)
+        self.site: Site = user_site()
+        self.outputs: tuple[Tensor, ...] = tuple(Tensor(self, s, d, i) for i, (s, d) in enumerate(outputs))
+        self.dependencies: tuple[Operation, ...] = ()
+        self.overrides_layout: bool = any(x.operation.overrides_layout for x in inputs)
+        self.graph.operations.append(self)
+
+    @property
+    def graph(self) -> Graph:
+        return self.mesh.graph
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether gradients flow through it: some input and some output are floating or complex."""
+        return any(is_differentiable(t.dtype) for t in self.inputs) and any(
+            is_differentiable(t.dtype) for t in self.outputs
+        )
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """Gradients of the inputs, from those of the outputs (None: unconnected)."""
+        raise GraphError(f"operation {self.name} ({type(self).__name__}) has no gradient")
+
+    def output_layouts(self, layouts: LayoutTable) -> Sequence[ResolvedLayout]:
+        """Layouts of the outputs: by name from the inputs that were overridden, else from the rules."""
+        return [layouts.inherited(self.inputs, output.shape) for output in self.outputs]
+
+    def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
+        """Mesh axes over which this operation itself leaves its output a pending sum."""
+        return ()
+
+    @abc.abstractmethod
+    def lower(self, planner: Planner) -> None:
+        """Adds this operation's instructions to the plan."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name})"
+
+
+def current_graph() -> Graph:
+    """The graph being built. Set by `mtf.function` and by `with graph:`; GraphError outside."""
+    graph = _current_graph.get()
+    if graph is None:
+        raise GraphError(
+            "no graph is being built here; call this inside the body of an mtf.function, or inside `with graph:`\n"
+            f"  at {user_site()}"
+        )
+    return graph
+
+
+@contextlib.contextmanager
+def variable_scope(name: str | None = None, default_name: str | None = None) -> Iterator[str]:
+    """Opens a scope of the current graph that names variables, operations and random keys."""
+    with current_graph().variable_scope(name, default_name) as path:
+        yield path
+
+
+def is_differentiable(dtype: tf.DType) -> bool:
+    return dtype.is_floating or dtype.is_complex
+
+
+def shape_of(x: ShapeLike) -> Shape:
+    """As `convert_to_shape`, for a shape that must be given."""
+    shape = convert_to_shape(x)
+    if shape is None:
+        raise GraphError("a shape is needed here")
+    return shape
+
+
+def same_dtype(tensors: Sequence[Tensor]) -> tf.DType:
+    """The one dtype of all; DtypeError that names those that differ. There is no implicit promotion."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype != dtype:
+            raise DtypeError(f"{tensors[0].dtype.name} and {x.dtype.name} meet; convert one with mtf.cast")
+    return dtype
+
+
+def check_tensor(x: object, what: str = "operand") -> Tensor:
+    if not isinstance(x, Tensor):
+        raise GraphError(
+            f"the {what} must be an mtf.Tensor, not {type(x).__name__}; bring values in as inputs of mtf.function, "
+            f"or with mtf.constant or mtf.import_tf_tensor"
+        )
+    return x
+
+
+__all__ = [
+    "Graph",
+    "Mesh",
+    "MeshtfError",
+    "Operation",
+    "Tensor",
+    "VariableDType",
+    "current_graph",
+    "variable_scope",
+]

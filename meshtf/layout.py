@@ -1,0 +1,145 @@
+"""Layouts: which dimension of a tensor is split over which axes of the mesh."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from meshtf.dimension import Dimension, Shape, parse_pairs
+from meshtf.errors import LayoutError, ShapeError, nearest
+
+Axes: TypeAlias = tuple[str, ...]
+"""Mesh axes in order, the first one major: a dimension over ("pods", "rows") has `pods` outermost."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TensorLayout:
+    """For each dimension of a tensor, the mesh axes that split it (an empty tuple: not split)."""
+
+    axes: tuple[Axes, ...]
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return not any(self.axes)
+
+    @property
+    def used(self) -> frozenset[str]:
+        """Every mesh axis that splits some dimension."""
+        return frozenset(a for axes in self.axes for a in axes)
+
+    def parts(self, mesh_shape: Shape) -> tuple[int, ...]:
+        """In how many parts each dimension is cut."""
+        return tuple(axes_size(axes, mesh_shape) for axes in self.axes)
+
+    def slice_shape(self, shape: Shape, mesh_shape: Shape) -> tuple[int, ...]:
+        """Sizes of one core's slice."""
+        return tuple(d.size // n for d, n in zip(shape, self.parts(mesh_shape), strict=True))
+
+    def to_string(self, shape: Shape) -> str:
+        """As `batch:64/rows hidden:32`: each dimension, and the axes that split it."""
+        return " ".join(f"{d}/{'+'.join(axes)}" if axes else str(d) for d, axes in zip(shape, self.axes, strict=True))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, init=False)
+class LayoutRules:
+    """Maps names of dimensions to mesh axes: `LayoutRules({"batch": ("rows",), "hidden": ("cols",)})`."""
+
+    rules: tuple[tuple[str, Axes], ...]
+
+    def __init__(self, rules: Mapping[str, Axes | str] | Iterable[tuple[str, Axes | str]]) -> None:
+        pairs = list(rules.items() if isinstance(rules, Mapping) else rules)
+        merged: dict[str, Axes] = {}
+        for name, axes in pairs:
+            axes = tuple(axes.split("+")) if isinstance(axes, str) else tuple(axes)
+            if merged.setdefault(name, axes) != axes:
+                raise LayoutError(
+                    f'two layout rules for dimension "{name}": {name}:{"+".join(merged[name])} and '
+                    f'{name}:{"+".join(axes)}; for several axes write "{name}:{"+".join(merged[name] + axes)}"'
+                )
+            if len(set(axes)) != len(axes) or not all(axes):
+                raise LayoutError(f'layout rule "{name}:{"+".join(axes)}" names an axis twice, or an empty one')
+        object.__setattr__(self, "rules", tuple(merged.items()))
+
+    def axes(self, name: str) -> Axes:
+        """The mesh axes of a dimension, or an empty tuple."""
+        return dict(self.rules).get(name, ())
+
+    def rule_text(self, name: str) -> str:
+        return f"{name}:{'+'.join(self.axes(name))}"
+
+    def tensor_layout(self, shape: Shape, mesh_shape: Shape) -> TensorLayout:
+        """The layout of a tensor under these rules, checked.
+
+        Raises:
+          LayoutError: a size is not divisible, or two dimensions stand on one mesh axis.
+        """
+        by_name = dict(self.rules)
+        layout = TensorLayout(tuple(by_name.get(d.name, ()) for d in shape))
+        check_tensor_layout(layout, shape, mesh_shape)
+        return layout
+
+    def __str__(self) -> str:
+        return ";".join(f"{name}:{'+'.join(axes)}" for name, axes in self.rules)
+
+
+LayoutLike: TypeAlias = "LayoutRules | str | Mapping[str, Axes | str] | Iterable[tuple[str, Axes | str]]"
+
+
+def convert_to_layout_rules(x: LayoutLike) -> LayoutRules:
+    """LayoutRules from themselves, a mapping, pairs, or "batch:rows;hidden:pods+cols"."""
+    if isinstance(x, LayoutRules):
+        return x
+    if x is None:
+        raise LayoutError('a layout is needed; for one that splits nothing give ""')
+    if isinstance(x, str):
+        try:
+            return LayoutRules(parse_pairs(x, r"[^:]+", "dimension:axis or dimension:axis+axis"))
+        except ShapeError as error:
+            raise LayoutError(f"bad layout: {error}") from None
+    return LayoutRules(x)
+
+
+def axes_size(axes: Iterable[str], mesh_shape: Shape) -> int:
+    """Number of cores along these mesh axes."""
+    sizes = {d.name: d.size for d in mesh_shape}
+    return math.prod(sizes[a] for a in axes)
+
+
+def check_tensor_layout(layout: TensorLayout, shape: Shape, mesh_shape: Shape) -> None:
+    """Raises LayoutError unless every size divides and no mesh axis splits two dimensions."""
+    holder: dict[str, Dimension] = {}
+    for dim, axes in zip(shape, layout.axes, strict=True):
+        for axis in axes:
+            if axis in holder:
+                raise LayoutError(
+                    f'dimensions "{holder[axis].name}" and "{dim.name}" are both split over mesh axis "{axis}" '
+                    f"in [{shape}] on mesh [{mesh_shape}]; leave one of them unsplit in this layout, "
+                    f"or override this tensor's with mtf.with_layout or mtf.replicate"
+                )
+            holder[axis] = dim
+        parts = axes_size(axes, mesh_shape)
+        if dim.size % parts:
+            raise LayoutError(
+                f'dimension "{dim.name}" of size {dim.size} does not divide into {parts} parts '
+                f'(rule "{dim.name}:{"+".join(axes)}", mesh [{mesh_shape}]); {_legal(dim, mesh_shape)}'
+            )
+
+
+def check_mesh_axes(rules: LayoutRules, mesh_shape: Shape) -> None:
+    """Raises LayoutError where a rule names an axis that the mesh does not have."""
+    for name, axes in rules.rules:
+        for axis in axes:
+            if not mesh_shape.has(axis):
+                raise LayoutError(
+                    f'layout rule "{name}:{"+".join(axes)}" names mesh axis "{axis}", which mesh [{mesh_shape}] '
+                    f"does not have{nearest(axis, mesh_shape.dimension_names)}"
+                )
+
+
+def _legal(dim: Dimension, mesh_shape: Shape) -> str:
+    fitting = [axis.name for axis in mesh_shape if dim.size % axis.size == 0 and axis.size > 1]
+    up = max((axis.size for axis in mesh_shape), default=1)
+    alternatives = [f'"{dim.name}:{a}" would divide' for a in fitting] or ["leave it unsplit"]
+    return f"{' and '.join(alternatives)}, or make the size a multiple of {up} such as {-(-dim.size // up) * up}"

@@ -1,0 +1,227 @@
+"""From a plan to one traced TensorFlow function that every core runs, and the function that starts it everywhere."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import tensorflow as tf
+
+from meshtf.layout import Axes
+from meshtf.lowering import cores
+from meshtf.lowering.plan import (
+    AssignVariable,
+    Collective,
+    Compute,
+    Feed,
+    Instruction,
+    Plan,
+    ReadVariable,
+    Value,
+)
+from meshtf.mesh_impl.spmd_collectives import BoundCollectives, SpmdCollectives
+from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
+from meshtf.mesh_impl.step_errors import collective_scope
+
+NO_CHECK_FAILED = -1
+
+
+class EmittedProgram:
+    """A plan as TensorFlow functions: traced when first called, once for all cores."""
+
+    def __init__(self, plan: Plan, mesh_impl: SpmdMeshImpl, slices: Mapping[str, Sequence[tf.Variable]]) -> None:
+        self._plan = plan
+        self._mesh_impl = mesh_impl
+        self._slices = slices
+        self._collectives = _collectives(plan, mesh_impl)
+        self.trace_count = 0
+        signature = [tf.TensorSpec([plan.mesh_shape.ndims], tf.int32), *self._collectives.signature()]
+        signature += [tf.TensorSpec(f.output.slice_shape, f.output.dtype) for f in plan.feeds]
+        signature += [tf.TensorSpec([], tf.resource) for _ in plan.variable_names]
+        self.core_function = tf.function(
+            self._core_program,
+            input_signature=signature,
+            autograph=False,
+            # Inlined, a collective inside a loop would get a different name on each core, and time out.
+            experimental_attributes={"_noinline": True},
+        )
+        self._every_core = tf.function(self._on_every_core, autograph=False)
+
+    def __call__(self, feeds: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Runs the program once. Returns the fetches, whole, and the index of the check that failed, or -1."""
+        with _grappler_off():
+            return self._every_core(*feeds)
+
+    def _on_every_core(self, *feeds: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
+        results = []
+        for core, device in enumerate(self._mesh_impl.devices):
+            with tf.device(device):
+                handles = [self._slices[name][core].handle for name in self._plan.variable_names]
+                coordinates = tf.constant(list(cores.coordinates(core, self._plan.mesh_shape).values()), tf.int32)
+                arguments = self._collectives.arguments(core)
+                results.append(self.core_function(coordinates, *arguments, *feeds, *handles))
+        with tf.device(self._mesh_impl.devices[0]):
+            joined = [self._join(value, [r[i] for r in results]) for i, value in enumerate(self._plan.fetches)]
+            return joined, tf.identity(results[0][-1])
+
+    def _join(self, value: Value, slices: Sequence[tf.Tensor]) -> tf.Tensor:
+        """The whole tensor from the slices of the cores. Slices that are alike are taken from the first core."""
+        layout_axes = value.layout.axes
+        blocks: dict[tuple[int, ...], tf.Tensor] = {}
+        for core, piece in enumerate(slices):
+            blocks.setdefault(cores.block(core, layout_axes, self._plan.mesh_shape), piece)
+        for dim in reversed(range(len(layout_axes))):
+            joined: dict[tuple[int, ...], list[tf.Tensor]] = {}
+            for position in sorted(blocks):
+                joined.setdefault(position[:dim], []).append(blocks[position])
+            blocks = {k: v[0] if len(v) == 1 else tf.concat(v, dim) for k, v in joined.items()}
+        return tf.identity(blocks[()])
+
+    def _core_program(self, coordinates: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:
+        self.trace_count += 1
+        plan = self._plan
+        counts = [len(self._collectives.signature()), len(plan.feeds), len(plan.variable_names)]
+        bound = self._collectives.bind(arguments[: counts[0]])
+        feeds = arguments[counts[0] : counts[0] + counts[1]]
+        handles = dict(zip(plan.variable_names, arguments[counts[0] + counts[1] :], strict=True))
+        body = CoreProgram(plan, TracedCore(plan, coordinates), bound, handles)
+        return body.run(dict(zip((f.name for f in plan.feeds), feeds, strict=True)))
+
+
+class TracedCore:
+    """A core whose coordinates are known when the program runs."""
+
+    def __init__(self, plan: Plan, coordinates: tf.Tensor) -> None:
+        self._sizes = {d.name: d.size for d in plan.mesh_shape}
+        names = plan.mesh_shape.dimension_names
+        split = tf.unstack(coordinates) if names else []
+        self._coordinates = dict(zip(names, split, strict=True))
+        self._positions: dict[Axes, tf.Tensor] = {}
+
+    def coordinate(self, axes: Axes) -> tf.Tensor:
+        if axes not in self._positions:
+            position = tf.zeros([], tf.int32) if not axes else self._coordinates[axes[0]]
+            for axis in axes[1:]:
+                position = position * self._sizes[axis] + self._coordinates[axis]
+            self._positions[axes] = position
+        return self._positions[axes]
+
+    def slice_begin(self, value: Value) -> list[tf.Tensor | int]:
+        return [
+            self.coordinate(axes) * n if axes else 0
+            for axes, n in zip(value.layout.axes, value.slice_shape, strict=True)
+        ]
+
+
+class CoreProgram:
+    """Emits the instructions of a plan, inside the trace of the per-core function."""
+
+    def __init__(
+        self, plan: Plan, core: TracedCore, collectives: BoundCollectives, handles: Mapping[str, tf.Tensor]
+    ) -> None:
+        self._plan = plan
+        self._core = core
+        self._collectives = collectives
+        self._handles = handles
+        self._slices: dict[Value, tf.Tensor] = {}
+        self._feeds: Mapping[str, tf.Tensor] = {}
+        self._is_sound: tf.Tensor | None = None
+        self._emitters: dict[type, Callable[..., None]] = {
+            Compute: self._compute,
+            Collective: self._collective,
+            Feed: self._feed,
+            ReadVariable: self._read,
+            AssignVariable: self._assign,
+        }
+
+    def run(self, feeds: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
+        """Emits everything; returns the slices of the fetches and the index of the first failed check."""
+        self._feeds = feeds
+        assignments = [i for i in self._plan.instructions if isinstance(i, AssignVariable)]
+        for number, instruction in enumerate(self._plan.instructions):
+            if not isinstance(instruction, AssignVariable):
+                self._emit(number, instruction)
+        failed = self._first_failed_check()
+        if self._plan.checks:
+            self._is_sound = tf.equal(failed, NO_CHECK_FAILED)
+        for number, instruction in enumerate(assignments):
+            self._emit(number, instruction)
+        return [*(tf.identity(self._slices[v]) for v in self._plan.fetches), failed]
+
+    def _emit(self, number: int, instruction: Instruction) -> None:
+        with tf.name_scope(scope_name(number, instruction)):
+            self._emitters[type(instruction)](instruction)
+        for value in instruction.outputs:
+            self._slices[value].set_shape(value.slice_shape)
+
+    def _compute(self, instruction: Compute) -> None:
+        results = instruction.emit(self._core, *(self._slices[v] for v in instruction.inputs))
+        if isinstance(results, tf.Tensor):
+            results = [results]
+        for value, result in zip(instruction.outputs, results, strict=True):
+            self._slices[value] = result
+
+    def _collective(self, instruction: Collective) -> None:
+        self._slices[instruction.output] = emit_collective(self._collectives, instruction, self._slices)
+
+    def _feed(self, instruction: Feed) -> None:
+        self._slices[instruction.output] = self._feeds[instruction.name]
+
+    def _read(self, instruction: ReadVariable) -> None:
+        self._slices[instruction.output] = tf.raw_ops.ReadVariableOp(
+            resource=self._handles[instruction.name], dtype=instruction.output.dtype
+        )
+
+    def _assign(self, instruction: AssignVariable) -> None:
+        handle, value = self._handles[instruction.name], self._slices[instruction.input]
+        if self._is_sound is not None:
+            value = tf.where(self._is_sound, value, tf.raw_ops.ReadVariableOp(resource=handle, dtype=value.dtype))
+        tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+
+    def _first_failed_check(self) -> tf.Tensor:
+        failed = tf.constant(NO_CHECK_FAILED)
+        for index, check in reversed(list(enumerate(self._plan.checks))):
+            failed = tf.where(self._slices[check.value], failed, index)
+        return failed
+
+
+def emit_collective(
+    collectives: BoundCollectives, instruction: Collective, slices: Mapping[Value, tf.Tensor]
+) -> tf.Tensor:
+    step, x = instruction.step, slices[instruction.input]
+    if step.kind == "all_reduce":
+        return collectives.all_reduce(x, step.axes, step.reduction)
+    if step.kind == "all_gather":
+        return collectives.all_gather(x, step.axes, step.dim)
+    if step.kind == "all_to_all":
+        return collectives.all_to_all(x, step.axes, step.dim, step.concat_dim)
+    if step.kind == "reduce_scatter":
+        return collectives.reduce_scatter(x, step.axes, step.dim)
+    return collectives.permute(x, step.destinations)
+
+
+def scope_name(number: int, instruction: Instruction) -> str:
+    """The name scope of an instruction; from a collective's an error finds its way back to the user's line."""
+    if isinstance(instruction, Collective):
+        return collective_scope(number, instruction.step.kind, instruction.step.axes)
+    return f"{type(instruction).__name__}_{number}"
+
+
+def _collectives(plan: Plan, mesh_impl: SpmdMeshImpl) -> SpmdCollectives:
+    steps = [c.step for c in plan.collectives]
+    axes = dict.fromkeys(s.axes for s in steps if s.kind != "permute")
+    permutations = dict.fromkeys(s.destinations for s in steps if s.kind == "permute")
+    return SpmdCollectives(mesh_impl, list(axes), list(permutations))
+
+
+@contextlib.contextmanager
+def _grappler_off() -> Iterator[None]:
+    """Traces without Grappler, which would optimize the program anew for each core and sum in a changing order."""
+    options = tf.config.optimizer.get_experimental_options()
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options(
+            {**options, "disable_meta_optimizer": options.get("disable_meta_optimizer", False)}
+        )

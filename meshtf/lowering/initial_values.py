@@ -1,0 +1,67 @@
+"""Initial values of variables: a program of their own, so that each core computes its slices and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from meshtf.graph import Graph, Mesh
+from meshtf.layout import TensorLayout
+from meshtf.lowering.emission import EmittedProgram
+from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
+from meshtf.lowering.plan import Plan
+from meshtf.ops.inputs import InputOperation
+from meshtf.ops.variables import Assign, Variable
+from meshtf.variables import VariableStore, handles
+
+if TYPE_CHECKING:
+    from meshtf.lowering.lowering import Lowering
+
+
+def initialize(variables: Sequence[Variable], layouts: Mapping[str, TensorLayout], lowering: Lowering) -> None:
+    """Makes the slices of `variables` in these layouts and computes their initial values on the cores."""
+    store, mesh_impl = lowering.variables, lowering.mesh_impl
+    try:
+        for variable in variables:
+            store.create(variable, layouts[variable.full_name], mesh_impl)
+        plan = initial_plan(variables, store, lowering)
+        program = EmittedProgram(plan, mesh_impl, handles(store, plan.variable_names))
+        with tf.init_scope():
+            program([tf.convert_to_tensor(f.operation.value) for f in plan.feeds])
+    except BaseException:
+        # A variable without its initial value must not be taken for one that has it.
+        for variable in variables:
+            if variable.full_name in store:
+                del store[variable.full_name]
+        raise
+
+
+def initial_plan(variables: Sequence[Variable], store: VariableStore, lowering: Lowering) -> Plan:
+    """The plan that assigns the initial values. The random bits of each are keyed by the variable's name."""
+    from meshtf.lowering.lowering import make_plan
+
+    graph = Graph("initial_values", is_initial=True)
+    mesh = Mesh(graph)
+    assignments = []
+    with graph:
+        for variable in variables:
+            twin = Variable(mesh, variable.full_name, variable.shape, variable.dtype, None, False)
+            with graph.variable_scope(variable.full_name):
+                assignments.append(Assign(twin, variable.initial_value(mesh)))
+    table = LayoutTable(lowering.mesh_impl.shape, lowering.mesh_impl.layout_rules)
+    stored = {twin.full_name: store.slices(twin.full_name).layout for twin in graph.variables.values()}  # type: ignore[attr-defined]
+    table.resolve(graph.operations)
+    return make_plan(table, _Fixed(stored), assignments, (), lowering.seed)
+
+
+class _Fixed:
+    def __init__(self, layouts: Mapping[str, TensorLayout]) -> None:
+        self._layouts = layouts
+
+    def layout(self, variable: Variable, layouts: LayoutTable) -> TensorLayout:
+        return self._layouts[variable.full_name]
+
+
+__all__ = ["InputOperation", "ResolvedLayout", "initialize"]

@@ -1,0 +1,108 @@
+"""Which layout each tensor of a graph has: from the rules, or inherited from overridden tensors; all checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Iterable, Sequence
+
+from meshtf.dimension import Dimension, Shape
+from meshtf.errors import LayoutError, LayoutWarning, nearest
+from meshtf.graph import Operation, Tensor
+from meshtf.layout import Axes, LayoutRules, TensorLayout, check_mesh_axes, check_tensor_layout
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ResolvedLayout:
+    """A tensor's layout, and whether it came from an override rather than from the rules."""
+
+    layout: TensorLayout
+    is_overridden: bool = False
+
+
+class LayoutTable:
+    """The layout of every tensor of a graph on one mesh."""
+
+    def __init__(self, mesh_shape: Shape, rules: LayoutRules) -> None:
+        check_mesh_axes(rules, mesh_shape)
+        self.mesh_shape = mesh_shape
+        self.rules = rules
+        self._axes_by_name = dict(rules.rules)
+        self._trivial = {d.name for d in mesh_shape if d.size == 1}
+        self._resolved: dict[Tensor, ResolvedLayout] = {}
+        self._under_rules: dict[Shape, ResolvedLayout] = {}
+
+    def __getitem__(self, tensor: Tensor) -> TensorLayout:
+        return self._resolved[tensor].layout
+
+    def resolved(self, tensor: Tensor) -> ResolvedLayout:
+        return self._resolved[tensor]
+
+    def resolve(self, operations: Iterable[Operation]) -> None:
+        """Lays out the outputs of operations in program order.
+
+        Raises:
+          LayoutError: naming the tensor, the dimension, the sizes, the rule and the user's line.
+        """
+        for operation in operations:
+            try:
+                for output, layout in zip(operation.outputs, operation.output_layouts(self), strict=True):
+                    self._resolved[output] = layout
+            except LayoutError as error:
+                outputs = ", ".join(map(repr, operation.outputs))
+                raise LayoutError(f"{error}\n  in operation {outputs}\n  at {operation.site}") from None
+
+    def under_rules(self, shape: Shape) -> ResolvedLayout:
+        """The layout that the rules alone give a shape."""
+        resolved = self._under_rules.get(shape)
+        if resolved is None:
+            resolved = ResolvedLayout(self.effective(self.rules.tensor_layout(shape, self.mesh_shape)))
+            self._under_rules[shape] = resolved
+        return resolved
+
+    def inherited(self, inputs: Sequence[Tensor], shape: Shape) -> ResolvedLayout:
+        """Dimension by dimension: the split of the overridden operand that carries it, else the rules'.
+
+        Raises:
+          LayoutError: two overridden operands carry one dimension differently.
+        """
+        overridden = [x for x in inputs if self._resolved[x].is_overridden]
+        if not overridden:
+            return self.under_rules(shape)
+        axes = tuple(self._inherited_axes(overridden, dim) for dim in shape)
+        layout = TensorLayout(axes)
+        check_tensor_layout(layout, shape, self.mesh_shape)
+        return ResolvedLayout(self.effective(layout), is_overridden=True)
+
+    def effective(self, layout: TensorLayout) -> TensorLayout:
+        """Without the mesh axes of size 1, which split nothing."""
+        return TensorLayout(tuple(tuple(a for a in axes if a not in self._trivial) for axes in layout.axes))
+
+    def _inherited_axes(self, overridden: Sequence[Tensor], dim: Dimension) -> Axes:
+        carriers = [(x, self[x].axes[x.shape.axis(dim.name)]) for x in overridden if x.shape.has(dim.name)]
+        for x, axes in carriers[1:]:
+            first, first_axes = carriers[0]
+            if axes != first_axes:
+                raise LayoutError(
+                    f'dimension "{dim.name}" is split over ({"+".join(first_axes)}) in {first!r}, made at '
+                    f"{first.operation.site}, and over ({'+'.join(axes)}) in {x!r}, made at {x.operation.site}; both "
+                    f"layouts were overridden: bring one to the other's with mtf.with_layout"
+                )
+        return carriers[0][1] if carriers else self._axes_by_name.get(dim.name, ())
+
+
+def unused_rules(rules: LayoutRules, operations: Iterable[Operation]) -> list[str]:
+    """A message for each rule whose dimension no tensor of the program has."""
+    names = {d.name for operation in operations for t in operation.outputs for d in t.shape}
+    return [
+        f'layout rule "{rules.rule_text(name)}" has no effect: the program has no dimension "{name}"'
+        f"{nearest(name, names)}"
+        for name, _ in rules.rules
+        if name not in names
+    ]
+
+
+def warn_unused_rules(rules: LayoutRules, operations: Iterable[Operation]) -> None:
+    """Warns (LayoutWarning) of rules that have no effect."""
+    for message in unused_rules(rules, operations):
+        warnings.warn(message, LayoutWarning, stacklevel=4)

@@ -1,0 +1,142 @@
+"""Lowering: a graph and a mesh give plans; plans are emitted and run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.errors import GraphError, LayoutError
+from meshtf.graph import Graph, Mesh, Operation, Tensor
+from meshtf.lowering.execution import Execution
+from meshtf.lowering.feeding import check_feeds
+from meshtf.lowering.layouts import LayoutTable, warn_unused_rules
+from meshtf.lowering.pending_sums import PendingSums
+from meshtf.lowering.plan import Plan
+from meshtf.lowering.planner import Planner, Storage
+from meshtf.lowering.report import Report
+from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
+from meshtf.ops.inputs import InputOperation
+from meshtf.ops.variables import Variable, count_step
+from meshtf.variables import StoreLayouts, VariableStore
+
+
+class Lowering:
+    """A graph on a mesh. Making it checks the layout and plans; nothing runs.
+
+    Args:
+      graph: what to run.
+      mesh_to_impl: the graph's mesh, and what it is.
+      variables: holds the slices of the variables; a new store by default.
+      seed: of the program's random bits.
+
+    Raises:
+      LayoutError: the layout does not fit the mesh or the program; names the tensor, the dimension, the rule, the line.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        mesh_to_impl: Mapping[Mesh, SpmdMeshImpl],
+        variables: VariableStore | None = None,
+        seed: int = 0,
+    ) -> None:
+        if len(mesh_to_impl) != 1:
+            raise LayoutError(f"a lowering has one mesh, not {len(mesh_to_impl)}")
+        ((self.mesh, self.mesh_impl),) = mesh_to_impl.items()
+        self.graph = graph
+        self.variables = VariableStore() if variables is None else variables
+        self.seed = seed
+        count_step(self.mesh)
+        self._layouts = LayoutTable(self.mesh_impl.shape, self.mesh_impl.layout_rules)
+        self._layouts.resolve(graph.operations)
+        warn_unused_rules(self.mesh_impl.layout_rules, graph.operations)
+        self._effects = [o for o in graph.operations if o.has_side_effect]
+        self._executions: dict[tuple[tuple[Tensor, ...], bool], Execution] = {}
+        self.plan: Plan = self.plan_for(())
+
+    def plan_for(self, fetches: Sequence[Tensor], *, with_effects: bool = True) -> Plan:
+        """The plan that returns these tensors, and does the graph's assignments or not."""
+        storage = StoreLayouts(self.variables, self.mesh_impl.parameter_layout_rules)
+        return make_plan(self._layouts, storage, self._effects if with_effects else [], fetches, self.seed)
+
+    def run(
+        self, fetches: Tensor | Sequence[Tensor], feeds: Mapping[Tensor | str, Any] | None = None
+    ) -> tf.Tensor | list[tf.Tensor]:
+        """Executes the graph's assignments once and returns the fetches, whole.
+
+        Raises:
+          FeedError: an input is missing, unknown, or of the wrong shape or dtype.
+        """
+        return self._run(fetches, feeds or {}, with_effects=True)
+
+    def export_to_tf_tensor(self, t: Tensor, feeds: Mapping[Tensor | str, Any] | None = None) -> tf.Tensor:
+        """The value of `t` alone, from the variables' present values. Never assigns."""
+        value = self._run(t, feeds or {}, with_effects=False)
+        assert isinstance(value, tf.Tensor)
+        return value
+
+    def execution(self, fetches: Sequence[Tensor], *, with_effects: bool = True) -> Execution:
+        """The compiled program for these fetches, made once."""
+        key = (tuple(fetches), with_effects)
+        if key not in self._executions:
+            for tensor in fetches:
+                if tensor.graph is not self.graph:
+                    raise GraphError(f"{tensor} belongs to another graph")
+            plan = self.plan if key == ((), True) else self.plan_for(fetches, with_effects=with_effects)
+            self._executions[key] = Execution(plan, self)
+        return self._executions[key]
+
+    def report(self, fetches: Sequence[Tensor] = ()) -> Report:
+        """Layouts, memory per core and every collective of the program that returns these fetches."""
+        plan = self.execution(fetches).plan if fetches else self.plan
+        return Report.of(plan, self._layouts, self.graph.name)
+
+    def __str__(self) -> str:
+        return str(self.report())
+
+    def _run(
+        self, fetches: Tensor | Sequence[Tensor], feeds: Mapping[Tensor | str, Any], *, with_effects: bool
+    ) -> tf.Tensor | list[tf.Tensor]:
+        wanted = [fetches] if isinstance(fetches, Tensor) else list(fetches)
+        execution = self.execution(wanted, with_effects=with_effects)
+        by_name = {k.operation.name if isinstance(k, Tensor) else k: v for k, v in feeds.items()}
+        inputs = [f.operation for f in execution.plan.feeds]
+        known = {o.name: o for o in self.graph.operations if isinstance(o, InputOperation)}
+        results = execution(check_feeds(inputs, by_name, known, self.graph.name))
+        return results[0] if isinstance(fetches, Tensor) else results
+
+
+def make_plan(
+    layouts: LayoutTable, storage: Storage, effects: Sequence[Operation], fetches: Sequence[Tensor], seed: int = 0
+) -> Plan:
+    """Plans the operations that the effects and the fetches need, in program order."""
+    operations = needed([*effects, *(t.operation for t in fetches)])
+    pending_sums = PendingSums(operations, fetches, layouts)
+    planner = Planner(layouts, pending_sums, storage, seed)
+    for operation in operations:
+        planner.lower(operation)
+    return planner.plan(fetches)
+
+
+def needed(roots: Sequence[Operation]) -> list[Operation]:
+    """The operations that these need, themselves included, in program order."""
+    if not roots:
+        return []
+    wanted = set(roots)
+    for operation in reversed(roots[0].graph.operations):
+        if operation in wanted:
+            wanted.update(x.operation for x in operation.inputs)
+            wanted.update(operation.dependencies)
+    return [o for o in roots[0].graph.operations if o in wanted]
+
+
+def variables_of(operations: Sequence[Operation]) -> list[Variable]:
+    """The variables that operations read or assign."""
+    found: dict[Variable, None] = {}
+    for operation in operations:
+        variable = operation if isinstance(operation, Variable) else getattr(operation, "variable", None)
+        if isinstance(variable, Variable):
+            found[variable] = None
+    return list(found)

@@ -1,0 +1,129 @@
+"""Where sums over cores are done: as late as does not send more bytes.
+
+A contraction over a split dimension leaves each core with one term of a sum. Operations that are linear (add, scalar
+multiply, reshape, sums over other dimensions, ...) can work on the terms and leave the sum to their consumers. Which of
+them should is a minimum cut: a tensor on the near side is pending, one on the far side has been reduced; reducing a
+pending tensor costs its bytes once, however many consumers need it; an operand that is not pending beside one that is
+costs a mask. Of the cheapest cuts the one nearest to the consumers is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import networkx
+
+from meshtf.graph import Operation, Tensor
+from meshtf.layout import TensorLayout
+from meshtf.lowering.layouts import LayoutTable
+from meshtf.lowering.reshard import cheapest_route
+
+_MASK_SHARE = 16
+"""A mask touches memory only: one sixteenth of what sending the tensor costs."""
+
+_START, _END = "start", "end"
+
+
+class PendingSums:
+    """Which operations work on pending sums."""
+
+    def __init__(self, operations: Sequence[Operation], fetches: Iterable[Tensor], layouts: LayoutTable) -> None:
+        self._layouts = layouts
+        self._fetches = set(fetches)
+        self._own: dict[Operation, tuple[str, ...]] = {}
+        self._candidates: dict[Tensor, frozenset[str]] = {}
+        self._consumers: dict[Tensor, list[Operation]] = {}
+        self._passing: set[Operation] = set()
+        for operation in operations:
+            self._visit(operation)
+        for component in self._components():
+            self._solve(component)
+
+    def is_passed_by(self, operation: Operation) -> bool:
+        """Whether the operation takes pending inputs as they are and leaves its output pending."""
+        return operation in self._passing
+
+    def is_needed_whole(self, tensor: Tensor) -> bool:
+        """Whether some consumer needs the tensor reduced, in its own layout."""
+        return tensor in self._fetches or any(
+            consumer not in self._passing for consumer in self._consumers.get(tensor, ())
+        )
+
+    def _visit(self, operation: Operation) -> None:
+        for x in operation.inputs:
+            self._consumers.setdefault(x, []).append(operation)
+        own = operation.pending_axes(self._layouts)
+        carried = [self._candidates[x] for x in operation.inputs if x in self._candidates]
+        axes = frozenset(own).union(*carried) if operation.passes_pending_sums else frozenset(own)
+        self._own[operation] = own
+        for output in operation.outputs if axes else ():
+            self._candidates[output] = axes
+
+    def _can_pass(self, operation: Operation) -> bool:
+        return operation.passes_pending_sums and any(x in self._candidates for x in operation.inputs)
+
+    def _components(self) -> Iterable[list[Operation]]:
+        """Operations tied together by candidates that some operation could pass on."""
+        passing = [o for o in self._own if self._can_pass(o)]
+        ties = networkx.Graph()
+        ties.add_nodes_from(passing)
+        for operation in passing:
+            for x in operation.inputs:
+                if x in self._candidates:
+                    ties.add_edges_from((operation, other) for other in self._consumers[x] if self._can_pass(other))
+                    if self._can_pass(x.operation):
+                        ties.add_edge(operation, x.operation)
+        order = {operation: i for i, operation in enumerate(passing)}
+        for component in networkx.connected_components(ties):
+            yield sorted(component, key=order.__getitem__)
+
+    def _solve(self, component: list[Operation]) -> None:
+        # The source side is pending. Of several minimum cuts networkx gives the one with the largest source side (it
+        # keeps on the far side only what still reaches the end): the sums are done as late as they can be.
+        cut = networkx.DiGraph()
+        cut.add_nodes_from([_START, _END])
+        tensors = {x: None for o in component for x in (*o.inputs, *o.outputs) if x in self._candidates}
+        for tensor in tensors:
+            self._add_tensor(cut, tensor)
+        for operation in component:
+            self._add_masks(cut, operation)
+        _, (pending, _) = networkx.minimum_cut(cut, _START, _END)
+        self._passing.update(o for o in component if o in pending)
+
+    def _add_tensor(self, cut: networkx.DiGraph, tensor: Tensor) -> None:
+        produced_pending = bool(self._own[tensor.operation])
+        producer = _START if produced_pending else tensor.operation
+        reduction = ("reduction", tensor)
+        cut.add_edge(producer, reduction, capacity=self._reduction_bytes(tensor))
+        consumers = self._consumers.get(tensor, [])
+        for consumer in consumers:
+            cut.add_edge(reduction, consumer if self._can_pass(consumer) else _END)
+        if tensor in self._fetches or not consumers:
+            cut.add_edge(reduction, _END)
+
+    def _add_masks(self, cut: networkx.DiGraph, operation: Operation) -> None:
+        if self._own[operation]:
+            return
+        for x in operation.inputs:
+            cost = max(1, self._reduction_bytes(x) // _MASK_SHARE)
+            producer = x.operation
+            if x not in self._candidates:
+                cut.add_edge(operation, _END, capacity=cost + _capacity(cut, operation, _END))
+            elif not self._own[producer]:
+                cut.add_edge(operation, producer, capacity=cost + _capacity(cut, operation, producer))
+
+    def _reduction_bytes(self, tensor: Tensor) -> int:
+        pending = self._candidates.get(tensor, frozenset())
+        own = self._layouts[tensor]
+        if not pending:
+            size = tensor.dtype.size
+            for n in own.slice_shape(tensor.shape, self._layouts.mesh_shape):
+                size *= n
+            return size
+        source = TensorLayout(tuple(tuple(a for a in axes if a not in pending) for axes in own.axes))
+        route = cheapest_route(source, tuple(pending), own, tensor.shape, tensor.dtype.size, self._layouts.mesh_shape)
+        return route.bytes_sent
+
+
+def _capacity(cut: networkx.DiGraph, tail: object, head: object) -> int:
+    return cut.edges[tail, head]["capacity"] if cut.has_edge(tail, head) else 0

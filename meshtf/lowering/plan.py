@@ -1,0 +1,213 @@
+"""The plan of a program: pure data that says, instruction by instruction, what every core does.
+
+A plan is one list for all cores. It is read three ways: emission turns it into one traced TensorFlow function, the
+interpreter executes it in lockstep in one thread, and the report and the accounting only look at it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.graph import Operation
+from meshtf.layout import Axes, TensorLayout, axes_size
+
+
+class Core(Protocol):
+    """What a local computation may know of the core it runs on."""
+
+    def coordinate(self, axes: Axes) -> tf.Tensor:
+        """Row-major position of this core along these mesh axes, an int32 scalar."""
+        ...
+
+    def slice_begin(self, value: Value) -> list[tf.Tensor | int]:
+        """Where this core's slice begins in the whole tensor, one int32 scalar (or 0) per dimension."""
+        ...
+
+
+Emit: TypeAlias = Callable[..., Any]
+"""`emit(core, *slices)` gives the slice, or slices, of one core."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A tensor of the plan: each core holds one slice of it, or one term of it where a sum is pending."""
+
+    index: int
+    shape: Shape
+    dtype: tf.DType
+    layout: TensorLayout
+    pending: Axes
+    slice_shape: tuple[int, ...]
+
+    @property
+    def slice_bytes(self) -> int:
+        size = 1
+        for n in self.slice_shape:
+            size *= n
+        return size * self.dtype.size
+
+    def __str__(self) -> str:
+        pending = f" (sum over {'+'.join(self.pending)} pending)" if self.pending else ""
+        return f"%{self.index} [{self.layout.to_string(self.shape)}] {self.dtype.name}{pending}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Compute:
+    """Local work of every core."""
+
+    operation: Operation
+    kind: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    emit: Emit
+    flops: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CollectiveStep:
+    """One way in which data moves between cores, without the tensor that it moves.
+
+    kind: "all_reduce", "all_gather", "all_to_all", "reduce_scatter" or "permute". `dim` is the dimension gathered,
+    scattered, or split by an alltoall; `concat_dim` the one an alltoall concatenates. `destinations` gives, for a
+    permute, the core to which each core's slice goes.
+    """
+
+    kind: str
+    axes: Axes
+    reduction: str = "add"
+    dim: int = 0
+    concat_dim: int = 0
+    destinations: tuple[int, ...] = ()
+
+    def bytes_sent(self, slice_bytes: int, mesh_shape: Shape) -> int:
+        """Bytes that each core must send, by the best algorithm, from a slice of so many bytes."""
+        n = axes_size(self.axes, mesh_shape)
+        if self.kind == "all_reduce":
+            return 2 * slice_bytes * (n - 1) // n
+        if self.kind == "all_gather":
+            return slice_bytes * (n - 1)
+        if self.kind == "permute":
+            return slice_bytes
+        return slice_bytes * (n - 1) // n
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Collective:
+    """Communication that `operation` asked for."""
+
+    operation: Operation
+    step: CollectiveStep
+    input: Value
+    output: Value
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.input,)
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return (self.output,)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Feed:
+    """An array handed to the program, whole on every core."""
+
+    operation: Operation
+    name: str
+    output: Value
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return ()
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return (self.output,)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ReadVariable:
+    """A variable's slice, as it is when the program starts."""
+
+    operation: Operation
+    name: str
+    output: Value
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return ()
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return (self.output,)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class AssignVariable:
+    """The slice that a variable has when the program ends."""
+
+    operation: Operation
+    name: str
+    input: Value
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.input,)
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return ()
+
+
+Instruction: TypeAlias = Compute | Collective | Feed | ReadVariable | AssignVariable
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Check:
+    """A flag (bool scalar, alike on all cores) that must be true for the step's assignments to take place."""
+
+    operation: Operation
+    message: str
+    value: Value
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """A whole program for every core of a mesh."""
+
+    mesh_shape: Shape
+    instructions: tuple[Instruction, ...]
+    fetches: tuple[Value, ...]
+    checks: tuple[Check, ...]
+    uses_random: bool
+
+    @property
+    def feeds(self) -> list[Feed]:
+        return [i for i in self.instructions if isinstance(i, Feed)]
+
+    @property
+    def reads(self) -> list[ReadVariable]:
+        return [i for i in self.instructions if isinstance(i, ReadVariable)]
+
+    @property
+    def assignments(self) -> list[AssignVariable]:
+        return [i for i in self.instructions if isinstance(i, AssignVariable)]
+
+    @property
+    def collectives(self) -> list[Collective]:
+        return [i for i in self.instructions if isinstance(i, Collective)]
+
+    @property
+    def variable_names(self) -> list[str]:
+        return list(dict.fromkeys(i.name for i in [*self.reads, *self.assignments]))
+
+
+VariableLayouts: TypeAlias = Mapping[str, TensorLayout]
+OutputSpec: TypeAlias = tuple[Shape, tf.DType, TensorLayout]
+Slices: TypeAlias = Sequence[tf.Tensor]

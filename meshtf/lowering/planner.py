@@ -1,0 +1,263 @@
+"""From a graph to a plan: what operations call while they are lowered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import tensorflow as tf
+
+from meshtf import random
+from meshtf.dimension import Shape
+from meshtf.graph import Operation, Tensor
+from meshtf.layout import Axes, TensorLayout
+from meshtf.lowering.layouts import LayoutTable
+from meshtf.lowering.pending_sums import PendingSums
+from meshtf.lowering.plan import (
+    AssignVariable,
+    Check,
+    Collective,
+    CollectiveStep,
+    Compute,
+    Core,
+    Emit,
+    Feed,
+    Instruction,
+    OutputSpec,
+    Plan,
+    ReadVariable,
+    Value,
+)
+from meshtf.lowering.reshard import LocalSlice, Route, cheapest_route
+
+
+class StoredVariable(Protocol):
+    """What the planner must know of a variable."""
+
+    full_name: str
+    shape: Shape
+
+    @property
+    def value(self) -> Tensor: ...
+
+    @property
+    def slice_dtype(self) -> tf.DType: ...
+
+
+class Storage(Protocol):
+    """Decides in which layout a variable is kept between steps."""
+
+    def layout(self, variable: StoredVariable, layouts: LayoutTable) -> TensorLayout: ...
+
+
+class Planner:
+    """Collects instructions. An operation reads its inputs, adds local work, and writes its outputs.
+
+    A tensor may be held in several versions (as it was computed, gathered, ...). Communication happens when a version
+    is first read in a layout that is not there yet, and is never repeated for the same tensor and layout.
+    """
+
+    def __init__(self, layouts: LayoutTable, pending_sums: PendingSums, storage: Storage, seed: int = 0) -> None:
+        self.layouts = layouts
+        self._storage = storage
+        self._seed = seed
+        self.mesh_shape = layouts.mesh_shape
+        self.uses_random = False
+        self._pending_sums = pending_sums
+        self._instructions: list[Instruction] = []
+        self._versions: dict[Tensor, list[Value]] = {}
+        self._variables: dict[str, Value] = {}
+        self._assigned: dict[str, tuple[Operation, Value]] = {}
+        self._checks: list[Check] = []
+        self._operation: Operation | None = None
+        self._count = 0
+
+    def lower(self, operation: Operation) -> None:
+        """Lowers one operation; its inputs must have been lowered."""
+        self._operation = operation
+        operation.lower(self)
+
+    def plan(self, fetches: Sequence[Tensor]) -> Plan:
+        """The finished plan, which returns these tensors, each in its own layout."""
+        values = []
+        for tensor in fetches:
+            self._operation = tensor.operation
+            values.append(self.read(tensor))
+        for name, (operation, value) in self._assigned.items():
+            self._instructions.append(AssignVariable(operation, name, value))
+        return Plan(self.mesh_shape, tuple(self._instructions), tuple(values), tuple(self._checks), self.uses_random)
+
+    # Reading
+
+    def read(self, tensor: Tensor, layout: TensorLayout | None = None) -> Value:
+        """The tensor's value with no sum pending, in `layout` (by default the tensor's own)."""
+        own = self.layouts[tensor]
+        wanted = own if layout is None else layout
+        versions = self._versions[tensor]
+        if wanted != own and versions[0].pending and len(versions) == 1 and self._pending_sums.is_needed_whole(tensor):
+            self.read(tensor)
+        source, route = min((self._route(v, wanted) for v in versions), key=lambda found: found[1].bytes_sent)
+        reader = self._operation
+        if source.pending:
+            # A sum is done for the operation that left it pending, not for the one that happens to read it first.
+            self._operation = tensor.operation
+        value = self.follow(source, route)
+        self._operation = reader
+        if value is not source:
+            versions.append(value)
+        return value
+
+    def read_operands_as_they_are(self, operation: Operation) -> list[Value]:
+        """The inputs in whatever layout they are held, pending where the operation passes pending sums on."""
+        if self._pending_sums.is_passed_by(operation):
+            return [self._versions[x][0] for x in operation.inputs]
+        return [self._whole(x) for x in operation.inputs]
+
+    def _whole(self, tensor: Tensor) -> Value:
+        """Some version with no sum pending."""
+        whole = [v for v in self._versions[tensor] if not v.pending]
+        return whole[0] if whole else self.read(tensor)
+
+    def read_operands(self, operation: Operation, layouts: Sequence[TensorLayout]) -> list[Value]:
+        """The inputs of an operation that passes pending sums, in these layouts.
+
+        Where the operation was chosen to leave sums to its consumers, all the values returned are pending over the
+        same mesh axes; else none is.
+        """
+        if not self._pending_sums.is_passed_by(operation):
+            return [self.read(x, layout) for x, layout in zip(operation.inputs, layouts, strict=True)]
+        values = [
+            value if value.pending and value.layout == layout else self.read(x, layout)
+            for x, layout in zip(operation.inputs, layouts, strict=True)
+            for value in [self._versions[x][0]]
+        ]
+        axes = tuple(d.name for d in self.mesh_shape if any(d.name in v.pending for v in values))
+        return [self._made_pending(v, axes) for v in values]
+
+    # Adding instructions
+
+    def compute(
+        self,
+        kind: str,
+        emit: Emit,
+        inputs: Sequence[Value],
+        outputs: Sequence[OutputSpec],
+        *,
+        pending: Axes = (),
+        flops: int = 0,
+    ) -> tuple[Value, ...]:
+        """Adds local work: `emit(core, *slices)` gives one slice, or a sequence where there are several outputs."""
+        values = tuple(self._value(shape, dtype, layout, pending) for shape, dtype, layout in outputs)
+        self._instructions.append(Compute(self._current, kind, tuple(inputs), values, emit, flops))
+        return values
+
+    def all_reduce(self, value: Value, axes: Axes, reduction: str) -> Value:
+        """Combines ("max", "min", "multiply", "add") the values of the cores along these mesh axes."""
+        axes = tuple(a for a in axes if self._axis_size(a) > 1)
+        if not axes:
+            return value
+        return self._collective(CollectiveStep("all_reduce", axes, reduction), value, value.layout, value.pending)
+
+    def reduce_pending(self, value: Value) -> Value:
+        """The value with its pending sums done, in its own layout."""
+        return self.reshard(value, value.layout)
+
+    def reshard(self, value: Value, layout: TensorLayout) -> Value:
+        """The value in another layout with its pending sums done, by the cheapest route."""
+        return self.follow(*self._route(value, layout))
+
+    def follow(self, value: Value, route: Route) -> Value:
+        """Takes the steps of a route."""
+        for step, state in zip(route.steps, route.states, strict=True):
+            layout = TensorLayout(state.axes)
+            if isinstance(step, LocalSlice):
+                value = self._local_slice(value, layout, step)
+            else:
+                value = self._collective(step, value, layout, state.pending)
+        return value
+
+    def write(self, tensor: Tensor, value: Value) -> None:
+        """Says that `value` is `tensor`. It may be in another layout than the tensor's, or pending."""
+        assert value.shape == tensor.shape and value.dtype == tensor.dtype, (tensor, str(value))
+        self._versions[tensor] = [value]
+
+    def feed(self, name: str, tensor: Tensor) -> None:
+        """Says that `tensor` is handed to the program, whole, under this name."""
+        value = self._value(tensor.shape, tensor.dtype, TensorLayout(((),) * tensor.shape.ndims), ())
+        self._instructions.append(Feed(tensor.operation, name, value))
+        self.write(tensor, value)
+
+    def stored_layout(self, variable: StoredVariable) -> TensorLayout:
+        """The layout in which a variable is kept between steps."""
+        return self._storage.layout(variable, self.layouts)
+
+    def stored(self, variable: StoredVariable) -> Value:
+        """The variable's present value: what was assigned last, or what it was when the program started."""
+        name = variable.full_name
+        if name not in self._variables:
+            value = self._value(variable.shape, variable.slice_dtype, self.stored_layout(variable), ())
+            self._instructions.append(ReadVariable(self._current, name, value))
+            self._variables[name] = value
+        return self._variables[name]
+
+    def random_key(self, name: str) -> random.Key:
+        """The key of a random operation, from the program's seed and the operation's scope path and name."""
+        self.uses_random = True
+        return random.fold_in(random.fold_in((0, 0), self._seed), random.stable_hash(name))
+
+    def assign(self, name: str, value: Value) -> None:
+        """Makes `value` the variable's present value; it is stored once, when the program ends."""
+        self._variables[name] = value
+        self._assigned.pop(name, None)
+        self._assigned[name] = (self._current, value)
+
+    def check(self, message: str, flag: Value) -> None:
+        """Makes the program's assignments depend on a flag that every core has alike."""
+        self._checks.append(Check(self._current, message, flag))
+
+    # Inside
+
+    @property
+    def _current(self) -> Operation:
+        assert self._operation is not None
+        return self._operation
+
+    def _axis_size(self, axis: str) -> int:
+        return self.mesh_shape.get_dim_by_name(axis).size
+
+    def _value(self, shape: Shape, dtype: tf.DType, layout: TensorLayout, pending: Axes) -> Value:
+        value = Value(self._count, shape, dtype, layout, pending, layout.slice_shape(shape, self.mesh_shape))
+        self._count += 1
+        return value
+
+    def _route(self, value: Value, layout: TensorLayout) -> tuple[Value, Route]:
+        route = cheapest_route(value.layout, value.pending, layout, value.shape, value.dtype.size, self.mesh_shape)
+        return value, route
+
+    def _collective(self, step: CollectiveStep, value: Value, layout: TensorLayout, pending: Axes) -> Value:
+        output = self._value(value.shape, value.dtype, layout, pending)
+        self._instructions.append(Collective(self._current, step, value, output))
+        return output
+
+    def _local_slice(self, value: Value, layout: TensorLayout, step: LocalSlice) -> Value:
+        size = layout.slice_shape(value.shape, self.mesh_shape)
+
+        def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
+            begin: list[tf.Tensor | int] = [0] * len(size)
+            begin[step.dim] = core.coordinate(step.axes) * size[step.dim]
+            return tf.slice(x, begin, size)
+
+        return self.compute("slice", emit, [value], [(value.shape, value.dtype, layout)], pending=value.pending)[0]
+
+    def _made_pending(self, value: Value, axes: Axes) -> Value:
+        """The value as a term of a sum over `axes`: itself on the first core along the missing axes, else zero."""
+        missing = tuple(a for a in axes if a not in value.pending)
+        if not missing:
+            return value
+
+        def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
+            return tf.where(tf.equal(core.coordinate(missing), 0), x, tf.zeros([], x.dtype))
+
+        spec = (value.shape, value.dtype, value.layout)
+        return self.compute("first term", emit, [value], [spec], pending=axes, flops=math.prod(value.slice_shape))[0]

@@ -1,0 +1,136 @@
+"""The common refinement of two shapes of equal size: factors of which the dimensions of both are products.
+
+A reshape between split tensors is local over factors: [batch:rows, heads*key] to [batch:rows, heads:cols, key] is, over
+the factors (batch, heads, key), a change of layout like any other. Dimensions split into n parts contribute a factor
+n, so that a split of part of a dimension can be said.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from meshtf.dimension import Shape
+from meshtf.layout import Axes, TensorLayout, axes_size
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refinement:
+    """Sizes of the factors, and the layouts of the source and the target over them."""
+
+    sizes: tuple[int, ...]
+    source: TensorLayout
+    target: TensorLayout
+
+
+def refine(
+    source: Shape, source_layout: TensorLayout, target: Shape, target_layout: TensorLayout, mesh_shape: Shape
+) -> Refinement | None:
+    """The factors over which both layouts can be said, or None."""
+    cuts = {1, source.size}
+    for shape, layout in ((source, source_layout), (target, target_layout)):
+        cuts |= set(_cuts(shape, layout, mesh_shape))
+    chain = _chain(source, target, sorted(cuts))
+    if chain is None:
+        return None
+    sizes = tuple(b // a for a, b in itertools.pairwise(chain))
+    source_axes = _over_factors(source, source_layout, chain, mesh_shape)
+    target_axes = _over_factors(target, target_layout, chain, mesh_shape)
+    if source_axes is None or target_axes is None:
+        return None
+    return Refinement(sizes, TensorLayout(source_axes), TensorLayout(target_axes))
+
+
+def coarser(layout: TensorLayout) -> Iterator[TensorLayout]:
+    """The layout itself, then those with fewer of its minor axes, the finest first."""
+    choices = [[axes[:n] for n in range(len(axes), -1, -1)] for axes in layout.axes]
+    found = [TensorLayout(axes) for axes in itertools.product(*choices)]
+    return iter(sorted(found, key=lambda found_layout: -sum(map(len, found_layout.axes))))
+
+
+def over_dimensions(shape: Shape, sizes: Sequence[int], axes: Sequence[Axes], mesh_shape: Shape) -> TensorLayout | None:
+    """The layout over a shape that a layout over its factors amounts to, or None where a slice is not a box."""
+    result, factor = [], 0
+    for dim in shape:
+        own: Axes = ()
+        is_open, product = True, 1
+        while product < dim.size and factor < len(sizes):
+            if axes[factor] and not is_open:
+                return None
+            own += axes[factor]
+            is_open = is_open and axes_size(axes[factor], mesh_shape) == sizes[factor]
+            product *= sizes[factor]
+            factor += 1
+        if product != dim.size:
+            return None
+        result.append(own)
+    return TensorLayout(tuple(result))
+
+
+def _cuts(shape: Shape, layout: TensorLayout, mesh_shape: Shape) -> Iterator[int]:
+    before = 1
+    for dim, axes in zip(shape, layout.axes, strict=True):
+        for n in range(1, len(axes) + 1):
+            yield before * axes_size(axes[:n], mesh_shape)
+        before *= dim.size
+        yield before
+
+
+def _chain(source: Shape, target: Shape, cuts: list[int]) -> list[int] | None:
+    """The cuts, if each divides the next; else those that divide the boundaries which both shapes share."""
+    if source.size == 0:
+        return None
+    if all(b % a == 0 for a, b in itertools.pairwise(cuts)):
+        return cuts
+    shared = sorted(_boundaries(source) & _boundaries(target))
+    chain = [1]
+    for low, high in itertools.pairwise(shared):
+        inner = [c for c in cuts if low < c < high]
+        chain += _longest_chain(low, high, inner, source, target) + [high]
+    return chain
+
+
+def _longest_chain(low: int, high: int, cuts: list[int], source: Shape, target: Shape) -> list[int]:
+    """Within one pair of shared boundaries: the cuts that lie in the leading dimension of both, if they divide."""
+    first = [min((b for b in _boundaries(s) if b > low), default=high) for s in (source, target)]
+    chain = [low]
+    for cut in cuts:
+        if cut % chain[-1] == 0 and all(f % cut == 0 for f in first) and cut < min(first):
+            chain.append(cut)
+    return chain[1:]
+
+
+def _boundaries(shape: Shape) -> set[int]:
+    return {math.prod(shape.to_integer_list[:i]) for i in range(shape.ndims + 1)}
+
+
+def _over_factors(
+    shape: Shape, layout: TensorLayout, chain: Sequence[int], mesh_shape: Shape
+) -> tuple[Axes, ...] | None:
+    result: list[Axes] = [()] * (len(chain) - 1)
+    before = 1
+    for dim, axes in zip(shape, layout.axes, strict=True):
+        position, left = before, list(axes)
+        while left:
+            taken = _covering(position, left, chain, mesh_shape)
+            if taken is None:
+                return None
+            result[chain.index(position)] = taken
+            position *= axes_size(taken, mesh_shape)
+            left = left[len(taken) :]
+        before *= dim.size
+    return tuple(result)
+
+
+def _covering(position: int, axes: list[str], chain: Sequence[int], mesh_shape: Shape) -> Axes | None:
+    """The axes that split the factor at `position`: as many as fill it, or all that are left if they fit in it."""
+    if position not in chain or position == chain[-1]:
+        return None
+    size = chain[chain.index(position) + 1] // position
+    for n in range(len(axes), 0, -1):
+        parts = axes_size(axes[:n], mesh_shape)
+        if parts == size or (n == len(axes) and size % parts == 0):
+            return tuple(axes[:n])
+    return None

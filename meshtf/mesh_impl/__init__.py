@@ -1,0 +1,1 @@
+"""The backends: what runs a per-core program, and the collectives of each."""

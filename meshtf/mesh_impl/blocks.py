@@ -1,0 +1,30 @@
+"""Cutting a dimension into blocks, and putting blocks together. A leading dimension needs no transpose."""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+from meshtf.errors import ShapeError
+
+
+def split_to_front(x: tf.Tensor, dim: int, blocks: int) -> tf.Tensor:
+    """`[.., blocks * n, ..]` as `[blocks, .., n, ..]`."""
+    sizes = x.shape.as_list()
+    if sizes[dim] % blocks:
+        raise ShapeError(f"dimension {dim} of {sizes} does not divide into {blocks} blocks")
+    block = sizes[:dim] + [sizes[dim] // blocks] + sizes[dim + 1 :]
+    if math.prod(sizes[:dim]) == 1:
+        return tf.reshape(x, [blocks, *block])
+    cut = tf.reshape(x, sizes[:dim] + [blocks, sizes[dim] // blocks] + sizes[dim + 1 :])
+    return tf.transpose(cut, [dim, *range(dim), *range(dim + 1, len(sizes) + 1)])
+
+
+def merge_from_front(x: tf.Tensor, dim: int) -> tf.Tensor:
+    """`[blocks, .., n, ..]` as `[.., blocks * n, ..]`, where `dim` counts without the blocks."""
+    blocks, *block = x.shape.as_list()
+    merged = block[:dim] + [blocks * block[dim]] + block[dim + 1 :]
+    if math.prod(block[:dim]) != 1:
+        x = tf.transpose(x, [*range(1, dim + 1), 0, *range(dim + 1, len(block) + 1)])
+    return tf.reshape(x, merged)

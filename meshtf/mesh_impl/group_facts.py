@@ -1,0 +1,74 @@
+"""What a core must know of the groups that it is in: keys, and where the blocks of its group stand. Pure arithmetic."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from meshtf.dimension import Shape
+from meshtf.mesh_impl.processor_groups import ordered_groups
+
+LARGEST_ALLTOALL = 10
+"""Over a larger group TensorFlow's AllToAll fails: it names a block by two ranks written without a separator."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupFacts:
+    """The groups of cores over one ordered tuple of mesh axes.
+
+    TensorFlow ranks the members of a group in the order of their devices, whatever the mesh says. `position` is a
+    member's place in the mesh, row-major over the axes in their order; `rank` its place among the devices.
+    """
+
+    groups: np.ndarray  # int[groups, members]: the cores, by position
+    rank: np.ndarray  # int[groups, members]: the rank of the member at a position
+
+    @classmethod
+    def of(cls, shape: Shape, axes: Sequence[str], order: Sequence[int]) -> GroupFacts:
+        """`order[core]` is the place of the core's device among all devices."""
+        groups = ordered_groups(shape, axes)
+        return cls(groups, np.argsort(np.argsort(np.asarray(order)[groups], axis=1), axis=1))
+
+    @property
+    def size(self) -> int:
+        """Members of a group."""
+        return self.groups.shape[1]
+
+    @property
+    def in_order(self) -> bool:
+        """Whether in every group, blocks by rank stand as by position."""
+        return bool((self.rank == np.arange(self.size)).all())
+
+    def keys(self, group_key: Callable[[tuple[int, ...]], int]) -> np.ndarray:
+        """`int[cores]`: the key of each core's group, given the key of a group of cores by rank."""
+        keys = [group_key(tuple(by_rank)) for by_rank in np.take_along_axis(self.groups, np.argsort(self.rank), 1)]
+        return self._by_core(np.broadcast_to(np.asarray(keys)[:, None, None], (*self.groups.shape, 1)))[:, 0]
+
+    def ranks(self) -> np.ndarray:
+        """`int[cores, members]`: for each position in the core's group, its rank."""
+        return self._by_core(np.broadcast_to(self.rank[:, None, :], (*self.rank.shape, self.size)))
+
+    def positions(self) -> np.ndarray:
+        """`int[cores, members]`: for each rank in the core's group, its position."""
+        inverse = np.argsort(self.rank, axis=1)
+        return self._by_core(np.broadcast_to(inverse[:, None, :], (*self.rank.shape, self.size)))
+
+    def own_position(self) -> np.ndarray:
+        """`int[cores]`."""
+        return self._by_core(np.broadcast_to(np.arange(self.size)[None, :, None], (*self.groups.shape, 1)))[:, 0]
+
+    def partners(self) -> np.ndarray:
+        """`int[cores, members]`: for each position in the core's group, the core there."""
+        return self._by_core(np.broadcast_to(self.groups[:, None, :], (*self.groups.shape, self.size)))
+
+    def partner_rows(self) -> np.ndarray:
+        """`int[cores, members]`: for each position, its member's rank in the group of two with the core (itself: 0)."""
+        return self._by_core((self.rank[:, None, :] > self.rank[:, :, None]).astype(int))
+
+    def _by_core(self, by_group: np.ndarray) -> np.ndarray:
+        """From `[groups, members, n]` to `[cores, n]`."""
+        result = np.empty((self.groups.size, by_group.shape[2]), np.int64)
+        result[self.groups.reshape(-1)] = by_group.reshape(self.groups.size, -1)
+        return result

@@ -1,0 +1,86 @@
+"""Arithmetic of a mesh: core numbers, coordinates, and groups of cores that differ only along some axes.
+
+Core numbers ("pnum") count the mesh row-major: the last axis is fastest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from meshtf.dimension import Shape
+from meshtf.errors import LayoutError, nearest
+
+MeshShape: TypeAlias = "Shape | Sequence[int]"
+"""A mesh's named shape, or only its sizes (axes are then given by index)."""
+
+
+def pnum_to_processor_coordinates(mesh_shape: MeshShape, pnum: int) -> list[int]:
+    """The position of core `pnum` along each mesh axis."""
+    sizes = _sizes(mesh_shape)
+    if not 0 <= pnum < math.prod(sizes):
+        raise LayoutError(f"core {pnum} is not one of the {math.prod(sizes)} cores of mesh {sizes}")
+    coordinates = []
+    for size in reversed(sizes):
+        pnum, coordinate = divmod(pnum, size)
+        coordinates.append(coordinate)
+    return coordinates[::-1]
+
+
+def processor_coordinates_to_pnum(mesh_shape: MeshShape, coord: Sequence[int]) -> int:
+    """The core at position `coord`, one entry per mesh axis."""
+    sizes = _sizes(mesh_shape)
+    if len(coord) != len(sizes) or not all(0 <= c < size for c, size in zip(coord, sizes, strict=False)):
+        raise LayoutError(f"coordinates {list(coord)} are not inside mesh {sizes}")
+    pnum = 0
+    for coordinate, size in zip(coord, sizes, strict=True):
+        pnum = pnum * size + coordinate
+    return pnum
+
+
+def pnum_to_group(mesh_shape: MeshShape, group_dims: Iterable[str | int], pnum: int) -> int:
+    """The number of the group that core `pnum` is in: row-major over the axes that are not in `group_dims`."""
+    grouped = set(_axis_indices(mesh_shape, group_dims))
+    group = 0
+    for axis, (size, c) in enumerate(
+        zip(_sizes(mesh_shape), pnum_to_processor_coordinates(mesh_shape, pnum), strict=True)
+    ):
+        if axis not in grouped:
+            group = group * size + c
+    return group
+
+
+def processor_groups(mesh_shape: MeshShape, group_dims: Iterable[str | int]) -> list[list[int]]:
+    """Cores that differ only along `group_dims`, by number of group; each group in rising order of core number."""
+    return np.sort(ordered_groups(mesh_shape, group_dims), axis=1).tolist()
+
+
+def ordered_groups(mesh_shape: MeshShape, axes: Iterable[str | int]) -> np.ndarray:
+    """`int64[groups, members]`: as `processor_groups`, each group in order of position, the first of `axes` major.
+
+    The order of a dimension that is split over `axes`: block j of it is on member j.
+    """
+    sizes, grouped = _sizes(mesh_shape), _axis_indices(mesh_shape, axes)
+    others = [axis for axis in range(len(sizes)) if axis not in grouped]
+    cores = np.arange(math.prod(sizes)).reshape(sizes).transpose(others + grouped)
+    return cores.reshape(-1, math.prod(sizes[axis] for axis in grouped))
+
+
+def _sizes(mesh_shape: MeshShape) -> list[int]:
+    return mesh_shape.to_integer_list if isinstance(mesh_shape, Shape) else list(mesh_shape)
+
+
+def _axis_indices(mesh_shape: MeshShape, axes: Iterable[str | int]) -> list[int]:
+    names = mesh_shape.dimension_names if isinstance(mesh_shape, Shape) else []
+    ndims, indices = len(_sizes(mesh_shape)), []
+    for axis in axes:
+        if isinstance(axis, str) and axis not in names:
+            raise LayoutError(f'mesh {mesh_shape} has no axis "{axis}"{nearest(axis, names)}')
+        index = names.index(axis) if isinstance(axis, str) else axis
+        if not 0 <= index < ndims or index in indices:
+            raise LayoutError(f"axis {axis!r} of {mesh_shape} does not exist or stands twice in {list(axes)}")
+        indices.append(index)
+    return indices

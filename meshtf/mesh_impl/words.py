@@ -1,0 +1,38 @@
+"""Moving any element type with collectives that take few: as 32-bit words, bit for bit."""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+_WORD = tf.int32
+_WORD_BYTES = 4
+
+
+def to_words(x: tf.Tensor) -> tf.Tensor:
+    """`[blocks, n]` of any type as `int32[blocks, m]`, each block padded to whole words. No copy unless padded."""
+    blocks, n = x.shape.as_list()
+    if x.dtype == tf.bool:
+        x = tf.cast(x, tf.uint8)
+    if x.dtype.size >= _WORD_BYTES:
+        return tf.reshape(tf.bitcast(x, _WORD), [blocks, n * x.dtype.size // _WORD_BYTES])
+    per_word = _WORD_BYTES // x.dtype.size
+    missing = -n % per_word
+    if missing:
+        x = tf.concat([x, tf.zeros([blocks, missing], x.dtype)], axis=1)
+    return tf.bitcast(tf.reshape(x, [blocks, -1, per_word]), _WORD)
+
+
+def from_words(words: tf.Tensor, dtype: tf.DType, n: int) -> tf.Tensor:
+    """`int32[blocks, m]` back to `[blocks, n]` of a type."""
+    blocks = words.shape[0]
+    stored = tf.uint8 if dtype == tf.bool else dtype
+    if stored.size > _WORD_BYTES:
+        words = tf.reshape(words, [blocks, n, stored.size // _WORD_BYTES])
+    x = tf.bitcast(words, stored)
+    if stored.size < _WORD_BYTES:
+        padded = math.prod(x.shape[1:])
+        x = tf.reshape(x, [blocks, padded])
+        x = x if padded == n else tf.slice(x, [0, 0], [blocks, n])
+    return tf.cast(x, tf.bool) if dtype == tf.bool else x

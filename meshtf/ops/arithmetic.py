@@ -1,0 +1,185 @@
+"""Addition, multiplication and what is made of them: the operations that pass pending sums on."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.dimension import ShapeLike, convert_to_shape
+from meshtf.errors import DtypeError, ShapeError
+from meshtf.graph import Tensor, check_tensor, same_dtype
+from meshtf.ops.broadcasting import broadcast_shape
+from meshtf.ops.pointwise import PointwiseOperation
+from meshtf.sites import language_function
+
+Scalar: TypeAlias = "int | float | bool | complex | np.generic"
+Operand: TypeAlias = "Tensor | Scalar"
+
+
+def is_scalar(x: object) -> bool:
+    """A Python or NumPy number, or a 0-d array: a value that is known while the graph is built."""
+    return isinstance(x, numbers.Number | np.generic) or (isinstance(x, np.ndarray) and x.ndim == 0)
+
+
+def scalar_constant(value: Any, dtype: tf.DType) -> np.ndarray:
+    """The scalar in an element type. DtypeError where the type cannot hold it (1.5 for an int32)."""
+    array = np.asarray(value)
+    loses_imaginary = np.iscomplexobj(array) and not dtype.is_complex
+    loses_fraction = array.dtype.kind == "f" and dtype.is_integer and array != np.floor(array)
+    if loses_imaginary or loses_fraction:
+        raise DtypeError(f"scalar {value} is no {dtype.name}; convert the tensor with mtf.cast")
+    return array.astype(dtype.as_numpy_dtype)
+
+
+@language_function
+def add(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """x1 + x2, broadcast by name. Either may be a scalar."""
+    if is_scalar(x2):
+        return _scalar_add(check_tensor(x1), x2, name)
+    if is_scalar(x1):
+        return _scalar_add(check_tensor(x2), x1, name)
+    x1, x2 = check_tensor(x1), check_tensor(x2)
+    same_dtype([x1, x2])
+    shape = convert_to_shape(output_shape)
+    return PointwiseOperation(
+        name or "add", tf.add, [x1, x2], output_shape=shape, gradient=lambda op, dy: (dy, dy), is_linear=True
+    ).outputs[0]
+
+
+@language_function
+def sub(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """x1 - x2, broadcast by name. Either may be a scalar."""
+    if is_scalar(x2):
+        return _scalar_add(check_tensor(x1), -np.asarray(x2), name or "sub")
+    if is_scalar(x1):
+        return _scalar_add(negative(check_tensor(x2)), x1, name or "sub")
+    x1, x2 = check_tensor(x1), check_tensor(x2)
+    same_dtype([x1, x2])
+    shape = convert_to_shape(output_shape)
+    return PointwiseOperation(
+        name or "sub",
+        tf.subtract,
+        [x1, x2],
+        output_shape=shape,
+        gradient=lambda op, dy: (dy, negative(dy)),
+        is_linear=True,
+    ).outputs[0]
+
+
+@language_function
+def negative(x: Tensor, name: str = "negative") -> Tensor:
+    """-x."""
+    return PointwiseOperation(
+        name, tf.negative, [check_tensor(x)], gradient=lambda op, dy: (negative(dy),), is_linear=True
+    ).outputs[0]
+
+
+@language_function
+def multiply(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """x1 * x2, broadcast by name. Either may be a scalar."""
+    if is_scalar(x2):
+        return _scalar_multiply(check_tensor(x1), x2, name)
+    if is_scalar(x1):
+        return _scalar_multiply(check_tensor(x2), x1, name)
+    x1, x2 = check_tensor(x1), check_tensor(x2)
+    same_dtype([x1, x2])
+    shape = broadcast_shape([x1.shape, x2.shape], convert_to_shape(output_shape))
+    return PointwiseOperation(
+        name or "multiply", tf.multiply, [x1, x2], output_shape=shape, gradient=_multiply_gradient
+    ).outputs[0]
+
+
+@language_function
+def divide(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """x1 / x2, broadcast by name. Either may be a scalar. Integers divide as in Python 3's `/` only after a cast."""
+    first = x1 if isinstance(x1, Tensor) else check_tensor(x2)
+    if not (first.dtype.is_floating or first.dtype.is_complex):
+        raise DtypeError(f"{first.dtype.name} cannot be divided exactly; use mtf.floordiv, or mtf.cast to a float")
+    if is_scalar(x2):
+        if not x2:
+            raise DtypeError("division by the scalar 0")
+        return _scalar_divide(check_tensor(x1), x2, name)
+    from meshtf.ops.elementwise import reciprocal
+
+    if is_scalar(x1):
+        return _scalar_multiply(reciprocal(check_tensor(x2)), x1, name or "divide")
+    x1, x2 = check_tensor(x1), check_tensor(x2)
+    same_dtype([x1, x2])
+    return PointwiseOperation(
+        name or "divide",
+        tf.divide,
+        [x1, x2],
+        output_shape=convert_to_shape(output_shape),
+        gradient=_divide_gradient,
+    ).outputs[0]
+
+
+@language_function
+def add_n(xs: Sequence[Tensor]) -> Tensor:
+    """The sum of tensors, added pairwise in a fixed order so that its bits are always the same."""
+    if not xs:
+        raise ShapeError("add_n of no tensors; give at least one")
+    total = check_tensor(xs[0])
+    for x in xs[1:]:
+        total = add(total, x)
+    return total
+
+
+@language_function
+def stop_gradient(x: Tensor) -> Tensor:
+    """x, through which no gradient flows."""
+    return PointwiseOperation("stop_gradient", tf.identity, [check_tensor(x)], is_linear=True).outputs[0]
+
+
+@language_function
+def identity(x: Tensor, name: str = "identity") -> Tensor:
+    """x."""
+    return PointwiseOperation(
+        name, tf.identity, [check_tensor(x)], gradient=lambda op, dy: (dy,), is_linear=True
+    ).outputs[0]
+
+
+def _scalar_add(x: Tensor, scalar: Any, name: str | None) -> Tensor:
+    constant = scalar_constant(scalar, x.dtype)
+    return PointwiseOperation(name or "add", lambda s: tf.add(s, constant), [x], gradient=lambda op, dy: (dy,)).outputs[
+        0
+    ]
+
+
+def _scalar_multiply(x: Tensor, scalar: Any, name: str | None) -> Tensor:
+    constant = scalar_constant(scalar, x.dtype)
+    return PointwiseOperation(
+        name or "multiply",
+        lambda s: tf.multiply(s, constant),
+        [x],
+        gradient=lambda op, dy: (_scalar_multiply(dy, np.conj(constant), None),),
+        is_linear=True,
+    ).outputs[0]
+
+
+def _scalar_divide(x: Tensor, scalar: Any, name: str | None) -> Tensor:
+    constant = scalar_constant(scalar, x.dtype)
+    return PointwiseOperation(
+        name or "divide",
+        lambda s: tf.divide(s, constant),
+        [x],
+        gradient=lambda op, dy: (_scalar_divide(dy, np.conj(constant), None),),
+        is_linear=True,
+    ).outputs[0]
+
+
+def _multiply_gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
+    from meshtf.ops.einsum import einsum
+
+    x1, x2 = op.inputs
+    return [einsum([dy, x2], output_shape=x1.shape), einsum([dy, x1], output_shape=x2.shape)]
+
+
+def _divide_gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
+    x1, x2 = op.inputs
+    dx1 = divide(dy, x2)
+    return [dx1, negative(multiply(dx1, divide(x1, x2)))]

@@ -1,0 +1,229 @@
+"""Contractions by name: einsum, matmul, and the transposes and broadcasts that are einsums of one tensor."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import tensorflow as tf
+
+from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_shape
+from meshtf.errors import ShapeError, nearest
+from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
+from meshtf.layout import Axes, TensorLayout
+from meshtf.lowering.layouts import LayoutTable
+from meshtf.lowering.plan import Core
+from meshtf.lowering.planner import Planner
+from meshtf.lowering.reshard import cheapest_route
+from meshtf.ops.broadcasting import union
+from meshtf.ops.contraction import contract
+from meshtf.ops.pointwise import PointwiseOperation
+from meshtf.sites import language_function
+
+
+class EinsumOperation(Operation):
+    """The product of tensors, summed over the dimensions that the output lacks."""
+
+    def __init__(self, inputs: Sequence[Tensor], output_shape: Shape, name: str = "einsum") -> None:
+        super().__init__(inputs, [(output_shape, same_dtype(inputs))], name=name)
+        self._splits: tuple[LayoutTable, dict[str, Axes]] | None = None
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        dy = check_tensor(grad_ys[0])
+        others = [[x for j, x in enumerate(self.inputs) if j != i] for i in range(len(self.inputs))]
+        return [
+            einsum([dy, *map(_conjugate, own)], output_shape=x.shape)
+            for x, own in zip(self.inputs, others, strict=True)
+        ]
+
+    def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
+        splits = self._chosen_splits(layouts)
+        return tuple(a for name, axes in splits.items() if not self.outputs[0].shape.has(name) for a in axes)
+
+    def lower(self, planner: Planner) -> None:
+        (output,) = self.outputs
+        splits = self._chosen_splits(planner.layouts)
+        values = [planner.read(x, _layout(x.shape, splits)) for x in self.inputs]
+        layout = _layout(output.shape, splits)
+        names = [tuple(x.shape.dimension_names) for x in self.inputs]
+        wanted = tuple(d.name for d in output.shape if any(x.shape.has(d.name) for x in self.inputs))
+        new = tuple(i for i, d in enumerate(output.shape) if d.name not in wanted)
+        size = layout.slice_shape(output.shape, planner.mesh_shape)
+
+        def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
+            y = contract(slices, names, wanted)
+            if new:
+                y = tf.broadcast_to(tf.reshape(y, [1 if i in new else n for i, n in enumerate(size)]), size)
+            return y
+
+        local = {d.name: n for v in values for d, n in zip(v.shape, v.slice_shape, strict=True)}
+        spec = (output.shape, output.dtype, layout)
+        pending = self.pending_axes(planner.layouts)
+        flops = 2 * math.prod(local.values())
+        (value,) = planner.compute("einsum", emit, values, [spec], pending=pending, flops=flops)
+        planner.write(output, value)
+
+    def _chosen_splits(self, layouts: LayoutTable) -> dict[str, Axes]:
+        if self._splits is None or self._splits[0] is not layouts:
+            self._splits = (layouts, choose_splits(self.inputs, self.outputs[0], layouts))
+        return self._splits[1]
+
+
+def choose_splits(inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable) -> dict[str, Axes]:
+    """The mesh axes over which a contraction splits each dimension.
+
+    Where the operands' and the output's layouts agree, those; else the choice that sends the fewest bytes, counting
+    what brings the operands there and the output to its own layout, and among equals the one with the least work.
+    """
+    seen: dict[str, set[Axes]] = {}
+    for tensor in (*inputs, output):
+        for dim, axes in zip(tensor.shape, layouts[tensor].axes, strict=True):
+            seen.setdefault(dim.name, set()).add(axes)
+    if all(len(choices) == 1 for choices in seen.values()):
+        splits = {name: next(iter(choices)) for name, choices in seen.items()}
+        if _is_disjoint(splits.values()):
+            return splits
+    return min(_candidates(seen), key=lambda splits: _cost(splits, inputs, output, layouts))
+
+
+def _candidates(seen: Mapping[str, set[Axes]]) -> Iterator[dict[str, Axes]]:
+    choices = [sorted({*axes, ()}, key=lambda a: (-len(a), a)) for axes in seen.values()]
+    for chosen in itertools.product(*choices):
+        if _is_disjoint(chosen):
+            yield dict(zip(seen, chosen, strict=True))
+
+
+def _cost(
+    splits: Mapping[str, Axes], inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable
+) -> tuple[int, int]:
+    mesh_shape = layouts.mesh_shape
+    sent = sum(
+        cheapest_route(layouts[x], (), _layout(x.shape, splits), x.shape, x.dtype.size, mesh_shape).bytes_sent
+        for x in inputs
+    )
+    pending = tuple(a for name, axes in splits.items() if not output.shape.has(name) for a in axes)
+    source = _layout(output.shape, splits)
+    size = output.dtype.size
+    sent += cheapest_route(source, pending, layouts[output], output.shape, size, mesh_shape).bytes_sent
+    return sent, -math.prod(mesh_shape.get_dim_by_name(a).size for axes in splits.values() for a in axes)
+
+
+@language_function
+def einsum(
+    xs: Sequence[Tensor],
+    output_shape: ShapeLike | None = None,
+    reduced_dims: Iterable[DimensionLike] | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """The product of any number of tensors, summed over dimensions by name.
+
+    Args:
+      xs: tensors of one dtype; dimensions of one name are one index.
+      output_shape: dimensions of the result, in order; one that no operand has is broadcast.
+      reduced_dims: dimensions to sum over; the others are kept, in order of first appearance.
+        With neither, dimensions that stand in one operand only are kept.
+      name: of the operation.
+
+    Raises:
+      ShapeError: sizes disagree, a reduced dimension is in no operand, or the two arguments contradict each other.
+    """
+    xs = [check_tensor(x) for x in ([xs] if isinstance(xs, Tensor) else xs)]
+    if not xs:
+        raise ShapeError("einsum of no tensors; give at least one")
+    same_dtype(xs)
+    shape = _output_shape([x.shape for x in xs], convert_to_shape(output_shape), reduced_dims)
+    if len(xs) == 1:
+        return _einsum_of_one(xs[0], shape)
+    return EinsumOperation(xs, shape, name or "einsum").outputs[0]
+
+
+@language_function
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    output_shape: ShapeLike | None = None,
+    reduced_dims: Iterable[DimensionLike] | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """The einsum of two tensors."""
+    return einsum([a, b], output_shape, reduced_dims, name or "matmul")
+
+
+@language_function
+def transpose(x: Tensor, new_shape: ShapeLike, name: str = "transpose") -> Tensor:
+    """x with the same dimensions in another order."""
+    shape = _shape(new_shape)
+    if {d.name for d in check_tensor(x).shape} != {d.name for d in shape}:
+        raise ShapeError(f"[{x.shape}] and [{shape}] do not have the same dimensions")
+    return _spread(x, shape, name)
+
+
+@language_function
+def broadcast(x: Tensor, new_shape: ShapeLike) -> Tensor:
+    """x repeated along the dimensions of `new_shape` that it lacks."""
+    return _spread(check_tensor(x), _shape(new_shape), "broadcast")
+
+
+def _spread(x: Tensor, shape: Shape, name: str) -> Tensor:
+    if x.shape == shape:
+        return x
+    return PointwiseOperation(
+        name, tf.identity, [x], output_shape=shape, gradient=lambda op, dy: (dy,), is_linear=True
+    ).outputs[0]
+
+
+def _einsum_of_one(x: Tensor, shape: Shape) -> Tensor:
+    from meshtf.ops.reduction import reduce_sum
+
+    kept = Shape([d for d in shape if x.shape.has(d.name)])
+    return _spread(reduce_sum(x, output_shape=kept), shape, "einsum")
+
+
+def _output_shape(
+    shapes: Sequence[Shape], output_shape: Shape | None, reduced_dims: Iterable[DimensionLike] | None
+) -> Shape:
+    everything = union(shapes)
+    for dim in output_shape or ():
+        if everything.has(dim.name):
+            everything.axis(dim)
+    if reduced_dims is None:
+        if output_shape is not None:
+            return output_shape
+        return Shape([d for d in everything if sum(s.has(d.name) for s in shapes) == 1])
+    reduced = Shape([reduced_dims] if isinstance(reduced_dims, str) else list(reduced_dims))
+    for dim in reduced:
+        if not everything.has(dim.name):
+            known = nearest(dim.name, everything.dimension_names)
+            raise ShapeError(f'reduced dimension "{dim.name}" is in no operand{known}')
+        everything.axis(dim)
+    kept = [d for d in everything if not reduced.has(d.name)]
+    if output_shape is None:
+        return Shape(kept)
+    if {d.name for d in kept} != {d.name for d in output_shape}:
+        raise ShapeError(
+            f"output_shape [{output_shape}] contradicts reduced_dims [{reduced}], which leave [{Shape(kept)}]"
+        )
+    return output_shape
+
+
+def _layout(shape: Shape, splits: Mapping[str, Axes]) -> TensorLayout:
+    return TensorLayout(tuple(splits.get(d.name, ()) for d in shape))
+
+
+def _is_disjoint(splits: Iterable[Axes]) -> bool:
+    used = [a for axes in splits for a in axes]
+    return len(used) == len(set(used))
+
+
+def _shape(x: ShapeLike) -> Shape:
+    shape = convert_to_shape(x)
+    if shape is None:
+        raise ShapeError("a shape is needed here")
+    return shape
+
+
+def _conjugate(x: Tensor) -> Tensor:
+    if not x.dtype.is_complex:
+        return x
+    return PointwiseOperation("conj", tf.math.conj, [x], gradient=lambda op, dy: (_conjugate(dy),)).outputs[0]

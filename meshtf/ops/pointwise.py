@@ -1,0 +1,79 @@
+"""The operation behind every elementwise function: broadcasting by name, one local kernel, no communication."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.graph import Operation, Tensor
+from meshtf.lowering.plan import Core
+from meshtf.lowering.planner import Planner
+from meshtf.ops.broadcasting import aligner, broadcast_shape, restricted, sum_to
+
+Kernel: TypeAlias = Callable[..., tf.Tensor]
+Gradient: TypeAlias = Callable[..., Sequence[Tensor | None]]
+"""`gradient(operation, dy)`: gradients over the output's shape or the operand's; sums over broadcasts are added."""
+
+
+class PointwiseOperation(Operation):
+    """Applies `kernel` to slices that broadcast by name."""
+
+    def __init__(
+        self,
+        name: str,
+        kernel: Kernel,
+        inputs: Sequence[Tensor],
+        *,
+        output_shape: Shape | None = None,
+        output_dtype: tf.DType | None = None,
+        gradient: Gradient | None = None,
+        is_linear: bool = False,
+    ) -> None:
+        shape = broadcast_shape([x.shape for x in inputs], output_shape)
+        super().__init__(inputs, [(shape, output_dtype or inputs[0].dtype)], name=name)
+        self.kernel = kernel
+        self.passes_pending_sums = is_linear
+        self._kind = name
+        self._gradient = gradient
+
+    @property
+    def has_gradient(self) -> bool:
+        return self._gradient is not None and super().has_gradient
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        assert self._gradient is not None
+        grads = self._gradient(self, grad_ys[0])
+        return [None if g is None else sum_to(g, x.shape) for g, x in zip(grads, self.inputs, strict=True)]
+
+    def lower(self, planner: Planner) -> None:
+        output = self.outputs[0]
+        layout = planner.layouts[output]
+        layouts = [restricted(layout, output.shape, x.shape) for x in self.inputs]
+        values = planner.read_operands(self, layouts)
+        size = layout.slice_shape(output.shape, planner.mesh_shape)
+        emit = broadcasting_kernel(self.kernel, [x.shape for x in self.inputs], output.shape, size)
+        (value,) = planner.compute(
+            self._kind,
+            emit,
+            values,
+            [(output.shape, output.dtype, layout)],
+            pending=values[0].pending,
+            flops=tf.TensorShape(size).num_elements() or 0,
+        )
+        planner.write(output, value)
+
+
+def broadcasting_kernel(
+    kernel: Kernel, shapes: Sequence[Shape], output_shape: Shape, slice_shape: tuple[int, ...]
+) -> Callable[..., Any]:
+    """`kernel` on slices brought to the order and rank of the output."""
+    aligners = [aligner(shape, output_shape) for shape in shapes]
+
+    def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
+        y = kernel(*(align(x) for align, x in zip(aligners, slices, strict=True)))
+        return y if y.shape.as_list() == list(slice_shape) else tf.broadcast_to(y, slice_shape)
+
+    return emit

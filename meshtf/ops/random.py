@@ -1,0 +1,196 @@
+"""Random tensors and dropout, the same under every layout.
+
+The bits are a function of the program's seed, the operation's scope path and name, the program's step, and the position
+in the whole tensor. Each core computes those of its slice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from meshtf import random
+from meshtf.dimension import Shape, ShapeLike, convert_to_shape
+from meshtf.errors import DtypeError, GraphError
+from meshtf.graph import Mesh, Operation, Tensor, check_tensor
+from meshtf.lowering.plan import Core
+from meshtf.lowering.planner import Planner
+from meshtf.ops.broadcasting import union
+from meshtf.sites import language_function
+
+Draw = Callable[..., tf.Tensor]
+"""`draw(key, begin, slice_shape, whole_shape)`."""
+
+
+class RandomOperation(Operation):
+    """Draws a slice of a random tensor. Its input, where it has one, is the program's step."""
+
+    def __init__(self, mesh: Mesh, shape: Shape, dtype: tf.DType, draw: Draw, name: str) -> None:
+        from meshtf.ops.variables import program_step
+
+        steps = [] if mesh.graph.is_initial else [program_step(mesh)]
+        super().__init__(steps, [(shape, dtype)], name=name, mesh=mesh)
+        self._draw = draw
+
+    @property
+    def has_gradient(self) -> bool:
+        return False
+
+    def lower(self, planner: Planner) -> None:
+        (output,) = self.outputs
+        layout = planner.layouts[output]
+        size = layout.slice_shape(output.shape, planner.mesh_shape)
+        whole = tuple(output.shape.to_integer_list)
+        key, draw = planner.random_key(self.name), self._draw
+
+        def emit(core: Core, *step: tf.Tensor) -> tf.Tensor:
+            own = random.fold_in(key, step[0]) if step else key
+            begin = [core.coordinate(a) * n if a else 0 for a, n in zip(layout.axes, size, strict=True)]
+            return draw(own, begin, size, whole)
+
+        inputs = [planner.read(x) for x in self.inputs]
+        planner.write(output, planner.compute("random", emit, inputs, [(output.shape, output.dtype, layout)])[0])
+
+
+@language_function
+def random_uniform(
+    mesh: Mesh,
+    shape: ShapeLike,
+    dtype: tf.DType = tf.float32,
+    minval: float = 0.0,
+    maxval: float | None = None,
+    name: str = "random_uniform",
+) -> Tensor:
+    """Uniform in [minval, maxval), integers included; `maxval` is 1 by default, and must be given for integers."""
+    dtype = tf.as_dtype(dtype)
+    if maxval is None:
+        if dtype.is_integer:
+            raise DtypeError("random_uniform of integers needs maxval")
+        maxval = 1.0
+
+    def draw(*where: object) -> tf.Tensor:
+        return random.uniform(*where, dtype, minval, maxval)  # type: ignore[arg-type]
+
+    return RandomOperation(mesh, _shape(shape), dtype, draw, name).outputs[0]
+
+
+@language_function
+def random_normal(
+    mesh: Mesh,
+    shape: ShapeLike,
+    dtype: tf.DType = tf.float32,
+    mean: float = 0.0,
+    stddev: float = 1.0,
+    name: str = "random_normal",
+) -> Tensor:
+    """Normal with this mean and standard deviation."""
+    dtype = tf.as_dtype(dtype)
+
+    def draw(*where: object) -> tf.Tensor:
+        return random.normal(*where, dtype, mean, stddev)  # type: ignore[arg-type]
+
+    return RandomOperation(mesh, _shape(shape), dtype, draw, name).outputs[0]
+
+
+@language_function
+def random_truncated_normal(
+    mesh: Mesh,
+    shape: ShapeLike,
+    dtype: tf.DType = tf.float32,
+    mean: float = 0.0,
+    stddev: float = 1.0,
+    name: str = "random_truncated_normal",
+) -> Tensor:
+    """The normal distribution within two standard deviations of its mean."""
+    dtype = tf.as_dtype(dtype)
+
+    def draw(*where: object) -> tf.Tensor:
+        return random.truncated_normal(*where, dtype, mean, stddev)  # type: ignore[arg-type]
+
+    return RandomOperation(mesh, _shape(shape), dtype, draw, name).outputs[0]
+
+
+@language_function
+def dropout(
+    x: Tensor,
+    is_training: bool,
+    keep_prob: float | None = None,
+    rate: float | None = None,
+    noise_shape: ShapeLike | None = None,
+    name: str = "dropout",
+) -> Tensor:
+    """Zeroes elements with probability `rate` (or 1 - `keep_prob`) and scales the others to keep the mean.
+
+    Args:
+      x: a floating tensor.
+      is_training: x itself where not.
+      keep_prob: give this or `rate`.
+      rate: give this or `keep_prob`.
+      noise_shape: dimensions of x along which elements are dropped independently; along the others, together.
+      name: of the operation, part of the random key.
+    """
+    from meshtf.ops.elementwise import where
+
+    if (keep_prob is None) == (rate is None):
+        raise GraphError("give exactly one of keep_prob and rate")
+    keep = float(keep_prob if keep_prob is not None else 1.0 - rate)  # type: ignore[operator]
+    if not 0.0 < keep <= 1.0:
+        raise GraphError(f"the probability to keep must be in (0, 1], and is {keep}")
+    if not check_tensor(x).dtype.is_floating:
+        raise DtypeError(f"dropout scales what it keeps, and cannot scale {x.dtype.name}")
+    if not is_training or keep == 1.0:
+        return x
+    shape = x.shape if noise_shape is None else _shape(noise_shape)
+    for dim in shape:
+        x.shape.axis(dim)
+    union([x.shape, shape])
+    mask = RandomOperation(x.mesh, shape, tf.bool, _keep_mask(keep), name).outputs[0]
+    return where(mask, x * (1.0 / keep), 0.0, output_shape=x.shape)
+
+
+def _keep_mask(keep: float) -> Draw:
+    return lambda *where: random.keep_mask(*where, keep)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RandomNormal:
+    """Initializer: normal."""
+
+    mean: float = 0.0
+    stddev: float = 1.0
+
+    def __call__(self, mesh: Mesh, shape: Shape, dtype: tf.DType) -> Tensor:
+        return random_normal(mesh, shape, dtype, self.mean, self.stddev)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TruncatedNormal:
+    """Initializer: normal within two standard deviations."""
+
+    mean: float = 0.0
+    stddev: float = 1.0
+
+    def __call__(self, mesh: Mesh, shape: Shape, dtype: tf.DType) -> Tensor:
+        return random_truncated_normal(mesh, shape, dtype, self.mean, self.stddev)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RandomUniform:
+    """Initializer: uniform in [minval, maxval)."""
+
+    minval: float = 0.0
+    maxval: float = 1.0
+
+    def __call__(self, mesh: Mesh, shape: Shape, dtype: tf.DType) -> Tensor:
+        return random_uniform(mesh, shape, dtype, self.minval, self.maxval)
+
+
+def _shape(x: ShapeLike) -> Shape:
+    shape = convert_to_shape(x)
+    assert shape is not None
+    return shape
+
+
+__all__: Sequence[str] = ["RandomNormal", "RandomUniform", "TruncatedNormal"]

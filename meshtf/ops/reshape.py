@@ -1,0 +1,153 @@
+"""Reshapes and renames: the same elements in the same order under other dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
+from meshtf.errors import ShapeError
+from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.layout import TensorLayout
+from meshtf.lowering.plan import Core, Value
+from meshtf.lowering.planner import Planner
+from meshtf.lowering.refinement import Refinement, coarser, over_dimensions, refine
+from meshtf.lowering.reshard import cheapest_route
+from meshtf.sites import language_function
+
+
+class ReshapeOperation(Operation):
+    """Row-major order is kept. What moves between cores is what the two layouts call for, and no more."""
+
+    passes_pending_sums = True
+
+    def __init__(self, x: Tensor, new_shape: Shape, name: str = "reshape") -> None:
+        super().__init__([x], [(new_shape, x.dtype)], name=name)
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        return [reshape(check_tensor(grad_ys[0]), self.inputs[0].shape)]
+
+    def lower(self, planner: Planner) -> None:
+        (output,) = self.outputs
+        (value,) = planner.read_operands_as_they_are(self)
+        if value.pending:
+            kept = _local(planner, value, output.shape)
+            if kept is not None:
+                planner.write(output, _reshaped(planner, value, output.shape, kept))
+                return
+            value = planner.reduce_pending(value)
+        planner.write(output, _resharded(planner, value, output.shape, planner.layouts[output]))
+
+
+def _resharded(planner: Planner, value: Value, shape: Shape, layout: TensorLayout) -> Value:
+    refinement = refine(value.shape, value.layout, shape, layout, planner.mesh_shape)
+    if refinement is None:
+        source, target = _cheapest_pair(planner, value, shape, layout)
+        value = planner.reshard(value, source)
+        refinement = refine(value.shape, source, shape, target, planner.mesh_shape)
+        assert refinement is not None
+        layout = target
+    if refinement.source == refinement.target:
+        return _reshaped(planner, value, shape, layout)
+    factors = _factor_shape(refinement)
+    value = _reshaped(planner, value, factors, refinement.source)
+    return _reshaped(planner, planner.reshard(value, refinement.target), shape, layout)
+
+
+def _cheapest_pair(
+    planner: Planner, value: Value, shape: Shape, layout: TensorLayout
+) -> tuple[TensorLayout, TensorLayout]:
+    """Layouts to gather to before, and to slice from after, where the two given have no common refinement."""
+    pairs = []
+    for source in coarser(value.layout):
+        for target in coarser(layout):
+            refinement = refine(value.shape, source, shape, target, planner.mesh_shape)
+            if refinement is not None:
+                pairs.append((_bytes(planner, value, source, refinement), len(pairs), source, target))
+    _, _, source, target = min(pairs, key=lambda pair: pair[:2])
+    return source, target
+
+
+def _bytes(planner: Planner, value: Value, source: TensorLayout, refinement: Refinement) -> int:
+    size, mesh_shape = value.dtype.size, planner.mesh_shape
+    before = cheapest_route(value.layout, (), source, value.shape, size, mesh_shape)
+    factors = _factor_shape(refinement)
+    between = cheapest_route(refinement.source, (), refinement.target, factors, size, mesh_shape)
+    return before.bytes_sent + between.bytes_sent
+
+
+def _local(planner: Planner, value: Value, shape: Shape) -> TensorLayout | None:
+    """The layout over `shape` that a reshape of the slices alone amounts to, or None."""
+    unsplit = TensorLayout(((),) * shape.ndims)
+    refinement = refine(value.shape, value.layout, shape, unsplit, planner.mesh_shape)
+    if refinement is None:
+        return None
+    return over_dimensions(shape, refinement.sizes, refinement.source.axes, planner.mesh_shape)
+
+
+def _factor_shape(refinement: Refinement) -> Shape:
+    return Shape([Dimension(f"factor_{i}", n) for i, n in enumerate(refinement.sizes)])
+
+
+def _reshaped(planner: Planner, value: Value, shape: Shape, layout: TensorLayout) -> Value:
+    """The value's slices reshaped where they are."""
+    size = layout.slice_shape(shape, planner.mesh_shape)
+    is_same = size == value.slice_shape
+
+    def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
+        return x if is_same else tf.reshape(x, size)
+
+    return planner.compute("reshape", emit, [value], [(shape, value.dtype, layout)], pending=value.pending)[0]
+
+
+@language_function
+def reshape(x: Tensor, new_shape: ShapeLike, name: str = "reshape") -> Tensor:
+    """x over other dimensions of the same total size, in row-major order.
+
+    Raises:
+      ShapeError: the sizes do not multiply to the same number.
+    """
+    shape = convert_to_shape(new_shape)
+    assert shape is not None
+    if shape.size != check_tensor(x).size:
+        raise ShapeError(f"[{x.shape}] has {x.size} elements and [{shape}] has {shape.size}")
+    return x if shape == x.shape else ReshapeOperation(x, shape, name).outputs[0]
+
+
+@language_function
+def rename_dimension(x: Tensor, old_name: str, new_name: str) -> Tensor:
+    """x with one dimension under another name (and so, perhaps, another layout).
+
+    Raises:
+      ShapeError: x has no such dimension, or has the new name already.
+    """
+    return reshape(x, check_tensor(x).shape.rename_dimension(old_name, new_name), name="rename_dimension")
+
+
+@language_function
+def replace_dimensions(
+    tensor_or_shape: Tensor | Shape,
+    old_dim_or_dims: DimensionLike | Sequence[DimensionLike],
+    new_dim_or_dims: DimensionLike | Sequence[DimensionLike],
+) -> Tensor | Shape:
+    """Puts other dimensions in place of a run of consecutive ones, on a tensor (a reshape) or a shape.
+
+    Raises:
+      ShapeError: the old dimensions are not there, or not side by side, or the sizes do not multiply to the same.
+    """
+    old, new = _as_shape(old_dim_or_dims), _as_shape(new_dim_or_dims)
+    shape = tensor_or_shape.shape if isinstance(tensor_or_shape, Tensor) else tensor_or_shape
+    positions = [shape.axis(d) for d in old]
+    if not positions or positions != list(range(positions[0], positions[0] + len(positions))):
+        raise ShapeError(f"[{old}] are not consecutive dimensions of [{shape}]; transpose first")
+    if old.size != new.size:
+        raise ShapeError(f"[{old}] has {old.size} elements and [{new}] has {new.size}")
+    replaced = Shape([*shape.dims[: positions[0]], *new, *shape.dims[positions[-1] + 1 :]])
+    return reshape(tensor_or_shape, replaced) if isinstance(tensor_or_shape, Tensor) else replaced
+
+
+def _as_shape(dims: DimensionLike | Sequence[DimensionLike]) -> Shape:
+    if isinstance(dims, Dimension) or (isinstance(dims, tuple) and len(dims) == 2 and isinstance(dims[0], str)):
+        return Shape([d for d in [convert_to_dimension(dims)] if d is not None])
+    return Shape(list(dims))  # type: ignore[arg-type]

@@ -1,0 +1,111 @@
+"""Random bits that do not change with the layout.
+
+Every value is a function of a key and of its position in the WHOLE tensor, so any slice of it is computed anywhere by
+itself, with no communication, bit-identical under every way of cutting the whole (promise 1 of the design), in another
+process too (promise 7). See README.md beside this file.
+
+All drawing functions take
+  key          uint32 [2] tensor, or two Python ints: of `fold_in`
+  begin        integers [axes]: where the slice begins in the whole; a tensor known when the program runs, or known now
+  slice_shape  static; the result's shape
+  whole_shape  static; the number of axes is the slice's; fewer than 2**63 elements
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from meshtf.random import distributions
+from meshtf.random.distributions import FLOATS, INTEGERS, check_dtype
+from meshtf.random.keys import Data, Key, fold_in, stable_hash
+from meshtf.random.positions import Begin
+from meshtf.random.segments import draw
+from meshtf.random.threefry import threefry_2x32
+
+__all__ = [
+    "Begin",
+    "Data",
+    "Key",
+    "fold_in",
+    "keep_mask",
+    "normal",
+    "random_bits",
+    "stable_hash",
+    "threefry_2x32",
+    "truncated_normal",
+    "uniform",
+]
+
+
+def random_bits(key: Key, begin: Begin, slice_shape: Sequence[int], whole_shape: Sequence[int]) -> tf.Tensor:
+    """One word of 32 random bits for each position: uint32 [slice_shape]."""
+    return draw(distributions.WORDS, key, begin, (slice_shape, whole_shape), tf.uint32)
+
+
+def uniform(
+    key: Key,
+    begin: Begin,
+    slice_shape: Sequence[int],
+    whole_shape: Sequence[int],
+    dtype: tf.DType = tf.float32,
+    minval: float = 0.0,
+    maxval: float = 1.0,
+) -> tf.Tensor:
+    """Numbers in [minval, maxval), never maxval: `dtype` [slice_shape].
+
+    f16, bf16, f32, f64: minval + u * (maxval - minval), u a multiple of 2**-11, 2**-8, 2**-24, 2**-53.
+    int32, int64: every integer of the range, with an error of its probability below 2**-64.
+    """
+    dtype = check_dtype("random uniform", dtype, FLOATS + INTEGERS)
+    shapes = (slice_shape, whole_shape)
+    if dtype in INTEGERS:
+        if minval != int(minval) or maxval != int(maxval):
+            raise ValueError(f"random uniform: [{minval}, {maxval}) for {dtype.name}; give bounds that are integers")
+        bounds = distributions.integer_bounds(int(minval), int(maxval), dtype)
+        return draw(distributions.UNIFORM_INTEGER, key, begin, shapes, dtype, bounds)
+    return draw(distributions.UNIFORM, key, begin, shapes, dtype, distributions.uniform_bounds(minval, maxval, dtype))
+
+
+def normal(
+    key: Key,
+    begin: Begin,
+    slice_shape: Sequence[int],
+    whole_shape: Sequence[int],
+    dtype: tf.DType = tf.float32,
+    mean: float = 0.0,
+    stddev: float = 1.0,
+) -> tf.Tensor:
+    """Normally distributed numbers: `dtype` (f16, bf16, f32, f64) [slice_shape]. Tails reach 6.3 stddev (f64: 9.1)."""
+    dtype = check_dtype("random normal", dtype, FLOATS)
+    return draw(distributions.NORMAL, key, begin, (slice_shape, whole_shape), dtype, (mean, stddev))
+
+
+def truncated_normal(
+    key: Key,
+    begin: Begin,
+    slice_shape: Sequence[int],
+    whole_shape: Sequence[int],
+    dtype: tf.DType = tf.float32,
+    mean: float = 0.0,
+    stddev: float = 1.0,
+) -> tf.Tensor:
+    """The normal distribution within 2 stddev of its mean (as TensorFlow defines it): `dtype` [slice_shape].
+
+    `stddev` is that of the distribution before truncation; the result's is 0.88 of it.
+    """
+    dtype = check_dtype("random truncated_normal", dtype, FLOATS)
+    return draw(distributions.TRUNCATED_NORMAL, key, begin, (slice_shape, whole_shape), dtype, (mean, stddev))
+
+
+def keep_mask(
+    key: Key, begin: Begin, slice_shape: Sequence[int], whole_shape: Sequence[int], keep_prob: float
+) -> tf.Tensor:
+    """True with probability `keep_prob`, to 2**-32: bool [slice_shape]. 0 and 1 are exact, and draw nothing."""
+    if not 0.0 <= keep_prob <= 1.0:
+        raise ValueError(f"random keep_mask: keep_prob {keep_prob} is no probability; give a number of 0 to 1")
+    threshold = round(keep_prob * 2**32)
+    if threshold in (0, 2**32):
+        return tf.fill(slice_shape, threshold > 0)
+    return draw(distributions.KEEP, key, begin, (slice_shape, whole_shape), tf.bool, (threshold - 1,))

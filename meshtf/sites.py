@@ -1,0 +1,61 @@
+"""Where in the user's code a thing was made, and errors that say so."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from meshtf.errors import MeshtfError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Site:
+    """A line of the user's code."""
+
+    filename: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.filename}:{self.line} in {self.function}"
+
+
+def user_site() -> Site:
+    """The innermost caller that is not meshtf itself (its layers and models count as meshtf)."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_meshtf(frame.f_globals.get("__name__", "")):
+        frame = frame.f_back
+    return Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def language_function(fn: Callable[P, T]) -> Callable[P, T]:
+    """Adds the function's name, its operands' named shapes and the user's line to an error raised inside, once."""
+
+    @functools.wraps(fn)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return fn(*args, **kwargs)
+        except MeshtfError as error:
+            if not getattr(error, "is_located", False):
+                error.args = (_located(fn.__name__, str(error), [*args, *kwargs.values()]),)
+                error.is_located = True  # type: ignore[attr-defined]
+            raise
+
+    return wrapper
+
+
+def _located(name: str, fact: str, arguments: list[object]) -> str:
+    flat = [a for x in arguments for a in (x if isinstance(x, list | tuple) else [x])]
+    operands = [f"    {a}" for a in flat if hasattr(a, "operation") and hasattr(a, "shape")][:8]
+    lines = [f"mtf.{name.strip('_')}: {fact}", *(["  operands:", *operands] if operands else []), f"  at {user_site()}"]
+    return "\n".join(lines)
+
+
+def _is_meshtf(module: str) -> bool:
+    return module == "meshtf" or module.startswith("meshtf.")

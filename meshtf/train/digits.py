@@ -1,0 +1,50 @@
+"""The handwritten digits that scikit-learn carries: 1,797 images of 8 x 8 pixels (Alpaydin & Kaynak 1998)."""
+
+from __future__ import annotations
+
+import hashlib
+
+import gin
+import numpy as np
+
+import meshtf as mtf
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.task import Task
+
+MISSING_SCIKIT_LEARN = """\
+the digits are scikit-learn's, which is not installed.
+Install it with the project's extra: pip install 'meshtf[examples]'"""
+
+BRIGHTEST = 16  # the images count black pixels in blocks of 4 x 4
+
+
+@gin.configurable(module="meshtf.train")
+def digits(num_held_out: int = 360) -> Task:
+    """The task of naming a digit: `images` [pixels:64] from 0 to 1, `labels` [] from 0 to 9.
+
+    Args:
+      num_held_out: examples that are not trained on, chosen by a hash of their pixels, so that neither the order of the
+        data set nor a random generator's version decides.
+    """
+    try:
+        from sklearn import datasets  # an optional dependency
+    except ImportError as error:
+        raise ConfigurationError(MISSING_SCIKIT_LEARN) from error
+    raw, labels = datasets.load_digits(return_X_y=True)
+    if not 0 < num_held_out < len(raw):
+        raise ConfigurationError(f"digits.num_held_out must be from 1 to {len(raw) - 1}, and is {num_held_out}")
+    order = _order_by_hash(raw)
+    held_out, train = order[:num_held_out], order[num_held_out:]
+    features = {"images": (raw / BRIGHTEST).astype(np.float32), "labels": labels.astype(np.int32)}
+    return Task(
+        name="handwritten digits",
+        shapes={"images": mtf.Shape([("pixels", raw.shape[1])]), "labels": mtf.Shape([])},
+        train={name: array[train] for name, array in features.items()},
+        held_out={name: array[held_out] for name, array in features.items()},
+    )
+
+
+def _order_by_hash(images: np.ndarray) -> np.ndarray:
+    """[examples, pixels] -> the examples' indices, [examples], sorted by a hash of their pixels."""
+    hashes = [hashlib.sha256(image.astype(np.uint8).tobytes()).digest() for image in images]
+    return np.array(sorted(range(len(images)), key=hashes.__getitem__))

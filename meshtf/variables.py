@@ -1,0 +1,138 @@
+"""The slices of variables, shared by programs and saved by checkpoints."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.errors import GraphError, LayoutError, ShapeError, nearest
+from meshtf.layout import LayoutRules, TensorLayout
+from meshtf.lowering import cores
+from meshtf.lowering.layouts import LayoutTable
+from meshtf.lowering.planner import StoredVariable
+from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class VariableSlices:
+    """One variable: its named shape, its layout, and a slice on each core's device."""
+
+    name: str
+    shape: Shape
+    dtype: tf.DType
+    layout: TensorLayout
+    mesh_shape: Shape
+    devices: tuple[str, ...]
+    slices: tuple[tf.Variable, ...]
+
+    def box(self, core: int) -> tuple[slice, ...]:
+        """The part of the whole that a core holds."""
+        sizes = self.layout.slice_shape(self.shape, self.mesh_shape)
+        block = cores.block(core, self.layout.axes, self.mesh_shape)
+        return tuple(slice(b * n, (b + 1) * n) for b, n in zip(block, sizes, strict=True))
+
+    def numpy(self) -> np.ndarray:
+        """The whole value, on the host."""
+        whole = np.empty(self.shape.to_integer_list, self.dtype.as_numpy_dtype)
+        done = set()
+        for core, piece in enumerate(self.slices):
+            block = cores.block(core, self.layout.axes, self.mesh_shape)
+            if block not in done:
+                done.add(block)
+                whole[self.box(core)] = piece.numpy()
+        return whole
+
+    def assign(self, value: Any) -> None:
+        """Gives every core its slice of a whole array. ShapeError where the sizes differ."""
+        array = np.asarray(value)
+        if list(array.shape) != self.shape.to_integer_list:
+            raise ShapeError(f'variable "{self.name}" is [{self.shape}]; an array of shape {array.shape} does not fit')
+        array = array.astype(self.dtype.as_numpy_dtype)
+        for core, piece in enumerate(self.slices):
+            piece.assign(array[self.box(core)])
+
+
+class VariableStore(MutableMapping[str, np.ndarray]):
+    """Variables by name. `store["name"]` reads the whole value, `store["name"] = x` assigns, iterating lists."""
+
+    def __init__(self) -> None:
+        self._variables: dict[str, VariableSlices] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.slices(name).numpy()
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.slices(name).assign(value)
+
+    def __delitem__(self, name: str) -> None:
+        del self._variables[self.slices(name).name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._variables)
+
+    def __len__(self) -> int:
+        return len(self._variables)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._variables
+
+    def slices(self, name: str) -> VariableSlices:
+        """One variable's slices; GraphError with the nearest name where it is not here."""
+        if name not in self._variables:
+            known = nearest(name, self._variables) or (
+                "; the store is empty until a program that makes variables has run" if not self._variables else ""
+            )
+            raise GraphError(f'no variable "{name}" in the store{known}')
+        return self._variables[name]
+
+    def create(self, variable: StoredVariable, layout: TensorLayout, mesh_impl: SpmdMeshImpl) -> None:
+        """Makes the slices of a variable, zero, one on each core's device."""
+        size, dtype = layout.slice_shape(variable.shape, mesh_impl.shape), variable.slice_dtype
+        slices = []
+        # A program may first run inside a user's tf.function, which must not own the variables.
+        with tf.init_scope():
+            for device in mesh_impl.devices:
+                with tf.device(device):
+                    slices.append(tf.Variable(tf.zeros(size, dtype), name=variable.full_name.replace("/", "_")))
+        self._variables[variable.full_name] = VariableSlices(
+            variable.full_name, variable.shape, dtype, layout, mesh_impl.shape, mesh_impl.devices, tuple(slices)
+        )
+
+    def check_fits(self, variable: StoredVariable, mesh_impl: SpmdMeshImpl) -> None:
+        """Raises where the store holds the variable in another shape or dtype, or on another mesh."""
+        kept = self.slices(variable.full_name)
+        if (kept.shape, kept.dtype) != (variable.shape, variable.slice_dtype):
+            raise GraphError(
+                f'the store holds variable "{kept.name}" as [{kept.shape}] {kept.dtype.name}, and the program has '
+                f"[{variable.shape}] {variable.slice_dtype.name}"
+            )
+        if (kept.mesh_shape, kept.devices) != (mesh_impl.shape, mesh_impl.devices):
+            raise LayoutError(
+                f'variable "{kept.name}" lives on mesh [{kept.mesh_shape}], and the program runs on mesh '
+                f"[{mesh_impl.shape}]; programs that share a store need the same mesh and devices"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class StoreLayouts:
+    """Layouts of variables between steps: the store's where it has them, else the parameters' rules."""
+
+    store: VariableStore
+    parameter_rules: LayoutRules | None = None
+
+    def layout(self, variable: StoredVariable, layouts: LayoutTable) -> TensorLayout:
+        if variable.full_name in self.store:
+            return self.store.slices(variable.full_name).layout
+        if self.parameter_rules is None:
+            return layouts[variable.value]
+        return layouts.effective(self.parameter_rules.tensor_layout(variable.shape, layouts.mesh_shape))
+
+
+def handles(store: VariableStore, names: Sequence[str]) -> dict[str, tuple[tf.Variable, ...]]:
+    """The slices of these variables, by name."""
+    return {name: store.slices(name).slices for name in names}

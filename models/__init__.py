@@ -1,0 +1,7 @@
+"""Models, written with layers."""
+
+from __future__ import annotations
+
+from meshtf.models.mlp_classifier import MLPClassifier
+
+__all__ = ["MLPClassifier"]

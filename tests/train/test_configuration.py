@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import gin
+import pytest
+
+from meshtf.train import configuration
+from meshtf.train.configuration import ConfigurationError, find_gin_file, read_configuration
+
+
+@pytest.fixture(autouse=True)
+def _clear_gin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    yield
+    gin.clear_config()
+
+
+def error_of(*parameters: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        read_configuration([find_gin_file("digits_mlp.gin")], parameters)
+    return str(caught.value)
+
+
+def test_packaged_configuration_is_found_from_any_folder() -> None:
+    assert find_gin_file("digits_mlp.gin").read_text().startswith("#")
+
+
+def test_local_file_is_found_by_relative_and_absolute_path(tmp_path: Path) -> None:
+    (tmp_path / "mine.gin").touch()
+    assert find_gin_file("mine.gin").resolve() == tmp_path / "mine.gin"
+    assert find_gin_file(str(tmp_path / "mine.gin")) == tmp_path / "mine.gin"
+
+
+def test_unknown_file_lists_what_there_is() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        find_gin_file("digit_mlp.gin")
+    assert 'no gin file "digit_mlp.gin"; did you mean "digits_mlp.gin"?' in str(caught.value)
+    assert str(Path.cwd()) in str(caught.value)
+
+
+def test_a_local_file_never_hides_or_is_hidden_silently(tmp_path: Path) -> None:
+    local = tmp_path / "digits_mlp.gin"
+    local.write_text("# mine\n")
+    with pytest.raises(ConfigurationError, match=r"could be either of two"):
+        find_gin_file("digits_mlp.gin")
+    assert find_gin_file("./digits_mlp.gin").resolve() == local
+
+
+def test_an_identical_local_file_is_no_question(tmp_path: Path) -> None:
+    (tmp_path / "digits_mlp.gin").write_bytes(find_gin_file("digits_mlp.gin").read_bytes())
+    assert find_gin_file("digits_mlp.gin").is_file()
+
+
+def test_unknown_parameter_names_the_nearest() -> None:
+    message = error_of("Training.num_step = 3")
+    assert "doesn't have a parameter named 'num_step'" in message
+    assert 'did you mean "num_steps"?' in message
+
+
+def test_unknown_configurable_names_the_nearest() -> None:
+    assert 'did you mean "Training"?' in error_of("Trainning.num_steps = 3")
+    assert 'did you mean "SgdOptimizer"?' in error_of("Training.optimizer = @SdgOptimizer()")
+
+
+def test_unquoted_string_gets_a_hint() -> None:
+    assert "a string needs quotes" in error_of("Training.layout = batch:rows")
+
+
+def test_unknown_import_is_a_clear_error() -> None:
+    assert "No module named 'meshtf.models.nothing'" in error_of("import meshtf.models.nothing")
+
+
+def test_include_finds_a_packaged_configuration(tmp_path: Path) -> None:
+    (tmp_path / "mine.gin").write_text("include 'digits_mlp.gin'\nTraining.num_steps = 7\n")
+    read_configuration([find_gin_file("mine.gin")], [])
+    assert gin.query_parameter("Training.num_steps") == 7
+    assert gin.query_parameter("Training.layout") == "batch:rows;hidden:cols"
+
+
+def test_later_bindings_win() -> None:
+    read_configuration([find_gin_file("digits_mlp.gin")], ["Training.num_steps = 7"])
+    assert gin.query_parameter("Training.num_steps") == 7
+
+
+def test_model_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=r"cannot be made"):
+        configuration.make_model_folder(str(tmp_path / "file" / "run"))
