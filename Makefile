@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 TYPECHECK := build/typecheck
 
-# TensorFlow reports on its build and on missing GPU drivers with every start; nothing there concerns these programs.
+# TensorFlow reports on its build and on missing GPU drivers at every start. This leaves only the lines that it writes
+# while it is imported, before it reads the setting.
 QUIET := TF_CPP_MIN_LOG_LEVEL=3
 
 TRAIN_ARGS ?= --gin_file=digits_mlp.gin

@@ -148,6 +148,8 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[10**6, 10**7], help="elements on one device")
     parser.add_argument("--rounds", type=int, default=21, help="rounds of each comparison")
     options = parser.parse_args()
+    # As meshtf runs its own programs: Grappler would optimize the per-core function anew for every core.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     physical = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(physical, [tf.config.LogicalDeviceConfiguration()] * CORES)
     print(f"TensorFlow {tf.__version__}, {os.cpu_count()} cores; medians of {options.rounds} rounds")

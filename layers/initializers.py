@@ -53,8 +53,8 @@ class VarianceScalingInitializer:
         _check_choice("distribution", self.distribution, get_args(Distribution))
 
     def __call__(self, reduced_dims: mtf.Shape, new_dims: mtf.Shape) -> Initializer:
-        fans = {"fan_in": reduced_dims.size, "fan_out": new_dims.size}
-        fans["fan_avg"] = (fans["fan_in"] + fans["fan_out"]) / 2
+        fan_in, fan_out = reduced_dims.size, new_dims.size
+        fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
         variance = self.scale / max(1.0, fans[self.mode])
         if self.distribution == "normal":
             return mtf.TruncatedNormal(stddev=math.sqrt(variance))

@@ -18,11 +18,11 @@ from meshtf.ops import *  # noqa: F403
 from meshtf.ops import __all__ as _operations
 from meshtf.variables import VariableStore
 
-_LAZY = ("layers", "models")
+_LAZY = ("layers", "models", "testing")
 
 
 def __getattr__(name: str) -> ModuleType:
-    """`mtf.layers` and `mtf.models`, imported when they are first asked for."""
+    """`mtf.layers`, `mtf.models` and `mtf.testing`, imported when they are first asked for."""
     if name in _LAZY:
         return importlib.import_module(f"meshtf.{name}")
     raise AttributeError(f"module 'meshtf' has no attribute {name!r}{errors.nearest(name, __all__)}")

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 class MeshtfError(Exception):
     """Base of every error that meshtf raises itself."""
 
+    ag_pass_through = True  # autograph, which converts a user's tf.function, then leaves the error as it is
+
 
 class ShapeError(MeshtfError, ValueError):
     """Named shapes that do not fit together."""

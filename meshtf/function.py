@@ -17,6 +17,7 @@ from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.report import Report
 from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.ops.inputs import InputOperation
+from meshtf.sites import user_site
 from meshtf.variables import VariableStore
 
 
@@ -48,7 +49,7 @@ class Function:
 
     @property
     def variables(self) -> VariableStore:
-        """The store with the program's variables; they are there once the program has run, or `initialize` was called."""
+        """The store of the program's variables, which are there once it has run or `initialize` was called."""
         return self.lowering.variables
 
     @property
@@ -57,12 +58,13 @@ class Function:
 
     def initialize(self) -> None:
         """Makes the variables that the store lacks, with their initial values, without running the program."""
-        _ = self._execution.program
+        self._execution.initialize()
 
     def report(self) -> Report:
         """Layouts, memory per core, every collective. Printable, and as data."""
         return self.lowering.report(self._fetches)
 
+    @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program once.
 
@@ -81,11 +83,14 @@ class Function:
     def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         names = list(self._inputs)
         if len(args) > len(names):
-            raise FeedError(f'program "{self.name}" has {len(names)} inputs and was given {len(args)} arguments')
+            inputs = f"{len(names)} inputs ({', '.join(names)})"
+            raise FeedError(
+                f'program "{self.name}" has {inputs} and was given {len(args)} arguments\n  at {user_site()}'
+            )
         feeds = dict(zip(names, args, strict=False))
         for name, value in kwargs.items():
             if name in feeds:
-                raise FeedError(f'program "{self.name}" was given input "{name}" twice')
+                raise FeedError(f'program "{self.name}" was given input "{name}" twice\n  at {user_site()}')
             feeds[name] = value
         return feeds
 
@@ -93,6 +98,7 @@ class Function:
         return f"mtf.function({self.name}) on mesh [{self.lowering.mesh_impl.shape}]"
 
 
+@tf.autograph.experimental.do_not_convert
 def function(
     fn: Callable[..., Any],
     mesh_impl: SpmdMeshImpl,

@@ -50,6 +50,8 @@ class Graph:
         self.variable_dtype = variable_dtype or VariableDType()
         self.operations: list[Operation] = []
         self.variables: dict[str, Operation] = {}
+        self.exports: dict[str, Tensor] = {}
+        """Tensors that may be fetched by name; see `mtf.export`."""
         self._scopes: list[str] = []
         self._names: dict[str, int] = {}
 
@@ -317,6 +319,10 @@ class Operation(abc.ABC):
     def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
         """Mesh axes over which this operation itself leaves its output a pending sum."""
         return ()
+
+    def output_pending_axes(self, layouts: LayoutTable) -> Sequence[tuple[str, ...]]:
+        """The same for each output, in an operation whose outputs differ in it."""
+        return [self.pending_axes(layouts)] * len(self.outputs)
 
     @abc.abstractmethod
     def lower(self, planner: Planner) -> None:

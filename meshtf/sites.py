@@ -10,6 +10,8 @@ from typing import ParamSpec, TypeVar
 
 from meshtf.errors import MeshtfError
 
+_OURS = frozenset({"meshtf", "tensorflow", "contextlib", "functools"})
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -27,9 +29,9 @@ class Site:
 
 
 def user_site() -> Site:
-    """The innermost caller that is not meshtf itself (its layers and models count as meshtf)."""
+    """The innermost caller that is neither meshtf (its layers and models count as meshtf) nor TensorFlow."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and _is_meshtf(frame.f_globals.get("__name__", "")):
+    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
     return Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
@@ -57,5 +59,5 @@ def _located(name: str, fact: str, arguments: list[object]) -> str:
     return "\n".join(lines)
 
 
-def _is_meshtf(module: str) -> bool:
-    return module == "meshtf" or module.startswith("meshtf.")
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] in _OURS

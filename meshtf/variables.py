@@ -98,7 +98,9 @@ class VariableStore(MutableMapping[str, np.ndarray]):
         with tf.init_scope():
             for device in mesh_impl.devices:
                 with tf.device(device):
-                    slices.append(tf.Variable(tf.zeros(size, dtype), name=variable.full_name.replace("/", "_")))
+                    # No GradientTape of the user's is to watch it: it could not see into the program.
+                    name = variable.full_name.replace("/", "_")
+                    slices.append(tf.Variable(tf.zeros(size, dtype), trainable=False, name=name))
         self._variables[variable.full_name] = VariableSlices(
             variable.full_name, variable.shape, dtype, layout, mesh_impl.shape, mesh_impl.devices, tuple(slices)
         )
@@ -130,7 +132,11 @@ class StoreLayouts:
             return self.store.slices(variable.full_name).layout
         if self.parameter_rules is None:
             return layouts[variable.value]
-        return layouts.effective(self.parameter_rules.tensor_layout(variable.shape, layouts.mesh_shape))
+        try:
+            return layouts.effective(self.parameter_rules.tensor_layout(variable.shape, layouts.mesh_shape))
+        except LayoutError as error:
+            where = f'variable "{variable.full_name}", kept under the rules "{self.parameter_rules}"'
+            raise LayoutError(f"{error}\n  in {where}\n  at {variable.site}") from None
 
 
 def handles(store: VariableStore, names: Sequence[str]) -> dict[str, tuple[tf.Variable, ...]]:

@@ -106,7 +106,7 @@ def test_any_box_of_any_whole(data: st.DataObject) -> None:
     assert_same_bits(kind, shape, begin, part)
 
 
-@pytest.mark.parametrize("kind", ["normal-float32", "truncated_normal-bfloat16", "uniform-float32"])
+@pytest.mark.parametrize("kind", ["normal-float32", "uniform-float32"])
 def test_slices_of_every_padded_size(kind: str) -> None:
     for rows in (1, 20, 65, 130, 400):
         assert_same_bits(kind, (501, 611), [501 - rows, 0], [rows, 611])
@@ -121,10 +121,13 @@ def test_large_slices_are_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> Non
     assert known.tobytes() == whole("normal-float32", (63, 65))[1:, 2:63].tobytes()
 
 
-@pytest.mark.parametrize("kind", ["normal-float32", "truncated_normal-float64", "keep_mask"])
+@pytest.mark.parametrize("kind", ["normal-float32", "truncated_normal-float64"])
 def test_one_traced_program_on_every_device(kind: str) -> None:
-    """Cores of a mesh, their place known only when they run, against eager calls, which an interpreter makes."""
-    devices = tf.config.list_logical_devices("CPU")[:8]
+    """Cores of a mesh, their place known only when they run, against eager calls, which an interpreter makes.
+
+    Grappler, on by default, would change the last bit in the program alone if it saw the segments' bodies.
+    """
+    devices = tf.config.list_logical_devices("CPU")[:4]
     shape, part = (39, 5 * len(devices)), (13, 5)
 
     def per_core(core: tf.Tensor) -> tf.Tensor:
@@ -175,7 +178,7 @@ def test_slices_share_compiled_segments() -> None:
     for size in (5, 7, 800, 1024):
         random.normal((size, 3), tf.constant([1]), [size], [2000], stddev=0.1 * size, mean=2.0)
     assert segments.segment.cache_info().currsize == before
-    random.normal(KEY, [1, 0], [3, 8, 9], [7, 8, 9])  # one axis, once merged
+    random.normal(KEY, [1, 0, 0], [3, 8, 9], [7, 8, 9])  # one axis, once merged
     assert segments.segment.cache_info().currsize == before
 
 
@@ -224,6 +227,15 @@ def test_keys() -> None:
     assert len({random.fold_in(KEY, step) for step in range(1000)}) == 1000
     with pytest.raises(ValueError, match="does not fit 64 bits; fold in its stable_hash"):
         random.fold_in(KEY, 2**64)
+
+
+def test_tensorflows_own_random_numbers_are_left_alone() -> None:
+    tf.random.set_seed(5)
+    expected = tf.random.uniform([3]).numpy().tolist()
+    tf.random.set_seed(5)
+    segments.segment.cache_clear()
+    random.normal(KEY, [0], [3], [3])
+    assert tf.random.uniform([3]).numpy().tolist() == expected
 
 
 def test_empty_slices() -> None:

@@ -141,6 +141,7 @@ def test_keep_mask(keep_prob: float) -> None:
 def test_keep_all_or_nothing() -> None:
     assert random.keep_mask(KEY, [0], [9], [9], 1.0).numpy().all()
     assert not random.keep_mask(KEY, [0], [9], [9], 0.0).numpy().any()
+    assert random.keep_mask(KEY, (), (), (), 1.0).numpy()
 
 
 @pytest.mark.parametrize("lag", [1, 2, 64, 1000, 1024])

@@ -45,14 +45,46 @@ class EmittedProgram:
             # Inlined, a collective inside a loop would get a different name on each core, and time out.
             experimental_attributes={"_noinline": True},
         )
-        self._every_core = tf.function(self._on_every_core, autograph=False)
+        self._on_all_cores: dict[bool, Callable[..., tuple[list[tf.Tensor], tf.Tensor]]] = {}
 
     def __call__(self, feeds: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Runs the program once. Returns the fetches, whole, and the index of the check that failed, or -1."""
+        """Runs the program once. Returns the fetches, whole, and the index of the check that failed, or -1.
+
+        Inside a tf.function, where nobody can look at the index, a failed check is an InvalidArgumentError.
+        """
         with _grappler_off():
-            return self._every_core(*feeds)
+            return self._traced(asserted=bool(self._plan.checks) and not tf.executing_eagerly())(*feeds)
+
+    def _traced(self, *, asserted: bool) -> Callable[..., tuple[list[tf.Tensor], tf.Tensor]]:
+        if asserted not in self._on_all_cores:
+            body = self._on_every_core_asserted if asserted else self._on_every_core
+            specs = [tf.TensorSpec(f.output.slice_shape, f.output.dtype) for f in self._plan.feeds]
+            with tf.init_scope():  # whatever tf.function, loop or device scope of the user's the first call is in
+                self._on_all_cores[asserted] = tf.function(body, autograph=False).get_concrete_function(*specs)
+        return self._on_all_cores[asserted]
 
     def _on_every_core(self, *feeds: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
+        results = self._started(feeds)
+        with tf.device(self._mesh_impl.devices[0]):
+            return self._joined(results), tf.identity(results[0][-1])
+
+    def _on_every_core_asserted(self, *feeds: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
+        results = self._started(feeds)
+        with tf.device(self._mesh_impl.devices[0]):
+            failed = results[0][-1]
+            # Only when all cores are through: an error ends the collectives that are under way, and spoils the process.
+            with tf.control_dependencies([r[-1] for r in results]):
+                texts = tf.constant([c.text for c in self._plan.checks])
+                text = tf.gather(texts, tf.maximum(failed, 0))
+                assertion = tf.debugging.Assert(tf.equal(failed, NO_CHECK_FAILED), [text])
+            with tf.control_dependencies([assertion]):
+                return self._joined(results), tf.identity(failed)
+
+    def _joined(self, results: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
+        return [self._join(value, [r[i] for r in results]) for i, value in enumerate(self._plan.fetches)]
+
+    def _started(self, feeds: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
+        """What each core gives: slices of the fetches, and the index of the failed check."""
         results = []
         for core, device in enumerate(self._mesh_impl.devices):
             with tf.device(device):
@@ -60,9 +92,7 @@ class EmittedProgram:
                 coordinates = tf.constant(list(cores.coordinates(core, self._plan.mesh_shape).values()), tf.int32)
                 arguments = self._collectives.arguments(core)
                 results.append(self.core_function(coordinates, *arguments, *feeds, *handles))
-        with tf.device(self._mesh_impl.devices[0]):
-            joined = [self._join(value, [r[i] for r in results]) for i, value in enumerate(self._plan.fetches)]
-            return joined, tf.identity(results[0][-1])
+        return results
 
     def _join(self, value: Value, slices: Sequence[tf.Tensor]) -> tf.Tensor:
         """The whole tensor from the slices of the cores. Slices that are alike are taken from the first core."""
@@ -125,7 +155,6 @@ class CoreProgram:
         self._handles = handles
         self._slices: dict[Value, tf.Tensor] = {}
         self._feeds: Mapping[str, tf.Tensor] = {}
-        self._is_sound: tf.Tensor | None = None
         self._emitters: dict[type, Callable[..., None]] = {
             Compute: self._compute,
             Collective: self._collective,
@@ -142,10 +171,16 @@ class CoreProgram:
             if not isinstance(instruction, AssignVariable):
                 self._emit(number, instruction)
         failed = self._first_failed_check()
-        if self._plan.checks:
-            self._is_sound = tf.equal(failed, NO_CHECK_FAILED)
-        for number, instruction in enumerate(assignments):
-            self._emit(number, instruction)
+
+        def assign() -> tf.Tensor:
+            for number, instruction in enumerate(assignments):
+                self._emit(number, instruction)
+            return tf.constant(True)
+
+        if self._plan.checks and assignments:
+            tf.cond(tf.equal(failed, NO_CHECK_FAILED), assign, lambda: tf.constant(False))
+        else:
+            assign()
         return [*(tf.identity(self._slices[v]) for v in self._plan.fetches), failed]
 
     def _emit(self, number: int, instruction: Instruction) -> None:
@@ -174,8 +209,6 @@ class CoreProgram:
 
     def _assign(self, instruction: AssignVariable) -> None:
         handle, value = self._handles[instruction.name], self._slices[instruction.input]
-        if self._is_sound is not None:
-            value = tf.where(self._is_sound, value, tf.raw_ops.ReadVariableOp(resource=handle, dtype=value.dtype))
         tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
     def _first_failed_check(self) -> tf.Tensor:

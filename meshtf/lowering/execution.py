@@ -2,50 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe  # no public name tells whether a GradientTape is recording
 from tensorflow.python.ops import control_flow_util  # nor whether an outer function is compiled by XLA
 
 from meshtf.errors import NonFiniteError, UsageError
-from meshtf.graph import Operation
-from meshtf.lowering.emission import NO_CHECK_FAILED, EmittedProgram
-from meshtf.lowering.plan import AssignVariable, Collective, Instruction, Plan, ReadVariable
+from meshtf.layout import TensorLayout
+from meshtf.lowering.emission import NO_CHECK_FAILED, EmittedProgram, scope_name
+from meshtf.lowering.plan import Instruction, Plan, ReadVariable
 from meshtf.mesh_impl.collective_runtime import step_in_progress
 from meshtf.mesh_impl.step_errors import translate
-from meshtf.variables import handles
+from meshtf.sites import user_site
+from meshtf.variables import VariableStore, handles
 
 if TYPE_CHECKING:
     from meshtf.lowering.lowering import Lowering
 
 _UNDER_TAPE = """\
 program "{name}" was called while a tf.GradientTape is recording, which cannot see into it.
-Take gradients inside the program, with mtf.gradients, and call it outside the tape (or under tape.stop_recording())."""
+Take gradients inside the program, with mtf.gradients, and call it outside the tape (or under tape.stop_recording()).
+  at {site}"""
 
 _UNDER_XLA = """\
 program "{name}" was called inside a tf.function(jit_compile=True), which cannot compile its collectives.
-Call it eagerly, or from a tf.function without jit_compile."""
+Call it eagerly, or from a tf.function without jit_compile.
+  at {site}"""
 
 
 class Execution:
     """A plan that can be called. Nothing is traced and no variable is made before the first call."""
 
-    def __init__(self, plan: Plan, lowering: Lowering) -> None:
-        self.plan = plan
+    def __init__(self, make_plan: Callable[[], Plan], lowering: Lowering) -> None:
+        self._make_plan = make_plan
+        self._plan = make_plan()
         self._lowering = lowering
         self._name = lowering.graph.name
         self._program: EmittedProgram | None = None
 
     @property
+    def plan(self) -> Plan:
+        """The plan; made anew if another program has meanwhile put a variable into the store in another layout."""
+        if self._program is None and not _has_layouts_of(self._plan, self._lowering.variables):
+            self._plan = self._make_plan()
+        return self._plan
+
+    @property
     def program(self) -> EmittedProgram:
         """The emitted program. Makes the variables that are not there yet, and gives them their initial values."""
         if self._program is None:
-            store, mesh_impl = self._lowering.variables, self._lowering.mesh_impl
-            ensure_variables(self.plan, self._lowering)
-            self._program = EmittedProgram(self.plan, mesh_impl, handles(store, self.plan.variable_names))
+            store, mesh_impl, plan = self._lowering.variables, self._lowering.mesh_impl, self.plan
+            ensure_variables(plan, self._lowering)
+            self._program = EmittedProgram(plan, mesh_impl, handles(store, plan.variable_names))
         return self._program
+
+    def initialize(self) -> None:
+        """Makes the variables that the store lacks, without running the program."""
+        with self._step():
+            _ = self.program
 
     def __call__(self, feeds: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Runs the program once.
@@ -56,35 +73,52 @@ class Execution:
           CollectiveError: a collective failed or timed out.
         """
         self._check_surroundings()
-        with step_in_progress(f'program "{self._name}"'):
-            program = self.program
-            try:
-                results, failed = program(feeds)
-                self._raise_failed_check(failed)
-            except tf.errors.OpError as error:
-                raise translate(error, origins(self.plan.instructions)) from None
+        with self._step():
+            results, failed = self.program(feeds)
+            if not tf.executing_eagerly():
+                return self._without_gradient(results)
+            if self.plan.checks and (index := int(failed)) != NO_CHECK_FAILED:
+                raise NonFiniteError(self.plan.checks[index].text)
         return results
 
-    def _raise_failed_check(self, failed: tf.Tensor) -> None:
-        if not self.plan.checks:
-            return
-        if not tf.executing_eagerly():
-            # Inside a tf.function nothing can be raised now: the assertion fails when the function runs.
-            for index, check in enumerate(self.plan.checks):
-                tf.debugging.assert_none_equal(failed, index, message=_check_text(check.message, check.operation))
-            return
-        index = int(failed)
-        if index != NO_CHECK_FAILED:
-            check = self.plan.checks[index]
-            raise NonFiniteError(_check_text(check.message, check.operation))
+    @contextlib.contextmanager
+    def _step(self) -> Iterator[None]:
+        with step_in_progress(f'program "{self._name}"'):
+            try:
+                yield
+            except tf.errors.OpError as error:
+                raise translate(error, origins(self.plan.instructions)) from None
+
+    def _without_gradient(self, results: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """The results, with a clear error where a tape, unseen when this was traced, asks for their gradients."""
+        site = user_site()
+
+        def refuse(*_: tf.Tensor) -> NoReturn:
+            raise UsageError(_UNDER_TAPE.format(name=self._name, site=site))
+
+        @tf.custom_gradient
+        def guarded(x: tf.Tensor) -> tuple[tf.Tensor, Callable[..., NoReturn]]:
+            return tf.identity(x), refuse
+
+        return [guarded(x) if x.dtype.is_floating or x.dtype.is_complex else x for x in results]
 
     def _check_surroundings(self) -> None:
         if not pywrap_tfe.TFE_Py_TapeSetIsEmpty():
-            raise UsageError(_UNDER_TAPE.format(name=self._name))
+            raise UsageError(_UNDER_TAPE.format(name=self._name, site=user_site()))
         if not tf.executing_eagerly() and control_flow_util.GraphOrParentsInXlaContext(
             tf.compat.v1.get_default_graph()
         ):
-            raise UsageError(_UNDER_XLA.format(name=self._name))
+            raise UsageError(_UNDER_XLA.format(name=self._name, site=user_site()))
+
+
+def _has_layouts_of(plan: Plan, store: VariableStore) -> bool:
+    """Whether the plan keeps each variable that the store has already in the layout that it has there."""
+    return all(layout == store.slices(name).layout for name, layout in _stored_layouts(plan).items() if name in store)
+
+
+def _stored_layouts(plan: Plan) -> dict[str, TensorLayout]:
+    accesses = [*plan.assignments, *plan.reads]
+    return {i.name: (i.output if isinstance(i, ReadVariable) else i.input).layout for i in accesses}
 
 
 def ensure_variables(plan: Plan, lowering: Lowering) -> None:
@@ -99,23 +133,13 @@ def ensure_variables(plan: Plan, lowering: Lowering) -> None:
             store.check_fits(variable, mesh_impl)  # type: ignore[arg-type]
         else:
             missing.append(variable)
-    layouts = {i.name: (i.output if isinstance(i, ReadVariable) else i.input).layout for i in _accesses(plan)}
     if missing:
-        initialize(missing, layouts, lowering)
-
-
-def _accesses(plan: Plan) -> list[ReadVariable | AssignVariable]:
-    return [*plan.assignments, *plan.reads]
+        initialize(missing, _stored_layouts(plan), lowering)
 
 
 def origins(instructions: Sequence[Instruction]) -> dict[str, str]:
-    """For the name scope of each collective: its operation and the user's line."""
+    """For the name scope of each instruction, up to the first dot: its operation and the user's line."""
     return {
-        f"collective_{number}": f"{i.operation.name}, at {i.operation.site}"
+        scope_name(number, i).split(".")[0]: f"{i.operation.name}, at {i.operation.site}"
         for number, i in enumerate(instructions)
-        if isinstance(i, Collective)
     }
-
-
-def _check_text(message: str, operation: Operation) -> str:
-    return f"{message}\n  in operation {operation.name}\n  at {operation.site}\n  nothing was assigned in this step"

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from meshtf.errors import FeedError, nearest
 from meshtf.ops.inputs import InputOperation
+from meshtf.sites import user_site
 
 
 def check_feeds(
@@ -28,28 +29,54 @@ def check_feeds(
         if value is None:
             faults.append(f'input "{operation.name}" [{tensor.shape}] {tensor.dtype.name} is missing')
             continue
-        array, fault = _converted(value, tensor.dtype)
-        if fault is None and array.shape.as_list() != tensor.shape.to_integer_list:
-            fault = f"has shape {array.shape.as_list()}"
-        if fault is not None:
+        try:
+            arrays.append(_converted(value, tensor.dtype, tensor.shape.to_integer_list))
+        except _Unfit as fault:
             faults.append(f'input "{operation.name}" must be [{tensor.shape}] {tensor.dtype.name}, and {fault}')
-        arrays.append(array)
     if faults:
-        raise FeedError("\n  ".join([f'program "{program}" was fed wrongly:', *faults]))
+        raise FeedError("\n  ".join([f'program "{program}" was fed wrongly:', *faults, f"at {user_site()}"]))
     return arrays
 
 
-def _converted(value: Any, dtype: tf.DType) -> tuple[Any, str | None]:
+class _Unfit(Exception):  # noqa: N818
+    """Why a value cannot be an input."""
+
+
+def _converted(value: Any, dtype: tf.DType, sizes: list[int]) -> tf.Tensor:
     """The value as a tensor. Python numbers take the input's dtype; arrays must have it."""
-    if isinstance(value, tf.Tensor | tf.Variable):
-        return tf.convert_to_tensor(value), None if value.dtype == dtype else f"has dtype {value.dtype.name}"
-    if not isinstance(value, np.ndarray | np.generic):
-        value = np.asarray(value)
-        if value.dtype.kind not in "biufc":
-            return tf.zeros([]), f"is no array of numbers but {value.dtype}"
-        if value.dtype.kind == "f" and not (dtype.is_floating or dtype.is_complex):
-            return tf.zeros([]), f"has dtype {value.dtype.name}"
-        value = value.astype(dtype.as_numpy_dtype)
-    if tf.as_dtype(value.dtype) != dtype:
-        return tf.zeros(value.shape), f"has dtype {value.dtype.name}; convert it, as in x.astype({dtype.name!r})"
-    return tf.convert_to_tensor(value), None
+    if isinstance(value, tf.Variable):
+        value = tf.convert_to_tensor(value)
+    elif tf.is_tensor(value) and not isinstance(value, tf.Tensor):
+        raise _Unfit(f"is a {type(value).__name__}, which must be made dense first")
+    elif not isinstance(value, np.ndarray | np.generic | tf.Tensor):
+        value = _array_of_numbers(value, dtype)
+    if not tf.TensorShape(value.shape).is_compatible_with(sizes):
+        raise _Unfit(f"has shape {list(value.shape)}")
+    if value.dtype != dtype:
+        given = value.dtype.name
+        cast = f"tf.cast(x, tf.{dtype.name})" if isinstance(value, tf.Tensor) else f"x.astype({dtype.name!r})"
+        raise _Unfit(f"has dtype {given}; convert it, as in {cast}")
+    if isinstance(value, tf.Tensor) and not value.shape.is_fully_defined():  # inside a tf.function of the user's
+        return tf.ensure_shape(value, sizes)
+    return tf.convert_to_tensor(value)
+
+
+def _array_of_numbers(value: Any, dtype: tf.DType) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise _Unfit(f"is a {type(value).__name__} that is no array: its parts differ in length") from None
+    if array.dtype.kind not in "biufc":
+        raise _Unfit(f"is no array of numbers but a {type(value).__name__} of {array.dtype}")
+    if array.size and array.dtype.kind not in _kinds(dtype):
+        raise _Unfit(f"has {array.dtype.name} values")
+    if dtype.is_integer and array.size and not (dtype.min <= array.min() and array.max() <= dtype.max):
+        raise _Unfit(f"has values from {array.min()} to {array.max()}, beyond {dtype.name}")
+    return array.astype(dtype.as_numpy_dtype)
+
+
+def _kinds(dtype: tf.DType) -> str:
+    """Kinds of Python numbers that an element type can hold."""
+    if dtype == tf.bool:
+        return "b"
+    return "iufc" if dtype.is_complex else "iuf" if dtype.is_floating else "iu"

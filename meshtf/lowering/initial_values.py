@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from meshtf.dimension import Shape
 from meshtf.graph import Graph, Mesh
-from meshtf.layout import TensorLayout
+from meshtf.layout import LayoutRules, TensorLayout
 from meshtf.lowering.emission import EmittedProgram
 from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
 from meshtf.lowering.plan import Plan
 from meshtf.ops.inputs import InputOperation
 from meshtf.ops.variables import Assign, Variable
-from meshtf.variables import VariableStore, handles
+from meshtf.variables import handles
 
 if TYPE_CHECKING:
     from meshtf.lowering.lowering import Lowering
@@ -26,7 +27,7 @@ def initialize(variables: Sequence[Variable], layouts: Mapping[str, TensorLayout
     try:
         for variable in variables:
             store.create(variable, layouts[variable.full_name], mesh_impl)
-        plan = initial_plan(variables, store, lowering)
+        plan = initial_plan(variables, layouts, mesh_impl.shape, mesh_impl.layout_rules, lowering.seed)
         program = EmittedProgram(plan, mesh_impl, handles(store, plan.variable_names))
         with tf.init_scope():
             program([tf.convert_to_tensor(f.operation.value) for f in plan.feeds])
@@ -38,8 +39,15 @@ def initialize(variables: Sequence[Variable], layouts: Mapping[str, TensorLayout
         raise
 
 
-def initial_plan(variables: Sequence[Variable], store: VariableStore, lowering: Lowering) -> Plan:
-    """The plan that assigns the initial values. The random bits of each are keyed by the variable's name."""
+def initial_plan(
+    variables: Sequence[Variable],
+    layouts: Mapping[str, TensorLayout],
+    mesh_shape: Shape,
+    rules: LayoutRules,
+    seed: int,
+) -> Plan:
+    """The plan that assigns the initial values, to slices in `layouts`; `rules` are those of what is computed on the
+    way. The random bits of each are keyed by the variable's name."""
     from meshtf.lowering.lowering import make_plan
 
     graph = Graph("initial_values", is_initial=True)
@@ -50,10 +58,9 @@ def initial_plan(variables: Sequence[Variable], store: VariableStore, lowering: 
             twin = Variable(mesh, variable.full_name, variable.shape, variable.dtype, None, False)
             with graph.variable_scope(variable.full_name):
                 assignments.append(Assign(twin, variable.initial_value(mesh)))
-    table = LayoutTable(lowering.mesh_impl.shape, lowering.mesh_impl.layout_rules)
-    stored = {twin.full_name: store.slices(twin.full_name).layout for twin in graph.variables.values()}  # type: ignore[attr-defined]
+    table = LayoutTable(mesh_shape, rules)
     table.resolve(graph.operations)
-    return make_plan(table, _Fixed(stored), assignments, (), lowering.seed)
+    return make_plan(table, _Fixed(layouts), assignments, (), seed)
 
 
 class _Fixed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import LayoutError, LayoutWarning, nearest
@@ -51,6 +51,10 @@ class LayoutTable:
             except LayoutError as error:
                 outputs = ", ".join(map(repr, operation.outputs))
                 raise LayoutError(f"{error}\n  in operation {outputs}\n  at {operation.site}") from None
+
+    def choose(self, layouts: Mapping[Tensor, ResolvedLayout]) -> None:
+        """Gives tensors other layouts than they were resolved to: how a pass changes a program."""
+        self._resolved.update(layouts)
 
     def under_rules(self, shape: Shape) -> ResolvedLayout:
         """The layout that the rules alone give a shape."""

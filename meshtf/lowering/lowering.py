@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from meshtf.errors import GraphError, LayoutError
+from meshtf.errors import GraphError, LayoutError, nearest
 from meshtf.graph import Graph, Mesh, Operation, Tensor
 from meshtf.lowering.execution import Execution
 from meshtf.lowering.feeding import check_feeds
@@ -16,6 +17,8 @@ from meshtf.lowering.pending_sums import PendingSums
 from meshtf.lowering.plan import Plan
 from meshtf.lowering.planner import Planner, Storage
 from meshtf.lowering.report import Report
+from meshtf.lowering.update_fusion import fuse_updates
+from meshtf.lowering.weight_update_sharding import sharded_updates
 from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.ops.inputs import InputOperation
 from meshtf.ops.variables import Variable, count_step
@@ -53,26 +56,42 @@ class Lowering:
         self._layouts.resolve(graph.operations)
         warn_unused_rules(self.mesh_impl.layout_rules, graph.operations)
         self._effects = [o for o in graph.operations if o.has_side_effect]
+        operations = needed(self._effects)
+        pending_sums = PendingSums(operations, (), self._layouts)
+        self._layouts.choose(sharded_updates(operations, self._layouts, pending_sums))
         self._executions: dict[tuple[tuple[Tensor, ...], bool], Execution] = {}
-        self.plan: Plan = self.plan_for(())
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that does the graph's assignments, and returns nothing."""
+        return self.execution(()).plan
 
     def plan_for(self, fetches: Sequence[Tensor], *, with_effects: bool = True) -> Plan:
         """The plan that returns these tensors, and does the graph's assignments or not."""
         storage = StoreLayouts(self.variables, self.mesh_impl.parameter_layout_rules)
         return make_plan(self._layouts, storage, self._effects if with_effects else [], fetches, self.seed)
 
+    @tf.autograph.experimental.do_not_convert
     def run(
-        self, fetches: Tensor | Sequence[Tensor], feeds: Mapping[Tensor | str, Any] | None = None
+        self, fetches: Tensor | str | Sequence[Tensor | str], feeds: Mapping[Tensor | str, Any] | None = None
     ) -> tf.Tensor | list[tf.Tensor]:
         """Executes the graph's assignments once and returns the fetches, whole.
 
+        A fetch is a tensor, or the name under which `mtf.export` made one known; a feed is named by the input's tensor
+        or its name.
+
         Raises:
           FeedError: an input is missing, unknown, or of the wrong shape or dtype.
+          GraphError: no tensor was exported under a name.
         """
         return self._run(fetches, feeds or {}, with_effects=True)
 
-    def export_to_tf_tensor(self, t: Tensor, feeds: Mapping[Tensor | str, Any] | None = None) -> tf.Tensor:
-        """The value of `t` alone, from the variables' present values. Never assigns."""
+    @tf.autograph.experimental.do_not_convert
+    def export_to_tf_tensor(self, t: Tensor | str, feeds: Mapping[Tensor | str, Any] | None = None) -> tf.Tensor:
+        """The value of `t` alone, from the variables' present values. Never assigns.
+
+        The graph's assignments do not take place, not even before a `read_variable` that follows them.
+        """
         value = self._run(t, feeds or {}, with_effects=False)
         assert isinstance(value, tf.Tensor)
         return value
@@ -84,40 +103,58 @@ class Lowering:
             for tensor in fetches:
                 if tensor.graph is not self.graph:
                     raise GraphError(f"{tensor} belongs to another graph")
-            plan = self.plan if key == ((), True) else self.plan_for(fetches, with_effects=with_effects)
-            self._executions[key] = Execution(plan, self)
+            make_plan = functools.partial(self.plan_for, tuple(fetches), with_effects=with_effects)
+            self._executions[key] = Execution(make_plan, self)
         return self._executions[key]
 
     def report(self, fetches: Sequence[Tensor] = ()) -> Report:
         """Layouts, memory per core and every collective of the program that returns these fetches."""
-        plan = self.execution(fetches).plan if fetches else self.plan
-        return Report.of(plan, self._layouts, self.graph.name)
+        plan = self.execution(fetches).plan
+        return Report.of(
+            plan,
+            self._layouts,
+            self.graph.name,
+            operations=needed([*self._effects, *(t.operation for t in fetches)]),
+            fetches=fetches,
+            parameter_rules=self.mesh_impl.parameter_layout_rules,
+        )
 
     def __str__(self) -> str:
+        """The report of the program that does the graph's assignments, and returns nothing."""
         return str(self.report())
 
     def _run(
-        self, fetches: Tensor | Sequence[Tensor], feeds: Mapping[Tensor | str, Any], *, with_effects: bool
+        self, fetches: Tensor | str | Sequence[Tensor | str], feeds: Mapping[Tensor | str, Any], *, with_effects: bool
     ) -> tf.Tensor | list[tf.Tensor]:
-        wanted = [fetches] if isinstance(fetches, Tensor) else list(fetches)
+        is_one = isinstance(fetches, Tensor | str)
+        wanted = [self._exported(f) if isinstance(f, str) else f for f in ([fetches] if is_one else fetches)]
         execution = self.execution(wanted, with_effects=with_effects)
         by_name = {k.operation.name if isinstance(k, Tensor) else k: v for k, v in feeds.items()}
         inputs = [f.operation for f in execution.plan.feeds]
         known = {o.name: o for o in self.graph.operations if isinstance(o, InputOperation)}
         results = execution(check_feeds(inputs, by_name, known, self.graph.name))
-        return results[0] if isinstance(fetches, Tensor) else results
+        return results[0] if is_one else results
+
+    def _exported(self, name: str) -> Tensor:
+        exports = self.graph.exports
+        if name not in exports:
+            known = nearest(name, exports) or f"; there are: {', '.join(exports) or 'none'}"
+            raise GraphError(f'no tensor was exported as "{name}" (mtf.export) in program "{self.graph.name}"{known}')
+        return exports[name]
 
 
 def make_plan(
     layouts: LayoutTable, storage: Storage, effects: Sequence[Operation], fetches: Sequence[Tensor], seed: int = 0
 ) -> Plan:
-    """Plans the operations that the effects and the fetches need, in program order."""
+    """Plans the operations that the effects and the fetches need, in program order; assigns only if some effect is."""
     operations = needed([*effects, *(t.operation for t in fetches)])
     pending_sums = PendingSums(operations, fetches, layouts)
     planner = Planner(layouts, pending_sums, storage, seed)
     for operation in operations:
         planner.lower(operation)
-    return planner.plan(fetches)
+    plan = fuse_updates(planner.plan(fetches))
+    # A fetch may be an assignment's output, or need one.
+    return plan if effects else plan.without_assignments()
 
 
 def needed(roots: Sequence[Operation]) -> list[Operation]:

@@ -30,7 +30,8 @@ class PendingSums:
     def __init__(self, operations: Sequence[Operation], fetches: Iterable[Tensor], layouts: LayoutTable) -> None:
         self._layouts = layouts
         self._fetches = set(fetches)
-        self._own: dict[Operation, tuple[str, ...]] = {}
+        self._operations = operations
+        self._own: dict[Tensor, tuple[str, ...]] = {}
         self._candidates: dict[Tensor, frozenset[str]] = {}
         self._consumers: dict[Tensor, list[Operation]] = {}
         self._passing: set[Operation] = set()
@@ -43,6 +44,13 @@ class PendingSums:
         """Whether the operation takes pending inputs as they are and leaves its output pending."""
         return operation in self._passing
 
+    def pending_over(self, tensor: Tensor) -> frozenset[str]:
+        """The mesh axes over which the tensor's value is a pending sum when it is computed, if it is one."""
+        own = self._own.get(tensor, ())
+        if tensor.operation in self._passing or own:
+            return self._candidates.get(tensor, frozenset())
+        return frozenset()
+
     def is_needed_whole(self, tensor: Tensor) -> bool:
         """Whether some consumer needs the tensor reduced, in its own layout."""
         return tensor in self._fetches or any(
@@ -52,19 +60,19 @@ class PendingSums:
     def _visit(self, operation: Operation) -> None:
         for x in operation.inputs:
             self._consumers.setdefault(x, []).append(operation)
-        own = operation.pending_axes(self._layouts)
         carried = [self._candidates[x] for x in operation.inputs if x in self._candidates]
-        axes = frozenset(own).union(*carried) if operation.passes_pending_sums else frozenset(own)
-        self._own[operation] = own
-        for output in operation.outputs if axes else ():
-            self._candidates[output] = axes
+        for output, own in zip(operation.outputs, operation.output_pending_axes(self._layouts), strict=True):
+            axes = frozenset(own).union(*carried) if operation.passes_pending_sums else frozenset(own)
+            self._own[output] = own
+            if axes:
+                self._candidates[output] = axes
 
     def _can_pass(self, operation: Operation) -> bool:
         return operation.passes_pending_sums and any(x in self._candidates for x in operation.inputs)
 
     def _components(self) -> Iterable[list[Operation]]:
         """Operations tied together by candidates that some operation could pass on."""
-        passing = [o for o in self._own if self._can_pass(o)]
+        passing = [o for o in self._operations if self._can_pass(o)]
         ties = networkx.Graph()
         ties.add_nodes_from(passing)
         for operation in passing:
@@ -91,7 +99,7 @@ class PendingSums:
         self._passing.update(o for o in component if o in pending)
 
     def _add_tensor(self, cut: networkx.DiGraph, tensor: Tensor) -> None:
-        produced_pending = bool(self._own[tensor.operation])
+        produced_pending = bool(self._own[tensor])
         producer = _START if produced_pending else tensor.operation
         reduction = ("reduction", tensor)
         cut.add_edge(producer, reduction, capacity=self._reduction_bytes(tensor))
@@ -102,14 +110,14 @@ class PendingSums:
             cut.add_edge(reduction, _END)
 
     def _add_masks(self, cut: networkx.DiGraph, operation: Operation) -> None:
-        if self._own[operation]:
+        if any(self._own[output] for output in operation.outputs):
             return
         for x in operation.inputs:
             cost = max(1, self._reduction_bytes(x) // _MASK_SHARE)
             producer = x.operation
             if x not in self._candidates:
                 cut.add_edge(operation, _END, capacity=cost + _capacity(cut, operation, _END))
-            elif not self._own[producer]:
+            elif not self._own[x]:
                 cut.add_edge(operation, producer, capacity=cost + _capacity(cut, operation, producer))
 
     def _reduction_bytes(self, tensor: Tensor) -> int:

@@ -32,6 +32,8 @@ class Core(Protocol):
 Emit: TypeAlias = Callable[..., Any]
 """`emit(core, *slices)` gives the slice, or slices, of one core."""
 
+Kernel: TypeAlias = Callable[..., tf.Tensor]
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Value:
@@ -58,7 +60,11 @@ class Value:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Compute:
-    """Local work of every core."""
+    """Local work of every core.
+
+    `is_view`: the one output is the one input's own memory, and takes none itself. `kernel`: of elementwise work, the
+    function of the slices alone; kernels that do the same compare equal.
+    """
 
     operation: Operation
     kind: str
@@ -66,6 +72,8 @@ class Compute:
     outputs: tuple[Value, ...]
     emit: Emit
     flops: int = 0
+    is_view: bool = False
+    kernel: Kernel | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -176,6 +184,12 @@ class Check:
     message: str
     value: Value
 
+    @property
+    def text(self) -> str:
+        """What is said when it fails."""
+        where = f"in operation {self.operation.name}\n  at {self.operation.site}"
+        return f"{self.message}\n  {where}\n  nothing was assigned in this step"
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
@@ -203,11 +217,17 @@ class Plan:
     def collectives(self) -> list[Collective]:
         return [i for i in self.instructions if isinstance(i, Collective)]
 
+    def without_assignments(self) -> Plan:
+        """The same computation, which leaves every variable as it is."""
+        kept = tuple(i for i in self.instructions if not isinstance(i, AssignVariable))
+        return dataclasses.replace(self, instructions=kept)
+
     @property
     def variable_names(self) -> list[str]:
         return list(dict.fromkeys(i.name for i in [*self.reads, *self.assignments]))
 
 
 VariableLayouts: TypeAlias = Mapping[str, TensorLayout]
-OutputSpec: TypeAlias = tuple[Shape, tf.DType, TensorLayout]
+OutputSpec: TypeAlias = tuple[Shape, tf.DType, TensorLayout] | tuple[Shape, tf.DType, TensorLayout, Axes]
+"""Named shape, dtype, layout, and the mesh axes over which a sum is pending where outputs differ in them."""
 Slices: TypeAlias = Sequence[tf.Tensor]

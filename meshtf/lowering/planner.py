@@ -24,12 +24,14 @@ from meshtf.lowering.plan import (
     Emit,
     Feed,
     Instruction,
+    Kernel,
     OutputSpec,
     Plan,
     ReadVariable,
     Value,
 )
 from meshtf.lowering.reshard import LocalSlice, Route, cheapest_route
+from meshtf.sites import Site
 
 
 class StoredVariable(Protocol):
@@ -37,6 +39,7 @@ class StoredVariable(Protocol):
 
     full_name: str
     shape: Shape
+    site: Site
 
     @property
     def value(self) -> Tensor: ...
@@ -97,7 +100,9 @@ class Planner:
         versions = self._versions[tensor]
         if wanted != own and versions[0].pending and len(versions) == 1 and self._pending_sums.is_needed_whole(tensor):
             self.read(tensor)
-        source, route = min((self._route(v, wanted) for v in versions), key=lambda found: found[1].bytes_sent)
+        source, route = min(
+            (self._route(v, wanted) for v in versions), key=lambda found: (found[1].bytes_sent, len(found[1].steps))
+        )
         reader = self._operation
         if source.pending:
             # A sum is done for the operation that left it pending, not for the one that happens to read it first.
@@ -113,6 +118,10 @@ class Planner:
         if self._pending_sums.is_passed_by(operation):
             return [self._versions[x][0] for x in operation.inputs]
         return [self._whole(x) for x in operation.inputs]
+
+    def held(self, tensor: Tensor) -> Value:
+        """The tensor as it is held, in any layout and perhaps pending: to wait for it, not to compute with it."""
+        return self._versions[tensor][0]
 
     def _whole(self, tensor: Tensor) -> Value:
         """Some version with no sum pending."""
@@ -146,10 +155,16 @@ class Planner:
         *,
         pending: Axes = (),
         flops: int = 0,
+        is_view: bool = False,
+        kernel: Kernel | None = None,
     ) -> tuple[Value, ...]:
-        """Adds local work: `emit(core, *slices)` gives one slice, or a sequence where there are several outputs."""
-        values = tuple(self._value(shape, dtype, layout, pending) for shape, dtype, layout in outputs)
-        self._instructions.append(Compute(self._current, kind, tuple(inputs), values, emit, flops))
+        """Adds local work: `emit(core, *slices)` gives one slice, or a sequence where there are several outputs.
+
+        `is_view` says that the one output is the one input's own memory, so that it is not counted twice; `kernel`
+        that the work is elementwise, and what it does.
+        """
+        values = tuple(self._value(*(spec if len(spec) == 4 else (*spec, pending))) for spec in outputs)
+        self._instructions.append(Compute(self._current, kind, tuple(inputs), values, emit, flops, is_view, kernel))
         return values
 
     def all_reduce(self, value: Value, axes: Axes, reduction: str) -> Value:
@@ -179,7 +194,7 @@ class Planner:
 
     def write(self, tensor: Tensor, value: Value) -> None:
         """Says that `value` is `tensor`. It may be in another layout than the tensor's, or pending."""
-        assert value.shape == tensor.shape and value.dtype == tensor.dtype, (tensor, str(value))
+        assert (value.shape, value.dtype) == (tensor.shape, tensor.dtype), (tensor, str(value))
         self._versions[tensor] = [value]
 
     def feed(self, name: str, tensor: Tensor) -> None:

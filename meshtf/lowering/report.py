@@ -1,51 +1,233 @@
-"""What a program does on its mesh, as data and as text."""
+"""What a program does on its mesh, as data: layouts, memory, every collective, repeated work. `str` gives text."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
 
+from meshtf.graph import Operation, Tensor
+from meshtf.layout import Axes, LayoutRules, axes_size
+from meshtf.lowering import accounting
 from meshtf.lowering.layouts import LayoutTable
-from meshtf.lowering.plan import Plan
+from meshtf.lowering.plan import Collective, Plan, Value
+from meshtf.sites import Site
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
+class TensorRecord:
+    """A tensor on the mesh, or a variable. `layout` is its named shape with the mesh axes that split it."""
+
+    name: str
+    shape: str
+    layout: str
+    dtype: str
+    bytes_per_core: int
+    bytes_whole: int
+
+    @classmethod
+    def of(cls, name: str, value: Value) -> TensorRecord:
+        layout = value.layout.to_string(value.shape)
+        whole = value.shape.size * value.dtype.size
+        return cls(name, str(value.shape), layout, value.dtype.name, value.slice_bytes, whole)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class CollectiveRecord:
-    """One collective: who asked for it, where, over which axes, and the bytes that each core sends."""
+    """One collective.
+
+    operation: which asked for it. filename, line, function: the user's. axes: over which mesh axes; cores: how many
+    take part in each group. bytes_sent: by each core. layout, result_layout: of the tensor before and after.
+    """
 
     kind: str
     operation: str
-    site: str
-    axes: tuple[str, ...]
+    filename: str
+    line: int
+    function: str
+    axes: Axes
+    cores: int
     bytes_sent: int
-    tensor: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """The report of a program."""
-
-    program: str
-    collectives: tuple[CollectiveRecord, ...]
+    shape: str
+    layout: str
+    result_layout: str
+    dtype: str
+    reduction: str | None
 
     @classmethod
-    def of(cls, plan: Plan, layouts: LayoutTable, program: str) -> Report:
-        records = tuple(
-            CollectiveRecord(
-                c.step.kind,
-                c.operation.name,
-                str(c.operation.site),
-                c.step.axes,
-                c.step.bytes_sent(c.input.slice_bytes, plan.mesh_shape),
-                c.input.layout.to_string(c.input.shape),
-            )
-            for c in plan.collectives
+    def of(cls, collective: Collective, plan: Plan) -> CollectiveRecord:
+        step, before, after = collective.step, collective.input, collective.output
+        site = collective.operation.site
+        return cls(
+            kind=step.kind,
+            operation=collective.operation.name,
+            filename=site.filename,
+            line=site.line,
+            function=site.function,
+            axes=step.axes,
+            cores=axes_size(step.axes, plan.mesh_shape),
+            bytes_sent=accounting.collective_bytes(collective, plan),
+            shape=str(before.shape),
+            layout=before.layout.to_string(before.shape),
+            result_layout=after.layout.to_string(after.shape),
+            dtype=before.dtype.name,
+            reduction=step.reduction if step.kind in ("all_reduce", "reduce_scatter") else None,
         )
-        return cls(program, records)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TrafficRecord:
+    """Collectives of one kind over the same axes: how many, and the bytes that each core sends in them."""
+
+    kind: str
+    axes: Axes
+    count: int
+    bytes_sent: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RepeatedWorkRecord:
+    """Work of `operation`, at the user's line, that `times` cores, those along `axes`, do alike. `flops`: of each."""
+
+    operation: str
+    kind: str
+    filename: str
+    line: int
+    function: str
+    axes: Axes
+    times: int
+    flops: int
+
+    @classmethod
+    def of(cls, work: accounting.RepeatedWork) -> RepeatedWorkRecord:
+        operation, site = work.compute.operation, work.compute.operation.site
+        place = (site.filename, site.line, site.function)
+        return cls(operation.name, work.compute.kind, *place, work.axes, work.times, work.flops)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MemoryRecord:
+    """Bytes on one core. `peak` includes variables and feeds; it is reached in `peak_operation`, at the user's line."""
+
+    variables: int
+    feeds: int
+    peak: int
+    peak_operation: str
+    peak_filename: str
+    peak_line: int
+
+    @classmethod
+    def of(cls, plan: Plan) -> MemoryRecord:
+        peak = accounting.peak_memory(plan)
+        name = peak.operation.name if peak.operation else ""
+        site = peak.operation.site if peak.operation else Site("", 0, "")
+        return cls(peak.variables, peak.feeds, peak.total, name, site.filename, site.line)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """The report of one program. `print` it, ask for `text(tensors=True)`, or for `to_dict()`.
+
+    Attributes:
+      program: its name.
+      mesh: names and sizes of the mesh's axes.
+      cores: how many there are.
+      layout: the rules. parameter_layout: those for variables between steps.
+      variables: that the program reads or assigns.
+      feeds: arrays handed to it, whole, on every core.
+      results: what it returns; the slices are put together on the first core.
+      memory: on each core.
+      flops_per_core: 2*m*n*k for a matrix product, one per element of other work.
+      collectives: every one, in program order. traffic: the same by kind and mesh axes, most bytes first.
+      repeated_work: what several cores do alike, in program order.
+      tensors: every tensor that is computed, in its own layout.
+    """
+
+    program: str
+    mesh: tuple[tuple[str, int], ...]
+    cores: int
+    layout: str
+    parameter_layout: str
+    variables: tuple[TensorRecord, ...]
+    feeds: tuple[TensorRecord, ...]
+    results: tuple[TensorRecord, ...]
+    memory: MemoryRecord
+    flops_per_core: int
+    collectives: tuple[CollectiveRecord, ...]
+    traffic: tuple[TrafficRecord, ...]
+    repeated_work: tuple[RepeatedWorkRecord, ...]
+    tensors: tuple[TensorRecord, ...]
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        layouts: LayoutTable,
+        program: str,
+        *,
+        operations: Sequence[Operation] = (),
+        fetches: Sequence[Tensor] = (),
+        parameter_rules: LayoutRules | None = None,
+    ) -> Report:
+        """The report of a plan, of the `operations` that it was made from, and of what it returns."""
+        stored = accounting.stored_variables(plan)
+        names = [t.name for t in fetches] or [f"result_{i}" for i in range(len(plan.fetches))]
+        return cls(
+            program=program,
+            mesh=tuple((d.name, d.size) for d in plan.mesh_shape),
+            cores=plan.mesh_shape.size,
+            layout=str(layouts.rules),
+            parameter_layout=str(layouts.rules if parameter_rules is None else parameter_rules),
+            variables=tuple(TensorRecord.of(name, value) for name, value in stored.items()),
+            feeds=tuple(TensorRecord.of(f.name, f.output) for f in plan.feeds),
+            results=tuple(TensorRecord.of(n, v) for n, v in zip(names, plan.fetches, strict=True)),
+            memory=MemoryRecord.of(plan),
+            flops_per_core=accounting.flops(plan),
+            collectives=tuple(CollectiveRecord.of(c, plan) for c in plan.collectives),
+            traffic=tuple(TrafficRecord(t.kind, t.axes, t.count, t.bytes_sent) for t in accounting.traffic(plan)),
+            repeated_work=tuple(RepeatedWorkRecord.of(w) for w in accounting.repeated_work(plan)),
+            tensors=tuple(_tensor_record(t, layouts) for o in operations for t in o.outputs),
+        )
+
+    @property
+    def bytes_sent_per_core(self) -> int:
+        """In all collectives together."""
+        return sum(c.bytes_sent for c in self.collectives)
+
+    @property
+    def repeated_flops_per_core(self) -> int:
+        """Of `flops_per_core`, those that other cores do as well."""
+        return sum(w.flops for w in self.repeated_work)
+
+    def text(self, *, tensors: bool = False, width: int = 120) -> str:
+        """As text for people, in lines of at most `width` characters; `tensors` adds a table of every tensor."""
+        from meshtf.lowering.report_text import render
+
+        return render(self, tensors=tensors, width=width)
+
+    def to_dict(self, *, tensors: bool = True) -> dict[str, Any]:
+        """As dictionaries, lists, texts and numbers, fit for JSON. `tensors=False` leaves that list out."""
+        data = _plain(self)
+        data |= {
+            "bytes_sent_per_core": self.bytes_sent_per_core,
+            "repeated_flops_per_core": self.repeated_flops_per_core,
+        }
+        if not tensors:
+            del data["tensors"]
+        return data
 
     def __str__(self) -> str:
-        lines = [f'program "{self.program}": {len(self.collectives)} collectives']
-        lines += [
-            f"  {c.kind} over {'+'.join(c.axes)}: {c.bytes_sent} bytes, [{c.tensor}], {c.operation}, at {c.site}"
-            for c in self.collectives
-        ]
-        return "\n".join(lines)
+        return self.text()
+
+
+def _tensor_record(tensor: Tensor, layouts: LayoutTable) -> TensorRecord:
+    layout, shape, dtype = layouts[tensor], tensor.shape, tensor.dtype
+    own = math.prod(layout.slice_shape(shape, layouts.mesh_shape)) * dtype.size
+    return TensorRecord(tensor.name, str(shape), layout.to_string(shape), dtype.name, own, shape.size * dtype.size)
+
+
+def _plain(x: Any) -> Any:
+    if dataclasses.is_dataclass(x):
+        return {f.name: _plain(getattr(x, f.name)) for f in dataclasses.fields(x)}
+    return [_plain(y) for y in x] if isinstance(x, tuple) else x

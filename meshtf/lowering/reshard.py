@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import heapq
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TypeAlias
 
 from meshtf.dimension import Shape
@@ -99,7 +99,7 @@ def _neighbours(state: State, goal: State, sizes: tuple[int, ...], mesh_shape: S
 def _reductions(state: State, goal: State, sizes: tuple[int, ...], mesh_shape: Shape) -> Iterator[tuple[Step, State]]:
     if not state.pending:
         return
-    yield CollectiveStep("all_reduce", state.pending), State(state.axes)
+    yield CollectiveStep("all_reduce", _in_mesh_order(state.pending, mesh_shape)), State(state.axes)
     for dim, wanted in enumerate(goal.axes):
         for axes in _runs(wanted):
             if set(axes) <= set(state.pending) and _divides(sizes[dim], state.axes[dim] + axes, mesh_shape):
@@ -143,7 +143,7 @@ def _permutes(state: State, goal: State, mesh_shape: Shape) -> Iterator[tuple[St
         if axes == state.axes:
             continue
         moving = {a for own in (*state.axes, *axes) for a in own}
-        yield CollectiveStep("permute", tuple(sorted(moving))), State(axes)
+        yield CollectiveStep("permute", _in_mesh_order(moving, mesh_shape)), State(axes)
 
 
 def _with_destinations(
@@ -179,6 +179,10 @@ def _runs(axes: Axes) -> Iterator[Axes]:
     for start in range(len(axes)):
         for stop in range(start + 1, len(axes) + 1):
             yield axes[start:stop]
+
+
+def _in_mesh_order(axes: Collection[str], mesh_shape: Shape) -> Axes:
+    return tuple(d.name for d in mesh_shape if d.name in axes)
 
 
 def _divides(size: int, axes: Axes, mesh_shape: Shape) -> bool:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import tensorflow as tf
 
 from meshtf.errors import ShapeError
 
 
+def static_shape(x: tf.Tensor) -> list[int]:
+    """The sizes of a tensor whose shape is known when tracing."""
+    return cast("list[int]", x.shape.as_list())
+
+
 def split_to_front(x: tf.Tensor, dim: int, blocks: int) -> tf.Tensor:
     """`[.., blocks * n, ..]` as `[blocks, .., n, ..]`."""
-    sizes = x.shape.as_list()
+    sizes = static_shape(x)
     if sizes[dim] % blocks:
         raise ShapeError(f"dimension {dim} of {sizes} does not divide into {blocks} blocks")
     block = sizes[:dim] + [sizes[dim] // blocks] + sizes[dim + 1 :]
@@ -23,7 +29,7 @@ def split_to_front(x: tf.Tensor, dim: int, blocks: int) -> tf.Tensor:
 
 def merge_from_front(x: tf.Tensor, dim: int) -> tf.Tensor:
     """`[blocks, .., n, ..]` as `[.., blocks * n, ..]`, where `dim` counts without the blocks."""
-    blocks, *block = x.shape.as_list()
+    blocks, *block = static_shape(x)
     merged = block[:dim] + [blocks * block[dim]] + block[dim + 1 :]
     if math.prod(block[:dim]) != 1:
         x = tf.transpose(x, [*range(1, dim + 1), 0, *range(dim + 1, len(block) + 1)])

@@ -16,7 +16,7 @@ from meshtf.dimension import Shape
 from meshtf.errors import UsageError
 from meshtf.layout import axes_size
 from meshtf.mesh_impl import words
-from meshtf.mesh_impl.blocks import merge_from_front, split_to_front
+from meshtf.mesh_impl.blocks import merge_from_front, split_to_front, static_shape
 from meshtf.mesh_impl.collective_runtime import collective_runtime
 from meshtf.mesh_impl.reductions import NATIVE, Reduction, reduce_with, stacked_sum
 
@@ -51,6 +51,7 @@ class BoundPermutation:
 
     send_key: tf.Tensor  # int32[]
     receive_key: tf.Tensor  # int32[]
+    row: tf.Tensor  # int32[]: the sender's rank in the group with it
     moves: tf.Tensor | None  # int32[]: 0 on a core that keeps its own values; None where no core does
 
 
@@ -69,6 +70,8 @@ class BoundCollectives:
         self._tokens = tokens
         self._mesh_shape = mesh_shape
         self._one = tf.constant(1, tf.int64) if tokens else None
+        for token in tokens:
+            self._leave(token)
 
     def all_reduce(self, x: tf.Tensor, axes: Sequence[str], reduction: Reduction) -> tf.Tensor:
         """The sum, product, maximum or minimum over the cores along `axes`, of any shape; of bool, "or" and "and"."""
@@ -109,9 +112,9 @@ class BoundCollectives:
         permutation = self._permutations.get(tuple(destinations))
         if permutation is None:
             raise UsageError(f"permutation {tuple(destinations)} was not declared before the program was traced")
-        sent = words.to_words(tf.reshape(x, [1, -1]))
-        received = self._send_and_receive(sent, permutation)
-        return tf.reshape(words.from_words(received, x.dtype, x.shape.num_elements()), x.shape)
+        flat = tf.reshape(x, [1, x.shape.num_elements()])
+        moved = _carried(lambda blocks: self._send_and_receive(blocks, permutation), flat, _GATHER_TAKES)
+        return tf.reshape(moved, x.shape)
 
     def _group(self, axes: Sequence[str]) -> BoundGroup | None:
         """None where there is nothing to communicate."""
@@ -149,10 +152,11 @@ class BoundCollectives:
         if not blocks.shape.num_elements():
             return blocks
         flat = tf.reshape(blocks, [group.size, blocks.shape[1:].num_elements()])
-        if group.pairs is None:
+        pairs = group.pairs
+        if pairs is None:
             moved = _carried(lambda x: self._exchange_at_once(x, group), flat, _ALL_TO_ALL_TAKES)
         else:
-            moved = _carried(lambda x: self._exchange_in_pairs(x, group.size, group.pairs), flat, _GATHER_TAKES)
+            moved = _carried(lambda x: self._exchange_in_pairs(x, group.size, pairs), flat, _GATHER_TAKES)
         return tf.reshape(moved, blocks.shape)
 
     def _exchange_at_once(self, blocks: tf.Tensor, group: BoundGroup) -> tf.Tensor:
@@ -179,19 +183,23 @@ class BoundCollectives:
         return tf.ensure_shape(loop[1], blocks.shape)
 
     def _send_and_receive(self, sent: tf.Tensor, permutation: BoundPermutation) -> tf.Tensor:
-        """Two sums of integers over groups of two: the sender's words and zeros. A core that keeps its own is alone."""
-        moves, nothing, size = permutation.moves, tf.zeros_like(sent), tf.constant(2)
-        if moves is not None:
-            nothing, size = tf.where(tf.equal(moves, 0), sent, nothing), moves + 1
+        """Two gathers over groups of two, of which only the sender's half is used. A core that keeps its own is alone.
+
+        The two are not ordered, since a core's sender may wait for it to send: hence a token for each direction.
+        """
         options: dict[str, Any] = {
-            "group_size": size,
-            "merge_op": "Add",
-            "final_op": "Id",
+            "input": sent,
+            "group_size": 2 if permutation.moves is None else permutation.moves + 1,
             "instance_key": collective_runtime().new_instance_key(),
         }
-        reduce = tf.raw_ops.CollectiveReduceV2
-        self._emit(reduce, input=sent, group_key=permutation.send_key, **options)
-        return self._emit(reduce, _BACKWARD, input=nothing, group_key=permutation.receive_key, **options)
+        self._emit(tf.raw_ops.CollectiveGatherV2, group_key=permutation.send_key, **options)
+        both = self._emit(tf.raw_ops.CollectiveGatherV2, _BACKWARD, group_key=permutation.receive_key, **options)
+        return tf.ensure_shape(tf.gather(both, permutation.row[None]), sent.shape)
+
+    def _leave(self, token: tf.Tensor) -> None:
+        """Makes the token even: an error elsewhere may have ended the last step while this core was in a collective."""
+        value = tf.raw_ops.ReadVariableOp(resource=token, dtype=tf.int64)
+        tf.raw_ops.AssignAddVariableOp(resource=token, value=tf.bitwise.bitwise_and(value, self._one))
 
     def _emit(self, op: Callable[..., tf.Tensor], token: int = _FORWARD, **options: Any) -> tf.Tensor:
         """The op between two steps of its token, which is odd inside it: so the watchdog sees one that waits.
@@ -210,4 +218,4 @@ def _carried(move: Callable[[tf.Tensor], tf.Tensor], blocks: tf.Tensor, takes: S
     """Moves `[n, m]` blocks, as 32-bit words where the collective does not take their type."""
     if blocks.dtype in takes:
         return move(blocks)
-    return words.from_words(move(words.to_words(blocks)), blocks.dtype, blocks.shape[1])
+    return words.from_words(move(words.to_words(blocks)), blocks.dtype, static_shape(blocks)[1])

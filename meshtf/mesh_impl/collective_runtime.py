@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from meshtf.errors import CollectiveError, UsageError
+from meshtf.mesh_impl.failure_text import is_collective_failure, short_text
 from meshtf.mesh_impl.stall_detector import Stall
-from meshtf.mesh_impl.step_errors import is_collective_failure, short_text
 from meshtf.mesh_impl.watchdog import Watchdog
 
 _FIRST_KEY = 1 << 20  # out of the way of tf.distribute and DTensor in the same process, which count from 1

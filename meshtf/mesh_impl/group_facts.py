@@ -26,7 +26,7 @@ class GroupFacts:
     rank: np.ndarray  # int[groups, members]: the rank of the member at a position
 
     @classmethod
-    def of(cls, shape: Shape, axes: Sequence[str], order: Sequence[int]) -> GroupFacts:
+    def of(cls, shape: Shape, axes: Sequence[str], order: Sequence[int] | np.ndarray) -> GroupFacts:
         """`order[core]` is the place of the core's device among all devices."""
         groups = ordered_groups(shape, axes)
         return cls(groups, np.argsort(np.argsort(np.asarray(order)[groups], axis=1), axis=1))

@@ -32,8 +32,9 @@ class SpmdCollectives:
         """
         self._mesh = mesh_impl
         ranked = sorted(range(mesh_impl.size), key=lambda core: device_order(mesh_impl.devices[core]))
-        order = np.argsort(ranked)
-        groups = {a: GroupFacts.of(mesh_impl.shape, a, order) for a in dict.fromkeys(tuple(a) for a in axes)}
+        self._order = np.argsort(ranked)
+        every_axes = dict.fromkeys(tuple(a) for a in axes)
+        groups = {a: GroupFacts.of(mesh_impl.shape, a, self._order) for a in every_axes}
         self._groups = {a: facts for a, facts in groups.items() if facts.size > 1}
         self._permutations = [p for p in dict.fromkeys(tuple(p) for p in permutations) if self._moves(p)]
         # Keys are given out here, for all cores in order, so that processes which run the same programs agree on them.
@@ -96,14 +97,16 @@ class SpmdCollectives:
         return columns
 
     def _permutation_columns(self, name: str, permutation: tuple[int, ...]) -> dict[str, np.ndarray]:
-        """`int[cores]` each. A core that keeps its own values is alone, under a key for each of its two sums."""
+        """`int[cores]` each. A core that keeps its own values is alone, under a key for each direction."""
         size, first_key = self._mesh.size, collective_runtime().pair_keys(self._mesh.devices)
         cores, destinations, sources = np.arange(size), np.asarray(permutation), np.argsort(permutation)
         moves = destinations != cores
         receive = np.where(moves, sources * size + cores, size * size + cores)
+        rows = self._order[sources] > self._order[cores]
         columns = {
             f"{name} send_key": first_key + cores * size + destinations,
             f"{name} receive_key": first_key + receive,
+            f"{name} row": rows.astype(int),
         }
         return columns if moves.all() else columns | {f"{name} moves": moves.astype(int)}
 
@@ -121,4 +124,5 @@ def _bind_group(name: str, size: int, columns: dict[str, tf.Tensor]) -> BoundGro
 
 
 def _bind_permutation(name: str, columns: dict[str, tf.Tensor]) -> BoundPermutation:
-    return BoundPermutation(columns[f"{name} send_key"], columns[f"{name} receive_key"], columns.get(f"{name} moves"))
+    send_key, receive_key, row = (columns[f"{name} {fact}"] for fact in ("send_key", "receive_key", "row"))
+    return BoundPermutation(send_key, receive_key, row, columns.get(f"{name} moves"))

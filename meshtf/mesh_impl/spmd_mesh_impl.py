@@ -25,7 +25,7 @@ class SpmdMeshImpl:
     Attributes:
       shape: the mesh's named shape.
       layout_rules: which dimension is split over which mesh axes.
-      parameter_layout_rules: the same for parameters and optimizer state; `layout_rules` unless given.
+      parameter_layout_rules: the same for parameters and optimizer state as they are kept between steps, or None.
       devices: names of the devices, by core number (row-major over the mesh's axes).
       collective_timeout_seconds: how long a device may wait in one collective before the step is ended.
     """
@@ -47,10 +47,8 @@ class SpmdMeshImpl:
         """
         self.shape: Shape = convert_to_shape(shape)
         self.layout_rules = convert_to_layout_rules(layout_rules)
-        self.parameter_layout_rules = (
-            self.layout_rules if parameter_layout is None else convert_to_layout_rules(parameter_layout)
-        )
-        for rules in (self.layout_rules, self.parameter_layout_rules):
+        self.parameter_layout_rules = None if parameter_layout is None else convert_to_layout_rules(parameter_layout)
+        for rules in (self.layout_rules, self.parameter_layout_rules or self.layout_rules):
             check_mesh_axes(rules, self.shape)
         if self.shape.size < 1:
             raise DeviceError(f"mesh [{self.shape}] has no cores; every axis has at least size 1")

@@ -9,18 +9,15 @@ from collections.abc import Iterable, Mapping
 import tensorflow as tf
 
 from meshtf.errors import CollectiveError, ExecutionError, MeshtfError
+from meshtf.mesh_impl.collective_runtime import collective_runtime
+from meshtf.mesh_impl.failure_text import is_collective_failure, message_of, nodes, short_text
 
 _SCOPE = re.compile(r"(collective_\d+)\.([a-z_]+)\.([A-Za-z0-9_-]+)")
-_NODE = re.compile(r"\{\{node ([^}]+)\}\}")
-_ABORTED = re.compile(r"Collective ops is aborted by: (.*)")
-_COLLECTIVE_TEXTS = (
-    "Collective ops is aborted",
-    "Collective has timed out",
-    "RecvAsync is cancelled",
-    "Function was cancelled before it was started",
-    "CollectiveOp",
-)
 _MOST_COLLECTIVES_NAMED = 4
+
+_LOST = """\
+an operation failed on one of the cores, and TensorFlow lost its text: the other cores were cancelled ({fact}).
+Run the program on a mesh of one core to see the error."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,55 +42,36 @@ def failed_collectives(text: str) -> list[FailedCollective]:
     return list(dict.fromkeys(FailedCollective(*match) for match in _SCOPE.findall(text)))
 
 
-def is_collective_failure(error: BaseException) -> bool:
-    """Whether a collective failed or timed out, after which the process can run no other."""
-    if not isinstance(error, tf.errors.OpError):
-        return isinstance(error, CollectiveError)
-    if any(text in error.message for text in _COLLECTIVE_TEXTS):
-        return True
-    return any(_SCOPE.search(node) for node in _NODE.findall(error.message))
-
-
 def translate(error: tf.errors.OpError, scope_to_origin: Mapping[str, str]) -> MeshtfError:
     """An error in the user's terms; to be raised `from None`.
 
     `scope_to_origin` maps the first part of a name scope, as `collective_17`, to its operation and the user's line.
     """
-    if not is_collective_failure(error):
-        return ExecutionError(_origin_prefix(error.message, scope_to_origin) + short_text(error))
-    named = failed_collectives(error.message)[:_MOST_COLLECTIVES_NAMED]
+    cancelled = isinstance(error, tf.errors.CancelledError)
+    if is_collective_failure(error) or (cancelled and collective_runtime().failed):
+        return CollectiveError(_collective_text(error, scope_to_origin))
+    if cancelled:
+        return ExecutionError(_LOST.format(fact=short_text(error)))
+    return ExecutionError(_origin_prefix(message_of(error), scope_to_origin) + short_text(error))
+
+
+def _collective_text(error: tf.errors.OpError, scope_to_origin: Mapping[str, str]) -> str:
+    named = failed_collectives(message_of(error))[:_MOST_COLLECTIVES_NAMED]
     lines = [
         f"{c.kind} over mesh axes {c.axes.replace('-', '+')}, for {scope_to_origin.get(c.scope, 'an unknown line')}"
         for c in named
     ]
     where = "; ".join(lines) or "a collective (TensorFlow's error does not say which)"
-    return CollectiveError(f"{where}\nfailed: {short_text(error)}\nThe process must be restarted.")
-
-
-def short_text(error: BaseException) -> str:
-    """The fact of an error, in one line: no stack, no node paths."""
-    text = error.message if isinstance(error, tf.errors.OpError) else str(error)
-    if aborted := _ABORTED.search(text):
-        return aborted.group(1)
-    lines = [line.strip() for line in text.splitlines()]
-    facts = [line for line in lines if line and not _is_noise(line)]
-    # TensorFlow puts its stacks first and the fact last; other errors start with it.
-    fact = (facts[-1 if "Graph execution error" in text else 0] if facts else text.strip()) or type(error).__name__
-    fact = re.sub(r"\{\{[^}]*\}\}\s*|\s*\[Op:[^\]]*\]|^\(\d+\)\s*", "", fact)
-    return re.sub(r"\s+", " ", fact).strip()
-
-
-def _is_noise(line: str) -> bool:
-    return bool(
-        re.match(
-            r'\[\[|File "|Detected at node|Graph execution error|<stack traces|\d+ (root error|successful|derived)',
-            line,
-        )
-    )
+    fact = short_text(error)
+    first = collective_runtime().failed
+    if first and fact not in first:  # a cancelled core's text, where the watchdog knows more
+        fact = f"{first} ({fact})"
+    return f"{where}\nfailed: {fact}\nThe process must be restarted."
 
 
 def _origin_prefix(text: str, scope_to_origin: Mapping[str, str]) -> str:
-    for node in _NODE.findall(text):
+    """Of the first node with a known origin; collectives, which may only have been cancelled, come last."""
+    for node in sorted(nodes(text), key=lambda node: _SCOPE.search(node) is not None):
         for part in node.split("/"):
             if origin := scope_to_origin.get(part) or scope_to_origin.get(part.split(".")[0]):
                 return f"{origin}: "

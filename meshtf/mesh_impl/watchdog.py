@@ -9,6 +9,8 @@ thread reads, now and then, the counters that each device keeps in its tokens.
 from __future__ import annotations
 
 import atexit
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +22,7 @@ from meshtf.mesh_impl.stall_detector import Counter, Stall, StallDetector
 
 _LONGEST_PERIOD = 5.0  # seconds between two looks
 _LOOKS_PER_TIMEOUT = 10
+_TENSORFLOW = os.path.join("tensorflow", "python", "")
 
 
 class Watchdog:
@@ -53,11 +56,15 @@ class Watchdog:
         while not self._stopped:
             with self._lock:
                 tokens, timeouts = dict(self._tokens), dict(self._timeouts)
-            values = {counter: _value(counter, token) for counter, token in tokens.items()}
-            stall = detector.observe(values, timeouts, time.monotonic())
+            if _someone_waits():
+                values = {counter: _value(counter, token) for counter, token in tokens.items()}
+                stall = detector.observe(values, timeouts, time.monotonic())
+            else:
+                # An error on one core ends a step with others inside a collective, which then they never leave.
+                detector, stall = StallDetector(), None
             if stall is not None:
                 self._on_stall(stall)
-                context.context().abort_collective_ops(tf.errors.DEADLINE_EXCEEDED, str(stall))
+                _abort_collectives(str(stall))
                 return
             self._wake.wait(min(_LONGEST_PERIOD, min(timeouts.values()) / _LOOKS_PER_TIMEOUT))
             self._wake.clear()
@@ -67,6 +74,18 @@ class Watchdog:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout=_LONGEST_PERIOD)
+
+
+def _abort_collectives(message: str) -> None:
+    running = context.context()
+    if running is not None:
+        running.abort_collective_ops(tf.errors.DEADLINE_EXCEEDED, message)
+
+
+def _someone_waits() -> bool:
+    """Whether a Python thread other than this one is inside TensorFlow."""
+    frames = {thread: frame for thread, frame in sys._current_frames().items() if thread != threading.get_ident()}
+    return any(_TENSORFLOW in frame.f_code.co_filename for frame in frames.values())
 
 
 def _value(counter: Counter, token: tf.Variable) -> int:

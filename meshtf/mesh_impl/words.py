@@ -6,13 +6,15 @@ import math
 
 import tensorflow as tf
 
+from meshtf.mesh_impl.blocks import static_shape
+
 _WORD = tf.int32
 _WORD_BYTES = 4
 
 
 def to_words(x: tf.Tensor) -> tf.Tensor:
     """`[blocks, n]` of any type as `int32[blocks, m]`, each block padded to whole words. No copy unless padded."""
-    blocks, n = x.shape.as_list()
+    blocks, n = static_shape(x)
     if x.dtype == tf.bool:
         x = tf.cast(x, tf.uint8)
     if x.dtype.size >= _WORD_BYTES:
@@ -26,13 +28,13 @@ def to_words(x: tf.Tensor) -> tf.Tensor:
 
 def from_words(words: tf.Tensor, dtype: tf.DType, n: int) -> tf.Tensor:
     """`int32[blocks, m]` back to `[blocks, n]` of a type."""
-    blocks = words.shape[0]
+    blocks = static_shape(words)[0]
     stored = tf.uint8 if dtype == tf.bool else dtype
     if stored.size > _WORD_BYTES:
         words = tf.reshape(words, [blocks, n, stored.size // _WORD_BYTES])
     x = tf.bitcast(words, stored)
     if stored.size < _WORD_BYTES:
-        padded = math.prod(x.shape[1:])
+        padded = math.prod(static_shape(x)[1:])
         x = tf.reshape(x, [blocks, padded])
         x = x if padded == n else tf.slice(x, [0, 0], [blocks, n])
     return tf.cast(x, tf.bool) if dtype == tf.bool else x

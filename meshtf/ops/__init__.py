@@ -1,6 +1,7 @@
 """The operations of the language, one file per family."""
 
 from meshtf.ops.arithmetic import add, add_n, divide, identity, multiply, negative, stop_gradient, sub
+from meshtf.ops.effects import Print, check_finite, depend, export, print_tensor
 from meshtf.ops.einsum import broadcast, einsum, matmul, transpose
 from meshtf.ops.elementwise import (
     abs,
@@ -51,7 +52,10 @@ from meshtf.ops.elementwise import (
     to_int32,
     where,
 )
+from meshtf.ops.indexing import gather, one_hot
 from meshtf.ops.inputs import constant, fill, import_tf_tensor, ones, ones_like, placeholder, range, zeros, zeros_like
+from meshtf.ops.order import argmax, top_1
+from meshtf.ops.pieces import concat, pad, slice, split, stack, unstack
 from meshtf.ops.random import (
     RandomNormal,
     RandomUniform,
@@ -71,6 +75,8 @@ from meshtf.ops.reduction import (
     reduce_sum,
 )
 from meshtf.ops.reshape import rename_dimension, replace_dimensions, reshape
+from meshtf.ops.slicewise import cwise, slicewise
+from meshtf.ops.softmax import log_softmax, reduce_logsumexp, softmax
 from meshtf.ops.variables import (
     Variable,
     assign,
@@ -82,6 +88,7 @@ from meshtf.ops.variables import (
 from meshtf.ops.with_layout import replicate, with_layout
 
 __all__ = [
+    "Print",
     "RandomNormal",
     "RandomUniform",
     "TruncatedNormal",
@@ -89,15 +96,20 @@ __all__ = [
     "abs",
     "add",
     "add_n",
+    "argmax",
     "assign",
     "assign_add",
     "assign_sub",
     "broadcast",
     "cast",
     "ceil",
+    "check_finite",
     "clip_by_value",
+    "concat",
     "constant",
     "cos",
+    "cwise",
+    "depend",
     "divide",
     "dropout",
     "einsum",
@@ -106,9 +118,11 @@ __all__ = [
     "erf",
     "exp",
     "expm1",
+    "export",
     "fill",
     "floor",
     "floordiv",
+    "gather",
     "gelu",
     "get_variable",
     "greater",
@@ -121,6 +135,7 @@ __all__ = [
     "less_equal",
     "log",
     "log1p",
+    "log_softmax",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -132,10 +147,13 @@ __all__ = [
     "multiply",
     "negative",
     "not_equal",
+    "one_hot",
     "ones",
     "ones_like",
+    "pad",
     "placeholder",
     "pow",
+    "print_tensor",
     "random_normal",
     "random_truncated_normal",
     "random_uniform",
@@ -144,6 +162,7 @@ __all__ = [
     "reciprocal",
     "reduce_all",
     "reduce_any",
+    "reduce_logsumexp",
     "reduce_max",
     "reduce_mean",
     "reduce_min",
@@ -160,9 +179,14 @@ __all__ = [
     "sigmoid",
     "sign",
     "sin",
+    "slice",
+    "slicewise",
+    "softmax",
     "softplus",
+    "split",
     "sqrt",
     "square",
+    "stack",
     "stop_gradient",
     "sub",
     "swish",
@@ -170,7 +194,9 @@ __all__ = [
     "to_bfloat16",
     "to_float",
     "to_int32",
+    "top_1",
     "transpose",
+    "unstack",
     "where",
     "with_layout",
     "zeros",

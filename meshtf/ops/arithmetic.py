@@ -13,7 +13,7 @@ from meshtf.dimension import ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Tensor, check_tensor, same_dtype
 from meshtf.ops.broadcasting import broadcast_shape
-from meshtf.ops.pointwise import PointwiseOperation
+from meshtf.ops.pointwise import PointwiseOperation, ScalarKernel
 from meshtf.sites import language_function
 
 Scalar: TypeAlias = "int | float | bool | complex | np.generic"
@@ -145,16 +145,16 @@ def identity(x: Tensor, name: str = "identity") -> Tensor:
 
 def _scalar_add(x: Tensor, scalar: Any, name: str | None) -> Tensor:
     constant = scalar_constant(scalar, x.dtype)
-    return PointwiseOperation(name or "add", lambda s: tf.add(s, constant), [x], gradient=lambda op, dy: (dy,)).outputs[
-        0
-    ]
+    return PointwiseOperation(
+        name or "add", ScalarKernel(tf.add, constant.item(), x.dtype), [x], gradient=lambda op, dy: (dy,)
+    ).outputs[0]
 
 
 def _scalar_multiply(x: Tensor, scalar: Any, name: str | None) -> Tensor:
     constant = scalar_constant(scalar, x.dtype)
     return PointwiseOperation(
         name or "multiply",
-        lambda s: tf.multiply(s, constant),
+        ScalarKernel(tf.multiply, constant.item(), x.dtype),
         [x],
         gradient=lambda op, dy: (_scalar_multiply(dy, np.conj(constant), None),),
         is_linear=True,
@@ -165,7 +165,7 @@ def _scalar_divide(x: Tensor, scalar: Any, name: str | None) -> Tensor:
     constant = scalar_constant(scalar, x.dtype)
     return PointwiseOperation(
         name or "divide",
-        lambda s: tf.divide(s, constant),
+        ScalarKernel(tf.divide, constant.item(), x.dtype),
         [x],
         gradient=lambda op, dy: (_scalar_divide(dy, np.conj(constant), None),),
         is_linear=True,

@@ -52,6 +52,11 @@ def restricted(layout: TensorLayout, shape: Shape, part: Shape) -> TensorLayout:
     return TensorLayout(tuple(layout.axes[shape.axis(d.name)] if shape.has(d.name) else () for d in part))
 
 
+def without_split(layout: TensorLayout, shape: Shape, dim_name: str) -> TensorLayout:
+    """The layout with one dimension whole on every core."""
+    return TensorLayout(tuple(() if d.name == dim_name else a for d, a in zip(shape, layout.axes, strict=True)))
+
+
 def aligner(source: Shape, target: Shape) -> Callable[[tf.Tensor], tf.Tensor]:
     """A function of a slice over `source` that makes it broadcast against slices over `target`."""
     order = [d.name for d in target if source.has(d.name)]
@@ -73,13 +78,14 @@ def aligner(source: Shape, target: Shape) -> Callable[[tf.Tensor], tf.Tensor]:
 
 def sum_to(x: Tensor, shape: Shape) -> Tensor:
     """The gradient of a broadcast: `x` summed over the dimensions that `shape` lacks, in the order of `shape`."""
-    from meshtf.ops import einsum, reduction
+    from meshtf.ops.einsum import transpose
+    from meshtf.ops.reduction import reduce_sum
 
     if x.shape == shape:
         return x
     if x.shape.ndims == shape.ndims:
-        return einsum.transpose(x, shape)
-    return reduction.reduce_sum(x, output_shape=shape)
+        return transpose(x, shape)
+    return reduce_sum(x, output_shape=shape)
 
 
 def _is_subsequence(short: Shape, long: Shape) -> bool:

@@ -116,15 +116,20 @@ def _matrix_product(a: tf.Tensor, b: tf.Tensor, plan: MatrixPlan) -> tf.Tensor:
     groups = [plan.batch, plan.rows, plan.columns, plan.contracted]
     batch, m, n, k = (math.prod(sizes[name] for name in group) for group in groups)
     lead = [batch] if plan.batch else []
-    a = tf.reshape(_ordered(a, plan.a_names, plan.a_order), lead + ([k, m] if plan.transpose_a else [m, k]))
-    b = tf.reshape(_ordered(b, plan.b_names, plan.b_order), lead + ([n, k] if plan.transpose_b else [k, n]))
+    a = _reshaped(_ordered(a, plan.a_names, plan.a_order), lead + ([k, m] if plan.transpose_a else [m, k]))
+    b = _reshaped(_ordered(b, plan.b_names, plan.b_order), lead + ([n, k] if plan.transpose_b else [k, n]))
     if plan.is_swapped:
         product = tf.linalg.matmul(b, a, transpose_a=not plan.transpose_b, transpose_b=not plan.transpose_a)
         own = plan.batch + plan.columns + plan.rows
     else:
         product = tf.linalg.matmul(a, b, transpose_a=plan.transpose_a, transpose_b=plan.transpose_b)
         own = plan.batch + plan.rows + plan.columns
-    return _ordered(tf.reshape(product, [sizes[name] for name in own]), own, plan.output)
+    return _ordered(_reshaped(product, [sizes[name] for name in own]), own, plan.output)
+
+
+def _reshaped(x: tf.Tensor, shape: list[int]) -> tf.Tensor:
+    """No operation where the shape is the same: each costs the executor some ten microseconds on every core."""
+    return x if x.shape.as_list() == shape else tf.reshape(x, shape)
 
 
 def _orders(group: Names, *like: Names) -> list[Names]:

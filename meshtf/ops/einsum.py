@@ -44,8 +44,8 @@ class EinsumOperation(Operation):
     def lower(self, planner: Planner) -> None:
         (output,) = self.outputs
         splits = self._chosen_splits(planner.layouts)
-        values = [planner.read(x, _layout(x.shape, splits)) for x in self.inputs]
-        layout = _layout(output.shape, splits)
+        values = [planner.read(x, layout_over(x.shape, splits)) for x in self.inputs]
+        layout = layout_over(output.shape, splits)
         names = [tuple(x.shape.dimension_names) for x in self.inputs]
         wanted = tuple(d.name for d in output.shape if any(x.shape.has(d.name) for x in self.inputs))
         new = tuple(i for i, d in enumerate(output.shape) if d.name not in wanted)
@@ -73,17 +73,39 @@ class EinsumOperation(Operation):
 def choose_splits(inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable) -> dict[str, Axes]:
     """The mesh axes over which a contraction splits each dimension.
 
-    Where the operands' and the output's layouts agree, those; else the choice that sends the fewest bytes, counting
-    what brings the operands there and the output to its own layout, and among equals the one with the least work.
+    Where the operands' and the output's layouts agree, those; else the cheapest.
     """
-    seen: dict[str, set[Axes]] = {}
-    for tensor in (*inputs, output):
-        for dim, axes in zip(tensor.shape, layouts[tensor].axes, strict=True):
-            seen.setdefault(dim.name, set()).add(axes)
+    seen = _seen_splits(inputs, output, layouts)
     if all(len(choices) == 1 for choices in seen.values()):
         splits = {name: next(iter(choices)) for name, choices in seen.items()}
         if _is_disjoint(splits.values()):
             return splits
+    return _cheapest(seen, inputs, output, layouts)
+
+
+def cheapest_splits(
+    inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable, unsplit: Iterable[str] = ()
+) -> dict[str, Axes]:
+    """As `choose_splits`, always the cheapest, with some dimensions whole on every core.
+
+    It sends the fewest bytes, counting what brings the operands there and the output to its own layout, and among
+    equals is the one with the least work.
+    """
+    seen = _seen_splits(inputs, output, layouts)
+    return _cheapest({**seen, **{name: {()} for name in unsplit}}, inputs, output, layouts)
+
+
+def _seen_splits(inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable) -> dict[str, set[Axes]]:
+    seen: dict[str, set[Axes]] = {}
+    for tensor in (*inputs, output):
+        for dim, axes in zip(tensor.shape, layouts[tensor].axes, strict=True):
+            seen.setdefault(dim.name, set()).add(axes)
+    return seen
+
+
+def _cheapest(
+    seen: Mapping[str, set[Axes]], inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable
+) -> dict[str, Axes]:
     return min(_candidates(seen), key=lambda splits: _cost(splits, inputs, output, layouts))
 
 
@@ -99,11 +121,11 @@ def _cost(
 ) -> tuple[int, int]:
     mesh_shape = layouts.mesh_shape
     sent = sum(
-        cheapest_route(layouts[x], (), _layout(x.shape, splits), x.shape, x.dtype.size, mesh_shape).bytes_sent
+        cheapest_route(layouts[x], (), layout_over(x.shape, splits), x.shape, x.dtype.size, mesh_shape).bytes_sent
         for x in inputs
     )
     pending = tuple(a for name, axes in splits.items() if not output.shape.has(name) for a in axes)
-    source = _layout(output.shape, splits)
+    source = layout_over(output.shape, splits)
     size = output.dtype.size
     sent += cheapest_route(source, pending, layouts[output], output.shape, size, mesh_shape).bytes_sent
     return sent, -math.prod(mesh_shape.get_dim_by_name(a).size for axes in splits.values() for a in axes)
@@ -207,7 +229,8 @@ def _output_shape(
     return output_shape
 
 
-def _layout(shape: Shape, splits: Mapping[str, Axes]) -> TensorLayout:
+def layout_over(shape: Shape, splits: Mapping[str, Axes]) -> TensorLayout:
+    """The layout of a shape whose dimensions are split as `splits` says by name."""
     return TensorLayout(tuple(splits.get(d.name, ()) for d in shape))
 
 

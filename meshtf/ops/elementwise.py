@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import tensorflow as tf
 from meshtf.dimension import ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError
 from meshtf.graph import Tensor, check_tensor, is_differentiable, same_dtype
+from meshtf.lowering.plan import Kernel
 from meshtf.ops.arithmetic import (
     Operand,
     add,
@@ -23,7 +25,7 @@ from meshtf.ops.arithmetic import (
     sub,
 )
 from meshtf.ops.inputs import constant, zeros_like
-from meshtf.ops.pointwise import Kernel, PointwiseOperation
+from meshtf.ops.pointwise import CastKernel, PointwiseOperation
 from meshtf.sites import language_function
 
 _FLOAT, _SIGNED, _BOOL, _ANY = "floating", "number", "bool", "any"
@@ -108,11 +110,12 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 def leaky_relu(x: Tensor, alpha: float = 0.2, name: str = "leaky_relu") -> Tensor:
     """x where positive, alpha * x elsewhere."""
     _require(check_tensor(x), _FLOAT)
+    slope = float(np.float32(alpha))  # as TensorFlow's kernel takes it, whatever the dtype of x
     return PointwiseOperation(
         name,
-        lambda s: tf.nn.leaky_relu(s, alpha),
+        functools.partial(tf.nn.leaky_relu, alpha=alpha),
         [x],
-        gradient=lambda op, dy: (multiply(dy, where(greater(x, 0.0), 1.0, constant(x.mesh, alpha, x.shape, x.dtype))),),
+        gradient=lambda op, dy: (multiply(dy, where(greater(x, 0.0), 1.0, constant(x.mesh, slope, x.shape, x.dtype))),),
     ).outputs[0]
 
 
@@ -263,7 +266,7 @@ def cast(x: Tensor, dtype: tf.DType, name: str = "cast") -> Tensor:
     source = x.dtype
     return PointwiseOperation(
         name,
-        lambda s: tf.cast(s, dtype),
+        CastKernel(dtype),
         [x],
         output_dtype=dtype,
         gradient=(lambda op, dy: (cast(dy, source),)) if both else None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -9,11 +11,10 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor
-from meshtf.lowering.plan import Core
+from meshtf.lowering.plan import Core, Kernel
 from meshtf.lowering.planner import Planner
 from meshtf.ops.broadcasting import aligner, broadcast_shape, restricted, sum_to
 
-Kernel: TypeAlias = Callable[..., tf.Tensor]
 Gradient: TypeAlias = Callable[..., Sequence[Tensor | None]]
 """`gradient(operation, dy)`: gradients over the output's shape or the operand's; sums over broadcasts are added."""
 
@@ -55,15 +56,40 @@ class PointwiseOperation(Operation):
         values = planner.read_operands(self, layouts)
         size = layout.slice_shape(output.shape, planner.mesh_shape)
         emit = broadcasting_kernel(self.kernel, [x.shape for x in self.inputs], output.shape, size)
+        moves_only = self.kernel is tf.identity
         (value,) = planner.compute(
             self._kind,
             emit,
             values,
             [(output.shape, output.dtype, layout)],
             pending=values[0].pending,
-            flops=tf.TensorShape(size).num_elements() or 0,
+            flops=0 if moves_only else math.prod(size),
+            is_view=moves_only and self.inputs[0].shape == output.shape,
+            kernel=self.kernel,
         )
         planner.write(output, value)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScalarKernel:
+    """A function of a slice and a scalar that is known while the graph is built. Equal ones compare equal."""
+
+    function: Callable[..., tf.Tensor]
+    scalar: Any
+    dtype: tf.DType
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        return self.function(x, tf.constant(self.scalar, self.dtype))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CastKernel:
+    """Conversion to another element type."""
+
+    dtype: tf.DType
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.cast(x, self.dtype)
 
 
 def broadcasting_kernel(

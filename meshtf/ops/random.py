@@ -7,6 +7,7 @@ in the whole tensor. Each core computes those of its slice.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -51,7 +52,8 @@ class RandomOperation(Operation):
             return draw(own, begin, size, whole)
 
         inputs = [planner.read(x) for x in self.inputs]
-        planner.write(output, planner.compute("random", emit, inputs, [(output.shape, output.dtype, layout)])[0])
+        spec = (output.shape, output.dtype, layout)
+        planner.write(output, planner.compute("random", emit, inputs, [spec], flops=math.prod(size))[0])
 
 
 @language_function

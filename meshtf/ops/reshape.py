@@ -98,7 +98,8 @@ def _reshaped(planner: Planner, value: Value, shape: Shape, layout: TensorLayout
     def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
         return x if is_same else tf.reshape(x, size)
 
-    return planner.compute("reshape", emit, [value], [(shape, value.dtype, layout)], pending=value.pending)[0]
+    spec = (shape, value.dtype, layout)
+    return planner.compute("reshape", emit, [value], [spec], pending=value.pending, is_view=True)[0]
 
 
 @language_function

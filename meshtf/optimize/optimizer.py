@@ -37,7 +37,7 @@ class Optimizer(abc.ABC):
                 f"the loss {loss.name} does not depend on {', '.join(unconnected)}; "
                 "leave what is not to be trained out with minimize(loss, variables=...)"
             )
-        return self.apply_grads(grads, chosen)
+        return self.apply_grads([grad for grad in grads if grad is not None], chosen)
 
     @abc.abstractmethod
     def apply_grads(self, grads: Sequence[mtf.Tensor], variables: Sequence[mtf.Variable]) -> list[mtf.Tensor]:

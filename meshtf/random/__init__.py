@@ -107,5 +107,5 @@ def keep_mask(
         raise ValueError(f"random keep_mask: keep_prob {keep_prob} is no probability; give a number of 0 to 1")
     threshold = round(keep_prob * 2**32)
     if threshold in (0, 2**32):
-        return tf.fill(slice_shape, threshold > 0)
+        return (tf.ones if threshold else tf.zeros)(slice_shape, tf.bool)
     return draw(distributions.KEEP, key, begin, (slice_shape, whole_shape), tf.bool, (threshold - 1,))

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
+from meshtf.random.opaque import opaque
 from meshtf.random.threefry import WORD, threefry_2x32, threefry_2x32_of_ints
 
 Key: TypeAlias = tf.Tensor | tuple[int, int]
@@ -62,10 +63,7 @@ def _data_tensor(data: Data) -> tf.Tensor:
 @functools.cache
 def _fold_segment(shape: tuple[int, ...]) -> tf.types.experimental.ConcreteFunction:
     """One compiled function for every fold: the hundred scalar ops of a Threefry would cost a millisecond each time."""
-    with tf.init_scope(), tf.device(None):
-        return tf.function(_fold, jit_compile=True, autograph=False).get_concrete_function(
-            tf.TensorSpec(shape, tf.uint32), tf.TensorSpec([], tf.int64)
-        )
+    return opaque(_fold, [tf.TensorSpec(shape, tf.uint32), tf.TensorSpec([], tf.int64)])
 
 
 def _fold(key: tf.Tensor, data: tf.Tensor) -> tf.Tensor:

@@ -8,6 +8,7 @@ place, geometry and the distribution's numbers are arguments.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ import tensorflow as tf
 
 from meshtf.random.distributions import Distribution, computed_in
 from meshtf.random.keys import Key, key_tensor
+from meshtf.random.opaque import opaque
 from meshtf.random.positions import Begin, Box, counters
 from meshtf.random.threefry import threefry_2x32
 
@@ -41,21 +43,20 @@ def draw(
     """
     slice_shape, whole_shape = (tuple(int(size) for size in shape) for shape in shapes)
     box = Box.plan(slice_shape, whole_shape)
-    size = int(np.prod(slice_shape, dtype=np.int64))
+    size = math.prod(slice_shape)
     if size == 0:
         return tf.zeros(slice_shape, dtype)
     if size > MOST_ELEMENTS:
-        halves = _halves(begin, slice_shape)
-        axis = int(np.argmax(slice_shape))
+        axis, parts = _halves(begin, slice_shape)
         return tf.concat(
-            [draw(distribution, key, start, (part, whole_shape), dtype, numbers) for start, part in halves], axis
+            [draw(distribution, key, start, (part, whole_shape), dtype, numbers) for start, part in parts], axis
         )
     padded = padded_rows(size)
     flat = segment(distribution, dtype, padded, len(box.merged))(
         key_tensor(key),
         box.base(begin),
         tf.constant(box.geometry(), tf.uint64),
-        tf.constant(numbers, distribution.numbers_dtype or computed_in(dtype), [distribution.numbers]),
+        tf.constant(numbers, _numbers_dtype(distribution, dtype), [distribution.numbers]),
     )
     return tf.reshape(flat if size == padded * ROW else flat[:size], slice_shape)
 
@@ -74,31 +75,34 @@ def padded_rows(size: int) -> int:
 def segment(
     distribution: Distribution, dtype: tf.DType, rows: int, axes: int
 ) -> tf.types.experimental.ConcreteFunction:
-    """(key uint32 [2], base int64 [], geometry uint64 [4, axes - 1], numbers) -> `dtype` [rows * ROW], compiled.
-
-    Concrete, and traced outside of every graph: a `tf.function` would be traced again for each device and graph.
-    """
+    """(key uint32 [2], base int64 [], geometry uint64 [4, axes - 1], numbers) -> `dtype` [rows * ROW], compiled."""
 
     def values(key: tf.Tensor, base: tf.Tensor, geometry: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
         high, low = counters(base, geometry, (rows, ROW), axes)
         word0, word1 = threefry_2x32(key[0], key[1], high, low)
         return tf.reshape(distribution.values(word0, word1, numbers, dtype), [rows * ROW])
 
-    with tf.init_scope(), tf.device(None):
-        return tf.function(values, jit_compile=True, autograph=False).get_concrete_function(
+    return opaque(
+        values,
+        [
             tf.TensorSpec([2], tf.uint32),
             tf.TensorSpec([], tf.int64),
             tf.TensorSpec([4, axes - 1], tf.uint64),
-            tf.TensorSpec([distribution.numbers], distribution.numbers_dtype or computed_in(dtype)),
-        )
+            tf.TensorSpec([distribution.numbers], _numbers_dtype(distribution, dtype)),
+        ],
+    )
 
 
-def _halves(begin: Begin, slice_shape: tuple[int, ...]) -> list[tuple[Begin, tuple[int, ...]]]:
-    """The slice cut in two along its longest axis: (begin, shape) of each part."""
+def _numbers_dtype(distribution: Distribution, dtype: tf.DType) -> tf.DType:
+    return distribution.numbers_dtype or computed_in(dtype)
+
+
+def _halves(begin: Begin, slice_shape: tuple[int, ...]) -> tuple[int, list[tuple[Begin, tuple[int, ...]]]]:
+    """The slice cut in two along its longest axis: the axis, and (begin, shape) of each part."""
     axis = int(np.argmax(slice_shape))
     first = slice_shape[axis] // 2
-    offset = np.zeros(len(slice_shape), np.int64)
-    offset[axis] = first
-    moved = tf.cast(begin, tf.int64) + offset if isinstance(begin, tf.Tensor) else np.asarray(begin) + offset
     shapes = [slice_shape[:axis] + (part,) + slice_shape[axis + 1 :] for part in (first, slice_shape[axis] - first)]
-    return [(begin, shapes[0]), (moved, shapes[1])]
+    if isinstance(begin, tf.Tensor):
+        begin = tf.unstack(tf.cast(begin, tf.int64))
+    moved = [start + first if each == axis else start for each, start in enumerate(begin)]
+    return axis, [(begin, shapes[0]), (moved, shapes[1])]

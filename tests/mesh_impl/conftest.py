@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,17 +58,17 @@ class PerCoreProgram:
 
         signature = [tf.TensorSpec([], tf.int32), *specs, *self.collectives.signature()]
         options: Any = {"_noinline": True}
-        return tf.function(
-            per_core, autograph=False, input_signature=signature, experimental_attributes=options
-        )
+        return tf.function(per_core, autograph=False, input_signature=signature, experimental_attributes=options)
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _no_grappler() -> None:
+@pytest.fixture(autouse=True)
+def _no_grappler() -> Iterator[None]:
     """Optimizing the program anew on each core would take most of the tests' time."""
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    yield
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
 
 
-@pytest.fixture()
+@pytest.fixture
 def program() -> type[PerCoreProgram]:
     return PerCoreProgram

@@ -114,6 +114,12 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Enviro
     return make_environment(tmp_path_factory.mktemp("installed"), str(wheel))
 
 
+def test_every_folder_of_modules_is_a_package() -> None:
+    """A folder without __init__.py is a namespace, to which other projects can add, and editable installs differ."""
+    folders = {module.parent for name in INSTALLED_FOLDERS for module in (TREE / name).rglob("*.py")}
+    assert [str(folder.relative_to(TREE)) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
+
+
 def test_wheel_holds_exactly_the_tree(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}

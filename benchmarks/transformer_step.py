@@ -1,0 +1,230 @@
+"""One training step of a small Transformer: meshtf against the same written by hand as a tf.function.
+
+    python -m benchmarks.transformer_step
+
+4 layers, d_model 256, 8 heads, d_ff 1024, bytes as vocabulary, batch 16 x 128, Adam. Rounds of the programs alternate
+in one process; the table gives the median time of a step, and its ratio to the hand-written step's of the same rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+import meshtf as mtf
+from benchmarks.machine import machine
+
+LAYERS, D_MODEL, HEADS, D_FF, VOCAB, BATCH, LENGTH = 4, 256, 8, 1024, 256, 16, 128
+D_KV = D_MODEL // HEADS
+LEARNING_RATE, BETA_1, BETA_2, EPSILON = 1e-3, 0.9, 0.999, 1e-8
+
+SHAPES = {
+    "embedding": (VOCAB, D_MODEL),
+    "positions": (LENGTH, D_MODEL),
+    **{
+        f"layer_{i}/{name}": shape
+        for i in range(LAYERS)
+        for name, shape in {
+            "query": (D_MODEL, HEADS, D_KV),
+            "key": (D_MODEL, HEADS, D_KV),
+            "value": (D_MODEL, HEADS, D_KV),
+            "output": (HEADS, D_KV, D_MODEL),
+            "wi": (D_MODEL, D_FF),
+            "wo": (D_FF, D_MODEL),
+            "attention_scale": (D_MODEL,),
+            "ffn_scale": (D_MODEL,),
+        }.items()
+    },
+    "final_scale": (D_MODEL,),
+    "logits": (D_MODEL, VOCAB),
+}
+NAMES = {
+    "embedding": "vocab d_model",
+    "positions": "length d_model",
+    "query": "d_model heads d_kv",
+    "key": "d_model heads d_kv",
+    "value": "d_model heads d_kv",
+    "output": "heads d_kv d_model",
+    "wi": "d_model d_ff",
+    "wo": "d_ff d_model",
+    "attention_scale": "d_model",
+    "ffn_scale": "d_model",
+    "final_scale": "d_model",
+    "logits": "d_model vocab",
+}
+
+
+def initial_weights() -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(0)
+    return {
+        name: np.ones(shape, np.float32)
+        if name.endswith("scale")
+        else generator.normal(0, 0.02 if len(shape) == 2 and shape[0] == VOCAB else 0.05, shape).astype(np.float32)
+        for name, shape in SHAPES.items()
+    }
+
+
+def examples() -> tuple[np.ndarray, np.ndarray]:
+    text = np.random.default_rng(1).integers(0, VOCAB, [BATCH, LENGTH + 1], np.int32)
+    return text[:, :-1].copy(), text[:, 1:].copy()
+
+
+def by_hand() -> Callable[[], tf.Tensor]:
+    """The step as one writes it for one device, with TensorFlow's fused Adam."""
+    weights = {name: tf.Variable(value) for name, value in initial_weights().items()}
+    moments = {name: [tf.Variable(tf.zeros_like(w)) for _ in range(2)] for name, w in weights.items()}
+    powers = [tf.Variable(BETA_1), tf.Variable(BETA_2)]
+    mask = tf.constant(np.where(np.tril(np.ones([LENGTH, LENGTH])) > 0, 0.0, -1e9).astype(np.float32))
+    inputs, targets = map(tf.constant, examples())
+
+    def norm(x: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+        return x * tf.math.rsqrt(tf.reduce_mean(tf.square(x), -1, keepdims=True) + 1e-6) * scale
+
+    def matmul(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(tf.reshape(x, [-1, w.shape[0]]) @ w, [*x.shape[:-1], w.shape[1]])
+
+    def attention(x: tf.Tensor, w: dict[str, tf.Tensor]) -> tf.Tensor:
+        q, k, v = (
+            tf.transpose(
+                tf.reshape(matmul(x, tf.reshape(w[n], [D_MODEL, -1])), [BATCH, LENGTH, HEADS, D_KV]), [0, 2, 1, 3]
+            )
+            for n in ("query", "key", "value")
+        )
+        scores = tf.nn.softmax(tf.matmul(q * D_KV**-0.5, k, transpose_b=True) + mask)
+        mixed = tf.reshape(tf.transpose(tf.matmul(scores, v), [0, 2, 1, 3]), [BATCH, LENGTH, D_MODEL])
+        return matmul(mixed, tf.reshape(w["output"], [D_MODEL, D_MODEL]))
+
+    def loss_of(w: dict[str, tf.Tensor]) -> tf.Tensor:
+        x = tf.gather(w["embedding"], inputs) + w["positions"]
+        for i in range(LAYERS):
+            own = {n.split("/")[1]: v for n, v in w.items() if n.startswith(f"layer_{i}/")}
+            x += attention(norm(x, own["attention_scale"]), own)
+            x += matmul(tf.nn.relu(matmul(norm(x, own["ffn_scale"]), own["wi"])), own["wo"])
+        logits = matmul(norm(x, w["final_scale"]), w["logits"])
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits))
+
+    @tf.function(autograph=False)
+    def step() -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = loss_of({name: tf.convert_to_tensor(w) for name, w in weights.items()})
+        grads = tape.gradient(loss, list(weights.values()))
+        for (name, w), grad in zip(weights.items(), grads, strict=True):
+            tf.raw_ops.ResourceApplyAdam(
+                var=w.handle,
+                m=moments[name][0].handle,
+                v=moments[name][1].handle,
+                beta1_power=powers[0],
+                beta2_power=powers[1],
+                lr=LEARNING_RATE,
+                beta1=BETA_1,
+                beta2=BETA_2,
+                epsilon=EPSILON,
+                grad=tf.convert_to_tensor(grad),
+            )
+        for power, beta in zip(powers, (BETA_1, BETA_2), strict=True):
+            power.assign(power * beta)
+        return loss
+
+    return step
+
+
+SIZES = {"vocab": VOCAB, "d_model": D_MODEL, "length": LENGTH, "heads": HEADS, "d_kv": D_KV, "d_ff": D_FF}
+
+
+def with_meshtf(mesh_shape: str, layout: str) -> Callable[[], tf.Tensor]:
+    """The same step in the language, on a mesh of virtual CPUs."""
+    weights = initial_weights()
+    batch, length, vocab, d_model = (
+        mtf.Dimension(n, s) for n, s in [("batch", BATCH), ("length", LENGTH), ("vocab", VOCAB), ("d_model", D_MODEL)]
+    )
+
+    def norm(x: mtf.Tensor, scale: mtf.Tensor) -> mtf.Tensor:
+        return x * mtf.rsqrt(mtf.reduce_mean(mtf.square(x), reduced_dim=d_model) + 1e-6) * scale
+
+    def attention(x: mtf.Tensor, w: dict[str, mtf.Tensor], mask: mtf.Tensor) -> mtf.Tensor:
+        memory = mtf.rename_dimension(x, "length", "memory")
+        query = mtf.einsum([x, w["query"]], reduced_dims=[d_model]) * D_KV**-0.5
+        key = mtf.einsum([memory, w["key"]], reduced_dims=[d_model])
+        value = mtf.einsum([memory, w["value"]], reduced_dims=[d_model])
+        shape = [batch, ("heads", HEADS), length, ("memory", LENGTH)]
+        scores = mtf.softmax(mtf.einsum([query, key], output_shape=shape) + mask, mtf.Dimension("memory", LENGTH))
+        mixed = mtf.einsum([scores, value], reduced_dims=[("memory", LENGTH)])
+        return mtf.einsum([mixed, w["output"]], output_shape=x.shape)
+
+    def train_step(mesh: mtf.Mesh, inputs: mtf.Tensor, targets: mtf.Tensor) -> mtf.Tensor:
+        w = {
+            name: mtf.get_variable(mesh, name, _named(name), initializer=value) for name, value in weights.items()
+        }
+        memory = mtf.Dimension("memory", LENGTH)
+        is_future = mtf.greater(mtf.range(mesh, memory), mtf.range(mesh, length), output_shape=[length, memory])
+        mask = mtf.where(is_future, mtf.constant(mesh, -1e9), 0.0)
+        x = mtf.gather(w["embedding"], inputs, vocab) + w["positions"]
+        for i in range(LAYERS):
+            own = {n.split("/")[1]: v for n, v in w.items() if n.startswith(f"layer_{i}/")}
+            x += attention(norm(x, own["attention_scale"]), own, mask)
+            hidden = mtf.relu(mtf.einsum([norm(x, own["ffn_scale"]), own["wi"]], reduced_dims=[d_model]))
+            x += mtf.einsum([hidden, own["wo"]], output_shape=x.shape)
+        logits = mtf.einsum([norm(x, w["final_scale"]), w["logits"]], reduced_dims=[d_model])
+        loss = mtf.reduce_mean(mtf.layers.softmax_cross_entropy_with_logits(logits, targets, vocab))
+        mtf.optimize.AdamWOptimizer(LEARNING_RATE, BETA_1, BETA_2, EPSILON, weight_decay=0.0).minimize(loss)
+        return loss
+
+    spec = mtf.TensorSpec([batch, length], tf.int32)
+    step = mtf.function(
+        train_step, mtf.SpmdMeshImpl(mesh_shape, layout), inputs={"inputs": spec, "targets": spec}
+    )
+    inputs, targets = map(tf.constant, examples())
+    return lambda: step(inputs=inputs, targets=targets)
+
+
+def _named(name: str) -> list[tuple[str, int]]:
+    return [(n, SIZES[n]) for n in NAMES[name.split("/")[-1]].split()]
+
+
+PROGRAMS: dict[str, Callable[[], Callable[[], tf.Tensor]]] = {
+    "by hand, 1 device": by_hand,
+    "meshtf, 1 core": lambda: with_meshtf("all:1", ""),
+    "meshtf, 8 cores, data parallel": lambda: with_meshtf("all:8", "batch:all"),
+}
+
+
+def measure(steps: int, rounds: int, names: list[str]) -> dict[str, tuple[float, float, float, float]]:
+    """For each program: first call (s), median step (ms), ratio to the first program, the last loss."""
+    programs, first = {}, {}
+    for name in names:
+        began = time.perf_counter()
+        programs[name] = PROGRAMS[name]()
+        programs[name]()
+        first[name] = time.perf_counter() - began
+    times: dict[str, list[float]] = {name: [] for name in names}
+    losses = {}
+    for _ in range(rounds):
+        for name, program in programs.items():
+            for _ in range(steps):
+                began = time.perf_counter()
+                losses[name] = float(program())
+                times[name].append(time.perf_counter() - began)
+    medians = {name: statistics.median(t) * 1e3 for name, t in times.items()}
+    return {n: (first[n], medians[n], medians[n] / medians[names[0]], losses[n]) for n in names}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=10, help="steps of each program in a round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="*", default=list(PROGRAMS), help="programs; the first is the baseline")
+    arguments = parser.parse_args()
+    mtf.virtual_cpus(8)
+    print(machine())
+    print(f"{'program':34} {'first call s':>12} {'step ms':>9} {'ratio':>6} {'loss':>9}")
+    for name, row in measure(arguments.steps, arguments.rounds, arguments.only).items():
+        print(f"{name:34} {row[0]:12.1f} {row[1]:9.1f} {row[2]:6.2f} {row[3]:9.5f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""A report as text: what a program costs first, then aligned tables in which identical lines stand once."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
+
+from meshtf.lowering.report import CollectiveRecord, RepeatedWorkRecord, Report, TensorRecord
+from meshtf.lowering.text_table import Column, Row, bytes_text, flops_text, shorten, table
+
+T = TypeVar("T")
+
+_NEGLIGIBLE = 0.01
+"""Of all repeated work: lines with less are put together in one, whose FLOPs are still given."""
+
+_EMPTY = """\
+  It assigns nothing and returns nothing, so nothing is lowered. For the program that returns some tensors:
+      print(lowering.report([tensor, ...]))"""
+
+
+def render(report: Report, *, tensors: bool, width: int) -> str:
+    """The whole text."""
+    mesh = " ".join(f"{name}:{size}" for name, size in report.mesh)
+    cores = "1 core" if report.cores == 1 else f"{report.cores} cores"
+    lines = [f'program "{report.program}" on {cores}, mesh [{mesh}]']
+    if not (report.variables or report.results or report.collectives):
+        lines.append(_EMPTY)
+    sections = [_totals, _traffic, _collectives, _repeated_work, _variables, _feeds_and_results]
+    if tensors:
+        sections.append(_tensors)
+    for section in sections:
+        lines += section(report, width)
+    return "\n".join(lines)
+
+
+def _totals(report: Report, width: int) -> list[str]:
+    memory, repeated = report.memory, report.repeated_flops_per_core
+    whole = sum(v.bytes_whole for v in report.variables)
+    rows = [("layout", report.layout or "(nothing is split)")]
+    if report.parameter_layout != report.layout:
+        rows.append(("parameter layout", report.parameter_layout or "(nothing is split)"))
+    peak = f"{_trimmed(bytes_text(memory.peak))} per core"
+    if memory.peak_operation:
+        peak += f", in {memory.peak_operation}, {_place(memory.peak_filename, memory.peak_line)}"
+    work = f"{_trimmed(flops_text(report.flops_per_core))} per core"
+    if repeated:
+        share = repeated / max(1, report.flops_per_core)
+        work += f", {_trimmed(flops_text(repeated))} ({share:.0%}) of it repeated on other cores"
+    variables = f"{_trimmed(bytes_text(memory.variables))} per core, {_trimmed(bytes_text(whole))} in all"
+    rows += [("variables", variables), ("peak memory", peak), ("work", work), ("communication", _sent(report))]
+    return [shorten(f"  {name:<16}  {text}", width) for name, text in rows]
+
+
+def _sent(report: Report) -> str:
+    count = len(report.collectives)
+    if not count:
+        return "none: no core sends anything to another"
+    return f"{_trimmed(bytes_text(report.bytes_sent_per_core))} sent per core, in {_counted(count, 'collective')}"
+
+
+def _traffic(report: Report, width: int) -> list[str]:
+    columns = [Column("kind"), Column("mesh axes"), Column("times", True), Column("sent per core", True)]
+    rows = [(t.kind, "+".join(t.axes), f"{t.count}", bytes_text(t.bytes_sent)) for t in report.traffic]
+    return _section("communication by kind and mesh axes", columns, rows, width)
+
+
+def _collectives(report: Report, width: int) -> list[str]:
+    columns = [
+        Column("sent", True),
+        Column("times", True),
+        Column("kind"),
+        Column("mesh axes"),
+        Column("operation", keeps="end"),
+        Column("tensor", keeps="start"),
+    ]
+    rows: list[Row] = []
+    for lines in _most_first(_grouped(report.collectives, lambda c: (c.filename, c.line)), _bytes_sent):
+        rows.append(f"{_place(lines[0].filename, lines[0].line)} in {lines[0].function}")
+        rows += [_collective_row(group) for group in _most_first(_grouped(lines, _alike), _bytes_sent)]
+    return _section("every collective, by the line that asked for it; bytes sent per core", columns, rows, width)
+
+
+def _alike(c: CollectiveRecord) -> Hashable:
+    return (c.kind, c.axes, _key(c.operation), c.layout, c.result_layout, c.dtype)
+
+
+def _bytes_sent(c: CollectiveRecord) -> int:
+    return c.bytes_sent
+
+
+def _collective_row(group: Sequence[CollectiveRecord]) -> tuple[str, ...]:
+    first = group[0]
+    return (
+        bytes_text(sum(c.bytes_sent for c in group)),
+        f"{len(group)}",
+        first.kind if first.reduction in (None, "add") else f"{first.kind} ({first.reduction})",
+        "+".join(first.axes),
+        _pattern([c.operation for c in group]),
+        f"{_change(first)} {first.dtype}",
+    )
+
+
+def _repeated_work(report: Report, width: int) -> list[str]:
+    def alike(w: RepeatedWorkRecord) -> Hashable:
+        return (w.axes, w.filename, w.line)
+
+    groups = _most_first(_grouped(report.repeated_work, alike), lambda w: w.flops)
+    least = _NEGLIGIBLE * report.repeated_flops_per_core
+    shown = [group for group in groups if sum(w.flops for w in group) >= least]
+    rest = [w for group in groups[len(shown) :] for w in group]
+    columns = [
+        Column("work per core", True),
+        Column("done by", True),
+        Column("along"),
+        Column("operations", True),
+        Column("line", keeps="end"),
+        Column("the largest", keeps="end"),
+    ]
+    rows = [_repeated_row(group) for group in shown]
+    if rest:
+        rows.append((flops_text(sum(w.flops for w in rest)), "", "", f"{len(rest)}", "elsewhere", ""))
+    return _section("work repeated on several cores (views, slices and constants left out)", columns, rows, width)
+
+
+def _repeated_row(group: Sequence[RepeatedWorkRecord]) -> tuple[str, ...]:
+    largest = max(group, key=lambda w: w.flops)
+    return (
+        flops_text(sum(w.flops for w in group)),
+        f"{largest.times} cores",
+        "+".join(largest.axes),
+        f"{len(group)}",
+        _place(largest.filename, largest.line),
+        largest.operation,
+    )
+
+
+def _variables(report: Report, width: int) -> list[str]:
+    groups = _grouped(report.variables, lambda v: (_key(v.name), v.layout, v.dtype))
+    groups = _most_first(groups, lambda v: v.bytes_per_core)
+    return _section("variables", _TENSOR_COLUMNS, [_tensor_row(group) for group in groups], width)
+
+
+def _feeds_and_results(report: Report, width: int) -> list[str]:
+    feeds, results = ([_tensor_row([t]) for t in tensors] for tensors in (report.feeds, report.results))
+    return [
+        *_section("inputs, handed whole to every core", _TENSOR_COLUMNS, feeds, width),
+        *_section("results, put together on the first core", _TENSOR_COLUMNS, results, width),
+    ]
+
+
+def _tensors(report: Report, width: int) -> list[str]:
+    return _section("every tensor", _TENSOR_COLUMNS, [_tensor_row([t]) for t in report.tensors], width)
+
+
+_TENSOR_COLUMNS = (
+    Column("per core", True),
+    Column("in all", True),
+    Column("times", True),
+    Column("dtype"),
+    Column("name", keeps="end"),
+    Column("layout", keeps="start"),
+)
+
+
+def _tensor_row(group: Sequence[TensorRecord]) -> tuple[str, ...]:
+    return (
+        bytes_text(sum(t.bytes_per_core for t in group)),
+        bytes_text(sum(t.bytes_whole for t in group)),
+        f"{len(group)}",
+        group[0].dtype,
+        _pattern([t.name for t in group]),
+        f"[{group[0].layout}]",
+    )
+
+
+def _section(title: str, columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[str]:
+    return ["", title, *table(columns, rows, width)] if rows else []
+
+
+def _grouped(records: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
+    groups: dict[Hashable, list[T]] = {}
+    for record in records:
+        groups.setdefault(key(record), []).append(record)
+    return list(groups.values())
+
+
+def _most_first(groups: list[list[T]], cost: Callable[[T], int]) -> list[list[T]]:
+    return sorted(groups, key=lambda group: -sum(map(cost, group)))
+
+
+def _key(name: str) -> str:
+    """The same for `layer_000/einsum_1` and `layer_012/einsum`."""
+    return re.sub(r"_?\d+", "", name)
+
+
+def _pattern(names: Sequence[str]) -> str:
+    """The name, or what several have in common, as `layer*/einsum`."""
+    return names[0] if len(set(names)) == 1 else re.sub(r"_?\d+", "*", max(names, key=len))
+
+
+def _change(c: CollectiveRecord) -> str:
+    """As `[batch:8/rows heads:4 -> batch heads/rows]`: the tensor, then how the dimensions that change are split."""
+    before, after = c.layout.split(), c.result_layout.split()
+    changed = [re.sub(r":\d+", "", new) for old, new in zip(before, after, strict=True) if new != old]
+    return f"[{' '.join([*before, *(['->', *changed] if changed else [])])}]"
+
+
+def _place(filename: str, line: int) -> str:
+    """The line, its file relative to the current folder where it is inside, else the last two parts of its path."""
+    relative = os.path.relpath(filename)
+    if relative.startswith(os.pardir):
+        relative = os.sep.join(filename.split(os.sep)[-2:])
+    return f"{relative}:{line}"
+
+
+def _trimmed(text: str) -> str:
+    return text.rstrip()
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

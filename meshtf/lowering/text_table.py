@@ -1,0 +1,78 @@
+"""Aligned columns of plain text, and numbers with units."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+_INDENT = "  "
+_GAP = "  "
+_NARROWEST = 16
+"""To which a column may be shortened where the lines would be too long."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. `keeps` says which end of a text is kept where it must be shortened; "all": never."""
+
+    title: str
+    is_number: bool = False
+    keeps: Literal["all", "start", "end"] = "all"
+
+
+Row: TypeAlias = "Sequence[str] | str"
+"""The cells of a row; or a heading, over all columns."""
+
+
+def table(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[str]:
+    """The lines of a table: titles, then rows, each at most `width` long if shortening can make it so."""
+    cells = [row for row in rows if not isinstance(row, str)]
+    widths = _widths(columns, cells, width)
+    titles = _line(columns, widths, [c.title for c in columns])
+    return [titles, *(_INDENT + row if isinstance(row, str) else _line(columns, widths, row) for row in rows)]
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    widths = [max(len(c.title), *(len(row[i]) for row in rows)) for i, c in enumerate(columns)]
+    while (excess := len(_INDENT) + sum(widths) + len(_GAP) * (len(columns) - 1) - width) > 0:
+        wide = [i for i, c in enumerate(columns) if c.keeps != "all" and widths[i] > _NARROWEST]
+        if not wide:
+            break
+        widest = max(wide, key=widths.__getitem__)
+        second = max((widths[i] for i in wide if i != widest), default=_NARROWEST)
+        widths[widest] = max(_NARROWEST, widths[widest] - excess, min(second, widths[widest]) - 1)
+    return widths
+
+
+def shorten(text: str, width: int, keeps: Literal["all", "start", "end"] = "start") -> str:
+    """The text, or one end of it and an ellipsis."""
+    if len(text) <= width or keeps == "all":
+        return text
+    return f"{text[: width - 1]}…" if keeps == "start" else f"…{text[len(text) - width + 1 :]}"
+
+
+def bytes_text(n: int) -> str:
+    """As `1.5 MiB`; units stand under one another where the texts end in one column."""
+    return _with_unit(n, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+
+
+def flops_text(n: int) -> str:
+    """As `51.4 MFLOP`."""
+    return _with_unit(n, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"))
+
+
+def _with_unit(n: int, base: int, units: Sequence[str]) -> str:
+    value, unit = float(n), 0
+    while round(value, 1) >= base and unit < len(units) - 1:
+        value, unit = value / base, unit + 1
+    number = f"{n}" if unit == 0 else f"{value:.1f}"
+    return f"{number} {units[unit]:<{len(units[1])}}"
+
+
+def _line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> str:
+    fitted = [
+        f"{shorten(cell, width, c.keeps):{'>' if c.is_number else '<'}{width}}"
+        for c, width, cell in zip(columns, widths, cells, strict=True)
+    ]
+    return (_INDENT + _GAP.join(fitted)).rstrip()

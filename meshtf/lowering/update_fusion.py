@@ -1,0 +1,158 @@
+"""Fusion of weight updates: the elementwise chain before an assignment becomes one XLA-compiled local segment.
+
+Op by op, an optimizer's dozen elementwise operations read and write every weight a dozen times; compiled, once.
+Segments of the same structure and shapes share one compiled function. The rest of a program stays op by op:
+TensorFlow's kernels for products are faster than XLA's on CPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+import networkx
+import tensorflow as tf
+
+from meshtf.lowering.plan import AssignVariable, Collective, Compute, Core, Instruction, Plan, Value
+
+SMALLEST = 1 << 12
+"""Elements of the smallest slice that is worth a compilation."""
+
+
+def fuse_updates(plan: Plan) -> Plan:
+    """The plan with the elementwise chains that lead to assignments as compiled segments."""
+    producers = {v: i for i in plan.instructions for v in i.outputs}
+    chosen = _update_computes(plan, producers)
+    segments = [s for s in _segments(plan, producers, chosen) if len(s) > 1]
+    if not segments:
+        return plan
+    compiled: dict[Hashable, Callable[..., Sequence[tf.Tensor]]] = {}
+    fused = {c: segment for segment in segments for c in segment}
+    replaced: dict[int, Compute] = {}
+    used_by = _consumers(plan)
+    for segment in segments:
+        replaced[id(segment)] = _fused(segment, used_by, compiled)
+    instructions = [replaced[id(fused[i])] if i in fused else i for i in plan.instructions if _is_kept(i, fused)]
+    return dataclasses.replace(plan, instructions=tuple(_ordered(instructions)))
+
+
+def _is_kept(instruction: Instruction, fused: Mapping[Instruction, list[Compute]]) -> bool:
+    """One instruction of each segment stands for all of it."""
+    return instruction not in fused or fused[instruction][0] is instruction
+
+
+def _is_elementwise(instruction: Instruction) -> bool:
+    if not isinstance(instruction, Compute) or instruction.kernel is None or len(instruction.outputs) != 1:
+        return False
+    (output,) = instruction.outputs
+    alike = all(v.slice_shape in ((), output.slice_shape) and _order(v, output) for v in instruction.inputs)
+    return alike and math.prod(output.slice_shape) >= SMALLEST and output.slice_shape != ()
+
+
+def _order(value: Value, output: Value) -> bool:
+    """Whether a value's dimensions stand in the output's order, so that no transpose is part of the kernel."""
+    return not value.shape.dims or value.shape == output.shape
+
+
+def _update_computes(plan: Plan, producers: Mapping[Value, Instruction]) -> set[Compute]:
+    """Elementwise computations from which assignments follow, directly or after moving between cores."""
+    chosen: set[Compute] = set()
+    waiting = [i.input for i in plan.assignments]
+    seen: set[Value] = set()
+    while waiting:
+        value = waiting.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        producer = producers.get(value)
+        if isinstance(producer, Collective):
+            waiting.append(producer.input)
+        elif isinstance(producer, Compute) and _is_elementwise(producer):
+            chosen.add(producer)
+            waiting.extend(producer.inputs)
+    return chosen
+
+
+def _segments(plan: Plan, producers: Mapping[Value, Instruction], chosen: set[Compute]) -> Iterable[list[Compute]]:
+    """Connected computations with no path between two of them that leaves the segment."""
+    depth: dict[Instruction, int] = {}
+    ties = networkx.Graph()
+    for instruction in plan.instructions:
+        before = [producers[v] for v in instruction.inputs]
+        inside = instruction in chosen
+        depth[instruction] = max((depth[p] + (not inside and p in chosen) for p in before), default=0)
+        if inside:
+            ties.add_node(instruction)
+            ties.add_edges_from(
+                (instruction, p)
+                for p in before
+                if p in chosen and depth[p] == depth[instruction] and _shape(p) == _shape(instruction)
+            )
+    order = {instruction: n for n, instruction in enumerate(plan.instructions)}
+    for component in networkx.connected_components(ties):
+        yield sorted(component, key=order.__getitem__)
+
+
+def _shape(instruction: Instruction) -> tuple[int, ...]:
+    return instruction.outputs[0].slice_shape
+
+
+def _consumers(plan: Plan) -> dict[Value, list[Instruction | None]]:
+    consumers: dict[Value, list[Instruction | None]] = {}
+    for instruction in plan.instructions:
+        for value in instruction.inputs:
+            consumers.setdefault(value, []).append(instruction)
+    for value in (*plan.fetches, *(c.value for c in plan.checks)):
+        consumers.setdefault(value, []).append(None)
+    return consumers
+
+
+def _fused(
+    segment: list[Compute],
+    consumers: Mapping[Value, list[Instruction | None]],
+    compiled: dict[Hashable, Callable[..., Sequence[tf.Tensor]]],
+) -> Compute:
+    members = set(segment)
+    made = {c.outputs[0] for c in segment}
+    inputs = list(dict.fromkeys(v for c in segment for v in c.inputs if v not in made))
+    outputs = [v for c in segment for v in c.outputs if any(i not in members for i in consumers.get(v, []))]
+    numbers = {v: n for n, v in enumerate([*inputs, *(c.outputs[0] for c in segment)])}
+    steps = tuple((c.kernel, tuple(numbers[v] for v in c.inputs)) for c in segment)
+    results = tuple(numbers[v] for v in outputs)
+    specs = tuple((v.slice_shape, v.dtype) for v in inputs)
+    key = (steps, results, specs)
+    if key not in compiled:
+        compiled[key] = _compiled(steps, results)
+    function = compiled[key]
+
+    def emit(core: Core, *slices: tf.Tensor) -> Sequence[tf.Tensor]:
+        return function(*slices)
+
+    flops = sum(c.flops for c in segment)
+    return Compute(segment[-1].operation, "fused update", tuple(inputs), tuple(outputs), emit, flops)
+
+
+def _compiled(
+    steps: Sequence[tuple[Callable[..., tf.Tensor], tuple[int, ...]]], results: Sequence[int]
+) -> Callable[..., Sequence[tf.Tensor]]:
+    def run(*slices: tf.Tensor) -> list[tf.Tensor]:
+        values = list(slices)
+        for kernel, operands in steps:
+            values.append(kernel(*(values[n] for n in operands)))
+        return [values[n] for n in results]
+
+    return tf.function(run, jit_compile=True, autograph=False)
+
+
+def _ordered(instructions: Sequence[Instruction]) -> list[Instruction]:
+    """A topological order that keeps the program's where it can."""
+    producers = {v: i for i in instructions for v in i.outputs}
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(instructions)
+    graph.add_edges_from((producers[v], i) for i in instructions for v in i.inputs)
+    order = {instruction: n for n, instruction in enumerate(instructions)}
+    # Assignments take effect as the program ends, whatever is read later: they keep their place at the end.
+    return list(
+        networkx.lexicographical_topological_sort(graph, key=lambda i: (isinstance(i, AssignVariable), order[i]))
+    )

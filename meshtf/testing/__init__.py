@@ -1,0 +1,21 @@
+"""For tests of programs written with meshtf, its own included.
+
+`assert_layout_invariant` runs a function under many layouts on virtual CPUs; `interpret` runs one on any mesh, with no
+devices, on the plain interpreter of plans; `legal_layouts` lists the layouts that a program can have.
+"""
+
+from meshtf.testing.interpret import Interpretation, interpret, interpret_graph
+from meshtf.testing.invariance import assert_layout_invariant
+from meshtf.testing.legal_layouts import legal_layouts, shapes_of
+from meshtf.testing.tolerances import TOLERANCES, assert_close
+
+__all__ = [
+    "TOLERANCES",
+    "Interpretation",
+    "assert_close",
+    "assert_layout_invariant",
+    "interpret",
+    "interpret_graph",
+    "legal_layouts",
+    "shapes_of",
+]

@@ -1,0 +1,97 @@
+"""Promise 1, as an assertion: a layout never changes a result."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.autodiff import gradients
+from meshtf.dimension import Shape, ShapeLike, convert_to_shape
+from meshtf.function import TensorSpec, function
+from meshtf.graph import Mesh, Tensor, is_differentiable
+from meshtf.layout import LayoutLike, convert_to_layout_rules
+from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
+from meshtf.testing.legal_layouts import legal_layouts, shapes_of
+from meshtf.testing.tolerances import assert_close
+
+
+def assert_layout_invariant(
+    fn: Callable[..., Any],
+    inputs: Mapping[str, tuple[ShapeLike, Any]],
+    layouts: Iterable[LayoutLike] | None = None,
+    mesh_shape: ShapeLike = "rows:2;cols:2",
+    *,
+    devices: Sequence[str] | None = None,
+    with_gradients: bool = True,
+    tolerances: Mapping[tf.DType, float] | None = None,
+    seed: int = 0,
+) -> None:
+    """Runs `fn` on one core and under each layout on virtual CPUs, and compares everything that it computes.
+
+    Compared are its results, the gradients of the sum of its floating results by its floating inputs and trainable
+    variables, and the variables as it leaves them.
+
+    Args:
+      fn: as for `mtf.function`.
+      inputs: named shape and array of each input.
+      layouts: by default eight of the program's legal ones.
+      mesh_shape: as many virtual CPUs must be there.
+      devices: of the mesh, in order; the first CPUs by default.
+      with_gradients: whether gradients are compared too.
+      tolerances: by dtype, in place of `mtf.testing.TOLERANCES`.
+      seed: of the random bits.
+
+    Raises:
+      AssertionError: a result differs; names the layout and the result.
+    """
+    mesh = convert_to_shape(mesh_shape)
+    program = _Program(fn, {n: (convert_to_shape(s), np.asarray(a)) for n, (s, a) in inputs.items()}, with_gradients)
+    one_core = Shape([(axis.name, 1) for axis in mesh])  # the same axes, which overrides in `fn` may name
+    expected, shapes = program.run(SpmdMeshImpl(one_core, ""), seed)
+    chosen = legal_layouts(shapes, mesh, limit=8) if layouts is None else layouts
+    for layout in map(convert_to_layout_rules, chosen):
+        actual, _ = program.run(SpmdMeshImpl(mesh, layout, devices), seed)
+        assert actual.keys() == expected.keys(), f'under layout "{layout}" other results are there'
+        for name, value in actual.items():
+            dtype = tf.as_dtype(value.dtype)
+            tolerance = (tolerances or {}).get(dtype)
+            what = f'{name} on mesh [{mesh}] under layout "{_text(layout.rules)}"'
+            assert_close(value, expected[name], dtype, what, tolerance)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Program:
+    fn: Callable[..., Any]
+    inputs: Mapping[str, tuple[Shape, np.ndarray]]
+    with_gradients: bool
+
+    def run(self, mesh_impl: SpmdMeshImpl, seed: int) -> tuple[dict[str, np.ndarray], list[Shape]]:
+        specs = {n: TensorSpec(s, tf.as_dtype(a.dtype)) for n, (s, a) in self.inputs.items()}
+        step = function(self._body, mesh_impl, inputs=specs, seed=seed, name=getattr(self.fn, "__name__", "program"))
+        results, grads = step(**{n: a for n, (_, a) in self.inputs.items()})
+        values = {f"result {i}": x.numpy() for i, x in enumerate(tf.nest.flatten(results)) if tf.is_tensor(x)}
+        values |= {f"gradient by {n}": x.numpy() for n, x in grads.items()}
+        values |= {f'variable "{n}"': step.variables[n] for n in step.variables}
+        return values, shapes_of(step.graph)
+
+    def _body(self, mesh: Mesh, **inputs: Tensor) -> tuple[Any, dict[str, Tensor]]:
+        arguments: dict[str, Any] = dict(inputs)
+        if "mesh" in inspect.signature(self.fn).parameters and "mesh" not in inputs:
+            arguments["mesh"] = mesh
+        results = self.fn(**arguments)
+        ys = [x for x in tf.nest.flatten(results) if isinstance(x, Tensor) and is_differentiable(x.dtype)]
+        if not (self.with_gradients and ys):
+            return results, {}
+        xs = {n: x for n, x in inputs.items() if is_differentiable(x.dtype)}
+        xs |= {v.full_name: v.value for v in mesh.graph.trainable_variables}
+        found = zip(xs, gradients(ys, list(xs.values())), strict=True)
+        return results, {name: grad for name, grad in found if grad is not None}
+
+
+def _text(rules: Iterable[tuple[str, tuple[str, ...]]]) -> str:
+    return ";".join(f"{name}:{'+'.join(axes)}" for name, axes in rules)

@@ -1,0 +1,66 @@
+"""Every layout that tensors of given shapes can have on a mesh."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+
+from meshtf.dimension import Shape, ShapeLike, convert_to_shape
+from meshtf.graph import Graph
+from meshtf.layout import Axes, LayoutRules, axes_size
+
+
+def legal_layouts(shapes: Iterable[ShapeLike], mesh_shape: ShapeLike, limit: int | None = None) -> list[LayoutRules]:
+    """Rules under which every one of the shapes is laid out legally: each size divides, no axis splits two dimensions.
+
+    Dimensions are split over one axis, or over several in every order. With `limit`, so many of them, spread evenly
+    over the whole list, the unsplit one first.
+    """
+    named, mesh = [convert_to_shape(s) for s in shapes], convert_to_shape(mesh_shape)
+    found = list(_extended({}, list(choices_by_dimension(named, mesh).items()), neighbours(named)))
+    found.sort(key=lambda rules: sum(len(axes) for _, axes in rules.rules))
+    if limit is None or len(found) <= limit:
+        return found
+    step = (len(found) - 1) / max(1, limit - 1)
+    return [found[round(i * step)] for i in range(limit)]
+
+
+def shapes_of(graph: Graph) -> list[Shape]:
+    """The shapes of a program's tensors, each once."""
+    return list(dict.fromkeys(t.shape for operation in graph.operations for t in operation.outputs))
+
+
+def choices_by_dimension(shapes: Iterable[Shape], mesh_shape: Shape) -> dict[str, list[Axes]]:
+    """For each dimension's name, the tuples of mesh axes into which every size under that name divides."""
+    sizes: dict[str, set[int]] = {}
+    for dim in itertools.chain.from_iterable(shapes):
+        sizes.setdefault(dim.name, set()).add(dim.size)
+    names = [axis.name for axis in mesh_shape if axis.size > 1]
+    every = [axes for n in range(len(names) + 1) for axes in itertools.permutations(names, n)]
+    return {
+        name: [axes for axes in every if all(n % axes_size(axes, mesh_shape) == 0 for n in own)]
+        for name, own in sizes.items()
+    }
+
+
+def neighbours(shapes: Iterable[Shape]) -> dict[str, set[str]]:
+    """For each dimension's name, the names that stand beside it in some shape."""
+    found: dict[str, set[str]] = {}
+    for shape in shapes:
+        names = set(shape.dimension_names)
+        for name in names:
+            found.setdefault(name, set()).update(names - {name})
+    return found
+
+
+def _extended(
+    chosen: Mapping[str, Axes], left: list[tuple[str, list[Axes]]], beside: Mapping[str, set[str]]
+) -> Iterator[LayoutRules]:
+    if not left:
+        yield LayoutRules({name: axes for name, axes in chosen.items() if axes})
+        return
+    (name, choices), *rest = left
+    taken = {a for other in beside[name] for a in chosen.get(other, ())}
+    for axes in choices:
+        if not taken & set(axes):
+            yield from _extended({**chosen, name: axes}, rest, beside)

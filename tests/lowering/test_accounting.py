@@ -1,0 +1,185 @@
+"""Costs of plans, against numbers worked out by hand in the comments."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import meshtf as mtf
+from meshtf.lowering import accounting
+from meshtf.lowering.plan import Plan
+
+FLOAT = 4  # bytes
+BATCH, IN, HIDDEN, OUT = (
+    mtf.Dimension("batch", 8),
+    mtf.Dimension("d_in", 16),
+    mtf.Dimension("hidden", 32),
+    mtf.Dimension("d_out", 4),
+)
+ROWS, COLS = 2, 4
+
+
+def perceptron(x: mtf.Tensor) -> mtf.Tensor:
+    """[batch, d_in] -> [batch, d_out]"""
+    first = mtf.get_variable(x.mesh, "first", [IN, HIDDEN])
+    second = mtf.get_variable(x.mesh, "second", [HIDDEN, OUT])
+    return mtf.einsum([mtf.relu(mtf.einsum([x, first], [BATCH, HIDDEN])), second], [BATCH, OUT])
+
+
+def plan_of(fn: object, layout: str, mesh: str = "rows:2;cols:4", *, parameter_layout: str | None = None) -> Plan:
+    mesh_impl = mtf.SpmdMeshImpl(mesh, layout, parameter_layout=parameter_layout)
+    step = mtf.function(fn, mesh_impl, inputs={"x": mtf.TensorSpec([BATCH, IN])})
+    return step.lowering.execution(step._fetches).plan
+
+
+@pytest.fixture(scope="module")
+def split_both_ways() -> Plan:
+    return plan_of(perceptron, "batch:rows;hidden:cols")
+
+
+def test_variables(split_both_ways: Plan) -> None:
+    stored = accounting.stored_variables(split_both_ways)
+    assert {name: v.slice_bytes for name, v in stored.items()} == {
+        "first": 16 * (32 // COLS) * FLOAT,
+        "second": (32 // COLS) * 4 * FLOAT,
+    }
+    assert accounting.variable_bytes(split_both_ways) == 512 + 128
+
+
+def test_variables_kept_more_finely_than_they_are_used() -> None:
+    plan = plan_of(perceptron, "batch:rows;hidden:cols", parameter_layout="d_in:rows;d_out:rows;hidden:cols")
+    assert accounting.variable_bytes(plan) == (512 + 128) // ROWS
+    # Each is gathered over the rows: a core sends its slice to the one other.
+    assert [(t.kind, t.axes, t.count, t.bytes_sent) for t in accounting.traffic(plan)] == [
+        ("all_gather", ("rows",), 2, 256 + 64),
+        ("all_reduce", ("cols",), 1, 96),
+    ]
+
+
+def test_flops(split_both_ways: Plan) -> None:
+    batch, hidden = 8 // ROWS, 32 // COLS
+    assert accounting.flops(split_both_ways) == 2 * batch * 16 * hidden + batch * hidden + 2 * batch * hidden * 4
+
+
+def test_traffic(split_both_ways: Plan) -> None:
+    (traffic,) = accounting.traffic(split_both_ways)
+    sum_bytes = (8 // ROWS) * 4 * FLOAT
+    # The best allreduce scatters and gathers: each time a core sends all parts but its own.
+    assert traffic == accounting.Traffic("all_reduce", ("cols",), 1, 2 * sum_bytes * (COLS - 1) // COLS)
+
+
+def test_peak_memory(split_both_ways: Plan) -> None:
+    peak = accounting.peak_memory(split_both_ways)
+    variables, feed = 512 + 128, 8 * 16 * FLOAT
+    local_input, hidden = 4 * 16 * FLOAT, 4 * 8 * FLOAT
+    assert (peak.variables, peak.feeds) == (variables, feed)
+    # In the first einsum: its slice of the input, which is free afterwards, and its output.
+    assert peak.total == variables + feed + local_input + hidden
+    assert peak.operation is not None
+    assert peak.operation.name == "einsum"
+
+
+def test_peak_memory_is_freed_after_the_last_use() -> None:
+    def chain(x: mtf.Tensor) -> mtf.Tensor:
+        for _ in range(10):
+            x = mtf.exp(x)
+        return x
+
+    whole = 8 * 16 * FLOAT
+    assert accounting.peak_memory(plan_of(chain, "")).total == 3 * whole  # the feed, an input and an output
+
+
+def test_peak_memory_of_what_is_kept() -> None:
+    def kept(x: mtf.Tensor) -> list[mtf.Tensor]:
+        results = [mtf.exp(x)]
+        for _ in range(3):
+            results.append(mtf.exp(results[-1]))
+        return results
+
+    whole = 8 * 16 * FLOAT
+    assert accounting.peak_memory(plan_of(kept, "")).total == (1 + 4) * whole
+
+
+def test_views_take_no_memory() -> None:
+    def views(x: mtf.Tensor) -> mtf.Tensor:
+        y = mtf.exp(x)
+        for name in "abc":
+            y = mtf.stop_gradient(mtf.rename_dimension(y, y.shape[0].name, name))
+        return mtf.reshape(y, [mtf.Dimension("both", 128)])
+
+    assert accounting.peak_memory(plan_of(views, "")).total == 2 * 8 * 16 * FLOAT
+
+
+def test_a_transpose_is_a_copy() -> None:
+    plan = plan_of(lambda x: mtf.transpose(mtf.exp(x), [IN, BATCH]), "")
+    assert accounting.peak_memory(plan).total == 3 * 8 * 16 * FLOAT
+    assert accounting.flops(plan) == 8 * 16
+
+
+def test_new_values_of_variables_are_kept_beside_the_old() -> None:
+    def update(x: mtf.Tensor) -> mtf.Tensor:
+        w = mtf.get_variable(x.mesh, "w", [BATCH, IN])
+        mtf.assign_add(w, x)
+        return mtf.reduce_sum(x)
+
+    whole = 8 * 16 * FLOAT
+    peak = accounting.peak_memory(plan_of(update, ""))
+    assert peak.total == 3 * whole + FLOAT  # the feed, the old and the new value; the sum
+    assert peak.variables == whole
+
+
+def test_a_sharded_fetch_is_kept_in_slices() -> None:
+    whole = 8 * 16 * FLOAT
+    plan = plan_of(mtf.exp, "batch:rows+cols")
+    # A core cuts its slice out of the feed and computes its slice of the result; nothing is gathered.
+    assert accounting.peak_memory(plan).total == whole + 2 * whole // (ROWS * COLS)
+    assert not accounting.traffic(plan)
+
+
+def test_a_slice_is_cut_once_however_many_read_it() -> None:
+    plan = plan_of(lambda x: mtf.exp(x) + mtf.sin(x), "batch:rows")
+    assert [getattr(i, "kind", "") for i in plan.instructions].count("slice") == 1
+
+
+def test_nothing_is_repeated_where_every_axis_splits(split_both_ways: Plan) -> None:
+    assert accounting.repeated_work(split_both_ways) == []
+
+
+def test_work_is_repeated_where_the_batch_is_not_split() -> None:
+    plan = plan_of(perceptron, "hidden:cols")
+    work = accounting.repeated_work(plan)
+    assert [(w.compute.kind, w.axes, w.times) for w in work] == [
+        ("einsum", ("rows",), ROWS),
+        ("relu", ("rows",), ROWS),
+        ("einsum", ("rows",), ROWS),
+    ]
+    assert sum(w.flops for w in work) == accounting.flops(plan)
+
+
+def test_everything_is_repeated_where_nothing_is_split() -> None:
+    plan = plan_of(perceptron, "")
+    assert {(w.axes, w.times) for w in accounting.repeated_work(plan)} == {(("rows", "cols"), ROWS * COLS)}
+    assert accounting.traffic(plan) == []
+
+
+def test_an_axis_of_size_one_repeats_nothing() -> None:
+    plan = plan_of(perceptron, "batch:rows", "rows:8;cols:1")
+    assert accounting.repeated_work(plan) == []
+
+
+def test_a_sum_that_is_pending_is_no_repetition() -> None:
+    plan = plan_of(lambda x: 2.0 * mtf.reduce_sum(x), "batch:rows;d_in:cols")
+    # The scalar differs from core to core until it is reduced; 2 * it is then a term of the sum as well.
+    assert accounting.repeated_work(plan) == []
+    assert [t.kind for t in accounting.traffic(plan)] == ["all_reduce"]
+
+
+@pytest.mark.parametrize("layout", ["", "batch:rows", "batch:rows+cols", "hidden:cols", "batch:rows;hidden:cols"])
+def test_all_cores_together_do_at_least_the_work_of_one(layout: str) -> None:
+    one, plan = plan_of(perceptron, "", "rows:1"), plan_of(perceptron, layout)
+    repeated = sum(w.flops * (1 - 1 / w.times) for w in accounting.repeated_work(plan))
+    useful = plan.mesh_shape.size * (accounting.flops(plan) - repeated)
+    np.testing.assert_allclose(useful, accounting.flops(one))
+    assert accounting.variable_bytes(plan) * math.prod([ROWS, COLS]) >= accounting.variable_bytes(one)

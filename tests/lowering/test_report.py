@@ -1,0 +1,271 @@
+"""Reports: as data, as text, and against the collectives of the TensorFlow graph that runs."""
+
+from __future__ import annotations
+
+import collections
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.lowering.report import Report
+from meshtf.lowering.report_text import render
+from meshtf.lowering.text_table import Column, bytes_text, flops_text, shorten, table
+
+BATCH, IN, HIDDEN, OUT = (
+    mtf.Dimension("batch", 8),
+    mtf.Dimension("d_in", 16),
+    mtf.Dimension("hidden", 32),
+    mtf.Dimension("d_out", 8),
+)
+
+NODES = {
+    "all_reduce": ["CollectiveReduceV2"],
+    "all_gather": ["CollectiveGatherV2"],
+    "all_to_all": ["CollectiveAllToAllV2"],
+    "reduce_scatter": ["CollectiveAllToAllV2"],  # and a local sum
+    "permute": ["CollectiveGatherV2"] * 2,  # one with the core sent to, one with the core heard from
+}
+"""The nodes that each kind of collective becomes on a mesh of few cores."""
+
+
+def layers(x: mtf.Tensor, count: int = 1) -> mtf.Tensor:
+    for i in range(count):
+        with mtf.variable_scope(f"layer_{i:03}"):
+            wide = mtf.get_variable(x.mesh, "wide", [IN, HIDDEN])
+            narrow = mtf.get_variable(x.mesh, "narrow", [HIDDEN, IN])
+            h = mtf.relu(mtf.einsum([x, wide], [BATCH, HIDDEN]))
+            x = x + mtf.einsum([h, narrow], [BATCH, IN])
+    return x
+
+
+def train(x: mtf.Tensor) -> mtf.Tensor:
+    loss = mtf.reduce_mean(mtf.square(layers(x)))
+    mtf.optimize.SgdOptimizer(0.1).minimize(loss)
+    return loss
+
+
+def moved(x: mtf.Tensor) -> mtf.Tensor:
+    return mtf.with_layout(mtf.exp(x), "d_in:rows")
+
+
+def permuted(x: mtf.Tensor) -> mtf.Tensor:
+    return mtf.with_layout(mtf.exp(x), "batch:cols+rows")
+
+
+def scattered(x: mtf.Tensor) -> mtf.Tensor:
+    return mtf.with_layout(mtf.reduce_sum(x, reduced_dim=BATCH), "d_in:rows")
+
+
+def extremes(x: mtf.Tensor) -> mtf.Tensor:
+    return mtf.reduce_max(x, reduced_dim=BATCH) + mtf.reduce_min(x, reduced_dim=BATCH)
+
+
+def step_of(fn: Callable[..., object], layout: str, mesh: str = "rows:2;cols:4") -> mtf.Function:
+    return mtf.function(fn, mtf.SpmdMeshImpl(mesh, layout), inputs={"x": mtf.TensorSpec([BATCH, IN])})
+
+
+def emitted_collectives(step: mtf.Function) -> collections.Counter[str]:
+    """Collective nodes of the traced per-core program, its loops included."""
+    graph = step.lowering.execution(step._fetches).program.core_function.get_concrete_function().graph.as_graph_def()
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    return collections.Counter(node.op for node in nodes if node.op.startswith("Collective"))
+
+
+@pytest.mark.parametrize(
+    ("fn", "layout"),
+    [
+        (layers, ""),
+        (layers, "batch:rows;hidden:cols"),
+        (layers, "d_in:rows;hidden:cols"),
+        (train, "batch:rows+cols"),
+        (train, "batch:rows;hidden:cols"),
+        (moved, "batch:rows"),
+        (permuted, "batch:rows+cols"),
+        (scattered, "batch:rows"),
+        (extremes, "batch:rows"),
+    ],
+)
+def test_every_collective_that_runs_is_in_the_report(fn: Callable[..., object], layout: str) -> None:
+    step = step_of(fn, layout)
+    reported = [node for c in step.report().collectives for node in NODES[c.kind]]
+    assert emitted_collectives(step) == collections.Counter(reported)
+
+
+def test_collectives_name_the_operation_the_line_and_the_bytes() -> None:
+    def body(x: mtf.Tensor) -> mtf.Tensor:
+        w = mtf.get_variable(x.mesh, "w", [IN, OUT])
+        return mtf.exp(mtf.einsum([x, w], [BATCH, OUT], name="product"))  # this line
+
+    lines, first = inspect.getsourcelines(body)
+    (record,) = step_of(body, "batch:rows;d_in:cols").report().collectives
+    assert (record.kind, record.operation, record.axes, record.cores) == ("all_reduce", "product", ("cols",), 4)
+    assert (record.filename, record.function) == (__file__, "body")
+    assert record.line == first + next(i for i, line in enumerate(lines) if "this line" in line)
+    assert record.bytes_sent == 2 * (4 * 8 * 4) * 3 // 4
+    assert (record.shape, record.layout, record.dtype) == ("batch:8 d_out:8", "batch:8/rows d_out:8", "float32")
+
+
+def test_a_move_gives_both_layouts() -> None:
+    (record,) = step_of(moved, "batch:rows").report().collectives
+    assert record.kind == "all_to_all"
+    assert (record.layout, record.result_layout) == ("batch:8/rows d_in:16", "batch:8 d_in:16/rows")
+    assert "[batch:8/rows d_in:16 -> batch d_in/rows] float32" in str(step_of(moved, "batch:rows").report())
+
+
+def test_variables_feeds_and_results() -> None:
+    report = step_of(layers, "batch:rows;hidden:cols").report()
+    wide, _ = report.variables
+    assert (wide.name, wide.layout, wide.dtype) == ("layer_000/wide", "d_in:16 hidden:32/cols", "float32")
+    assert (wide.bytes_per_core, wide.bytes_whole) == (16 * 8 * 4, 16 * 32 * 4)
+    assert [(f.name, f.bytes_per_core) for f in report.feeds] == [("x", 8 * 16 * 4)]
+    # A sharded fetch stays in slices until it is handed over.
+    assert [(r.layout, r.bytes_per_core) for r in report.results] == [("batch:8/rows d_in:16", 4 * 16 * 4)]
+
+
+def test_tensors_on_request() -> None:
+    report = step_of(layers, "batch:rows;hidden:cols").report()
+    by_name = {t.name: t for t in report.tensors}
+    assert by_name["layer_000/relu"].layout == "batch:8/rows hidden:32/cols"
+    assert by_name["layer_000/relu"].bytes_per_core == 4 * 8 * 4
+    assert "layer_000/relu" not in report.text()
+    assert "[batch:8/rows hidden:32/cols]" in report.text(tensors=True)
+    assert "tensors" not in report.to_dict(tensors=False)
+
+
+def test_as_data() -> None:
+    report = step_of(train, "batch:rows;hidden:cols").report()
+    data = report.to_dict()
+    assert json.loads(json.dumps(data)) == data
+    assert data["program"] == "train"
+    assert data["mesh"] == [["rows", 2], ["cols", 4]]
+    assert data["layout"] == "batch:rows;hidden:cols"
+    assert data["bytes_sent_per_core"] == sum(c["bytes_sent"] for c in data["collectives"])
+    assert data["bytes_sent_per_core"] == sum(t["bytes_sent"] for t in data["traffic"])
+    assert sum(t["count"] for t in data["traffic"]) == len(data["collectives"])
+    assert data["memory"]["peak"] >= data["memory"]["variables"] + data["memory"]["feeds"]
+
+
+def test_text_gives_the_totals_first() -> None:
+    lines = str(step_of(layers, "batch:rows;hidden:cols").report()).splitlines()
+    assert lines[0] == 'program "layers" on 8 cores, mesh [rows:2 cols:4]'
+    totals = dict(line.strip().split("  ", 1) for line in lines[1:6])
+    assert totals["layout"].strip() == "batch:rows;hidden:cols"
+    assert totals["variables"].strip() == "1.0 KiB per core, 4.0 KiB in all"
+    assert totals["communication"].strip() == "384 B sent per core, in 1 collective"
+    assert any(line.split() == ["all_reduce", "cols", "1", "384", "B"] for line in lines)
+
+
+def test_text_groups_identical_collectives_of_many_layers() -> None:
+    step = mtf.function(
+        lambda x: layers(x, count=12),
+        mtf.SpmdMeshImpl("rows:2;cols:4", "batch:rows;hidden:cols"),
+        inputs={"x": mtf.TensorSpec([BATCH, IN])},
+    )
+    report = step.report()
+    assert len(report.collectives) == 12
+    rows = [line for line in str(report).splitlines() if "layer*/einsum" in line]
+    assert [row.split()[:5] for row in rows] == [["4.5", "KiB", "12", "all_reduce", "cols"]]
+
+
+def test_text_fits_the_width_and_ends_no_line_with_blanks() -> None:
+    report = step_of(train, "batch:rows;hidden:cols").report()
+    for width in (80, 100, 120):
+        text = report.text(tensors=True, width=width)
+        assert max(map(len, text.splitlines())) <= width
+        assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_text_shortens_files_to_the_current_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    report = step_of(scattered, "batch:rows").report()
+    here = Path(__file__)
+    monkeypatch.chdir(here.parent)
+    assert f"  {here.name}:" in str(report)
+    monkeypatch.chdir(tmp_path)
+    assert f"  {here.parent.name}/{here.name}:" in str(report)
+
+
+def test_text_says_that_there_is_no_communication() -> None:
+    text = str(step_of(layers, "").report())
+    assert "communication     none" in text
+    assert "every collective" not in text
+
+
+def test_text_shows_repeated_work() -> None:
+    report = step_of(layers, "hidden:cols").report()
+    assert report.repeated_flops_per_core == report.flops_per_core
+    row = next(line for line in str(report).splitlines() if "2 cores" in line)
+    assert row.split()[2:5] == ["2", "cores", "rows"]
+    assert "(100%) of it repeated on other cores" in str(report)
+
+
+def test_a_parameter_layout_of_its_own_is_shown() -> None:
+    mesh_impl = mtf.SpmdMeshImpl("rows:2;cols:4", "batch:rows", parameter_layout="d_in:rows")
+    step = mtf.function(layers, mesh_impl, inputs={"x": mtf.TensorSpec([BATCH, IN])})
+    assert step.report().parameter_layout == "d_in:rows"
+    assert "parameter layout  d_in:rows" in str(step.report())
+
+
+def test_a_lowering_prints_the_report_of_its_assignments(capsys: pytest.CaptureFixture[str]) -> None:
+    graph = mtf.Graph("by_hand")
+    mesh = mtf.Mesh(graph)
+    with graph:
+        x = mtf.placeholder(mesh, [BATCH, IN], tf.float32, "x")
+        total = mtf.reduce_sum(x)
+        mtf.assign_add(mtf.get_variable(mesh, "total", []), total)
+    lowering = mtf.Lowering(graph, {mesh: mtf.SpmdMeshImpl("rows:2", "batch:rows")})
+    print(lowering)
+    printed = capsys.readouterr().out
+    assert 'program "by_hand" on 2 cores' in printed
+    assert "all_reduce" in printed
+    assert [r.name for r in lowering.report([total]).results] == ["reduce_sum"]
+
+
+def test_a_lowering_that_assigns_nothing_says_how_to_ask() -> None:
+    graph = mtf.Graph("by_hand")
+    mesh = mtf.Mesh(graph)
+    with graph:
+        mtf.reduce_sum(mtf.ones(mesh, [BATCH, IN]))
+    text = str(mtf.Lowering(graph, {mesh: mtf.SpmdMeshImpl("rows:2", "batch:rows")}))
+    assert "lowering.report([tensor, ...])" in text
+
+
+def test_report_is_frozen() -> None:
+    report = step_of(layers, "").report()
+    assert isinstance(report, Report)
+    with pytest.raises(AttributeError):
+        report.program = "other"  # type: ignore[misc]
+    assert str(report) == render(report, tensors=False, width=120)
+
+
+@pytest.mark.parametrize(
+    ("n", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536 * 1024, "1.5 MiB"), (2**40, "1.0 TiB")]
+)
+def test_bytes_text(n: int, text: str) -> None:
+    assert bytes_text(n).rstrip() == text
+
+
+@pytest.mark.parametrize(("n", "text"), [(7, "7 FLOP"), (51_400_000, "51.4 MFLOP"), (999_990, "1.0 MFLOP")])
+def test_flops_text(n: int, text: str) -> None:
+    assert flops_text(n).rstrip() == text
+
+
+def test_shorten_keeps_one_end() -> None:
+    assert shorten("abcdef", 4, "start") == "abc…"
+    assert shorten("abcdef", 4, "end") == "…def"
+    assert shorten("abcdef", 6, "start") == "abcdef"
+
+
+def test_table_shortens_the_widest_column_only() -> None:
+    lines = table(
+        [Column("n", True), Column("name", keeps="end"), Column("other", keeps="start")],
+        [("1", "x" * 60, "y" * 20)],
+        60,
+    )
+    assert all(len(line) <= 60 for line in lines)
+    assert "y" * 20 in lines[1]
+    assert "…xxx" in lines[1]

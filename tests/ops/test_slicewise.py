@@ -1,0 +1,327 @@
+"""slicewise and cwise: values, gradients to third order, under every layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf import testing
+from meshtf.ops.slicewise import SlicewiseOperation
+
+_RNG = np.random.default_rng(0)
+X = _RNG.normal(size=(4, 8, 6)).astype(np.float32)
+W = _RNG.normal(size=8).astype(np.float32)
+N = _RNG.integers(1, 4, size=4).astype(np.int32)
+INPUTS: dict[str, Any] = {"x": ("batch:4 hidden:8 d:6", X), "w": ("hidden:8", W), "n": ("batch:4", N)}
+MESHES = [
+    ("all:1", ""),
+    ("rows:2;cols:4", "batch:rows;hidden:cols"),
+    ("rows:2;cols:2", "hidden:rows+cols"),
+    ("rows:2;cols:2", "hidden:cols+rows"),
+    ("rows:2;cols:2", "d:rows;hidden:cols"),
+    ("rows:2;cols:2", "batch:rows"),
+    ("rows:4;cols:8", "batch:rows;hidden:cols"),
+]
+
+
+def two_outputs(x: tf.Tensor, w: tf.Tensor, n: tf.Tensor) -> list[tf.Tensor]:
+    weighted = tf.nn.softmax(x * w[:, None], -1) * tf.cast(n, tf.float32)[:, None, None]
+    return [weighted + tf.sin(x * x), tf.reduce_sum(x, -1) ** 3]
+
+
+def derivatives(x: mtf.Tensor, w: mtf.Tensor, n: mtf.Tensor) -> list[mtf.Tensor]:
+    """The outputs and their gradients of the first three orders."""
+    outputs = mtf.slicewise(
+        two_outputs, [x, w, n], output_shape=[x.shape, "batch:4 hidden:8"], splittable_dims=["batch", "hidden"]
+    )
+    results = [*outputs]
+    loss = mtf.reduce_sum(mtf.square(outputs[0])) + mtf.reduce_sum(outputs[1])
+    for _ in range(3):
+        dx, dw, dn = mtf.gradients([loss], [x, w, n])
+        assert dx is not None and dw is not None and dn is None
+        results += [dx, dw]
+        loss = mtf.reduce_sum(mtf.square(dx)) + mtf.reduce_sum(mtf.square(dw))
+    return results
+
+
+def expected_derivatives() -> list[np.ndarray]:
+    x, w = tf.constant(X), tf.constant(W)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([x, w])
+        outputs = two_outputs(x, w, tf.constant(N))
+        results = [*outputs]
+        loss = tf.reduce_sum(outputs[0] ** 2) + tf.reduce_sum(outputs[1])
+        for _ in range(3):
+            dx, dw = tape.gradient(loss, [x, w])
+            results += [dx, dw]
+            loss = tf.reduce_sum(dx**2) + tf.reduce_sum(dw**2)
+    return [r.numpy() for r in results]
+
+
+@pytest.mark.parametrize(("mesh", "layout"), MESHES)
+def test_derivatives_to_third_order(mesh: str, layout: str) -> None:
+    found = testing.interpret(derivatives, INPUTS, mesh, layout).results
+    for actual, expected in zip(found, expected_derivatives(), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=1e-4 * np.abs(expected).max())
+
+
+def test_derivatives_on_devices_in_one_trace() -> None:
+    mesh_impl = mtf.SpmdMeshImpl("rows:2;cols:4", "batch:rows;hidden:cols")
+    specs = {n: mtf.TensorSpec(s, tf.as_dtype(a.dtype)) for n, (s, a) in INPUTS.items()}
+    step = mtf.function(derivatives, mesh_impl, inputs=specs)
+    for actual, expected in zip(step(X, W, N), expected_derivatives(), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=1e-4 * np.abs(expected).max())
+    assert step._execution.program.trace_count == 1
+
+
+def reduced_gradients(mesh: str, layout: str) -> list[Any]:
+    def body(x: mtf.Tensor, w: mtf.Tensor) -> list[mtf.Tensor | None]:
+        y = mtf.slicewise(lambda x, w: x * w[:, None], [x, w], splittable_dims=["batch", "hidden"])
+        return mtf.gradients([mtf.reduce_sum(mtf.square(y))], [x, w])
+
+    return list(testing.interpret(body, {"x": INPUTS["x"], "w": INPUTS["w"]}, mesh, layout).plan.collectives)
+
+
+def test_only_the_gradient_of_an_operand_without_the_split_dimension_is_reduced() -> None:
+    assert reduced_gradients("rows:4", "hidden:rows") == []
+    (reduction,) = reduced_gradients("rows:4", "batch:rows")
+    assert (reduction.step.kind, reduction.step.axes) == ("all_reduce", ("rows",))
+    assert str(reduction.input.shape) == "hidden:8"
+
+
+def test_two_gradients_of_one_operand_are_added_before_they_are_reduced() -> None:
+    def body(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor | None:
+        y = mtf.slicewise(lambda x, w: x * w[:, None], [x, w], splittable_dims=["batch"])
+        z = mtf.slicewise(lambda x, w: x + tf.sin(w)[:, None], [x, w], splittable_dims=["batch"])
+        return mtf.gradients([y, z], [w])[0]
+
+    done = testing.interpret(body, {"x": INPUTS["x"], "w": INPUTS["w"]}, "rows:4", "batch:rows")
+    assert [c.step.kind for c in done.plan.collectives] == ["all_reduce"]
+    np.testing.assert_allclose(done.results, X.sum((0, 2)) + 24 * np.cos(W), rtol=1e-4)
+
+
+def test_an_output_without_a_gradient_counts_as_zeros() -> None:
+    def body(x: mtf.Tensor, w: mtf.Tensor) -> list[mtf.Tensor | None]:
+        _, y, count = mtf.slicewise(
+            lambda x, w: [x * w, tf.square(x), tf.cast(tf.round(x), tf.int32)],
+            [x, w],
+            output_shape=["batch:4", "batch:4", "batch:4"],
+            output_dtype=[tf.float32, tf.float32, tf.int32],
+            splittable_dims=["batch"],
+        )
+        assert count.dtype == tf.int32
+        return mtf.gradients([y], [x, w])
+
+    x = np.arange(4, dtype=np.float32)
+    inputs: dict[str, Any] = {"x": ("batch:4", x), "w": ("", np.float32(3))}
+    for layout in ("", "batch:rows"):
+        dx, dw = testing.interpret(body, inputs, "rows:2", layout).results
+        np.testing.assert_array_equal(dx, 2 * x)
+        np.testing.assert_array_equal(dw, 0)
+
+
+def test_one_tensor_as_two_operands_and_an_operand_that_is_not_used() -> None:
+    def body(x: mtf.Tensor, unused: mtf.Tensor) -> list[mtf.Tensor | None]:
+        y = mtf.slicewise(lambda a, b, c: a * a * b, [x, x, unused], splittable_dims=["batch"])
+        return mtf.gradients([y], [x, unused])
+
+    x = np.arange(4, dtype=np.float32)
+    inputs: dict[str, Any] = {"x": ("batch:4", x), "unused": ("batch:4", x)}
+    testing.assert_layout_invariant(body, inputs, ["", "batch:rows", "batch:rows+cols"], with_gradients=False)
+    dx, dunused = testing.interpret(body, inputs, "rows:2", "batch:rows").results
+    np.testing.assert_array_equal(dx, 3 * x * x)
+    np.testing.assert_array_equal(dunused, np.zeros(4))
+
+
+def test_gathering_a_dimension_that_is_not_splittable() -> None:
+    def body(x: mtf.Tensor) -> mtf.Tensor:
+        return mtf.slicewise(lambda x: tf.sort(x, axis=1), [mtf.negative(x)], splittable_dims=["batch"])
+
+    done = testing.interpret(body, {"x": INPUTS["x"]}, "rows:2;cols:2", "batch:rows;hidden:cols")
+    np.testing.assert_array_equal(done.results, np.sort(-X, axis=1))
+    assert [(c.step.kind, c.step.axes) for c in done.plan.collectives] == [("all_gather", ("cols",))]
+
+
+def test_a_gather_gives_a_dense_gradient_and_sizes_may_change() -> None:
+    def body(x: mtf.Tensor, n: mtf.Tensor) -> mtf.Tensor:
+        pooled = mtf.slicewise(
+            lambda x: tf.reduce_max(tf.reshape(x, [x.shape[0], 4, 2, -1]), 2),
+            [x],
+            output_shape="batch:4 hidden:4 d:6",
+            splittable_dims=["batch", "d"],
+        )
+        return mtf.slicewise(lambda x, n: tf.gather(x, n), [pooled, n], splittable_dims=["d", "hidden"])
+
+    inputs = {"x": INPUTS["x"], "n": INPUTS["n"]}
+    testing.assert_layout_invariant(body, inputs, ["batch:rows;d:cols", "hidden:rows;d:cols", "hidden:rows+cols"])
+
+
+def test_overridden_operands() -> None:
+    def body(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+        y = mtf.slicewise(
+            lambda x, w: x * w[:, None], [mtf.with_layout(x, "hidden:rows"), w], splittable_dims=["batch", "hidden"]
+        )
+        return mtf.slicewise(tf.exp, [mtf.replicate(y)], splittable_dims=["batch"]) + y
+
+    inputs = {"x": INPUTS["x"], "w": INPUTS["w"]}
+
+    def alone(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+        return mtf.with_layout(body(x, w), None)
+
+    with pytest.raises(mtf.errors.LayoutError, match="both layouts were overridden"):
+        testing.interpret(alone, inputs, "rows:2;cols:2", "hidden:cols")
+
+    def agreed(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+        x = mtf.with_layout(x, "hidden:rows")
+        return mtf.slicewise(lambda x, w: x * w[:, None], [x, w], splittable_dims=["batch", "hidden"])
+
+    testing.assert_layout_invariant(agreed, inputs, ["", "hidden:cols", "hidden:rows;batch:cols"])
+
+
+def test_elementwise_with_other_dtype() -> None:
+    def body(x: mtf.Tensor, w: mtf.Tensor) -> tuple[mtf.Tensor, mtf.Tensor]:
+        return mtf.cwise(lambda a: a > 0, x, output_dtype=tf.bool), mtf.cwise(
+            lambda a, b: tf.nn.relu(a) * tf.sigmoid(b), [w, w * 2.0]
+        )
+
+    testing.assert_layout_invariant(body, {"x": INPUTS["x"], "w": INPUTS["w"]})
+    positive, _ = testing.interpret(body, {"x": INPUTS["x"], "w": INPUTS["w"]}, "rows:2", "d:rows").results
+    np.testing.assert_array_equal(positive, X > 0)
+
+
+def test_a_gradient_of_the_users() -> None:
+    def straight_through(operation: SlicewiseOperation, dy: mtf.Tensor) -> list[mtf.Tensor]:
+        return [dy * operation.inputs[0]]
+
+    def body(x: mtf.Tensor) -> list[mtf.Tensor | None]:
+        return [
+            *mtf.gradients([mtf.cwise(tf.round, x, grad_function=straight_through)], [x]),
+            *mtf.gradients([mtf.cwise(tf.exp, x, grad_function=0) + x], [x]),
+            *mtf.gradients([mtf.cwise(tf.exp, x, grad_function=0)], [x]),
+        ]
+
+    through, without, unconnected = testing.interpret(body, {"x": INPUTS["x"]}, "rows:2", "batch:rows").results
+    np.testing.assert_array_equal(through, X)
+    np.testing.assert_array_equal(without, np.ones_like(X))
+    assert unconnected is None
+
+
+def test_functions_decorated_with_tf_function_or_running_python() -> None:
+    @tf.function
+    def controlled(x: tf.Tensor) -> tf.Tensor:
+        for _ in tf.range(3):
+            if tf.reduce_sum(x) > 0:  # autograph converts a tf.function
+                x = x - 1.0
+        return x
+
+    def doubled(x: tf.Tensor) -> tf.Tensor:
+        return tf.numpy_function(lambda a: a * 2, [x], tf.float32)  # of unknown shape
+
+    def body(x: mtf.Tensor) -> tuple[mtf.Tensor, mtf.Tensor]:
+        return mtf.slicewise(controlled, [x]), mtf.cwise(doubled, x)
+
+    testing.assert_layout_invariant(body, {"x": INPUTS["x"]}, ["batch:rows;d:cols"])
+
+
+def raised(build: Callable[..., Any], kind: type[Exception] = mtf.errors.MeshtfError) -> str:
+    with pytest.raises(kind) as caught:
+        testing.interpret(build, INPUTS, "rows:2;cols:2", "batch:rows;hidden:cols")
+    return str(caught.value)
+
+
+def test_a_wrong_size_is_told_with_the_slices() -> None:
+    def body(x: mtf.Tensor, w: mtf.Tensor, n: mtf.Tensor) -> mtf.Tensor:
+        return mtf.slicewise(lambda x, w: x[:, 1:], [x, w], splittable_dims=["batch", "hidden"], name="cut")
+
+    text = raised(body, mtf.errors.ShapeError)
+    assert "cut: tf_fn returned a tensor of shape (2, 3, 6)" in text
+    assert "the slice of output [batch:4/rows hidden:8/cols d:6] float32 has [2, 4, 6]" in text
+    assert "must not be in splittable_dims" in text
+    assert "[4] float32 of w [hidden:8/cols]" in text
+    assert f"at {__file__}" in text
+    assert "tensorflow" not in text
+
+
+def test_a_wrong_dtype_or_number_of_outputs() -> None:
+    def dtype(x: mtf.Tensor, w: mtf.Tensor, n: mtf.Tensor) -> mtf.Tensor:
+        return mtf.cwise(lambda x: x > 0, x)
+
+    def number(x: mtf.Tensor, w: mtf.Tensor, n: mtf.Tensor) -> mtf.Tensor:
+        return mtf.cwise(lambda x: [x, x], x)
+
+    assert "tf_fn returned bool for the slice of output" in raised(dtype, mtf.errors.DtypeError)
+    assert "give output_dtype=tf.bool" in raised(dtype)
+    assert "tf_fn returned 2 tensors, and the operation has 1 outputs" in raised(number, mtf.errors.ShapeError)
+
+
+def test_an_error_in_the_function() -> None:
+    def broken(x: tf.Tensor) -> tf.Tensor:
+        return tf.matmul(x, tf.ones([5, 5]))
+
+    def branching(x: tf.Tensor) -> tf.Tensor:
+        return x if tf.reduce_sum(x) > 0 else -x
+
+    def body(x: mtf.Tensor, w: mtf.Tensor, n: mtf.Tensor) -> list[Any]:
+        return [mtf.slicewise(broken, [x])]
+
+    def other(x: mtf.Tensor, w: mtf.Tensor, n: mtf.Tensor) -> list[Any]:
+        return [mtf.cwise(branching, x)]
+
+    text = raised(body, mtf.errors.ExecutionError)
+    line = broken.__code__.co_firstlineno + 1
+    assert f"broken: tf_fn raised ValueError at {__file__}:{line}: Dimensions must be equal, but are 6 and 5" in text
+    assert "Traceback" not in text
+    assert f"at {__file__}:{branching.__code__.co_firstlineno + 1}" in raised(other, mtf.errors.ExecutionError)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"splittable_dims": ["bach"]}, 'splittable dimension "bach" is in no operand; did you mean "batch"?'),
+        (
+            {"splittable_dims": ["batch"], "output_shape": "hidden:8"},
+            'splittable dimension "batch" is not in output [hidden:8]: each core would compute that output from its '
+            "own part of batch; leave it out of splittable_dims",
+        ),
+        ({"splittable_dims": ["d"], "output_shape": "d:3"}, 'size 6 in the operands and 3 in output [d:3]'),
+        ({"grad_function": 1}, "grad_function must be a function of (operation, *dys), 0 for no gradient"),
+        ({"output_shape": ["d:6", "d:6"], "output_dtype": [tf.int32]}, "2 output shapes were given and 1 output dtypes"),
+    ],
+)  # fmt: skip
+def test_arguments_are_checked_when_written(arguments: dict[str, Any], message: str) -> None:
+    def body(x: mtf.Tensor, w: mtf.Tensor, n: mtf.Tensor) -> Any:
+        return mtf.slicewise(tf.identity, [x], **arguments)
+
+    text = raised(body)
+    assert message in text
+    assert "mtf.slicewise: " in text
+    assert "batch:4 hidden:8 d:6] float32" in text
+    assert f"at {__file__}" in text
+
+
+def test_wrong_things_given() -> None:
+    def no_function(x: mtf.Tensor, **_: Any) -> Any:
+        return mtf.slicewise(x, tf.exp)  # type: ignore[arg-type]
+
+    def no_operand(x: mtf.Tensor, **_: Any) -> Any:
+        return mtf.slicewise(tf.exp, [])
+
+    def few_gradients(x: mtf.Tensor, w: mtf.Tensor, **_: Any) -> Any:
+        y = mtf.cwise(lambda w, v: w * v, [w, w], grad_function=lambda op, dy: [dy])
+        return mtf.gradients([y], [w])
+
+    def bad_gradient(x: mtf.Tensor, w: mtf.Tensor, **_: Any) -> Any:
+        return mtf.gradients([mtf.cwise(tf.exp, w, grad_function=lambda op, dy: mtf.reduce_sum(dy))], [w])
+
+    def body(fn: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x, w, n: fn(x=x, w=w, n=n)
+
+    assert "tf_fn must be a function of tf.Tensors, not Tensor" in raised(body(no_function))
+    assert "at least one operand is needed" in raised(body(no_operand))
+    assert "gave 1 gradients for 2 operands" in raised(body(few_gradients))
+    assert "it must have that operand's shape and dtype" in raised(body(bad_gradient))

@@ -1,0 +1,189 @@
+"""Draws the parts of random programs. Whatever is drawn is legal: a step that would not be is taken back."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from random_programs.program import Node, Program, Reference, Step
+
+import meshtf as mtf
+from meshtf.errors import LayoutError
+from meshtf.layout import LayoutRules
+from meshtf.lowering.layouts import LayoutTable
+
+LARGEST = 1500  # elements of a tensor
+_LARGEST_VALUE = 60.0
+
+Accepts = Callable[[np.ndarray], bool]
+
+
+class RejectedError(Exception):
+    """What was drawn is not a good step; it is taken back and another drawn."""
+
+
+class Builder:
+    """Grows a program step by step. All randomness is in `rng`, which hypothesis may drive."""
+
+    def __init__(self, rng: random.Random, mesh: mtf.Mesh, mesh_shape: mtf.Shape, prefix: str, dtype: tf.DType) -> None:
+        self.rng = rng
+        self.mesh = mesh
+        self.mesh_shape = mesh_shape
+        self.program = Program(mesh.graph)
+        self.dtype = dtype
+        self._prefix = prefix
+        self._names = map("{}{}".format, itertools.repeat(prefix), "abcdefghijklmnopqrstuvwxyz" * 9)
+        self._table = LayoutTable(mesh_shape, LayoutRules(()))
+        self._resolved = len(mesh.graph.operations)
+        self.dims = [self.new_dim() for _ in range(4)]
+
+    # Dimensions and shapes
+
+    def size(self) -> int:
+        """A size that splits over some of the mesh axes into odd slices, or over none."""
+        axes = [a.size for a in self.mesh_shape if self.rng.random() < 0.6]
+        slices = [s for s in (1, 2, 3, 5, 7) if math.prod(axes) * s <= 64]
+        return math.prod(axes) * self.rng.choice(slices or [1])
+
+    def new_dim(self, size: int | None = None) -> mtf.Dimension:
+        """A dimension whose name is not used yet."""
+        return mtf.Dimension(next(self._names), self.size() if size is None else size)
+
+    def shape(self, least: int = 0, most: int = 3) -> mtf.Shape:
+        """Distinct dimensions of the program, in any order, not too many elements."""
+        dims = list(self.dims)
+        self.rng.shuffle(dims)
+        chosen: list[mtf.Dimension] = []
+        for dim in dims[: self.rng.randint(max(least, 1), most)]:
+            if math.prod(d.size for d in chosen) * dim.size <= LARGEST:
+                chosen.append(dim)
+        if len(chosen) < least:
+            raise RejectedError
+        return mtf.Shape([] if least == 0 and self.rng.random() < 0.1 else chosen)
+
+    # Tensors
+
+    def fresh(self, shape: mtf.Shape, dtype: tf.DType, low: float = -1.5, high: float = 1.5) -> Node:
+        """A new input, sometimes of few distinct values so that there are ties."""
+        array = self.array(shape, dtype, low, high)
+        name = f"{self._prefix}x{len(self.program.nodes)}"
+        tensor = mtf.placeholder(self.mesh, shape, dtype, name)
+        self.program.feeds[tensor.operation.name] = array
+        return self.known(tensor, array)
+
+    def known(self, tensor: mtf.Tensor, array: np.ndarray) -> Node:
+        """A node of a tensor whose value is known without a step."""
+        node = Node(tensor, wide(array), is_exact=True, is_input=True, is_differentiable=tensor.dtype.is_floating)
+        self.program.nodes.append(node)
+        return node
+
+    def array(self, shape: mtf.Shape, dtype: tf.DType, low: float, high: float) -> np.ndarray:
+        numbers = np.random.default_rng(self.rng.randrange(1 << 16))
+        size = shape.to_integer_list
+        if dtype == tf.bool:
+            return numbers.integers(0, 2, size).astype(bool)
+        if dtype.is_integer:
+            return numbers.integers(math.ceil(low), math.floor(high) + 1, size).astype(dtype.as_numpy_dtype)
+        values = numbers.uniform(low, high, size)
+        if self.rng.random() < 0.25:
+            values = np.clip(np.round(values * 2) / 2, math.ceil(low * 2) / 2, math.floor(high * 2) / 2)
+        return values.astype(dtype.as_numpy_dtype)
+
+    def pick(
+        self,
+        dtype: tf.DType | None = None,
+        least: int = 0,
+        low: float = -1.5,
+        high: float = 1.5,
+        accepts: Callable[[Node], bool] | None = None,
+    ) -> Node:
+        """A tensor of the program that fits, or a new input whose values are between `low` and `high`."""
+        wanted = dtype or self.dtype
+        found = [
+            n
+            for n in self.program.nodes[-6:]
+            if n.tensor.dtype == wanted and n.shape.ndims >= least and (accepts is None or accepts(n))
+        ]
+        if found and self.rng.random() < 0.75:
+            return self.rng.choice(found)
+        return self.fresh(self.shape(least), wanted, low, high)
+
+    # Steps
+
+    def step(
+        self,
+        text: str,
+        inputs: Sequence[Node],
+        outputs: mtf.Tensor | Sequence[mtf.Tensor],
+        reference: Reference,
+        *,
+        is_exact: bool = False,
+    ) -> list[Node]:
+        """Adds what was built. `is_exact`: it moves values and computes none, so exact stays exact."""
+        tensors = [outputs] if isinstance(outputs, mtf.Tensor) else list(outputs)
+        if any(t is x.tensor for t in tensors for x in inputs):
+            raise RejectedError
+        results = reference(*(x.value for x in inputs))
+        results = list(results) if isinstance(results, list | tuple) else [results]
+        moved = is_exact and all(x.is_exact for x in inputs)
+        # Integers and truth values that hang on rounding are never drawn.
+        nodes = [Node(t, r, moved or not t.dtype.is_floating) for t, r in zip(tensors, results, strict=True)]
+        for node in nodes:
+            self._check_value(node, text)
+        self._check_layout()
+        self.program.nodes += nodes
+        self.program.steps.append(Step(f"{text}({', '.join(x.tensor.name for x in inputs)})", inputs, nodes, reference))
+        return nodes
+
+    def attempt(self, case: Callable[[Builder], Any]) -> bool:
+        """Whether a case found a good step. Of one that did not, nothing is left."""
+        program, graph = self.program, self.mesh.graph
+        counts = len(graph.operations), len(program.nodes), len(program.steps)
+        before = dict(graph.variables), dict(program.feeds), dict(program.variables)
+        try:
+            case(self)
+            return len(program.steps) > counts[2]
+        except RejectedError:
+            del graph.operations[counts[0] :], program.nodes[counts[1] :], program.steps[counts[2] :]
+            graph.variables, program.feeds, program.variables = before
+            self._resolved = min(self._resolved, counts[0])
+            return False
+
+    def _check_value(self, node: Node, text: str) -> None:
+        got, expected = node.value.shape.as_list(), node.shape.to_integer_list
+        assert got == expected, f"the reference of {text} gives {got}, the language [{node.shape}]"
+        if node.tensor.size > LARGEST:
+            raise RejectedError
+        if node.value.dtype.is_floating and not np.all(np.abs(node.array) < _LARGEST_VALUE):
+            raise RejectedError
+
+    def _check_layout(self) -> None:
+        """Overrides must agree among themselves, whatever the rules."""
+        operations = self.mesh.graph.operations
+        try:
+            self._table.resolve(operations[self._resolved :])
+        except LayoutError:
+            raise RejectedError from None
+        self._resolved = len(operations)
+
+
+def wide(array: Any) -> tf.Tensor:
+    """An array in the precision of the reference."""
+    array = np.asarray(array)
+    if array.dtype == bool:
+        return tf.constant(array)
+    is_integer = np.issubdtype(array.dtype, np.integer)
+    return tf.constant(array.astype(np.int64 if is_integer else np.float64))
+
+
+def is_clear_of(node: Node, distance: Callable[[np.ndarray], np.ndarray]) -> bool:
+    """Whether no element lies so near to a jump that rounding could carry it across."""
+    if node.is_exact:
+        return True
+    gap = 0.05 if node.tensor.dtype.size == 2 else 1e-3
+    return bool(np.all(distance(node.array) > gap))

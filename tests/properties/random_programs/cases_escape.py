@@ -1,0 +1,71 @@
+"""Cases of the ways out to TensorFlow, and of operations wanted for what they do besides computing."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from random_programs.builder import Builder
+from random_programs.cases_elementwise import Case
+
+import meshtf as mtf
+
+
+def slicewise(b: Builder) -> None:
+    """Softmax over one dimension that must be whole, any split of the others."""
+    x = b.pick(least=2)
+    at = b.rng.randrange(x.shape.ndims)
+    splittable = [d for i, d in enumerate(x.shape) if i != at and b.rng.random() < 0.8]
+    z = mtf.slicewise(lambda p: tf.nn.softmax(p, at), [x.tensor], splittable_dims=splittable)
+    b.step(f"slicewise[softmax over {x.shape[at]}]", [x], z, lambda p: tf.nn.softmax(p, at))
+
+
+def slicewise_of_two(b: Builder) -> None:
+    """The second operand lacks a dimension that splits the first: its gradient is a sum over cores."""
+    x = b.pick(least=2)
+    kept = [d for d in x.shape if b.rng.random() < 0.6]
+    y = b.fresh(mtf.Shape(kept), b.dtype)
+
+    def outputs(p: tf.Tensor, q: tf.Tensor) -> list[tf.Tensor]:
+        sizes = [n if d in kept else 1 for n, d in zip(p.shape, x.shape, strict=True)]
+        q = tf.reshape(q, sizes)
+        return [tf.sin(p) * q, tf.cast(p, p.dtype) - q]
+
+    z = mtf.slicewise(outputs, [x.tensor, y.tensor], [x.shape, x.shape], [b.dtype, b.dtype], splittable_dims=x.shape)
+    b.step("slicewise[of two, two outputs]", [x, y], z, outputs)
+
+
+def slicewise_reducing(b: Builder) -> None:
+    """An output without the dimension that must be whole."""
+    x = b.pick(least=1)
+    at = b.rng.randrange(x.shape.ndims)
+    kept = mtf.Shape([d for i, d in enumerate(x.shape) if i != at])
+    z = mtf.slicewise(lambda p: tf.reduce_sum(tf.square(p), at), [x.tensor], kept, splittable_dims=kept)
+    b.step(f"slicewise[sum of squares over {x.shape[at]}]", [x], z, lambda p: tf.reduce_sum(tf.square(p), at))
+
+
+def cwise(b: Builder) -> None:
+    x = b.pick()
+    y = b.fresh(x.shape, b.dtype)
+    z = mtf.cwise(lambda p, q: tf.tanh(p) * q, [x.tensor, y.tensor])
+    b.step("cwise[tanh(p) * q]", [x, y], z, lambda p, q: tf.tanh(p) * q)
+
+
+def depend(b: Builder) -> None:
+    x, other = b.pick(), b.pick()
+    z = mtf.depend(x.tensor, [other.tensor])
+    b.step("depend", [x, other], z, lambda p, q: tf.identity(p), is_exact=True)
+
+
+def check_finite(b: Builder) -> None:
+    x = b.pick()
+    b.step("check_finite", [x], mtf.check_finite(x.tensor), tf.identity, is_exact=True)
+
+
+CASES: dict[str, Case] = {
+    "slicewise": slicewise,
+    "slicewise of two": slicewise_of_two,
+    "slicewise reducing": slicewise_reducing,
+    "cwise": cwise,
+    "depend": depend,
+    "check_finite": check_finite,
+}
+
