@@ -35,10 +35,14 @@ def gradients(
         own = [grads.get(y) for y in operation.outputs]
         if all(g is None for g in own):
             continue
+        before = len(operation.graph.operations)
         with operation.graph.variable_scope("gradients"):
             contributions = operation.gradient(own)
+        made = set(operation.graph.operations[before:])
         for x, grad in zip(operation.inputs, contributions, strict=True):
             if grad is not None and is_differentiable(x.dtype):
+                if grad.operation in made:
+                    _lay_out_like(grad, x)
                 _accumulate(grads, x, grad)
     return [grads.get(x) for x in xs]
 
@@ -52,12 +56,23 @@ def _initial(ys: Sequence[Tensor], grad_ys: Sequence[Tensor | None]) -> dict[Ten
             raise DtypeError(f"{y} is not floating: it has no gradient")
         if grad is not None and (grad.shape != y.shape or grad.dtype != y.dtype):
             raise ShapeError(f"the gradient of {y} must have its shape and dtype, and is {grad}")
-        _accumulate(grads, y, ones_like(y) if grad is None else grad)
+        if grad is None:
+            grad = ones_like(y)
+            _lay_out_like(grad, y)
+        _accumulate(grads, y, grad)
     return grads
 
 
+def _lay_out_like(grad: Tensor, x: Tensor) -> None:
+    """A gradient has its primal's layout, also where it has dimensions that only the rules would lay out, perhaps
+    against an override."""
+    operation = grad.operation
+    if (x.is_overridden or grad.is_overridden) and len(operation.outputs) == 1 and operation.like is None:
+        operation.lay_out_like(x)
+
+
 def _accumulate(grads: dict[Tensor, Tensor], x: Tensor, grad: Tensor) -> None:
-    if x.is_overridden or grad.is_overridden:
+    if (x.is_overridden or grad.is_overridden) and grad.operation.like is not x:
         grad = with_layout_of(grad, x)
     grads[x] = add(grads[x], grad) if x in grads else grad
 

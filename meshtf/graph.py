@@ -295,6 +295,8 @@ class Operation(abc.ABC):
         self.outputs: tuple[Tensor, ...] = tuple(Tensor(self, s, d, i) for i, (s, d) in enumerate(outputs))
         self.dependencies: tuple[Operation, ...] = ()
         self.overrides_layout: bool = any(x.operation.overrides_layout for x in inputs)
+        self.like: Tensor | None = None
+        """The tensor whose layout the one output has, where it is that tensor's gradient."""
         self.graph.operations.append(self)
 
     @property
@@ -315,6 +317,11 @@ class Operation(abc.ABC):
     def output_layouts(self, layouts: LayoutTable) -> Sequence[ResolvedLayout]:
         """Layouts of the outputs: by name from the inputs that were overridden, else from the rules."""
         return [layouts.inherited(self.inputs, output.shape) for output in self.outputs]
+
+    def lay_out_like(self, x: Tensor) -> None:
+        """Gives the one output the layout of another tensor of its shape."""
+        self.like = x
+        self.overrides_layout = x.is_overridden
 
     def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
         """Mesh axes over which this operation itself leaves its output a pending sum."""

@@ -107,6 +107,16 @@ def axes_size(axes: Iterable[str], mesh_shape: Shape) -> int:
     return math.prod(sizes[a] for a in axes)
 
 
+def restricted(layout: TensorLayout, shape: Shape, part: Shape) -> TensorLayout:
+    """The layout of a tensor with some of the dimensions of `shape`, split as they are there."""
+    return TensorLayout(tuple(layout.axes[shape.axis(d.name)] if shape.has(d.name) else () for d in part))
+
+
+def without_split(layout: TensorLayout, shape: Shape, dim_name: str) -> TensorLayout:
+    """The layout with one dimension whole on every core."""
+    return TensorLayout(tuple(() if d.name == dim_name else a for d, a in zip(shape, layout.axes, strict=True)))
+
+
 def check_tensor_layout(layout: TensorLayout, shape: Shape, mesh_shape: Shape) -> None:
     """Raises LayoutError unless every size divides and no mesh axis splits two dimensions."""
     holder: dict[str, Dimension] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -33,7 +34,18 @@ def user_site() -> Site:
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
+    if "__autograph_generated_file" in frame.f_code.co_filename:
+        return _before_autograph()
     return Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def _before_autograph() -> Site:
+    """The same inside a tf.function of the user's that autograph has rewritten: the line that was written."""
+    from tensorflow.python.util import tf_stack  # no public name maps rewritten lines back
+
+    libraries = (os.path.dirname(__file__), os.path.dirname(tf_stack.__file__).removesuffix("python/util"))
+    frames = [f for f in tf_stack.extract_stack() if not f.filename.startswith(libraries)]
+    return Site(frames[-1].filename, frames[-1].lineno, frames[-1].name)
 
 
 def language_function(fn: Callable[P, T]) -> Callable[P, T]:

@@ -105,18 +105,20 @@ class VariableStore(MutableMapping[str, np.ndarray]):
             variable.full_name, variable.shape, dtype, layout, mesh_impl.shape, mesh_impl.devices, tuple(slices)
         )
 
-    def check_fits(self, variable: StoredVariable, mesh_impl: SpmdMeshImpl) -> None:
-        """Raises where the store holds the variable in another shape or dtype, or on another mesh."""
+    def check_fits(self, variable: StoredVariable, mesh_shape: Shape, devices: Sequence[str] | None = None) -> None:
+        """Raises where the store holds the variable in another shape or dtype, or on another mesh or other devices."""
         kept = self.slices(variable.full_name)
         if (kept.shape, kept.dtype) != (variable.shape, variable.slice_dtype):
             raise GraphError(
                 f'the store holds variable "{kept.name}" as [{kept.shape}] {kept.dtype.name}, and the program has '
-                f"[{variable.shape}] {variable.slice_dtype.name}"
+                f"[{variable.shape}] {variable.slice_dtype.name}; give one of them another name\n  at {variable.site}"
             )
-        if (kept.mesh_shape, kept.devices) != (mesh_impl.shape, mesh_impl.devices):
+        devices = kept.devices if devices is None else tuple(devices)
+        if (kept.mesh_shape, kept.devices) != (mesh_shape, devices):
             raise LayoutError(
-                f'variable "{kept.name}" lives on mesh [{kept.mesh_shape}], and the program runs on mesh '
-                f"[{mesh_impl.shape}]; programs that share a store need the same mesh and devices"
+                f'variable "{kept.name}" lives on mesh [{kept.mesh_shape}] of devices {_short(kept.devices)}, and the '
+                f"program runs on mesh [{mesh_shape}] of devices {_short(devices)}; programs that share "
+                f"a store need the same mesh and devices\n  at {variable.site}"
             )
 
 
@@ -129,14 +131,20 @@ class StoreLayouts:
 
     def layout(self, variable: StoredVariable, layouts: LayoutTable) -> TensorLayout:
         if variable.full_name in self.store:
+            self.store.check_fits(variable, layouts.mesh_shape)
             return self.store.slices(variable.full_name).layout
-        if self.parameter_rules is None:
+        if self.parameter_rules is None or layouts.is_chosen(variable.value):
             return layouts[variable.value]
         try:
             return layouts.effective(self.parameter_rules.tensor_layout(variable.shape, layouts.mesh_shape))
         except LayoutError as error:
             where = f'variable "{variable.full_name}", kept under the rules "{self.parameter_rules}"'
             raise LayoutError(f"{error}\n  in {where}\n  at {variable.site}") from None
+
+
+def _short(devices: Sequence[str]) -> str:
+    names = [device.rpartition("device:")[2] for device in devices]
+    return ", ".join(names if len(names) <= 8 else [*names[:7], "...", names[-1]])
 
 
 def handles(store: VariableStore, names: Sequence[str]) -> dict[str, tuple[tf.Variable, ...]]:

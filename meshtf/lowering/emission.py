@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -13,6 +14,7 @@ from meshtf.lowering.plan import (
     AssignVariable,
     Collective,
     Compute,
+    Cut,
     Feed,
     Instruction,
     Plan,
@@ -52,14 +54,13 @@ class EmittedProgram:
 
         Inside a tf.function, where nobody can look at the index, a failed check is an InvalidArgumentError.
         """
-        with _grappler_off():
-            return self._traced(asserted=bool(self._plan.checks) and not tf.executing_eagerly())(*feeds)
+        return self._traced(asserted=bool(self._plan.checks) and not tf.executing_eagerly())(*feeds)
 
     def _traced(self, *, asserted: bool) -> Callable[..., tuple[list[tf.Tensor], tf.Tensor]]:
         if asserted not in self._on_all_cores:
             body = self._on_every_core_asserted if asserted else self._on_every_core
             specs = [tf.TensorSpec(f.output.slice_shape, f.output.dtype) for f in self._plan.feeds]
-            with tf.init_scope():  # whatever tf.function, loop or device scope of the user's the first call is in
+            with _grappler_off():
                 self._on_all_cores[asserted] = tf.function(body, autograph=False).get_concrete_function(*specs)
         return self._on_all_cores[asserted]
 
@@ -127,6 +128,8 @@ class TracedCore:
         split = tf.unstack(coordinates) if names else []
         self._coordinates = dict(zip(names, split, strict=True))
         self._positions: dict[Axes, tf.Tensor] = {}
+        self._transposed: dict[tuple[Any, tuple[int, ...]], tf.Tensor] = {}
+        self._begins: dict[tuple[int, tuple[Cut, ...]], tf.Tensor] = {}
 
     def coordinate(self, axes: Axes) -> tf.Tensor:
         if axes not in self._positions:
@@ -136,11 +139,20 @@ class TracedCore:
             self._positions[axes] = position
         return self._positions[axes]
 
-    def slice_begin(self, value: Value) -> list[tf.Tensor | int]:
-        return [
-            self.coordinate(axes) * n if axes else 0
-            for axes, n in zip(value.layout.axes, value.slice_shape, strict=True)
-        ]
+    def begin(self, rank: int, cuts: tuple[Cut, ...]) -> tf.Tensor:
+        key = (rank, cuts)
+        if key not in self._begins:
+            begin: list[tf.Tensor | int] = [0] * rank
+            for dim, axes, size in cuts:
+                begin[dim] = self.coordinate(axes) * size + begin[dim]
+            self._begins[key] = tf.stack(begin)
+        return self._begins[key]
+
+    def transposed(self, x: tf.Tensor, permutation: Sequence[int]) -> tf.Tensor:
+        key = (x.ref(), tuple(permutation))
+        if key not in self._transposed:
+            self._transposed[key] = tf.transpose(x, permutation)
+        return self._transposed[key]
 
 
 class CoreProgram:

@@ -130,7 +130,7 @@ def ensure_variables(plan: Plan, lowering: Lowering) -> None:
     for name in plan.variable_names:
         variable = lowering.graph.variables[name]
         if name in store:
-            store.check_fits(variable, mesh_impl)  # type: ignore[arg-type]
+            store.check_fits(variable, mesh_impl.shape, mesh_impl.devices)  # type: ignore[arg-type]
         else:
             missing.append(variable)
     if missing:

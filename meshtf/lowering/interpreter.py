@@ -16,7 +16,17 @@ import tensorflow as tf
 from meshtf.errors import NonFiniteError
 from meshtf.layout import Axes, TensorLayout
 from meshtf.lowering import cores
-from meshtf.lowering.plan import AssignVariable, Collective, CollectiveStep, Compute, Feed, Plan, ReadVariable, Value
+from meshtf.lowering.plan import (
+    AssignVariable,
+    Collective,
+    CollectiveStep,
+    Compute,
+    Cut,
+    Feed,
+    Plan,
+    ReadVariable,
+    Value,
+)
 
 _COMBINE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "add": lambda a, b: np.logical_or(a, b) if a.dtype == bool else a + b,
@@ -27,7 +37,7 @@ _COMBINE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 class KnownCore:
-    """A core whose coordinates are known already. It remembers what it was asked."""
+    """A core whose coordinates are known already. It remembers what it was asked (every answer is from `_answer`)."""
 
     def __init__(self, plan: Plan, core: int) -> None:
         self._plan = plan
@@ -38,14 +48,20 @@ class KnownCore:
         return cores.position(self._core, axes, self._plan.mesh_shape)
 
     def coordinate(self, axes: Axes) -> tf.Tensor:
-        self.asked[axes] = self.position(axes)
-        return tf.constant(self.asked[axes], tf.int32)
+        return tf.constant(self._answer(axes), tf.int32)
 
-    def slice_begin(self, value: Value) -> list[tf.Tensor | int]:
-        return [
-            self.coordinate(axes) * n if axes else 0
-            for axes, n in zip(value.layout.axes, value.slice_shape, strict=True)
-        ]
+    def begin(self, rank: int, cuts: tuple[Cut, ...]) -> tf.Tensor:
+        begin = [0] * rank
+        for dim, axes, size in cuts:
+            begin[dim] += cores.position(self._core, axes, self._plan.mesh_shape) * size
+        return tf.constant(begin, tf.int32)
+
+    def transposed(self, x: tf.Tensor, permutation: Sequence[int]) -> tf.Tensor:
+        return tf.transpose(x, permutation)
+
+    def _answer(self, axes: Axes) -> int:
+        self.asked[axes] = self.position(axes)
+        return self.asked[axes]
 
 
 class Interpreter:
@@ -76,7 +92,8 @@ class Interpreter:
             if isinstance(instruction, Compute):
                 slices.update(self._compute(instruction, slices))
             elif isinstance(instruction, Collective):
-                slices[instruction.output] = self.collective(instruction.step, slices[instruction.input])
+                with np.errstate(over="ignore", invalid="ignore"):  # as on devices
+                    slices[instruction.output] = self.collective(instruction.step, slices[instruction.input])
             elif isinstance(instruction, Feed):
                 slices[instruction.output] = [np.asarray(feeds[instruction.name])] * len(self._cores)
             elif isinstance(instruction, ReadVariable):

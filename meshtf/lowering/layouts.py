@@ -10,6 +10,7 @@ from meshtf.dimension import Dimension, Shape
 from meshtf.errors import LayoutError, LayoutWarning, nearest
 from meshtf.graph import Operation, Tensor
 from meshtf.layout import Axes, LayoutRules, TensorLayout, check_mesh_axes, check_tensor_layout
+from meshtf.sites import user_site
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class LayoutTable:
         self._axes_by_name = dict(rules.rules)
         self._trivial = {d.name for d in mesh_shape if d.size == 1}
         self._resolved: dict[Tensor, ResolvedLayout] = {}
+        self._chosen: set[Tensor] = set()
         self._under_rules: dict[Shape, ResolvedLayout] = {}
 
     def __getitem__(self, tensor: Tensor) -> TensorLayout:
@@ -46,7 +48,9 @@ class LayoutTable:
         """
         for operation in operations:
             try:
-                for output, layout in zip(operation.outputs, operation.output_layouts(self), strict=True):
+                like = operation.like
+                layouts = operation.output_layouts(self) if like is None else [self.resolved(like)]
+                for output, layout in zip(operation.outputs, layouts, strict=True):
                     self._resolved[output] = layout
             except LayoutError as error:
                 outputs = ", ".join(map(repr, operation.outputs))
@@ -55,6 +59,11 @@ class LayoutTable:
     def choose(self, layouts: Mapping[Tensor, ResolvedLayout]) -> None:
         """Gives tensors other layouts than they were resolved to: how a pass changes a program."""
         self._resolved.update(layouts)
+        self._chosen.update(layouts)
+
+    def is_chosen(self, tensor: Tensor) -> bool:
+        """Whether a pass gave the tensor its layout."""
+        return tensor in self._chosen
 
     def under_rules(self, shape: Shape) -> ResolvedLayout:
         """The layout that the rules alone give a shape."""
@@ -107,6 +116,7 @@ def unused_rules(rules: LayoutRules, operations: Iterable[Operation]) -> list[st
 
 
 def warn_unused_rules(rules: LayoutRules, operations: Iterable[Operation]) -> None:
-    """Warns (LayoutWarning) of rules that have no effect."""
+    """Warns (LayoutWarning) of rules that have no effect, at the user's line that lowers the program."""
+    site = user_site()
     for message in unused_rules(rules, operations):
-        warnings.warn(message, LayoutWarning, stacklevel=4)
+        warnings.warn_explicit(message, LayoutWarning, site.filename, site.line)

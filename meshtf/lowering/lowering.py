@@ -22,6 +22,7 @@ from meshtf.lowering.weight_update_sharding import sharded_updates
 from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.ops.inputs import InputOperation
 from meshtf.ops.variables import Variable, count_step
+from meshtf.sites import user_site
 from meshtf.variables import StoreLayouts, VariableStore
 
 
@@ -46,8 +47,13 @@ class Lowering:
         seed: int = 0,
     ) -> None:
         if len(mesh_to_impl) != 1:
-            raise LayoutError(f"a lowering has one mesh, not {len(mesh_to_impl)}")
+            raise LayoutError(f"a lowering has one mesh, not {len(mesh_to_impl)}\n  at {user_site()}")
         ((self.mesh, self.mesh_impl),) = mesh_to_impl.items()
+        if self.mesh.graph is not graph:
+            raise GraphError(
+                f'mesh "{self.mesh.name}" belongs to another graph ("{self.mesh.graph.name}") than "{graph.name}", '
+                f"which is lowered; give the mesh on which its tensors are\n  at {user_site()}"
+            )
         self.graph = graph
         self.variables = VariableStore() if variables is None else variables
         self.seed = seed
@@ -55,10 +61,11 @@ class Lowering:
         self._layouts = LayoutTable(self.mesh_impl.shape, self.mesh_impl.layout_rules)
         self._layouts.resolve(graph.operations)
         warn_unused_rules(self.mesh_impl.layout_rules, graph.operations)
+        self._storage = StoreLayouts(self.variables, self.mesh_impl.parameter_layout_rules)
         self._effects = [o for o in graph.operations if o.has_side_effect]
         operations = needed(self._effects)
         pending_sums = PendingSums(operations, (), self._layouts)
-        self._layouts.choose(sharded_updates(operations, self._layouts, pending_sums))
+        self._layouts.choose(sharded_updates(operations, self._layouts, pending_sums, self._storage))
         self._executions: dict[tuple[tuple[Tensor, ...], bool], Execution] = {}
 
     @property
@@ -68,8 +75,7 @@ class Lowering:
 
     def plan_for(self, fetches: Sequence[Tensor], *, with_effects: bool = True) -> Plan:
         """The plan that returns these tensors, and does the graph's assignments or not."""
-        storage = StoreLayouts(self.variables, self.mesh_impl.parameter_layout_rules)
-        return make_plan(self._layouts, storage, self._effects if with_effects else [], fetches, self.seed)
+        return make_plan(self._layouts, self._storage, self._effects if with_effects else [], fetches, self.seed)
 
     @tf.autograph.experimental.do_not_convert
     def run(

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import networkx
 
 from meshtf.graph import Operation, Tensor
-from meshtf.layout import TensorLayout
+from meshtf.layout import TensorLayout, restricted
 from meshtf.lowering.layouts import LayoutTable
 from meshtf.lowering.reshard import cheapest_route
 
@@ -54,7 +54,17 @@ class PendingSums:
     def is_needed_whole(self, tensor: Tensor) -> bool:
         """Whether some consumer needs the tensor reduced, in its own layout."""
         return tensor in self._fetches or any(
-            consumer not in self._passing for consumer in self._consumers.get(tensor, ())
+            consumer not in self._passing and self._reads_in_own_layout(consumer, tensor)
+            for consumer in self._consumers.get(tensor, ())
+        )
+
+    def _reads_in_own_layout(self, consumer: Operation, tensor: Tensor) -> bool:
+        """False where every output has the tensor's dimensions, split otherwise: it is then read as they are."""
+        own = self._layouts[tensor]
+        return not consumer.outputs or any(
+            not all(output.shape.has(d.name) for d in tensor.shape)
+            or restricted(self._layouts[output], output.shape, tensor.shape) == own
+            for output in consumer.outputs
         )
 
     def _visit(self, operation: Operation) -> None:

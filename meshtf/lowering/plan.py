@@ -16,6 +16,9 @@ from meshtf.dimension import Shape
 from meshtf.graph import Operation
 from meshtf.layout import Axes, TensorLayout, axes_size
 
+Cut: TypeAlias = tuple[int, Axes, int]
+"""(dimension, mesh axes, size): the core's position along the axes, times the size."""
+
 
 class Core(Protocol):
     """What a local computation may know of the core it runs on."""
@@ -24,8 +27,12 @@ class Core(Protocol):
         """Row-major position of this core along these mesh axes, an int32 scalar."""
         ...
 
-    def slice_begin(self, value: Value) -> list[tf.Tensor | int]:
-        """Where this core's slice begins in the whole tensor, one int32 scalar (or 0) per dimension."""
+    def begin(self, rank: int, cuts: tuple[Cut, ...]) -> tf.Tensor:
+        """int32 [rank], where a slice begins: in each dimension the sum of what its cuts add, else 0."""
+        ...
+
+    def transposed(self, x: tf.Tensor, permutation: Sequence[int]) -> tf.Tensor:
+        """`tf.transpose`, done once for a tensor that several operations need in one order."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,7 +12,7 @@ import tensorflow as tf
 from meshtf import random
 from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor
-from meshtf.layout import Axes, TensorLayout
+from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.lowering.layouts import LayoutTable
 from meshtf.lowering.pending_sums import PendingSums
 from meshtf.lowering.plan import (
@@ -39,6 +40,7 @@ class StoredVariable(Protocol):
 
     full_name: str
     shape: Shape
+    site: Site
     site: Site
 
     @property
@@ -184,12 +186,16 @@ class Planner:
 
     def follow(self, value: Value, route: Route) -> Value:
         """Takes the steps of a route."""
-        for step, state in zip(route.steps, route.states, strict=True):
-            layout = TensorLayout(state.axes)
-            if isinstance(step, LocalSlice):
-                value = self._local_slice(value, layout, step)
-            else:
-                value = self._collective(step, value, layout, state.pending)
+        taken = zip(route.steps, route.states, strict=True)
+        for is_slice, group in itertools.groupby(
+            taken, key=lambda step_and_state: isinstance(step_and_state[0], LocalSlice)
+        ):
+            if is_slice:
+                steps, states = zip(*group, strict=True)
+                value = self._local_slice(value, TensorLayout(states[-1].axes), steps)
+                continue
+            for step, state in group:
+                value = self._collective(step, value, TensorLayout(state.axes), state.pending)
         return value
 
     def write(self, tensor: Tensor, value: Value) -> None:
@@ -238,6 +244,9 @@ class Planner:
         assert self._operation is not None
         return self._operation
 
+    def _parts(self, axes: Axes) -> int:
+        return axes_size(axes, self.mesh_shape)
+
     def _axis_size(self, axis: str) -> int:
         return self.mesh_shape.get_dim_by_name(axis).size
 
@@ -255,13 +264,15 @@ class Planner:
         self._instructions.append(Collective(self._current, step, value, output))
         return output
 
-    def _local_slice(self, value: Value, layout: TensorLayout, step: LocalSlice) -> Value:
-        size = layout.slice_shape(value.shape, self.mesh_shape)
+    def _local_slice(self, value: Value, layout: TensorLayout, steps: Sequence[LocalSlice]) -> Value:
+        size, sizes = layout.slice_shape(value.shape, self.mesh_shape), value.slice_shape
+        cuts = []
+        for step in steps:
+            sizes = tuple(n // self._parts(step.axes) if i == step.dim else n for i, n in enumerate(sizes))
+            cuts.append((step.dim, step.axes, sizes[step.dim]))
 
         def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
-            begin: list[tf.Tensor | int] = [0] * len(size)
-            begin[step.dim] = core.coordinate(step.axes) * size[step.dim]
-            return tf.slice(x, begin, size)
+            return tf.slice(x, core.begin(len(size), tuple(cuts)), size)
 
         return self.compute("slice", emit, [value], [(value.shape, value.dtype, layout)], pending=value.pending)[0]
 

@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from meshtf.dimension import Shape
+from meshtf.dimension import Dimension, Shape
 from meshtf.layout import Axes, TensorLayout, axes_size
 
 
@@ -43,6 +43,17 @@ def refine(
     return Refinement(sizes, TensorLayout(source_axes), TensorLayout(target_axes))
 
 
+def factor_shape(shape: Shape, sizes: Sequence[int]) -> Shape:
+    """The factors as dimensions, named for readers after those of `shape`: `heads`, or `heads[0]` where it is cut."""
+    pieces: dict[str, list[int]] = {}
+    start = 1
+    for i, size in enumerate(sizes):
+        pieces.setdefault("*".join(_overlapping(shape, start, start * size)), []).append(i)
+        start *= size
+    names = {i: name if len(own) == 1 else f"{name}[{k}]" for name, own in pieces.items() for k, i in enumerate(own)}
+    return Shape([Dimension(names[i], size) for i, size in enumerate(sizes)])
+
+
 def coarser(layout: TensorLayout) -> Iterator[TensorLayout]:
     """The layout itself, then those with fewer of its minor axes, the finest first."""
     choices = [[axes[:n] for n in range(len(axes), -1, -1)] for axes in layout.axes]
@@ -67,6 +78,15 @@ def over_dimensions(shape: Shape, sizes: Sequence[int], axes: Sequence[Axes], me
             return None
         result.append(own)
     return TensorLayout(tuple(result))
+
+
+def _overlapping(shape: Shape, low: int, high: int) -> Iterator[str]:
+    """The dimensions of which a factor between two products of sizes takes some part."""
+    before = 1
+    for dim in shape:
+        if dim.size > 1 and low < before * dim.size and high > before:
+            yield dim.name
+        before *= dim.size
 
 
 def _cuts(shape: Shape, layout: TensorLayout, mesh_shape: Shape) -> Iterator[int]:

@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from meshtf.lowering.plan import AssignVariable, Collective, Compute, Core, Instruction, Plan, Value
 
-SMALLEST = 1 << 12
-"""Elements of the smallest slice that is worth a compilation."""
+WORTHWHILE = 1 << 12
+"""Elements of the slice from which on a program's updates are worth compiling; then the smaller ones are, too."""
 
 
 def fuse_updates(plan: Plan) -> Plan:
@@ -25,7 +25,7 @@ def fuse_updates(plan: Plan) -> Plan:
     producers = {v: i for i in plan.instructions for v in i.outputs}
     chosen = _update_computes(plan, producers)
     segments = [s for s in _segments(plan, producers, chosen) if len(s) > 1]
-    if not segments:
+    if not any(math.prod(_shape(segment[0])) >= WORTHWHILE for segment in segments):
         return plan
     compiled: dict[Hashable, Callable[..., Sequence[tf.Tensor]]] = {}
     fused = {c: segment for segment in segments for c in segment}
@@ -47,7 +47,7 @@ def _is_elementwise(instruction: Instruction) -> bool:
         return False
     (output,) = instruction.outputs
     alike = all(v.slice_shape in ((), output.slice_shape) and _order(v, output) for v in instruction.inputs)
-    return alike and math.prod(output.slice_shape) >= SMALLEST and output.slice_shape != ()
+    return alike and output.slice_shape != ()
 
 
 def _order(value: Value, output: Value) -> bool:

@@ -17,6 +17,7 @@ from meshtf.graph import Operation, Tensor
 from meshtf.layout import TensorLayout, axes_size
 from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
 from meshtf.lowering.pending_sums import PendingSums
+from meshtf.lowering.planner import Storage
 from meshtf.ops.pointwise import PointwiseOperation
 from meshtf.ops.variables import Assign, ReadVariable, Variable
 
@@ -25,16 +26,18 @@ SMALLEST = 1 << 14
 
 
 def sharded_updates(
-    operations: Sequence[Operation], layouts: LayoutTable, pending_sums: PendingSums
+    operations: Sequence[Operation], layouts: LayoutTable, pending_sums: PendingSums, storage: Storage
 ) -> dict[Tensor, ResolvedLayout]:
-    """The layouts that divide the updates of a program whose other tensors are laid out as in `layouts`."""
-    consumers = _consumers(operations)
-    region = _update_operations(operations, consumers, pending_sums)
+    """The layouts that divide the updates of a program whose other tensors are laid out as in `layouts`.
+
+    A variable that is kept in another layout than it is computed with is updated in the layout that it is kept in.
+    """
+    stored = {o.variable: storage.layout(o.variable, layouts) for o in operations if isinstance(o, Assign)}
+    divisible = {v for v, layout in stored.items() if v.shape.size >= SMALLEST or layout != layouts[v.value]}
+    region = _update_operations(operations, divisible, pending_sums)
     chosen: dict[Tensor, ResolvedLayout] = {}
     for component in _components(region):
-        layout = _component_layout(component, region, layouts, pending_sums)
-        for tensor, resolved in layout.items():
-            chosen[tensor] = resolved
+        chosen.update(_component_layouts(component, region, stored, layouts, pending_sums))
     return chosen
 
 
@@ -47,11 +50,11 @@ def _consumers(operations: Iterable[Operation]) -> dict[Tensor, list[Operation]]
 
 
 def _update_operations(
-    operations: Sequence[Operation], consumers: Mapping[Tensor, list[Operation]], pending_sums: PendingSums
+    operations: Sequence[Operation], assigned: set[Variable], pending_sums: PendingSums
 ) -> set[Operation]:
     """Elementwise operations whose results serve assignments only, the assignments, and the state that they read."""
     region: set[Operation] = set()
-    assigned = {o.variable for o in operations if isinstance(o, Assign) and o.variable.shape.size >= SMALLEST}
+    consumers = _consumers(operations)
     shapes = {_names(v.shape) for v in assigned}
     for operation in reversed(operations):
         if any(t.is_overridden for t in operation.outputs) or pending_sums.is_passed_by(operation):
@@ -82,19 +85,24 @@ def _components(region: set[Operation]) -> Iterable[list[Operation]]:
             yield kept
 
 
-def _component_layout(
-    component: Sequence[Operation], region: set[Operation], layouts: LayoutTable, pending_sums: PendingSums
+def _component_layouts(
+    component: Sequence[Operation],
+    region: set[Operation],
+    stored: Mapping[Variable, TensorLayout],
+    layouts: LayoutTable,
+    pending_sums: PendingSums,
 ) -> dict[Tensor, ResolvedLayout]:
     assigned = [o.variable for o in component if isinstance(o, Assign)]
     if not assigned or len({_names(v.shape) for v in assigned}) != 1:
         return {}
-    shape = assigned[0].shape
+    kept = next((v for v in assigned if v.trainable), assigned[0])
     entering = {x for o in component for x in o.inputs if x.operation not in region}
-    pending = [pending_sums.pending_over(x) for x in entering if pending_sums.pending_over(x)]
-    if not pending:
+    pending = [axes for x in entering if (axes := pending_sums.pending_over(x))]
+    if not pending and stored[kept] == layouts[kept.value]:
         return {}
-    layout = _divided(shape, layouts[assigned[0].value], frozenset.intersection(*pending), layouts.mesh_shape)
-    by_name = dict(zip(shape.dimension_names, layout.axes, strict=True))
+    repeated = frozenset.intersection(*pending) if pending else frozenset()
+    layout = _divided(kept.shape, stored[kept], repeated, layouts.mesh_shape)
+    by_name = dict(zip(kept.shape.dimension_names, layout.axes, strict=True))
     return {
         t: ResolvedLayout(TensorLayout(tuple(by_name[d.name] for d in t.shape)))
         for o in component

@@ -141,7 +141,7 @@ class BoundCollectives:
             gathered = self._emit(
                 tf.raw_ops.CollectiveGatherV2, input=block, group_size=group.size, group_key=group.key
             )
-            gathered = tf.ensure_shape(gathered, [group.size, block.shape[1]])
+            gathered.set_shape([group.size, block.shape[1]])
             return gathered if group.ranks is None else tf.gather(gathered, group.ranks)
 
         blocks = _carried(gather, tf.reshape(x, [1, x.shape.num_elements()]), _GATHER_TAKES)
@@ -162,7 +162,7 @@ class BoundCollectives:
     def _exchange_at_once(self, blocks: tf.Tensor, group: BoundGroup) -> tf.Tensor:
         by_rank = blocks if group.positions is None else tf.gather(blocks, group.positions)
         moved = self._emit(tf.raw_ops.CollectiveAllToAllV2, input=by_rank, group_size=group.size, group_key=group.key)
-        moved = tf.ensure_shape(moved, blocks.shape)
+        moved.set_shape(blocks.shape)
         return moved if group.ranks is None else tf.gather(moved, group.ranks)
 
     def _exchange_in_pairs(self, blocks: tf.Tensor, size: int, pairs: BoundPairs) -> tf.Tensor:

@@ -9,7 +9,6 @@ import tensorflow as tf
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import ShapeError
 from meshtf.graph import Tensor
-from meshtf.layout import TensorLayout
 
 
 def union(shapes: Sequence[Shape]) -> Shape:
@@ -45,16 +44,6 @@ def broadcast_shape(shapes: Sequence[Shape], output_shape: Shape | None = None) 
     if all(_is_subsequence(s, longest) for s in shapes):
         return longest
     return everything
-
-
-def restricted(layout: TensorLayout, shape: Shape, part: Shape) -> TensorLayout:
-    """The layout of a tensor with some of the dimensions of `shape`, split as they are there."""
-    return TensorLayout(tuple(layout.axes[shape.axis(d.name)] if shape.has(d.name) else () for d in part))
-
-
-def without_split(layout: TensorLayout, shape: Shape, dim_name: str) -> TensorLayout:
-    """The layout with one dimension whole on every core."""
-    return TensorLayout(tuple(() if d.name == dim_name else a for d, a in zip(shape, layout.axes, strict=True)))
 
 
 def aligner(source: Shape, target: Shape) -> Callable[[tf.Tensor], tf.Tensor]:

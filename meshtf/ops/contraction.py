@@ -11,21 +11,23 @@ from typing import TypeAlias
 import opt_einsum
 import tensorflow as tf
 
+from meshtf.lowering.plan import Core
+
 Names: TypeAlias = tuple[str, ...]
 
 _MATMUL_DTYPES = (tf.bfloat16, tf.float16, tf.float32, tf.float64, tf.int32, tf.int64, tf.complex64, tf.complex128)
 
 
-def contract(slices: Sequence[tf.Tensor], names: Sequence[Names], output: Names) -> tf.Tensor:
+def contract(core: Core, slices: Sequence[tf.Tensor], names: Sequence[Names], output: Names) -> tf.Tensor:
     """Sums the product of slices over every name that `output` lacks. Output names must be among the inputs'."""
     sizes = {n: s for x, own in zip(slices, names, strict=True) for n, s in zip(own, x.shape.as_list(), strict=True)}
     operands = list(zip(slices, names, strict=True))
     for pair in _order(names, output, sizes):
         taken = [operands.pop(i) for i in sorted(pair, reverse=True)][::-1]
         needed = {*output, *(n for _, own in operands for n in own)}
-        operands.append(_contract_some(taken, needed, output if not operands else None, sizes))
+        operands.append(_contract_some(core, taken, needed, output if not operands else None, sizes))
     (x, own) = operands[0]
-    return _summed_and_ordered(x, own, output)
+    return _summed_and_ordered(core, x, own, output)
 
 
 def _order(names: Sequence[Names], output: Names, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
@@ -41,7 +43,11 @@ def _order(names: Sequence[Names], output: Names, sizes: Mapping[str, int]) -> l
 
 
 def _contract_some(
-    taken: Sequence[tuple[tf.Tensor, Names]], needed: set[str], output: Names | None, sizes: Mapping[str, int]
+    core: Core,
+    taken: Sequence[tuple[tf.Tensor, Names]],
+    needed: set[str],
+    output: Names | None,
+    sizes: Mapping[str, int],
 ) -> tuple[tf.Tensor, Names]:
     if len(taken) == 1:
         return taken[0]
@@ -49,11 +55,19 @@ def _contract_some(
     a, a_names = _summed(a, a_names, needed | set(b_names))
     b, b_names = _summed(b, b_names, needed | set(a_names))
     wanted = output or tuple(n for n in dict.fromkeys((*a_names, *b_names)) if n in needed)
-    if a.dtype in _MATMUL_DTYPES and any(n in b_names and n not in needed for n in a_names):
-        return _matrix_product(a, b, MatrixPlan.best(a_names, b_names, wanted, sizes)), wanted
-    full = tuple(dict.fromkeys((*wanted, *a_names, *b_names)))
-    product = tf.multiply(_expanded(a, a_names, full), _expanded(b, b_names, full))
-    return _summed_and_ordered(product, full, wanted), wanted
+    if a.dtype in _MATMUL_DTYPES and _is_matrix_product(a_names, b_names, needed):
+        return _matrix_product(core, a, b, MatrixPlan.best(a_names, b_names, wanted, sizes)), wanted
+    longest = max(a_names, b_names, key=len)
+    full = longest if {*a_names, *b_names} <= {*longest} else tuple(dict.fromkeys((*wanted, *a_names, *b_names)))
+    product = tf.multiply(_expanded(core, a, a_names, full), _expanded(core, b, b_names, full))
+    return _summed_and_ordered(core, product, full, wanted), wanted
+
+
+def _is_matrix_product(a: Names, b: Names, needed: set[str]) -> bool:
+    """Whether something is contracted, and the result is more than a batch of scalars (those are faster as a sum)."""
+    is_contracted = any(n in b and n not in needed for n in a)
+    has_rows_or_columns = any((n in a) != (n in b) for n in (*a, *b))
+    return is_contracted and has_rows_or_columns
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,40 +105,42 @@ class MatrixPlan:
     def _made(
         cls, a: Names, b: Names, output: Names, batch: Names, rows: Names, columns: Names, contracted: Names
     ) -> MatrixPlan:
-        transpose_a, transpose_b = a == batch + contracted + rows, b == batch + columns + contracted
+        # An operand that must be moved keeps its innermost name innermost: such transposes are the fast ones.
+        transpose_a = a == batch + contracted + rows or (a != batch + rows + contracted and a[-1] in rows)
+        transpose_b = b == batch + columns + contracted or (b != batch + contracted + columns and b[-1] in contracted)
         return cls(
             batch, rows, columns, contracted,
-            a_order=a if transpose_a else batch + rows + contracted,
-            b_order=b if transpose_b else batch + contracted + columns,
+            a_order=batch + contracted + rows if transpose_a else batch + rows + contracted,
+            b_order=batch + columns + contracted if transpose_b else batch + contracted + columns,
             transpose_a=transpose_a, transpose_b=transpose_b,
-            is_swapped=output == batch + columns + rows and bool(rows) and bool(columns),
+            is_swapped=bool(columns) and bool(rows) and output[-1] in rows,
             output=output, a_names=a, b_names=b,
         )  # fmt: skip
 
+    @property
+    def product(self) -> Names:
+        """Names of the matrix product, in order."""
+        return self.batch + (self.columns + self.rows if self.is_swapped else self.rows + self.columns)
+
     def _transposed(self, sizes: Mapping[str, int]) -> int:
-        moved = [
-            (self.a_names, self.a_order),
-            (self.b_names, self.b_order),
-            (self.output, self.output if self.is_swapped else self.batch + self.rows + self.columns),
-        ]
+        moved = [(self.a_names, self.a_order), (self.b_names, self.b_order), (self.output, self.product)]
         return sum(math.prod(sizes[n] for n in names) for names, order in moved if names != order)
 
 
-def _matrix_product(a: tf.Tensor, b: tf.Tensor, plan: MatrixPlan) -> tf.Tensor:
+def _matrix_product(core: Core, a: tf.Tensor, b: tf.Tensor, plan: MatrixPlan) -> tf.Tensor:
     sizes = dict(zip(plan.a_names, a.shape.as_list(), strict=True))
     sizes |= dict(zip(plan.b_names, b.shape.as_list(), strict=True))
     groups = [plan.batch, plan.rows, plan.columns, plan.contracted]
     batch, m, n, k = (math.prod(sizes[name] for name in group) for group in groups)
     lead = [batch] if plan.batch else []
-    a = _reshaped(_ordered(a, plan.a_names, plan.a_order), lead + ([k, m] if plan.transpose_a else [m, k]))
-    b = _reshaped(_ordered(b, plan.b_names, plan.b_order), lead + ([n, k] if plan.transpose_b else [k, n]))
+    a = _reshaped(_ordered(core, a, plan.a_names, plan.a_order), lead + ([k, m] if plan.transpose_a else [m, k]))
+    b = _reshaped(_ordered(core, b, plan.b_names, plan.b_order), lead + ([n, k] if plan.transpose_b else [k, n]))
     if plan.is_swapped:
         product = tf.linalg.matmul(b, a, transpose_a=not plan.transpose_b, transpose_b=not plan.transpose_a)
-        own = plan.batch + plan.columns + plan.rows
     else:
         product = tf.linalg.matmul(a, b, transpose_a=plan.transpose_a, transpose_b=plan.transpose_b)
-        own = plan.batch + plan.rows + plan.columns
-    return _ordered(_reshaped(product, [sizes[name] for name in own]), own, plan.output)
+    shape = [sizes[name] for name in plan.product]
+    return _ordered(core, _reshaped(product, shape), plan.product, plan.output)
 
 
 def _reshaped(x: tf.Tensor, shape: list[int]) -> tf.Tensor:
@@ -141,17 +157,17 @@ def _summed(x: tf.Tensor, names: Names, kept: set[str]) -> tuple[tf.Tensor, Name
     return (tf.reduce_sum(x, axes), tuple(n for n in names if n in kept)) if axes else (x, names)
 
 
-def _summed_and_ordered(x: tf.Tensor, names: Names, output: Names) -> tf.Tensor:
+def _summed_and_ordered(core: Core, x: tf.Tensor, names: Names, output: Names) -> tf.Tensor:
     x, names = _summed(x, names, set(output))
-    return _ordered(x, names, output)
+    return _ordered(core, x, names, output)
 
 
-def _ordered(x: tf.Tensor, names: Names, order: Names) -> tf.Tensor:
-    return x if names == order else tf.transpose(x, [names.index(n) for n in order])
+def _ordered(core: Core, x: tf.Tensor, names: Names, order: Names) -> tf.Tensor:
+    return x if names == order else core.transposed(x, [names.index(n) for n in order])
 
 
-def _expanded(x: tf.Tensor, names: Names, full: Names) -> tf.Tensor:
+def _expanded(core: Core, x: tf.Tensor, names: Names, full: Names) -> tf.Tensor:
     order = tuple(n for n in full if n in names)
-    x = _ordered(x, names, order)
+    x = _ordered(core, x, names, order)
     sizes = dict(zip(order, x.shape.as_list(), strict=True))
     return x if order == full else tf.reshape(x, [sizes.get(n, 1) for n in full])

@@ -58,12 +58,13 @@ class PrintOperation(Operation):
     def lower(self, planner: Planner) -> None:
         values = [planner.read(x, TensorLayout(((),) * x.shape.ndims)) for x in self.inputs]
         axes = tuple(planner.mesh_shape.dimension_names)
-        labels, message, summarize = [repr(x) for x in self.inputs], self._message, self._summarize
+        labels, summarize = [f"\n{x!r}" for x in self.inputs], self._summarize
+        labels[0] = self._message + labels[0]
 
         def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
             def show() -> tf.Tensor:
-                said = [part for label, x in zip(labels, slices, strict=True) for part in (f"\n{label} =", x)]
-                printed = tf.print(message, *said, summarize=summarize)
+                said = [part for label, x in zip(labels, slices, strict=True) for part in (f"{label} =", x)]
+                printed = tf.print(*said, summarize=summarize)
                 with tf.control_dependencies([] if printed is None else [printed]):
                     return tf.constant(True)
 
@@ -171,8 +172,7 @@ def export(x: Tensor, name: str) -> Tensor:
     """
     exports = check_tensor(x).graph.exports
     full_name = x.graph.scoped(name)
-    if exports.setdefault(full_name, x) is not x:
-        raise GraphError(
-            f'{exports[full_name]}, made at {exports[full_name].operation.site}, is exported as "{full_name}"'
-        )
+    first = exports.setdefault(full_name, x)
+    if first is not x:
+        raise GraphError(f'"{full_name}" names {first} already, made at {first.operation.site}; give another name')
     return x

@@ -18,7 +18,7 @@ from meshtf.lowering.planner import Planner
 from meshtf.lowering.reshard import cheapest_route
 from meshtf.ops.broadcasting import union
 from meshtf.ops.contraction import contract
-from meshtf.ops.pointwise import PointwiseOperation
+from meshtf.ops.pointwise import PointwiseOperation, without_redundant_broadcasts
 from meshtf.sites import language_function
 
 
@@ -52,7 +52,7 @@ class EinsumOperation(Operation):
         size = layout.slice_shape(output.shape, planner.mesh_shape)
 
         def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
-            y = contract(slices, names, wanted)
+            y = contract(core, slices, names, wanted)
             if new:
                 y = tf.broadcast_to(tf.reshape(y, [1 if i in new else n for i, n in enumerate(size)]), size)
             return y
@@ -157,7 +157,7 @@ def einsum(
     shape = _output_shape([x.shape for x in xs], convert_to_shape(output_shape), reduced_dims)
     if len(xs) == 1:
         return _einsum_of_one(xs[0], shape)
-    return EinsumOperation(xs, shape, name or "einsum").outputs[0]
+    return EinsumOperation(without_redundant_broadcasts(xs), shape, name or "einsum").outputs[0]
 
 
 @language_function

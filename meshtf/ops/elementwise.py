@@ -81,9 +81,30 @@ tanh = _unary("tanh", tf.tanh, lambda x, y: 1.0 - square(y), "Hyperbolic tangent
 sigmoid = _unary("sigmoid", tf.sigmoid, lambda x, y: y * (1.0 - y), "1 / (1 + exp(-x)).")
 softplus = _unary("softplus", tf.math.softplus, lambda x, y: sigmoid(x), "log(1 + exp(x)).")
 erf = _unary("erf", tf.math.erf, lambda x, y: (2 / np.sqrt(np.pi)) * exp(negative(square(x))), "Gauss error function.")
-relu = _unary("relu", tf.nn.relu, lambda x, y: _indicator(greater(y, 0), x), "max(x, 0).", accepts=_SIGNED)
+
+
+def _relu_gradient(dy: Tensor, y: Tensor) -> Tensor:
+    """dy where y is positive, else 0, in one kernel."""
+    return PointwiseOperation(
+        "relu_gradient",
+        lambda gradient, feature: tf.raw_ops.ReluGrad(gradients=gradient, features=feature),
+        [dy, y],
+        output_shape=y.shape,
+        gradient=lambda op, ddy: (_relu_gradient(ddy, op.inputs[1]), None),
+    ).outputs[0]
+
+
+@language_function
+def relu(x: Tensor, name: str = "relu") -> Tensor:
+    """max(x, 0)."""
+    _require(check_tensor(x), _SIGNED)
+    return PointwiseOperation(
+        name, tf.nn.relu, [x], gradient=lambda op, dy: (_relu_gradient(dy, op.outputs[0]),)
+    ).outputs[0]
+
+
 elu = _unary(
-    "elu", tf.nn.elu, lambda x, y: where(greater(x, 0.0), 1.0, y + 1.0), "x where positive, exp(x) - 1 elsewhere."
+    "elu", tf.nn.elu, lambda x, y: where(greater_equal(x, 0.0), 1.0, y + 1.0), "x where positive, exp(x) - 1 elsewhere."
 )
 selu = _unary(
     "selu",

@@ -11,16 +11,15 @@ import tensorflow as tf
 
 from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
-from meshtf.layout import Axes
+from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.layout import Axes, restricted
 from meshtf.lowering.layouts import LayoutTable
 from meshtf.lowering.plan import Core
 from meshtf.lowering.planner import Planner
 from meshtf.ops.arithmetic import Scalar, scalar_constant
-from meshtf.ops.broadcasting import aligner, restricted, union
+from meshtf.ops.broadcasting import aligner, union
 from meshtf.ops.einsum import cheapest_splits, layout_over
 from meshtf.ops.inputs import constant
-from meshtf.ops.laid_out import LaidOutOperation
 from meshtf.ops.lookup import LookupShapes, rows_at, shifted, sums_at
 from meshtf.ops.reduction import reduced_dimension
 from meshtf.sites import language_function
@@ -42,7 +41,7 @@ class GatherOperation(Operation):
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         (weights, indices), (dy,) = self.inputs, grad_ys
         assert dy is not None
-        return [scatter_add(dy, indices, self.dim, weights), None]
+        return [scatter_add(dy, indices, self.dim, weights.shape), None]
 
     def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
         return self._splits(layouts)[self.dim.name]
@@ -69,7 +68,7 @@ class GatherOperation(Operation):
         return cheapest_splits(self.inputs, self.outputs[0], layouts, () if is_summable else (self.dim.name,))
 
 
-class ScatterAddOperation(LaidOutOperation):
+class ScatterAddOperation(Operation):
     """For each index along `dim`, the sum of the updates that have it; those outside are dropped.
 
     Updates [batch, free, rest] by indices [batch, free] give [batch, dim, rest], all in any order. Over free dimensions
@@ -82,11 +81,9 @@ class ScatterAddOperation(LaidOutOperation):
         indices: Tensor,
         dim: Dimension,
         output_shape: Shape,
-        *,
         name: str = "scatter_add",
-        like: Tensor | None = None,
     ) -> None:
-        super().__init__([updates, indices], output_shape, updates.dtype, name=name, like=like)
+        super().__init__([updates, indices], [(output_shape, updates.dtype)], name=name)
         self.dim = dim
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
@@ -165,17 +162,16 @@ def gather(
     return GatherOperation(weights, indices, own, wanted).outputs[0]
 
 
-def scatter_add(updates: Tensor, indices: Tensor, dim: Dimension, like: Tensor) -> Tensor:
-    """Zeros of the shape and layout of `like`, with the updates added where the indices along `dim` say.
+def scatter_add(updates: Tensor, indices: Tensor, dim: Dimension, output_shape: Shape) -> Tensor:
+    """Zeros over `output_shape`, with the updates added where the indices along `dim` say.
 
-    `updates` has the dimensions of `indices` and those of `like` but `dim`; see `ScatterAddOperation`.
+    `updates` has the dimensions of `indices` and those of the output but `dim`; see `ScatterAddOperation`.
     """
-    same_dtype([updates, like])
     _check_indices(indices, dim)
-    rows = LookupShapes.of(like.shape, indices.shape, dim).rows
+    rows = LookupShapes.of(output_shape, indices.shape, dim).rows
     if set(rows.dims) != set(updates.shape.dims):
         raise ShapeError(f"updates [{updates.shape}] must have the dimensions [{rows}], in any order")
-    return ScatterAddOperation(updates, indices, dim, like.shape, like=like).outputs[0]
+    return ScatterAddOperation(updates, indices, dim, output_shape).outputs[0]
 
 
 @language_function

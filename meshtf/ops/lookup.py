@@ -71,10 +71,13 @@ def shifted(core: Core, indices: tf.Tensor, axes: Axes, n: int) -> tf.Tensor:
 
 
 def _coordinates(indices: tf.Tensor, batch_ndims: int) -> tf.Tensor:
-    """[..., 1] indices; under a batch [product of the batch, product of the others, 2], the batch's position first."""
+    """[..., 1] indices, of at least two dimensions; under a batch, its position stands before each index.
+
+    That is [product of the batch, product of the others, 2].
+    """
     shape = indices.shape.as_list()
     if not batch_ndims:
-        return tf.reshape(indices, [*shape, 1])
+        return tf.reshape(indices, [*(shape or [1]), 1])  # scatter_nd takes no single index
     size = [math.prod(shape[:batch_ndims]), math.prod(shape[batch_ndims:])]
     positions = tf.reshape(tf.range(size[0], dtype=indices.dtype), [size[0], 1])
     if size[1] != 1:

@@ -10,9 +10,9 @@ import tensorflow as tf
 from meshtf.dimension import DimensionLike, Shape
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor
-from meshtf.lowering.plan import Core, Value
+from meshtf.layout import restricted
+from meshtf.lowering.plan import Core, OutputSpec, Value
 from meshtf.lowering.planner import Planner
-from meshtf.ops.broadcasting import restricted
 from meshtf.ops.indexing import scatter_add
 from meshtf.ops.reduction import reduced_dimension
 from meshtf.sites import language_function
@@ -34,7 +34,7 @@ class TopOneOperation(Operation):
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         (x,), dy = self.inputs, grad_ys[0]
         assert dy is not None
-        return [scatter_add(dy, self.outputs[-1], x.shape.get_dim_by_name(self.dim_name), like=x)]
+        return [scatter_add(dy, self.outputs[-1], x.shape.get_dim_by_name(self.dim_name), output_shape=x.shape)]
 
     def lower(self, planner: Planner) -> None:
         (x,) = self.inputs
@@ -70,10 +70,10 @@ class TopOneOperation(Operation):
             index = index + core.coordinate(axes) * n if axes else index
             return [tf.reduce_max(s, axis), index] if with_value else [index]
 
-        layout = restricted(value.layout, value.shape, shape)
-        specs = [(shape, value.dtype, layout)] if with_value else []
-        specs.append((shape, tf.int32, layout))
-        return list(planner.compute("argmax", emit, [value], specs, flops=math.prod(value.slice_shape)))
+        layout, flops = restricted(value.layout, value.shape, shape), math.prod(value.slice_shape)
+        specs: list[OutputSpec] = [(shape, value.dtype, layout)] if with_value else []
+        specs.append((shape, tf.int32, layout, axes))  # along them each core has its own
+        return list(planner.compute("argmax", emit, [value], specs, flops=flops))
 
 
 @language_function

@@ -14,13 +14,13 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor
+from meshtf.layout import restricted, without_split
 from meshtf.lowering.plan import Core, Value
 from meshtf.lowering.planner import Planner
-from meshtf.ops.broadcasting import aligner, restricted, without_split
-from meshtf.ops.laid_out import LaidOutOperation
+from meshtf.ops.broadcasting import aligner
 
 
-class ConcatOperation(LaidOutOperation):
+class ConcatOperation(Operation):
     """Pieces behind one another along a dimension. A piece is a tensor, or a number of elements equal to `fill`.
 
     The tensors have the dimensions of `shape`, in any order.
@@ -34,10 +34,9 @@ class ConcatOperation(LaidOutOperation):
         *,
         name: str = "concat",
         fill: Any = 0,
-        like: Tensor | None = None,
     ) -> None:
         tensors = [p for p in pieces if isinstance(p, Tensor)]
-        super().__init__(tensors, shape, tensors[0].dtype, name=name, like=like)
+        super().__init__(tensors, [(shape, tensors[0].dtype)], name=name)
         self.dim_name = dim_name
         self.fill = fill
         self.passes_pending_sums = not fill
@@ -106,7 +105,7 @@ class SplitOperation(Operation):
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         (x,) = self.inputs
         pieces = [n if dy is None else dy for n, dy in zip(self.sizes, grad_ys, strict=True)]
-        return [ConcatOperation(_merged(pieces), x.shape, self.dim_name, like=x).outputs[0]]
+        return [ConcatOperation(_merged(pieces), x.shape, self.dim_name).outputs[0]]
 
     def lower(self, planner: Planner) -> None:
         (x,) = self.inputs
@@ -132,7 +131,7 @@ class SliceOperation(Operation):
         (x,), (dy,) = self.inputs, grad_ys
         assert dy is not None
         after = x.shape.get_dim_by_name(self.dim_name).size - self.begin - self.size
-        return [ConcatOperation([self.begin, dy, after], x.shape, self.dim_name, name="pad", like=x).outputs[0]]
+        return [ConcatOperation([self.begin, dy, after], x.shape, self.dim_name, name="pad").outputs[0]]
 
     def lower(self, planner: Planner) -> None:
         (output,) = self.outputs
@@ -146,22 +145,14 @@ class SliceOperation(Operation):
         planner.write(output, piece)
 
 
-class StackOperation(LaidOutOperation):
+class StackOperation(Operation):
     """Tensors of one set of dimensions side by side along a new dimension; None stands for zeros."""
 
     passes_pending_sums = True
 
-    def __init__(
-        self,
-        xs: Sequence[Tensor | None],
-        shape: Shape,
-        dim_name: str,
-        *,
-        name: str = "stack",
-        like: Tensor | None = None,
-    ) -> None:
+    def __init__(self, xs: Sequence[Tensor | None], shape: Shape, dim_name: str, *, name: str = "stack") -> None:
         tensors = [x for x in xs if x is not None]
-        super().__init__(tensors, shape, tensors[0].dtype, name=name, like=like)
+        super().__init__(tensors, [(shape, tensors[0].dtype)], name=name)
         self.dim_name = dim_name
         self._is_given = [x is not None for x in xs]
 
@@ -201,7 +192,7 @@ class UnstackOperation(Operation):
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         (x,) = self.inputs
-        return [StackOperation(grad_ys, x.shape, self.dim_name, like=x).outputs[0]]
+        return [StackOperation(grad_ys, x.shape, self.dim_name).outputs[0]]
 
     def lower(self, planner: Planner) -> None:
         (x,) = self.inputs

@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor
+from meshtf.layout import restricted
 from meshtf.lowering.plan import Core, Kernel
 from meshtf.lowering.planner import Planner
-from meshtf.ops.broadcasting import aligner, broadcast_shape, restricted, sum_to
+from meshtf.ops.broadcasting import aligner, broadcast_shape, sum_to
 
 Gradient: TypeAlias = Callable[..., Sequence[Tensor | None]]
 """`gradient(operation, dy)`: gradients over the output's shape or the operand's; sums over broadcasts are added."""
@@ -34,6 +35,7 @@ class PointwiseOperation(Operation):
         is_linear: bool = False,
     ) -> None:
         shape = broadcast_shape([x.shape for x in inputs], output_shape)
+        inputs = without_redundant_broadcasts(inputs)
         super().__init__(inputs, [(shape, output_dtype or inputs[0].dtype)], name=name)
         self.kernel = kernel
         self.passes_pending_sums = is_linear
@@ -68,6 +70,22 @@ class PointwiseOperation(Operation):
             kernel=self.kernel,
         )
         planner.write(output, value)
+
+
+def without_redundant_broadcasts(inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Operands as they were before an explicit broadcast, where the others have the dimensions that it added."""
+    result = list(inputs)
+    for i, x in enumerate(inputs):
+        source = x.operation.inputs[0] if _is_broadcast(x.operation) else x
+        others = {d.name for j, other in enumerate(result) if j != i for d in other.shape}
+        added = {d.name for d in x.shape if not source.shape.has(d.name)}
+        if added and added <= others and not x.is_overridden:
+            result[i] = source
+    return result
+
+
+def _is_broadcast(operation: Operation) -> bool:
+    return isinstance(operation, PointwiseOperation) and operation.kernel is tf.identity
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

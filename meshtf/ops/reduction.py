@@ -11,10 +11,10 @@ import tensorflow as tf
 from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError, UsageError, nearest
 from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.layout import restricted
 from meshtf.lowering.layouts import LayoutTable
 from meshtf.lowering.plan import Core
 from meshtf.lowering.planner import Planner
-from meshtf.ops.broadcasting import restricted
 from meshtf.sites import language_function
 
 

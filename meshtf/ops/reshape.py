@@ -12,7 +12,7 @@ from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import TensorLayout
 from meshtf.lowering.plan import Core, Value
 from meshtf.lowering.planner import Planner
-from meshtf.lowering.refinement import Refinement, coarser, over_dimensions, refine
+from meshtf.lowering.refinement import Refinement, coarser, factor_shape, over_dimensions, refine
 from meshtf.lowering.reshard import cheapest_route
 from meshtf.sites import language_function
 
@@ -50,7 +50,7 @@ def _resharded(planner: Planner, value: Value, shape: Shape, layout: TensorLayou
         layout = target
     if refinement.source == refinement.target:
         return _reshaped(planner, value, shape, layout)
-    factors = _factor_shape(refinement)
+    factors = factor_shape(value.shape, refinement.sizes)
     value = _reshaped(planner, value, factors, refinement.source)
     return _reshaped(planner, planner.reshard(value, refinement.target), shape, layout)
 
@@ -72,7 +72,7 @@ def _cheapest_pair(
 def _bytes(planner: Planner, value: Value, source: TensorLayout, refinement: Refinement) -> int:
     size, mesh_shape = value.dtype.size, planner.mesh_shape
     before = cheapest_route(value.layout, (), source, value.shape, size, mesh_shape)
-    factors = _factor_shape(refinement)
+    factors = factor_shape(value.shape, refinement.sizes)
     between = cheapest_route(refinement.source, (), refinement.target, factors, size, mesh_shape)
     return before.bytes_sent + between.bytes_sent
 
@@ -84,10 +84,6 @@ def _local(planner: Planner, value: Value, shape: Shape) -> TensorLayout | None:
     if refinement is None:
         return None
     return over_dimensions(shape, refinement.sizes, refinement.source.axes, planner.mesh_shape)
-
-
-def _factor_shape(refinement: Refinement) -> Shape:
-    return Shape([Dimension(f"factor_{i}", n) for i, n in enumerate(refinement.sizes)])
 
 
 def _reshaped(planner: Planner, value: Value, shape: Shape, layout: TensorLayout) -> Value:

@@ -131,18 +131,19 @@ def local_gradient(tf_fn: LocalFunction, operands: int, wrt: Sequence[int], give
     gradients of the operands in `wrt`; zeros where an operand is not connected."""
 
     def gradient(*slices: tf.Tensor) -> list[tf.Tensor]:
+        zero, dys = tf.UnconnectedGradients.ZERO, list(slices[operands:])
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             # The same tensor may be given twice, and each operand has a gradient of its own.
             xs = [tf.identity(x) for x in slices[:operands]]
             watched = [xs[i] for i in wrt]
             tape.watch(watched)
             ys = as_tensors(tf_fn(*xs))
-        grads = tape.gradient(
-            [ys[i] for i in given],
-            watched,
-            output_gradients=list(slices[operands:]),
-            unconnected_gradients=tf.UnconnectedGradients.ZERO,
-        )
+        wanted = [ys[i] for i in given]
+        if tf.executing_eagerly():
+            grads = tape.gradient(wanted, watched, output_gradients=dys, unconnected_gradients=zero)
+        else:
+            # A tape would be silent if the user had paused all tapes (stop_recording) where the program is traced.
+            grads = tf.gradients(wanted, watched, dys, unconnected_gradients=zero)
         return [tf.convert_to_tensor(g) for g in grads]
 
     return gradient

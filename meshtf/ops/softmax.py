@@ -14,10 +14,11 @@ import tensorflow as tf
 from meshtf.dimension import Dimension, DimensionLike, Shape
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
+from meshtf.layout import restricted, without_split
 from meshtf.lowering.plan import Core, Value
 from meshtf.lowering.planner import Planner
 from meshtf.ops.arithmetic import Operand, is_scalar, multiply, sub
-from meshtf.ops.broadcasting import aligner, restricted, sum_to, union, without_split
+from meshtf.ops.broadcasting import aligner, sum_to, union
 from meshtf.ops.einsum import broadcast
 from meshtf.ops.elementwise import exp
 from meshtf.ops.inputs import constant

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from meshtf.dimension import Shape, ShapeLike, convert_to_shape
-from meshtf.errors import DtypeError, GraphError, ShapeError
-from meshtf.graph import Mesh, Operation, Tensor, VariableDType, check_tensor
+from meshtf.dimension import Shape, ShapeLike
+from meshtf.errors import DtypeError, GraphError, MeshtfError, ShapeError
+from meshtf.graph import Mesh, Operation, Tensor, VariableDType, check_tensor, shape_of
 from meshtf.layout import TensorLayout
 from meshtf.lowering.planner import Planner
 from meshtf.ops.arithmetic import add, sub
@@ -48,13 +48,16 @@ class Variable(Operation):
 
     def initial_value(self, mesh: Mesh) -> Tensor:
         """The initial value as a tensor of another graph, whose open scope keys its random bits."""
-        if callable(self.initializer):
-            value = self.initializer(mesh, self.shape, self.slice_dtype)
-        else:
-            value = import_tf_tensor(mesh, np.asarray(self.initializer, self.slice_dtype.as_numpy_dtype), self.shape)
-        if value.shape != self.shape:
-            raise ShapeError(f"the initializer of variable {self.full_name} [{self.shape}] gave [{value.shape}]")
-        return cast(value, self.slice_dtype)
+        if not callable(self.initializer):
+            return import_tf_tensor(mesh, np.asarray(self.initializer, self.slice_dtype.as_numpy_dtype), self.shape)
+        try:
+            value = check_tensor(self.initializer(mesh, self.shape, self.slice_dtype), "initial value")
+            if value.shape != self.shape:
+                raise ShapeError(f"it must have the variable's shape, and is {value}")
+            return cast(value, self.slice_dtype)
+        except MeshtfError as error:
+            where = f'in the initializer of variable "{self.full_name}" [{self.shape}]\n  at {self.site}'
+            raise type(error)(f"{error}\n  {where}") from None
 
     def lower(self, planner: Planner) -> None:
         planner.write(self.value, _cast_value(planner, planner.stored(self), self.value.dtype))
@@ -63,9 +66,9 @@ class Variable(Operation):
 class ReadVariable(Operation):
     """A variable's value at this place in the program: after the assignments before it."""
 
-    def __init__(self, variable: Variable) -> None:
-        value = variable.value
-        super().__init__([], [(value.shape, value.dtype)], name="read_variable", mesh=variable.mesh)
+    def __init__(self, variable: Variable, dtype: tf.DType | None = None) -> None:
+        spec = (variable.shape, dtype or variable.value.dtype)
+        super().__init__([], [spec], name="read_variable", mesh=variable.mesh)
         self.variable = variable
 
     def lower(self, planner: Planner) -> None:
@@ -124,8 +127,7 @@ def get_variable(
       GraphError: it exists with another shape or dtype.
     """
     policy = _policy(mesh, dtype)
-    named = convert_to_shape(shape)
-    assert named is not None
+    named = shape_of(shape)
     existing = mesh.graph.variables.get(mesh.graph.scoped(name))
     if existing is not None:
         assert isinstance(existing, Variable)
@@ -137,6 +139,10 @@ def get_variable(
             )
         return existing.value
     chosen = RandomNormal(stddev=0.02) if initializer is None else initializer
+    if not callable(chosen) and list(np.shape(chosen)) != named.to_integer_list:
+        raise ShapeError(
+            f'the initial value of variable "{name}" [{named}] is an array of shape {list(np.shape(chosen))}'
+        )
     return Variable(mesh, name, named, policy, chosen, trainable).value
 
 
@@ -150,16 +156,16 @@ def assign(var: Variable | Tensor, new_val: Tensor) -> Tensor:
 
 @language_function
 def assign_add(var: Variable | Tensor, new_val: Tensor) -> Tensor:
-    """Adds to the variable's present value. Returns the new one."""
+    """Adds to the variable's present value, in the precision in which it is stored. Returns the new one."""
     variable = variable_of(var)
-    return assign(variable, add(read_variable(variable), check_tensor(new_val)))
+    return assign(variable, add(*_stored_and_given(variable, new_val)))
 
 
 @language_function
 def assign_sub(var: Variable | Tensor, new_val: Tensor) -> Tensor:
-    """Subtracts from the variable's present value. Returns the new one."""
+    """Subtracts from the variable's present value, in the precision in which it is stored. Returns the new one."""
     variable = variable_of(var)
-    return assign(variable, sub(read_variable(variable), check_tensor(new_val)))
+    return assign(variable, sub(*_stored_and_given(variable, new_val)))
 
 
 @language_function
@@ -203,9 +209,20 @@ def _policy(mesh: Mesh, dtype: tf.DType | VariableDType | None) -> VariableDType
     return mesh.graph.variable_dtype if dtype is None else VariableDType(tf.as_dtype(dtype))
 
 
+def _stored_and_given(variable: Variable, value: Tensor) -> tuple[Tensor, Tensor]:
+    """The variable's present value and another, both in the dtype in which it is stored."""
+    _check_dtype(variable, check_tensor(value))
+    stored = ReadVariable(variable, variable.slice_dtype).outputs[0]
+    return stored, cast(value, variable.slice_dtype)
+
+
 def _check_assigned(variable: Variable, value: Tensor) -> None:
     if {d.name: d.size for d in variable.shape} != {d.name: d.size for d in value.shape}:
         raise ShapeError(f'variable "{variable.full_name}" is [{variable.shape}]; [{value.shape}] cannot be assigned')
+    _check_dtype(variable, value)
+
+
+def _check_dtype(variable: Variable, value: Tensor) -> None:
     if value.dtype not in (variable.value.dtype, variable.slice_dtype):
         raise DtypeError(
             f'variable "{variable.full_name}" is {variable.value.dtype.name}; {value.dtype.name} cannot be assigned'

@@ -1,10 +1,11 @@
 """For tests of programs written with meshtf, its own included.
 
-`assert_layout_invariant` runs a function under many layouts on virtual CPUs; `interpret` runs one on any mesh, with no
-devices, on the plain interpreter of plans; `legal_layouts` lists the layouts that a program can have.
+`assert_layout_invariant` runs a function under many layouts on virtual CPUs. `plan` and `interpret` plan one for any
+mesh, with no devices, and run it on the plain interpreter of plans. `legal_layouts` lists the layouts that a program can
+have.
 """
 
-from meshtf.testing.interpret import Interpretation, interpret, interpret_graph
+from meshtf.testing.interpret import Interpretation, build, interpret, interpret_graph, plan
 from meshtf.testing.invariance import assert_layout_invariant
 from meshtf.testing.legal_layouts import legal_layouts, shapes_of
 from meshtf.testing.tolerances import TOLERANCES, assert_close
@@ -14,8 +15,10 @@ __all__ = [
     "Interpretation",
     "assert_close",
     "assert_layout_invariant",
+    "build",
     "interpret",
     "interpret_graph",
     "legal_layouts",
+    "plan",
     "shapes_of",
 ]

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import ShapeLike, convert_to_shape
+from meshtf.function import TensorSpec
 from meshtf.graph import Graph, Mesh, Tensor
 from meshtf.layout import LayoutLike, LayoutRules, TensorLayout, convert_to_layout_rules
 from meshtf.lowering.initial_values import initial_plan
@@ -39,10 +40,9 @@ def interpret(
     layout: LayoutLike = "",
     *,
     parameter_layout: LayoutLike | None = None,
-    variables: Mapping[str, Any] | None = None,
     seed: int = 0,
 ) -> Interpretation:
-    """Builds the graph of `fn` and executes its plan on the interpreter.
+    """Builds the graph of `fn` and executes its plan on the interpreter, from the initial values of its variables.
 
     Args:
       fn: as for `mtf.function`.
@@ -50,32 +50,49 @@ def interpret(
       mesh_shape: of any size.
       layout: of tensors.
       parameter_layout: of variables; `layout` by default.
-      variables: their values before the program; initial values where there is none.
       seed: of the random bits.
 
     Raises:
       AssertionError: cores that must hold the same block hold different ones.
       LayoutError: the layout does not fit.
     """
+    arrays = {name: np.asarray(array) for name, (_, array) in inputs.items()}
+    specs = {n: TensorSpec(shape, tf.as_dtype(arrays[n].dtype)) for n, (shape, _) in inputs.items()}
+    graph, results = build(fn, specs)
+    fetches = [x for x in tf.nest.flatten(results) if isinstance(x, Tensor)]
+    done = interpret_graph(graph, fetches, arrays, mesh_shape, layout, parameter_layout=parameter_layout, seed=seed)
+    values = iter(done.results)
+    structure = tf.nest.map_structure(lambda x: next(values) if isinstance(x, Tensor) else x, results)
+    return dataclasses.replace(done, results=structure)
+
+
+def plan(
+    fn: Callable[..., Any],
+    inputs: Mapping[str, TensorSpec],
+    mesh_shape: ShapeLike,
+    layout: LayoutLike = "",
+    *,
+    parameter_layout: LayoutLike | None = None,
+) -> Plan:
+    """The plan alone, which says what every core does and every collective: see `meshtf.lowering.plan`."""
+    graph, results = build(fn, inputs)
+    fetches = [x for x in tf.nest.flatten(results) if isinstance(x, Tensor)]
+    rules = convert_to_layout_rules(layout)
+    storage = _Storage(rules if parameter_layout is None else convert_to_layout_rules(parameter_layout))
+    return _planned(graph, fetches, LayoutTable(convert_to_shape(mesh_shape), rules), storage)
+
+
+def build(fn: Callable[..., Any], inputs: Mapping[str, TensorSpec]) -> tuple[Graph, Any]:
+    """The graph of `fn`, as `mtf.function` builds it, and what `fn` returned."""
     graph = Graph(getattr(fn, "__name__", "program").strip("<>"))
     mesh = Mesh(graph)
-    arrays = {name: np.asarray(array) for name, (_, array) in inputs.items()}
-    arguments: dict[str, Any] = {
-        name: InputOperation(mesh, convert_to_shape(shape), tf.as_dtype(arrays[name].dtype), name).outputs[0]
-        for name, (shape, _) in inputs.items()
-    }
+    arguments: dict[str, Any] = {n: InputOperation(mesh, s.shape, s.dtype, n).outputs[0] for n, s in inputs.items()}
     if "mesh" in inspect.signature(fn).parameters and "mesh" not in inputs:
         arguments["mesh"] = mesh
     with graph:
         results = fn(**arguments)
     count_step(mesh)
-    fetches = [x for x in tf.nest.flatten(results) if isinstance(x, Tensor)]
-    done = interpret_graph(
-        graph, fetches, arrays, mesh_shape, layout, parameter_layout=parameter_layout, variables=variables, seed=seed
-    )
-    values = iter(done.results)
-    structure = tf.nest.map_structure(lambda x: next(values) if isinstance(x, Tensor) else x, results)
-    return dataclasses.replace(done, results=structure)
+    return graph, results
 
 
 def interpret_graph(
@@ -86,26 +103,22 @@ def interpret_graph(
     layout: LayoutLike = "",
     *,
     parameter_layout: LayoutLike | None = None,
-    variables: Mapping[str, Any] | None = None,
     seed: int = 0,
     with_effects: bool = True,
 ) -> Interpretation:
-    """As `interpret`, of a graph that is there already. The results are those of `fetches`, in order."""
+    """As `interpret`, of a graph that is there already, which assigns or not. The results are those of `fetches`."""
     rules = convert_to_layout_rules(layout)
     table = LayoutTable(convert_to_shape(mesh_shape), rules)
-    table.resolve(graph.operations)
     storage = _Storage(rules if parameter_layout is None else convert_to_layout_rules(parameter_layout))
-    effects = [o for o in graph.operations if o.has_side_effect] if with_effects else []
-    plan = make_plan(table, storage, effects, fetches, seed)
-    before = _slices_before(plan, graph, table, storage, variables or {}, seed)
-    interpreter = Interpreter(plan, before)
-    results = interpreter.run({f.name: _fed(f, feeds) for f in plan.feeds})
+    planned = _planned(graph, fetches, table, storage, seed=seed, with_effects=with_effects)
+    interpreter = Interpreter(planned, _initial_slices(planned, graph, table, storage, seed))
+    results = interpreter.run({f.name: _fed(f, feeds) for f in planned.feeds})
     after = {
-        name: joined(slices, storage.layouts[name], plan)
+        name: joined(slices, storage.layouts[name], planned)
         for name, slices in interpreter.variables.items()
         if name in storage.layouts
     }
-    return Interpretation(plan, results, after)
+    return Interpretation(planned, results, after)
 
 
 class _Storage:
@@ -120,21 +133,31 @@ class _Storage:
         return self.layouts.setdefault(variable.full_name, layout)
 
 
-def _slices_before(
-    plan: Plan, graph: Graph, table: LayoutTable, storage: _Storage, given: Mapping[str, Any], seed: int
-) -> dict[str, list[np.ndarray]]:
-    """Every core's slice of each variable that the plan needs: as given, or its initial value."""
-    from meshtf.lowering.interpreter import split
+def _planned(
+    graph: Graph,
+    fetches: Sequence[Tensor],
+    table: LayoutTable,
+    storage: _Storage,
+    *,
+    seed: int = 0,
+    with_effects: bool = True,
+) -> Plan:
+    table.resolve(graph.operations)
+    effects = [o for o in graph.operations if o.has_side_effect] if with_effects else []
+    return make_plan(table, storage, effects, fetches, seed)
 
-    slices = {n: split(np.asarray(v), storage.layouts[n], plan) for n, v in given.items() if n in storage.layouts}
-    found = [graph.variables[n] for n in plan.variable_names if n not in slices]
-    missing = [v for v in found if isinstance(v, Variable)]
-    if missing:
-        initial = initial_plan(missing, storage.layouts, table.mesh_shape, table.rules, seed)
-        empty = Interpreter(initial)
-        empty.run({f.name: _fed(f, {}) for f in initial.feeds})
-        slices.update(empty.variables)
-    return slices
+
+def _initial_slices(
+    planned: Plan, graph: Graph, table: LayoutTable, storage: _Storage, seed: int
+) -> dict[str, list[np.ndarray]]:
+    """Every core's slice of the initial value of each variable that the plan needs."""
+    variables = [v for v in map(graph.variables.get, planned.variable_names) if isinstance(v, Variable)]
+    if not variables:
+        return {}
+    initial = initial_plan(variables, storage.layouts, table.mesh_shape, table.rules, seed)
+    interpreter = Interpreter(initial)
+    interpreter.run({f.name: _fed(f, {}) for f in initial.feeds})
+    return interpreter.variables
 
 
 def _fed(feed: Feed, feeds: Mapping[str, Any]) -> np.ndarray:

@@ -269,3 +269,12 @@ def test_table_shortens_the_widest_column_only() -> None:
     assert all(len(line) <= 60 for line in lines)
     assert "y" * 20 in lines[1]
     assert "…xxx" in lines[1]
+
+
+def test_a_reshape_names_the_users_dimensions() -> None:
+    def body(x: mtf.Tensor) -> mtf.Tensor:
+        heads, key = mtf.Dimension("heads", 4), mtf.Dimension("key", 4)
+        return mtf.exp(mtf.replace_dimensions(mtf.exp(x), IN, [heads, key]))
+
+    (record,) = step_of(body, "batch:rows;d_in:cols").report().collectives
+    assert (record.kind, record.layout) == ("all_gather", "batch[0]:2/rows batch[1]:4 d_in[0]:4/cols d_in[1]:4")

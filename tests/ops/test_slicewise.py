@@ -43,7 +43,9 @@ def derivatives(x: mtf.Tensor, w: mtf.Tensor, n: mtf.Tensor) -> list[mtf.Tensor]
     loss = mtf.reduce_sum(mtf.square(outputs[0])) + mtf.reduce_sum(outputs[1])
     for _ in range(3):
         dx, dw, dn = mtf.gradients([loss], [x, w, n])
-        assert dx is not None and dw is not None and dn is None
+        assert dn is None
+        assert dx is not None
+        assert dw is not None
         results += [dx, dw]
         loss = mtf.reduce_sum(mtf.square(dx)) + mtf.reduce_sum(mtf.square(dw))
     return results
@@ -290,7 +292,7 @@ def test_an_error_in_the_function() -> None:
         ),
         ({"splittable_dims": ["d"], "output_shape": "d:3"}, 'size 6 in the operands and 3 in output [d:3]'),
         ({"grad_function": 1}, "grad_function must be a function of (operation, *dys), 0 for no gradient"),
-        ({"output_shape": ["d:6", "d:6"], "output_dtype": [tf.int32]}, "2 output shapes were given and 1 output dtypes"),
+        ({"output_shape": ["d:6", "d:6"], "output_dtype": [tf.int32]}, "2 output shapes were given and 1 output"),
     ],
 )  # fmt: skip
 def test_arguments_are_checked_when_written(arguments: dict[str, Any], message: str) -> None:

@@ -13,9 +13,10 @@ import tensorflow as tf
 from random_programs.program import Node, Program, Reference, Step
 
 import meshtf as mtf
-from meshtf.errors import LayoutError
+from meshtf.errors import LayoutError, ShapeError
 from meshtf.layout import LayoutRules
 from meshtf.lowering.layouts import LayoutTable
+from meshtf.ops.broadcasting import union
 
 LARGEST = 1500  # elements of a tensor
 _LARGEST_VALUE = 60.0
@@ -25,6 +26,11 @@ Accepts = Callable[[np.ndarray], bool]
 
 class RejectedError(Exception):
     """What was drawn is not a good step; it is taken back and another drawn."""
+
+
+def chance(rng: random.Random, probability: float) -> bool:
+    """By an integer: hypothesis draws floats with a bias towards special ones."""
+    return rng.randrange(1000) < 1000 * probability
 
 
 class Builder:
@@ -42,11 +48,14 @@ class Builder:
         self._resolved = len(mesh.graph.operations)
         self.dims = [self.new_dim() for _ in range(4)]
 
+    def chance(self, probability: float) -> bool:
+        return chance(self.rng, probability)
+
     # Dimensions and shapes
 
     def size(self) -> int:
         """A size that splits over some of the mesh axes into odd slices, or over none."""
-        axes = [a.size for a in self.mesh_shape if self.rng.random() < 0.6]
+        axes = [a.size for a in self.mesh_shape if self.chance(0.6)]
         slices = [s for s in (1, 2, 3, 5, 7) if math.prod(axes) * s <= 64]
         return math.prod(axes) * self.rng.choice(slices or [1])
 
@@ -64,7 +73,14 @@ class Builder:
                 chosen.append(dim)
         if len(chosen) < least:
             raise RejectedError
-        return mtf.Shape([] if least == 0 and self.rng.random() < 0.1 else chosen)
+        return mtf.Shape([] if least == 0 and self.chance(0.1) else chosen)
+
+    def union(self, shapes: Sequence[mtf.Shape]) -> mtf.Shape:
+        """All dimensions. Rejects what the language refuses: one name with two sizes, which a concat leaves behind."""
+        try:
+            return union(shapes)
+        except ShapeError:
+            raise RejectedError from None
 
     # Tensors
 
@@ -90,7 +106,7 @@ class Builder:
         if dtype.is_integer:
             return numbers.integers(math.ceil(low), math.floor(high) + 1, size).astype(dtype.as_numpy_dtype)
         values = numbers.uniform(low, high, size)
-        if self.rng.random() < 0.25:
+        if self.chance(0.25):
             values = np.clip(np.round(values * 2) / 2, math.ceil(low * 2) / 2, math.floor(high * 2) / 2)
         return values.astype(dtype.as_numpy_dtype)
 
@@ -109,7 +125,7 @@ class Builder:
             for n in self.program.nodes[-6:]
             if n.tensor.dtype == wanted and n.shape.ndims >= least and (accepts is None or accepts(n))
         ]
-        if found and self.rng.random() < 0.75:
+        if found and self.chance(0.75):
             return self.rng.choice(found)
         return self.fresh(self.shape(least), wanted, low, high)
 

@@ -12,7 +12,6 @@ from random_programs.builder import Builder, RejectedError, is_clear_of
 from random_programs.program import Node, spread
 
 import meshtf as mtf
-from meshtf.ops.broadcasting import union
 
 Case = Callable[[Builder], Any]
 
@@ -105,7 +104,7 @@ _INTEGER = {**_ARITHMETIC, **_ORDER, **_QUOTIENTS}
 def _dtype_of_operands(b: Builder, name: str) -> tf.DType:
     if name in _LOGICAL:
         return tf.bool
-    if name in _INTEGER and b.rng.random() < 0.2:
+    if name in _INTEGER and b.chance(0.2):
         return b.rng.choice([tf.int32, tf.int64])
     return b.dtype
 
@@ -135,10 +134,10 @@ def binary(name: str) -> Case:
         low, high = _second_range(name, dtype)
         x = b.pick(dtype, low=0.3 if name == "pow" else -1.5, high=2.0)
         y = b.pick(dtype, low=low, high=high)
-        shape = mtf.Shape(union([x.shape, y.shape]))
+        shape = b.union([x.shape, y.shape])
         given = None
-        if b.rng.random() < 0.3:
-            dims = [*shape, *(d for d in b.dims[:1] if not shape.has(d.name) and b.rng.random() < 0.5)]
+        if b.chance(0.3):
+            dims = [*shape, *(d for d in b.dims[:1] if not shape.has(d.name) and b.chance(0.5))]
             b.rng.shuffle(dims)
             given = mtf.Shape(dims)
         if (given or shape).size > 1500:
@@ -188,7 +187,7 @@ def scalar_form(symbol: str) -> Case:
         return not symbol.startswith(("<", ">")) or _is_far_apart(*pair)
 
     def case(b: Builder) -> None:
-        scalar, is_left = b.rng.choice([0.5, 1.7, 2.0, 3]), b.rng.random() < 0.5
+        scalar, is_left = b.rng.choice([0.5, 1.7, 2.0, 3]), b.chance(0.5)
         x = b.pick(low=0.4, high=2.0, accepts=lambda n: fits(n, scalar, is_left))
         if not fits(x, scalar, is_left):
             raise RejectedError
@@ -219,7 +218,7 @@ def exact_gelu(b: Builder) -> None:
 
 def where(b: Builder) -> None:
     c, x, y = b.pick(tf.bool), b.pick(), b.pick()
-    if mtf.Shape(union([c.shape, x.shape, y.shape])).size > 1500:
+    if b.union([c.shape, x.shape, y.shape]).size > 1500:
         raise RejectedError
     kind = b.rng.randrange(3)
     if kind == 0:

@@ -13,7 +13,7 @@ def slicewise(b: Builder) -> None:
     """Softmax over one dimension that must be whole, any split of the others."""
     x = b.pick(least=2)
     at = b.rng.randrange(x.shape.ndims)
-    splittable = [d for i, d in enumerate(x.shape) if i != at and b.rng.random() < 0.8]
+    splittable = [d for i, d in enumerate(x.shape) if i != at and b.chance(0.8)]
     z = mtf.slicewise(lambda p: tf.nn.softmax(p, at), [x.tensor], splittable_dims=splittable)
     b.step(f"slicewise[softmax over {x.shape[at]}]", [x], z, lambda p: tf.nn.softmax(p, at))
 
@@ -21,7 +21,7 @@ def slicewise(b: Builder) -> None:
 def slicewise_of_two(b: Builder) -> None:
     """The second operand lacks a dimension that splits the first: its gradient is a sum over cores."""
     x = b.pick(least=2)
-    kept = [d for d in x.shape if b.rng.random() < 0.6]
+    kept = [d for d in x.shape if b.chance(0.6)]
     y = b.fresh(mtf.Shape(kept), b.dtype)
 
     def outputs(p: tf.Tensor, q: tf.Tensor) -> list[tf.Tensor]:
@@ -68,4 +68,3 @@ CASES: dict[str, Case] = {
     "depend": depend,
     "check_finite": check_finite,
 }
-

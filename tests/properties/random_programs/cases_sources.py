@@ -36,7 +36,7 @@ def constant(b: Builder) -> None:
 def import_tf_tensor(b: Builder) -> None:
     shape, dtype = b.shape(), b.rng.choice([b.dtype, tf.int32, tf.bool])
     array = b.array(shape, dtype, -3, 3)
-    given: Any = tf.constant(array) if b.rng.random() < 0.5 else array
+    given: Any = tf.constant(array) if b.chance(0.5) else array
     _source(b, f"import_tf_tensor[{shape}]", mtf.import_tf_tensor(b.mesh, given, shape), array)
 
 
@@ -71,7 +71,7 @@ def random_tensor(name: str) -> Case:
     def case(b: Builder) -> None:
         shape = b.shape()
         arguments: dict[str, Any] = {}
-        if name == "random_uniform" and b.rng.random() < 0.3:
+        if name == "random_uniform" and b.chance(0.3):
             arguments = {"minval": -2, "maxval": 5, "dtype": tf.int32}
         arguments.setdefault("dtype", b.dtype)
         tensor = getattr(mtf, name)(b.mesh, shape, **arguments)
@@ -83,8 +83,8 @@ def random_tensor(name: str) -> Case:
 def dropout(b: Builder) -> None:
     x = b.pick(least=1)
     noise = None
-    if b.rng.random() < 0.5:
-        noise = mtf.Shape([d for d in x.shape if b.rng.random() < 0.6])
+    if b.chance(0.5):
+        noise = mtf.Shape([d for d in x.shape if b.chance(0.6)])
     z = mtf.dropout(x.tensor, True, keep_prob=0.5, noise_shape=noise)
     mask = z.operation.inputs[0]
     assert mask.dtype == tf.bool

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
-from random_programs import cases_contraction, cases_elementwise, cases_escape, cases_sources
-from random_programs.builder import Builder, wide
+from random_programs import cases_contraction, cases_elementwise, cases_escape, cases_pieces, cases_sources
+from random_programs.builder import Builder, chance, wide
 from random_programs.cases_elementwise import Case
 from random_programs.program import Node, Program
 
@@ -21,6 +21,7 @@ from meshtf.testing.legal_layouts import choices_by_dimension, neighbours
 CASES: dict[str, Case] = {
     **cases_elementwise.CASES,
     **cases_contraction.CASES,
+    **cases_pieces.CASES,
     **cases_sources.CASES,
     **cases_escape.CASES,
 }
@@ -55,13 +56,13 @@ def add_fetches(b: Builder) -> None:
     program = b.program
     made = [n for step in program.steps for n in step.outputs]
     consumed = {x for step in program.steps for x in step.inputs}
-    ys = [n for n in made if n not in consumed or b.rng.random() < 0.15]
+    ys = [n for n in made if n not in consumed or b.chance(0.15)]
     for y in ys:
         program.expect(y.tensor, y.array, y.tensor.name)
     ys = [y for y in ys if y.tensor.dtype.is_floating]
     xs = [n for n in program.nodes if n.is_differentiable][:_MOST_XS]
     if ys and xs:
-        _add_gradients(b, ys, xs, is_second_order=b.dtype.size > 2 and b.rng.random() < 0.35)
+        _add_gradients(b, ys, xs, is_second_order=b.dtype.size > 2 and b.chance(0.35))
 
 
 def _add_gradients(b: Builder, ys: Sequence[Node], xs: Sequence[Node], is_second_order: bool) -> None:
@@ -126,7 +127,7 @@ def draw_layout(rng: random.Random, program: Program, mesh_shape: mtf.Shape) -> 
     for name, every in choices:
         taken = {a for other in beside[name] for a in chosen.get(other, ())}
         free = [axes for axes in every if axes and not taken & set(axes)]
-        if free and rng.random() < 0.8:
+        if free and chance(rng, 0.8):
             chosen[name] = rng.choice(free)
     while not _is_legal(forward, mesh_shape, LayoutRules(chosen)):
         del chosen[rng.choice(list(chosen))]

@@ -1,0 +1,92 @@
+"""Programs on the plain interpreter of plans against TensorFlow, under the layouts that they can have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.testing import Interpretation, assert_close, interpret, legal_layouts, shapes_of
+
+Inputs = Mapping[str, tuple[str, np.ndarray]]
+
+
+class Agreement:
+    """Checks a function of named tensors against one of TensorFlow tensors: values, gradients, gradients of gradients.
+
+    `limit` layouts of all legal ones are tried on each mesh, in float64 where the inputs are.
+    """
+
+    def __init__(self, meshes: Sequence[str] = ("rows:2;cols:2",), limit: int = 8) -> None:
+        self.meshes = meshes
+        self.limit = limit
+
+    def __call__(
+        self,
+        fn: Callable[..., Any],
+        reference: Callable[..., Any],
+        inputs: Inputs,
+        layouts: Sequence[str] | None = None,
+        *,
+        order: int = 2,
+    ) -> None:
+        expected = _expected(reference, inputs, order)
+        one_core = interpret(_with_gradients(fn, order), inputs, "rows:1;cols:1")
+        self._compare(one_core, expected, "on one core")
+        shapes = shapes_of(one_core.plan.instructions[0].operation.graph)
+        for mesh in self.meshes:
+            for layout in layouts or legal_layouts(shapes, mesh, limit=self.limit):
+                done = interpret(_with_gradients(fn, order), inputs, mesh, layout)
+                self._compare(done, expected, f'mesh [{mesh}] layout "{layout}"')
+
+    def _compare(self, done: Interpretation, expected: Sequence[np.ndarray | None], what: str) -> None:
+        for i, (found, wanted) in enumerate(zip(done.results, expected, strict=True)):
+            if wanted is not None:
+                assert_close(found, wanted, tf.as_dtype(wanted.dtype), f"result {i} {what}")
+
+
+def _with_gradients(fn: Callable[..., Any], order: int) -> Callable[..., Any]:
+    """Results, then gradients of the sum of their squares, then those of the sum of the gradients' squares, ..."""
+
+    def program(**inputs: mtf.Tensor) -> list[mtf.Tensor | None]:
+        ys = list(tf.nest.flatten(fn(**inputs)))
+        xs = [x for x in inputs.values() if x.dtype.is_floating]
+        found, level = list(ys), [y for y in ys if y.dtype.is_floating]
+        for _ in range(order if xs and level else 0):
+            loss = mtf.add_n([mtf.reduce_sum(mtf.square(y)) for y in level])
+            grads = mtf.gradients(loss, xs)
+            found += grads
+            level = [g for g in grads if g is not None]
+        return found
+
+    return program
+
+
+def _expected(reference: Callable[..., Any], inputs: Inputs, order: int) -> list[np.ndarray | None]:
+    tensors = {name: tf.constant(array) for name, (_, array) in inputs.items()}
+    xs = [x for x in tensors.values() if x.dtype.is_floating]
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(xs)
+        ys = list(tf.nest.flatten(reference(**tensors)))
+        found, level = list(ys), [y for y in ys if y.dtype.is_floating]
+        for _ in range(order if xs and level else 0):
+            loss = tf.add_n([tf.reduce_sum(tf.square(y)) for y in level])
+            grads = [None if g is None else tf.convert_to_tensor(g) for g in tape.gradient(loss, xs)]
+            found += grads
+            level = [g for g in grads if g is not None]
+    return [None if y is None else y.numpy() for y in found]
+
+
+@pytest.fixture
+def agrees() -> Agreement:
+    return Agreement()
+
+
+@pytest.fixture
+def agrees_on_many_meshes() -> Agreement:
+    """One axis, two of different sizes, and three."""
+    return Agreement(("cores:4", "rows:2;cols:3", "rows:2;cols:2;deep:2"), limit=6)

@@ -1,0 +1,197 @@
+"""gather, its gradient scatter-add, and one_hot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.errors import DtypeError, ShapeError
+from meshtf.testing import interpret
+
+RNG = np.random.default_rng(0)
+TABLE = RNG.standard_normal((8, 12))
+WHERE = np.array([[0, 3, 7, 3], [8, -1, 3, 2**30], [5, 6, 0, 0], [-(2**31), 1, 1, 1]], np.int32)  # some outside
+LAYOUTS = ["", "vocab:rows", "vocab:rows+cols", "vocab:cols+rows", "vocab:rows;d:cols", "batch:rows;d:cols",
+           "batch:rows;vocab:cols", "length:rows;batch:cols", "length:rows;vocab:cols", "batch:rows+cols"]  # fmt: skip
+
+
+def _lookup(table: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+    """What the original's one-hot product gives."""
+    return tf.tensordot(tf.one_hot(where, table.shape[0], dtype=table.dtype), table, 1)
+
+
+def _inputs(where: np.ndarray = WHERE) -> dict[str, Any]:
+    return {"table": ("vocab:8 d:12", TABLE), "where": ("batch:4 length:4", where)}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_gather_and_its_gradients(agrees: Any, layout: str) -> None:
+    agrees(lambda table, where: mtf.gather(table, where, "vocab"), _lookup, _inputs(), [layout])
+
+
+def test_gather_on_many_meshes(agrees_on_many_meshes: Any) -> None:
+    where = RNG.integers(-3, 15, (12, 12))
+    agrees_on_many_meshes(
+        lambda table, where: mtf.gather(table, where, "vocab"),
+        _lookup,
+        {"table": ("vocab:12 d:12", RNG.standard_normal((12, 12))), "where": ("batch:12 length:12", where)},
+    )
+
+
+@pytest.mark.parametrize(
+    "layout", [None, "vocab:rows", "batch:rows;vocab:cols", "vocab:cols+rows", "d:rows;length:cols"]
+)
+def test_gather_with_dimensions_in_common(agrees: Any, layout: str | None) -> None:
+    table = RNG.standard_normal((6, 8, 4))  # d vocab batch
+    agrees(
+        lambda table, where: mtf.gather(table, where, mtf.Dimension("vocab", 8)),
+        lambda table, where: tf.einsum("blv,dvb->bld", tf.one_hot(where, 8, dtype=table.dtype), table),
+        {"table": ("d:6 vocab:8 batch:4", table), "where": ("batch:4 length:4", WHERE)},
+        layout and [layout],
+    )
+
+
+def test_gather_of_one_element_per_row(agrees: Any) -> None:
+    agrees(
+        lambda table, where: mtf.gather(table, where, "vocab"),
+        lambda table, where: tf.reduce_sum(tf.one_hot(where, 4, dtype=table.dtype) * table, -1),
+        {"table": ("a:4 b:4 vocab:4", RNG.standard_normal((4, 4, 4))), "where": ("a:4 b:4", WHERE % 6)},
+    )
+
+
+@pytest.mark.parametrize("layout", ["", "vocab:rows", "length:rows;d:cols"])
+def test_gather_into_another_order(agrees: Any, layout: str) -> None:
+    agrees(
+        lambda table, where: mtf.gather(table, where, "vocab", output_shape="length:4 d:12 batch:4"),
+        lambda table, where: tf.transpose(_lookup(table, where), [1, 2, 0]),
+        _inputs(),
+        [layout],
+    )
+
+
+@pytest.mark.parametrize("index", [0, 5, np.int64(7), 8, -1, 2**40])
+def test_gather_of_a_known_index(agrees: Any, index: int) -> None:
+    agrees(
+        lambda table: mtf.gather(table, index, "vocab"),
+        lambda table: table[index] if 0 <= index < 8 else 0 * table[0],
+        {"table": ("vocab:8 d:12", TABLE)},
+        ["", "vocab:rows", "vocab:rows+cols"],
+    )
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int32, np.int64, np.float16, np.float32, np.uint8])
+@pytest.mark.parametrize("index_dtype", [np.int32, np.int64])
+def test_dtypes(agrees: Any, dtype: Any, index_dtype: Any) -> None:
+    agrees(
+        lambda table, where: mtf.gather(table, where, "vocab"),
+        lambda table, where: tf.cast(_lookup(tf.cast(table, tf.float64), where), table.dtype),
+        {
+            "table": ("vocab:8 d:12", (TABLE > 0).astype(dtype)),
+            "where": ("batch:4 length:4", WHERE.astype(index_dtype)),
+        },
+        ["", "vocab:rows", "vocab:rows;batch:cols", "batch:rows"],
+        order=0,
+    )
+
+
+def test_a_row_that_is_not_read_may_be_nan() -> None:
+    table = TABLE.copy()
+    table[2] = np.nan
+    done = interpret(lambda table, where: mtf.gather(table, where, "vocab"),
+                     {"table": ("vocab:8 d:12", table), "where": ("batch:4 length:4", WHERE)},
+                     "rows:2;cols:2", "vocab:rows;batch:cols")  # fmt: skip
+    assert np.isfinite(done.results).all()
+
+
+def _collectives(layout: str, vocab: int, batch: int, *, of_gradient: bool = False) -> list[str]:
+    def program(mesh: mtf.Mesh, where: mtf.Tensor) -> list[Any]:
+        table = mtf.get_variable(mesh, "table", [("vocab", vocab), ("d", 4)])
+        rows = mtf.gather(table, where, "vocab")
+        return mtf.gradients(rows, [table]) if of_gradient else [rows]
+
+    done = interpret(program, {"where": (f"batch:{batch}", np.zeros(batch, np.int32))}, "rows:2;cols:2", layout)
+    return [c.step.kind for c in done.plan.collectives]
+
+
+def test_what_moves_is_the_smaller_of_table_and_result() -> None:
+    assert _collectives("vocab:rows", vocab=1024, batch=8) == ["all_reduce"]
+    assert _collectives("vocab:rows", vocab=8, batch=1024) == ["all_gather"]
+    assert _collectives("vocab:rows;d:cols", vocab=1024, batch=8) == ["all_reduce"]
+    assert _collectives("batch:rows", vocab=8, batch=8) == []
+
+
+def test_what_moves_for_the_gradient_is_the_smaller_of_updates_and_table() -> None:
+    assert _collectives("batch:rows", vocab=8, batch=1024, of_gradient=True) == ["all_reduce"]
+    assert _collectives("batch:rows", vocab=1024, batch=8, of_gradient=True) == ["all_gather"]
+    assert _collectives("batch:rows;vocab:cols", vocab=8, batch=1024, of_gradient=True) == ["all_reduce"]
+    assert _collectives("vocab:rows", vocab=64, batch=8, of_gradient=True) == []
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_scatter_add_is_the_same_run_after_run_and_sums_narrow_floats_in_float32(dtype: Any) -> None:
+    def program(table: mtf.Tensor, where: mtf.Tensor) -> list[Any]:
+        return mtf.gradients(mtf.gather(table, where, "vocab") * 0.1, [table])
+
+    inputs = {"table": ("vocab:2 d:3", np.zeros((2, 3), dtype)), "where": ("batch:9000", np.arange(9000) % 2)}
+    runs = [interpret(program, inputs, "rows:1").results[0] for _ in range(3)]
+    assert all(np.array_equal(runs[0], other) for other in runs)
+    np.testing.assert_allclose(runs[0], 450.0, rtol=1e-3)
+
+
+def test_gradient_of_an_overridden_table_follows_it() -> None:
+    def program(table: mtf.Tensor, where: mtf.Tensor) -> list[Any]:
+        own = mtf.with_layout(table, "d:rows")  # takes `rows` from vocab, to which the rules give it
+        return mtf.gradients(mtf.reduce_sum(mtf.square(mtf.gather(own, where, "vocab"))), [table])
+
+    done = interpret(program, _inputs(), "rows:2;cols:2", "vocab:rows")
+    counts = np.array([np.sum(i == WHERE) for i in range(8)])
+    np.testing.assert_allclose(done.results[0], 2 * counts[:, None] * TABLE)
+
+
+@pytest.mark.parametrize("layout", [None, "vocab:rows", "vocab:rows+cols", "vocab:cols+rows", "batch:rows;vocab:cols"])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_one_hot(agrees: Any, layout: str | None, dtype: Any) -> None:
+    agrees(
+        lambda where: [
+            mtf.one_hot(where, mtf.Dimension("vocab", 8)),
+            mtf.one_hot(where, ("vocab", 8), 2, -3, tf.int32),
+            mtf.one_hot(where, ("vocab", 8), True, False, tf.bool),
+        ],
+        lambda where: [
+            tf.one_hot(where, 8),
+            tf.one_hot(where, 8, 2, -3, dtype=tf.int32),
+            tf.one_hot(where, 8, True, False, dtype=tf.bool),
+        ],
+        {"where": ("batch:4 length:4", WHERE.astype(dtype))},
+        layout and [layout],
+        order=0,
+    )
+
+
+def test_errors_say_what_is_wrong() -> None:
+    mesh = mtf.Mesh(mtf.Graph())
+    table = mtf.placeholder(mesh, "vocab:8 d:12", name="table")
+    where = mtf.placeholder(mesh, "batch:4", tf.int32, name="where")
+    before = len(mesh.graph.operations)
+    own = mtf.placeholder(mesh, "batch:4 vocab:8", tf.int32, name="own")
+    wide = mtf.placeholder(mesh, "d:3", tf.int32, name="wide")
+    cases = [
+        (ShapeError, lambda: mtf.gather(table, where, "vocb"), r'no dimension "vocb" .*; did you mean "vocab"'),
+        (ShapeError, lambda: mtf.gather(table, where, ("vocab", 9)), r"has size 8 in .*, not 9"),
+        (ShapeError, lambda: mtf.gather(table, own, "vocab"), r'have dimension "vocab", along which they point'),
+        (ShapeError, lambda: mtf.gather(table, wide, "vocab"), r'dimension "d" has size 3 in one operand and 12'),
+        (ShapeError, lambda: mtf.gather(table, where, "vocab", "batch:4"), r"have the dimensions \[batch:4 d:12\]"),
+        (DtypeError, lambda: mtf.gather(table, table, "vocab"), r"must be int32 or int64, not float32; .*mtf.cast"),
+        (DtypeError, lambda: mtf.gather(table, 1.5, "vocab"), r"a whole number, not 1.5"),  # type: ignore[arg-type]
+        (DtypeError, lambda: mtf.one_hot(table, ("n", 3)), r"int32 or int64, not float32"),
+        (DtypeError, lambda: mtf.one_hot(where, ("n", 3), 0.5, dtype=tf.int32), r"0.5 is no int32"),
+        (ShapeError, lambda: mtf.one_hot(own, ("vocab", 8)), r'dimension "vocab"'),
+    ]  # fmt: skip
+    for kind, call, message in cases:
+        with pytest.raises(kind, match=message):
+            call()
+    assert len(mesh.graph.operations) == before + 2

@@ -1,0 +1,78 @@
+"""Promise 1, on paper: random programs under random layouts, planned, and their plans interpreted."""
+
+from __future__ import annotations
+
+import collections
+import random
+import zlib
+
+import hypothesis
+import pytest
+from hypothesis import strategies
+from random_programs.checking import check_on_interpreter
+from random_programs.generate import CASES, draw_layout, random_program
+
+import meshtf as mtf
+from meshtf.ops.variables import count_step
+
+MESHES = ["all:1", "rows:2;cols:2", "rows:2;cols:4", "all:8", "x:2;y:2;z:2", "all:3", "rows:2;one:1;cols:3"]
+LARGE_MESHES = ["all:12", "rows:3;cols:4", "rows:2;cols:8", "all:16", "rows:8;cols:8", "pods:4;rows:16", "x:4;y:4;z:4"]
+_EXAMPLES, _LAYOUTS, _MANY = 8, 3, 25
+
+# What is no computation, or is another name for what has a case.
+NOT_DRAWN = {
+    "Print", "print_tensor", "export", "placeholder", "matmul",
+    "RandomNormal", "RandomUniform", "TruncatedNormal", "Variable",
+}  # fmt: skip
+
+
+def check_case(case: str, mesh_shapes: list[str], examples: int, layouts: int) -> None:
+    """Draws programs with this case in them, each under several layouts. The draws are the same in every run."""
+
+    @hypothesis.seed(zlib.crc32(case.encode()))
+    @hypothesis.settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
+    )
+    @hypothesis.given(
+        rng=strategies.randoms(use_true_random=False), mesh_shape=strategies.sampled_from(mesh_shapes)
+    )
+    def check(rng: random.Random, mesh_shape: str) -> None:
+        mesh = mtf.Mesh(mtf.Graph("program"))
+        shape = mtf.convert_to_shape(mesh_shape)
+        with mesh.graph:
+            program = random_program(rng, mesh, shape, case)
+            count_step(mesh)
+        for _ in range(layouts):
+            rules = draw_layout(rng, program, shape)
+            parameter_rules = draw_layout(rng, program, shape) if rng.randrange(3) == 0 else None
+            check_on_interpreter(program, shape, rules, parameter_rules)
+
+    check()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_case(case: str) -> None:
+    check_case(case, MESHES, _EXAMPLES, _LAYOUTS)
+
+
+@pytest.mark.parametrize("case", [name for i, name in enumerate(CASES) if i % 4 == 0])
+def test_case_on_a_large_mesh(case: str) -> None:
+    check_case(case, LARGE_MESHES, 2, 1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", CASES)
+def test_case_many_times(case: str) -> None:
+    check_case(f"{case}", [*MESHES, *LARGE_MESHES], _EXAMPLES * _MANY, _LAYOUTS)
+
+
+def test_every_operation_is_drawn() -> None:
+    """The name of every public operation is that of a case, or in the text of one of its steps."""
+    names = set(mtf.ops.__all__) - NOT_DRAWN
+    cases = collections.Counter(" ".join(CASES).replace(" of ", " ").split())
+    missing = sorted(n for n in names if n not in cases)
+    assert not missing, f"no random program draws {missing}; add a case"
