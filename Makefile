@@ -9,10 +9,12 @@ TYPECHECK := build/typecheck
 # while it is imported, before it reads the setting.
 QUIET := TF_CPP_MIN_LOG_LEVEL=3
 
+BENCHMARKS := $(basename $(notdir $(shell grep -l __main__ benchmarks/*.py)))
+
 TRAIN_ARGS ?= --gin_file=digits_mlp.gin
 TEST_ARGS ?=
 
-.PHONY: train test test-long lint typecheck benchmark format clean
+.PHONY: train test test-long lint typecheck benchmark format clean $(BENCHMARKS:%=benchmark-%)
 
 train: $(VENV)/has-examples
 	$(QUIET) $(BIN)/meshtf-train $(TRAIN_ARGS)
@@ -38,8 +40,11 @@ typecheck: $(VENV)/has-typecheck
 	$(BIN)/python -m pip install --quiet --no-deps --target $(TYPECHECK) build/wheel/*.whl
 	$(BIN)/pyright
 
-benchmark: $(VENV)/has-test
-	$(QUIET) $(BIN)/python -m benchmarks
+# One by one: `make benchmark-planning`.
+benchmark: $(BENCHMARKS:%=benchmark-%)
+
+$(BENCHMARKS:%=benchmark-%): benchmark-%: $(VENV)/has-test
+	$(QUIET) $(BIN)/python -m benchmarks.$*
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
@@ -54,3 +59,4 @@ $(VENV)/made:
 	touch $@
 
 .PRECIOUS: $(VENV)/has-%
+.NOTPARALLEL:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor, is_differentiable
+from meshtf.graph import Operation, Tensor, check_tensors, is_differentiable
 from meshtf.ops.arithmetic import add
 from meshtf.ops.inputs import ones_like
 from meshtf.ops.with_layout import with_layout_of
@@ -29,8 +29,16 @@ def gradients(
       For each x a tensor of its shape, dtype and layout, or None where no path leads from it to `ys`.
     """
     ys, xs = _as_list(ys), _as_list(xs)
-    grads = _initial(ys, [None] * len(ys) if grad_ys is None else list(grad_ys))
-    between = _between(ys, set(xs))
+    initial = [None] * len(ys) if grad_ys is None else list(grad_ys)
+    return differentiate(ys, xs, initial, ys[0].graph.operations if ys else [])
+
+
+def differentiate(
+    ys: Sequence[Tensor], xs: Sequence[Tensor], grad_ys: Sequence[Tensor | None], operations: Sequence[Operation]
+) -> list[Tensor | None]:
+    """As `gradients`, through these operations (in program order): a program's, or those of a block."""
+    grads = _initial(ys, grad_ys)
+    between = _between(ys, set(xs), operations)
     for operation in reversed(between):
         own = [grads.get(y) for y in operation.outputs]
         if all(g is None for g in own):
@@ -77,15 +85,15 @@ def _accumulate(grads: dict[Tensor, Tensor], x: Tensor, grad: Tensor) -> None:
     grads[x] = add(grads[x], grad) if x in grads else grad
 
 
-def _between(ys: Sequence[Tensor], xs: set[Tensor]) -> list[Operation]:
+def _between(ys: Sequence[Tensor], xs: set[Tensor], operations: Sequence[Operation]) -> list[Operation]:
     """Differentiable operations on some path from `xs` to `ys`, in program order."""
     wanted = {y.operation for y in ys}
-    for operation in reversed(ys[0].graph.operations if ys else []):
+    for operation in reversed(operations):
         if operation in wanted:
             wanted.update(x.operation for x in operation.inputs)
     reached: set[Tensor] = set(xs)
     found = []
-    for operation in ys[0].graph.operations if ys else []:
+    for operation in operations:
         if operation in wanted and operation.has_gradient and any(x in reached for x in operation.inputs):
             found.append(operation)
             reached.update(operation.outputs)
@@ -93,4 +101,4 @@ def _between(ys: Sequence[Tensor], xs: set[Tensor]) -> list[Operation]:
 
 
 def _as_list(x: Tensor | Sequence[Tensor]) -> list[Tensor]:
-    return [check_tensor(t) for t in ([x] if isinstance(x, Tensor) else x)]
+    return check_tensors(x)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias, overload
 
 from meshtf.errors import ShapeError, nearest
+from meshtf.sites import says_where
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class Dimension:
     name: str
     size: int
 
+    @says_where
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[^\s:;,]+", self.name):
             raise ShapeError(f"a dimension's name is a word without spaces or any of : ; , and not {self.name!r}")
@@ -34,6 +36,8 @@ class Dimension:
         return f"{self.name}:{self.size}"
 
 
+_SHAPE_FORMS = 'give an mtf.Shape, a list of dimensions, or text such as "batch:64 hidden:8"'
+
 DimensionLike: TypeAlias = "Dimension | tuple[str, int]"
 ShapeLike: TypeAlias = "Shape | str | Iterable[DimensionLike] | Dimension"
 
@@ -44,7 +48,10 @@ class Shape:
 
     dims: tuple[Dimension, ...]
 
+    @says_where
     def __init__(self, dims: Iterable[DimensionLike]) -> None:
+        if not isinstance(dims, Iterable):
+            raise ShapeError(f"not a shape: {dims!r}; {_SHAPE_FORMS}")
         converted = tuple(_dimension(d) for d in dims)
         seen: dict[str, Dimension] = {}
         for dim in converted:
@@ -91,6 +98,7 @@ class Shape:
         """The dimension of that name; ShapeError with the nearest name where there is none."""
         return self.dims[self.axis(name)]
 
+    @says_where
     def axis(self, dim: Dimension | str) -> int:
         """Position of a dimension; ShapeError where it is absent or has another size."""
         name = dim if isinstance(dim, str) else dim.name
@@ -154,6 +162,7 @@ def convert_to_dimension(d: DimensionLike | None) -> Dimension | None:
 def convert_to_shape(x: None) -> None: ...
 @overload
 def convert_to_shape(x: ShapeLike) -> Shape: ...
+@says_where
 def convert_to_shape(x: ShapeLike | None) -> Shape | None:
     """A `Shape` from itself, a dimension, a list of dimensions or pairs, or "batch:64 pixels:784".
 
@@ -175,7 +184,7 @@ def parse_pairs(text: str, value_pattern: str, form: str) -> list[tuple[str, str
         match = re.fullmatch(rf"([^:]+):({value_pattern})", token.group())
         if match is None:
             underline = " " * token.start() + "^" * len(token.group())
-            raise ShapeError(f"not of the form {form}:\n  {text}\n  {underline}")
+            raise ShapeError(f"not of the form {form}:\n    {text}\n    {underline}")
         pairs.append((match[1], match[2]))
     return pairs
 
@@ -193,7 +202,11 @@ def _dimension(d: DimensionLike) -> Dimension:
         return d
     if isinstance(d, tuple | list) and len(d) == 2:
         return Dimension(*d)
-    raise ShapeError(f"not a dimension: {d!r}; write mtf.Dimension(name, size) or a (name, size) pair")
+    raise ShapeError(f"not a dimension: {d!r}; write mtf.Dimension(name, size), or a pair ({_example(d)})")
+
+
+def _example(d: object) -> str:
+    return f'"{d}", size' if isinstance(d, str) else "name, size"
 
 
 def _text(dims: Iterable[Dimension]) -> str:

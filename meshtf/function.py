@@ -9,15 +9,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from meshtf.dimension import Shape, ShapeLike, convert_to_shape
+from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import FeedError, GraphError, nearest
-from meshtf.graph import Graph, Mesh, Tensor, VariableDType
+from meshtf.graph import Graph, Mesh, Tensor, VariableDType, dtype_of, shape_of
 from meshtf.lowering.feeding import check_feeds
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.report import Report
 from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.ops.inputs import InputOperation
-from meshtf.sites import user_site
+from meshtf.sites import says_where, user_site
 from meshtf.variables import VariableStore
 
 
@@ -28,9 +28,10 @@ class TensorSpec:
     shape: Shape
     dtype: tf.DType
 
+    @says_where
     def __init__(self, shape: ShapeLike, dtype: tf.DType = tf.float32) -> None:
-        object.__setattr__(self, "shape", convert_to_shape(shape))
-        object.__setattr__(self, "dtype", tf.as_dtype(dtype))
+        object.__setattr__(self, "shape", shape_of(shape))
+        object.__setattr__(self, "dtype", dtype_of(dtype))
 
 
 class Function:
@@ -99,6 +100,7 @@ class Function:
 
 
 @tf.autograph.experimental.do_not_convert
+@says_where
 def function(
     fn: Callable[..., Any],
     mesh_impl: SpmdMeshImpl,
@@ -125,6 +127,7 @@ def function(
       ShapeError, DtypeError, GraphError: a mistake in `fn`, with its line.
       LayoutError: a layout that does not fit the program.
     """
+    _check_arguments(fn, mesh_impl, inputs)
     graph = Graph(name or getattr(fn, "__name__", "program").strip("<>"), variable_dtype)
     mesh = Mesh(graph)
     specs = dict(inputs or {})
@@ -137,9 +140,21 @@ def function(
         results = fn(**arguments)
     for leaf in tf.nest.flatten(results):
         if isinstance(leaf, tf.Tensor | tf.Variable):
-            raise GraphError(f"{graph.name} returned a TensorFlow tensor; it must return mtf.Tensors")
+            raise GraphError(f"{graph.name} returned a {type(leaf).__name__} of TensorFlow; it must return mtf.Tensors")
     lowering = Lowering(graph, {mesh: mesh_impl}, variables, seed)
     return Function(lowering, operations, results)
+
+
+def _check_arguments(fn: object, mesh_impl: object, inputs: object) -> None:
+    if not callable(fn):
+        raise GraphError(f"the first argument must be a function over mtf.Tensors, not {type(fn).__name__}")
+    if not hasattr(mesh_impl, "layout_rules"):
+        raise GraphError(f"mesh_impl must be an mtf.SpmdMeshImpl, not {type(mesh_impl).__name__}")
+    for name, spec in dict(inputs or {}).items():  # type: ignore[call-overload]
+        if not isinstance(spec, TensorSpec):
+            raise GraphError(
+                f'input "{name}" must be an mtf.TensorSpec, not {type(spec).__module__}.{type(spec).__name__}'
+            )
 
 
 def _check_parameters(fn: Callable[..., Any], specs: Mapping[str, TensorSpec]) -> None:

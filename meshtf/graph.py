@@ -6,18 +6,20 @@ import abc
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import tensorflow as tf
 
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
-from meshtf.errors import DtypeError, GraphError, MeshtfError, UsageError
+from meshtf.errors import DtypeError, GraphError, MeshtfError, ShapeError, UsageError, nearest
 from meshtf.sites import Site, user_site
 
 if TYPE_CHECKING:
     from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
     from meshtf.lowering.planner import Planner
+
+_NO_VALUE = "is a tensor of the language, which has no value while the graph is built"
 
 _current_graph: contextvars.ContextVar[Graph | None] = contextvars.ContextVar("meshtf_graph", default=None)
 
@@ -49,6 +51,7 @@ class Graph:
         """Whether the program computes initial values: its random bits then do not depend on a step."""
         self.variable_dtype = variable_dtype or VariableDType()
         self.operations: list[Operation] = []
+        self._outside: list[list[Operation]] = []
         self.variables: dict[str, Operation] = {}
         self.exports: dict[str, Tensor] = {}
         """Tensors that may be fetched by name; see `mtf.export`."""
@@ -90,6 +93,25 @@ class Graph:
             yield self.scope
         finally:
             self._scopes.pop()
+
+    @contextlib.contextmanager
+    def capture(self) -> Iterator[list[Operation]]:
+        """Operations made inside go to a list of their own: the body of a loop or of a branch."""
+        outside, self.operations = self.operations, []
+        self._outside.append(outside)
+        try:
+            yield self.operations
+        finally:
+            self.operations = self._outside.pop()
+
+    @contextlib.contextmanager
+    def outermost(self) -> Iterator[None]:
+        """Operations made inside go to the program itself, before the loop whose body is being built."""
+        inside, self.operations = self.operations, (self._outside or [self.operations])[0]
+        try:
+            yield
+        finally:
+            self.operations = inside
 
     @contextlib.contextmanager
     def root_scope(self) -> Iterator[None]:
@@ -159,6 +181,19 @@ class Tensor:
 
     def __iter__(self) -> Iterator[Tensor]:
         raise UsageError(f"{self} cannot be iterated; use mtf.unstack(x, dim)\n  at {user_site()}")
+
+    def __getitem__(self, key: object) -> Tensor:
+        raise UsageError(
+            f"{self} cannot be indexed by position; name the dimension, in mtf.slice or mtf.gather\n  at {user_site()}"
+        )
+
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        raise UsageError(f"{self} {_NO_VALUE}; to see it, return it from the program\n  at {user_site()}")
+
+    def __tf_tensor__(self, *_: object, **__: object) -> NoReturn:
+        raise UsageError(
+            f"{self} {_NO_VALUE}; use mtf's functions, or mtf.slicewise for TensorFlow's\n  at {user_site()}"
+        )
 
     # The operators are defined by meshtf.ops, which is built on this module: hence the imports inside.
     def __add__(self, other: Any) -> Tensor:
@@ -262,6 +297,30 @@ class Tensor:
         return elementwise.greater_equal(self, other)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Block:
+    """Operations that run inside another: the body of a loop, or a branch. `bound` are the tensors given to it."""
+
+    operations: tuple[Operation, ...]
+    bound: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    @property
+    def captures(self) -> list[Tensor]:
+        """Tensors from outside that the operations use, or that are returned as they are."""
+        inside = {*self.bound, *(t for o in self.operations for t in o.outputs)}
+        used = [*(x for o in self.operations for x in o.inputs), *self.outputs]
+        return list(dict.fromkeys(x for x in used if x not in inside))
+
+
+def with_nested(operations: Iterable[Operation]) -> Iterator[Operation]:
+    """Operations, and those of their blocks."""
+    for operation in operations:
+        yield operation
+        for block in operation.blocks:
+            yield from with_nested(block.operations)
+
+
 class Operation(abc.ABC):
     """A node of the graph. Its shape rule, its gradient and its lowering stand together in its class.
 
@@ -271,6 +330,9 @@ class Operation(abc.ABC):
 
     passes_pending_sums: bool = False
     """Linear in all inputs together: sums of its inputs over cores may be left to its consumers."""
+
+    is_product: bool = False
+    """A contraction or a convolution: costly, and worth keeping rather than computing again."""
 
     has_side_effect: bool = False
     """Lowered although no fetch needs it (assignments, prints, checks)."""
@@ -285,15 +347,19 @@ class Operation(abc.ABC):
     ) -> None:
         if mesh is None and not inputs:
             raise GraphError(f"operation {name} has no input and was given no mesh")
-        self.mesh: Mesh = mesh if mesh is not None else inputs[0].mesh
+        self.mesh: Mesh = check_mesh(mesh) if mesh is not None else inputs[0].mesh
         for x in inputs:
             if x.mesh is not self.mesh:
-                raise GraphError(f"{x} and {inputs[0]} belong to different meshes or graphs")
+                raise GraphError(
+                    f"{inputs[0]} and {x} belong to different {'graphs' if x.graph is not self.graph else 'meshes'}; "
+                    f"hand values from one program to another as inputs, or in variables of a shared store"
+                )
         self.inputs: tuple[Tensor, ...] = tuple(inputs)
         self.name: str = self.graph.unique_name(name)
         self.site: Site = user_site()
         self.outputs: tuple[Tensor, ...] = tuple(Tensor(self, s, d, i) for i, (s, d) in enumerate(outputs))
         self.dependencies: tuple[Operation, ...] = ()
+        self.blocks: tuple[Block, ...] = ()
         self.overrides_layout: bool = any(x.operation.overrides_layout for x in inputs)
         self.like: Tensor | None = None
         """The tensor whose layout the one output has, where it is that tensor's gradient."""
@@ -365,8 +431,17 @@ def shape_of(x: ShapeLike) -> Shape:
     """As `convert_to_shape`, for a shape that must be given."""
     shape = convert_to_shape(x)
     if shape is None:
-        raise GraphError("a shape is needed here")
+        raise ShapeError('a shape is needed here, and None was given; for a scalar give [] or ""')
     return shape
+
+
+def dtype_of(x: Any) -> tf.DType:
+    """As `tf.as_dtype`; DtypeError with the nearest name for what is none."""
+    try:
+        return tf.as_dtype(x)
+    except TypeError:
+        names = ("bool", "int32", "int64", "uint8", "bfloat16", "float16", "float32", "float64", "complex64")
+        raise DtypeError(f"not a dtype: {x!r}{nearest(str(x), names) or '; give one such as tf.float32'}") from None
 
 
 def same_dtype(tensors: Sequence[Tensor]) -> tf.DType:
@@ -376,6 +451,22 @@ def same_dtype(tensors: Sequence[Tensor]) -> tf.DType:
         if x.dtype != dtype:
             raise DtypeError(f"{tensors[0].dtype.name} and {x.dtype.name} meet; convert one with mtf.cast")
     return dtype
+
+
+def check_mesh(x: object) -> Mesh:
+    if not isinstance(x, Mesh):
+        raise GraphError(
+            f"an mtf.Mesh is needed, not {type(x).__name__}; it is `x.mesh` of any tensor, and what the body of an "
+            f"mtf.function is given as `mesh`"
+        )
+    return x
+
+
+def check_tensors(xs: Any) -> list[Tensor]:
+    """A list of tensors, from one or several."""
+    if isinstance(xs, Tensor):
+        return [xs]
+    return [check_tensor(x) for x in xs] if isinstance(xs, Iterable) else [check_tensor(xs)]
 
 
 def check_tensor(x: object, what: str = "operand") -> Tensor:

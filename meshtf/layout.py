@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from meshtf.dimension import Dimension, Shape, parse_pairs
 from meshtf.errors import LayoutError, ShapeError, nearest
+from meshtf.sites import says_where
 
 Axes: TypeAlias = tuple[str, ...]
 """Mesh axes in order, the first one major: a dimension over ("pods", "rows") has `pods` outermost."""
@@ -48,6 +49,7 @@ class LayoutRules:
 
     rules: tuple[tuple[str, Axes], ...]
 
+    @says_where
     def __init__(self, rules: Mapping[str, Axes | str] | Iterable[tuple[str, Axes | str]]) -> None:
         pairs = list(rules.items() if isinstance(rules, Mapping) else rules)
         merged: dict[str, Axes] = {}
@@ -87,6 +89,7 @@ class LayoutRules:
 LayoutLike: TypeAlias = "LayoutRules | str | Mapping[str, Axes | str] | Iterable[tuple[str, Axes | str]]"
 
 
+@says_where
 def convert_to_layout_rules(x: LayoutLike) -> LayoutRules:
     """LayoutRules from themselves, a mapping, pairs, or "batch:rows;hidden:pods+cols"."""
     if isinstance(x, LayoutRules):
@@ -97,7 +100,7 @@ def convert_to_layout_rules(x: LayoutLike) -> LayoutRules:
         try:
             return LayoutRules(parse_pairs(x, r"[^:]+", "dimension:axis or dimension:axis+axis"))
         except ShapeError as error:
-            raise LayoutError(f"bad layout: {error}") from None
+            raise LayoutError(f"bad layout, {error}") from None
     return LayoutRules(x)
 
 

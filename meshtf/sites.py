@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 
 from meshtf.errors import MeshtfError
 
+_AT = "\n  at "
 _OURS = frozenset({"meshtf", "tensorflow", "contextlib", "functools"})
 
 P = ParamSpec("P")
@@ -57,8 +58,25 @@ def language_function(fn: Callable[P, T]) -> Callable[P, T]:
             return fn(*args, **kwargs)
         except MeshtfError as error:
             if not getattr(error, "is_located", False):
-                error.args = (_located(fn.__name__, str(error), [*args, *kwargs.values()]),)
+                fact = str(error).removesuffix(getattr(error, "site_text", ""))
+                error.args = (_located(fn.__name__, fact, [*args, *kwargs.values()]),)
                 error.is_located = True  # type: ignore[attr-defined]
+            raise
+
+    return wrapper
+
+
+def says_where(fn: Callable[P, T]) -> Callable[P, T]:
+    """Adds the user's line to an error raised inside that has none yet: for what is called outside operations, too."""
+
+    @functools.wraps(fn)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return fn(*args, **kwargs)
+        except MeshtfError as error:
+            if _AT not in str(error):
+                error.site_text = f"{_AT}{user_site()}"  # type: ignore[attr-defined]
+                error.args = (f"{error}{error.site_text}",)  # type: ignore[attr-defined]
             raise
 
     return wrapper

@@ -16,6 +16,7 @@ from meshtf.lowering import cores
 from meshtf.lowering.layouts import LayoutTable
 from meshtf.lowering.planner import StoredVariable
 from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
+from meshtf.sites import says_where
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +48,7 @@ class VariableSlices:
                 whole[self.box(core)] = piece.numpy()
         return whole
 
+    @says_where
     def assign(self, value: Any) -> None:
         """Gives every core its slice of a whole array. ShapeError where the sizes differ."""
         array = np.asarray(value)
@@ -81,6 +83,7 @@ class VariableStore(MutableMapping[str, np.ndarray]):
     def __contains__(self, name: object) -> bool:
         return name in self._variables
 
+    @says_where
     def slices(self, name: str) -> VariableSlices:
         """One variable's slices; GraphError with the nearest name where it is not here."""
         if name not in self._variables:

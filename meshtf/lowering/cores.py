@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from meshtf.dimension import Shape
 from meshtf.layout import Axes
 
@@ -25,3 +27,18 @@ def position(core: int, axes: Axes, mesh_shape: Shape) -> int:
 def block(core: int, axes: tuple[Axes, ...], mesh_shape: Shape) -> tuple[int, ...]:
     """Which block of a tensor, whose dimensions are split over these axes, the core holds."""
     return tuple(position(core, own, mesh_shape) for own in axes)
+
+
+def destinations(axes: Axes, place: Callable[[int], int], mesh_shape: Shape) -> tuple[int, ...]:
+    """For each core, the one that is at position `place(its own)` along these mesh axes, and beside it along the rest."""
+    sizes = {d.name: d.size for d in mesh_shape}
+    found = []
+    for core in range(mesh_shape.size):
+        own, left = coordinates(core, mesh_shape), place(position(core, axes, mesh_shape))
+        for axis in reversed(axes):
+            left, own[axis] = divmod(left, sizes[axis])
+        number = 0
+        for name, size in sizes.items():
+            number = number * size + own[name]
+        found.append(number)
+    return tuple(found)

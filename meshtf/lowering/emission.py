@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,16 +11,20 @@ import tensorflow as tf
 
 from meshtf.layout import Axes
 from meshtf.lowering import cores
+from meshtf.lowering.emitted_loops import emit_branch, emit_loop
 from meshtf.lowering.plan import (
     AssignVariable,
+    Branch,
     Collective,
     Compute,
     Cut,
     Feed,
     Instruction,
+    Loop,
     Plan,
     ReadVariable,
     Value,
+    walk,
 )
 from meshtf.mesh_impl.spmd_collectives import BoundCollectives, SpmdCollectives
 from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
@@ -131,6 +136,13 @@ class TracedCore:
         self._transposed: dict[tuple[Any, tuple[int, ...]], tf.Tensor] = {}
         self._begins: dict[tuple[int, tuple[Cut, ...]], tf.Tensor] = {}
 
+    def inside(self) -> TracedCore:
+        """The same core inside a loop or a branch: it may use what was made outside, and keeps its own there."""
+        inner = copy.copy(self)
+        inner._positions, inner._transposed = dict(self._positions), dict(self._transposed)
+        inner._begins = dict(self._begins)
+        return inner
+
     def coordinate(self, axes: Axes) -> tf.Tensor:
         if axes not in self._positions:
             position = tf.zeros([], tf.int32) if not axes else self._coordinates[axes[0]]
@@ -161,11 +173,12 @@ class CoreProgram:
     def __init__(
         self, plan: Plan, core: TracedCore, collectives: BoundCollectives, handles: Mapping[str, tf.Tensor]
     ) -> None:
+        self.slices: dict[Value, tf.Tensor] = {}
         self._plan = plan
         self._core = core
         self._collectives = collectives
         self._handles = handles
-        self._slices: dict[Value, tf.Tensor] = {}
+        self._numbers = {instruction: n for n, (instruction, _) in enumerate(walk(plan.instructions))}
         self._feeds: Mapping[str, tf.Tensor] = {}
         self._emitters: dict[type, Callable[..., None]] = {
             Compute: self._compute,
@@ -173,60 +186,67 @@ class CoreProgram:
             Feed: self._feed,
             ReadVariable: self._read,
             AssignVariable: self._assign,
+            Loop: lambda loop: emit_loop(self, loop),
+            Branch: lambda branch: emit_branch(self, branch),
         }
 
     def run(self, feeds: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
         """Emits everything; returns the slices of the fetches and the index of the first failed check."""
         self._feeds = feeds
-        assignments = [i for i in self._plan.instructions if isinstance(i, AssignVariable)]
-        for number, instruction in enumerate(self._plan.instructions):
-            if not isinstance(instruction, AssignVariable):
-                self._emit(number, instruction)
+        assignments = self._plan.assignments
+        self.emit([i for i in self._plan.instructions if not isinstance(i, AssignVariable)])
         failed = self._first_failed_check()
 
         def assign() -> tf.Tensor:
-            for number, instruction in enumerate(assignments):
-                self._emit(number, instruction)
+            self.emit(assignments)
             return tf.constant(True)
 
         if self._plan.checks and assignments:
             tf.cond(tf.equal(failed, NO_CHECK_FAILED), assign, lambda: tf.constant(False))
         else:
             assign()
-        return [*(tf.identity(self._slices[v]) for v in self._plan.fetches), failed]
+        return [*(tf.identity(self.slices[v]) for v in self._plan.fetches), failed]
 
-    def _emit(self, number: int, instruction: Instruction) -> None:
-        with tf.name_scope(scope_name(number, instruction)):
-            self._emitters[type(instruction)](instruction)
-        for value in instruction.outputs:
-            self._slices[value].set_shape(value.slice_shape)
+    def emit(self, instructions: Sequence[Instruction]) -> None:
+        """Emits instructions, in order."""
+        for instruction in instructions:
+            with tf.name_scope(scope_name(self._numbers[instruction], instruction)):
+                self._emitters[type(instruction)](instruction)
+            for value in instruction.outputs:
+                self.slices[value].set_shape(value.slice_shape)
+
+    def inside(self, given: Mapping[Value, tf.Tensor]) -> CoreProgram:
+        """This program inside a loop or a branch, where it has some more slices. What is made there stays there."""
+        inner = CoreProgram(self._plan, self._core.inside(), self._collectives, self._handles)
+        inner.slices = {**self.slices, **given}
+        return inner
 
     def _compute(self, instruction: Compute) -> None:
-        results = instruction.emit(self._core, *(self._slices[v] for v in instruction.inputs))
+        results = instruction.emit(self._core, *(self.slices[v] for v in instruction.inputs))
         if isinstance(results, tf.Tensor):
             results = [results]
         for value, result in zip(instruction.outputs, results, strict=True):
-            self._slices[value] = result
+            self.slices[value] = result
 
     def _collective(self, instruction: Collective) -> None:
-        self._slices[instruction.output] = emit_collective(self._collectives, instruction, self._slices)
+        self.slices[instruction.output] = emit_collective(self._collectives, instruction, self.slices)
 
     def _feed(self, instruction: Feed) -> None:
-        self._slices[instruction.output] = self._feeds[instruction.name]
+        self.slices[instruction.output] = self._feeds[instruction.name]
 
     def _read(self, instruction: ReadVariable) -> None:
-        self._slices[instruction.output] = tf.raw_ops.ReadVariableOp(
+        self.slices[instruction.output] = tf.raw_ops.ReadVariableOp(
             resource=self._handles[instruction.name], dtype=instruction.output.dtype
         )
 
     def _assign(self, instruction: AssignVariable) -> None:
-        handle, value = self._handles[instruction.name], self._slices[instruction.input]
+        handle, value = self._handles[instruction.name], self.slices[instruction.input]
         tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
     def _first_failed_check(self) -> tf.Tensor:
         failed = tf.constant(NO_CHECK_FAILED)
         for index, check in reversed(list(enumerate(self._plan.checks))):
-            failed = tf.where(self._slices[check.value], failed, index)
+            failed = tf.where(self.slices[check.value], failed, index)
         return failed
 
 

@@ -13,7 +13,7 @@ from tensorflow.python.ops import control_flow_util  # nor whether an outer func
 from meshtf.errors import NonFiniteError, UsageError
 from meshtf.layout import TensorLayout
 from meshtf.lowering.emission import NO_CHECK_FAILED, EmittedProgram, scope_name
-from meshtf.lowering.plan import Instruction, Plan, ReadVariable
+from meshtf.lowering.plan import walk, Instruction, Plan, ReadVariable
 from meshtf.mesh_impl.collective_runtime import step_in_progress
 from meshtf.mesh_impl.step_errors import translate
 from meshtf.sites import user_site
@@ -141,5 +141,5 @@ def origins(instructions: Sequence[Instruction]) -> dict[str, str]:
     """For the name scope of each instruction, up to the first dot: its operation and the user's line."""
     return {
         scope_name(number, i).split(".")[0]: f"{i.operation.name}, at {i.operation.site}"
-        for number, i in enumerate(instructions)
+        for number, (i, _) in enumerate(walk(instructions))
     }

@@ -21,7 +21,8 @@ def check_feeds(
     Raises:
       FeedError: listing every input that is missing, unknown, or of the wrong shape or dtype.
     """
-    faults = [f'no input "{name}"{nearest(name, known)}' for name in feeds if name not in known]
+    listed = f"; the inputs are: {', '.join(known) or 'none'}"
+    faults = [f'no input "{name}"{nearest(name, known) or listed}' for name in feeds if name not in known]
     arrays = []
     for operation in inputs:
         (tensor,) = operation.outputs

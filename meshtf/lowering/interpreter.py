@@ -53,7 +53,7 @@ class KnownCore:
     def begin(self, rank: int, cuts: tuple[Cut, ...]) -> tf.Tensor:
         begin = [0] * rank
         for dim, axes, size in cuts:
-            begin[dim] += cores.position(self._core, axes, self._plan.mesh_shape) * size
+            begin[dim] += self._answer(axes) * size
         return tf.constant(begin, tf.int32)
 
     def transposed(self, x: tf.Tensor, permutation: Sequence[int]) -> tf.Tensor:
@@ -87,26 +87,75 @@ class Interpreter:
           NonFiniteError: a check failed; nothing was assigned.
         """
         slices: dict[Value, list[np.ndarray]] = {}
-        assigned: dict[str, list[np.ndarray]] = {}
-        for instruction in self.plan.instructions:
+        self._feeds = feeds
+        self._execute([i for i in self.plan.instructions if not isinstance(i, AssignVariable)], slices)
+        for check in self.plan.checks:
+            flags = {bool(flag) for flag in slices[check.value]}
+            assert len(flags) == 1, f"cores disagree on the check of {check.operation}"
+            if flags == {False}:
+                raise NonFiniteError(check.text)
+        self.variables.update({i.name: slices[i.input] for i in self.plan.assignments})
+        return [joined(slices[v], v.layout, self.plan) for v in self.plan.fetches]
+
+    def _execute(self, instructions: Sequence[Instruction], slices: dict[Value, list[np.ndarray]]) -> None:
+        for instruction in instructions:
             if isinstance(instruction, Compute):
                 slices.update(self._compute(instruction, slices))
             elif isinstance(instruction, Collective):
                 with np.errstate(over="ignore", invalid="ignore"):  # as on devices
                     slices[instruction.output] = self.collective(instruction.step, slices[instruction.input])
             elif isinstance(instruction, Feed):
-                slices[instruction.output] = [np.asarray(feeds[instruction.name])] * len(self._cores)
+                slices[instruction.output] = [np.asarray(self._feeds[instruction.name])] * len(self._cores)
             elif isinstance(instruction, ReadVariable):
                 slices[instruction.output] = self.variables[instruction.name]
-            elif isinstance(instruction, AssignVariable):
-                assigned[instruction.name] = slices[instruction.input]
-        for check in self.plan.checks:
-            flags = {bool(flag) for flag in slices[check.value]}
-            assert len(flags) == 1, f"cores disagree on the check of {check.operation}"
-            if flags == {False}:
-                raise NonFiniteError(check.text)
-        self.variables.update(assigned)
-        return [joined(slices[v], v.layout, self.plan) for v in self.plan.fetches]
+            elif isinstance(instruction, Loop):
+                self._loop(instruction, slices)
+            elif isinstance(instruction, Branch):
+                self._branch(instruction, slices)
+
+    def _loop(self, loop: Loop, slices: dict[Value, list[np.ndarray]]) -> None:
+        count = loop.length if loop.count is None else int(_alike(slices[loop.count], loop))
+        carried = [slices[c.initial] for c in loop.carried]
+        stacks: dict[int, list[list[np.ndarray]]] = {}
+        turn = 0
+        while turn < count and self._goes_on(loop, carried, slices):
+            index = count - 1 - turn if loop.is_reversed else turn
+            inner = dict(slices)
+            inner[loop.index] = [np.int32(index)] * len(self._cores)
+            inner.update(zip((c.entering for c in loop.carried), carried, strict=True))
+            inner.update({s.part: [np.take(x, index, s.dim) for x in slices[s.whole]] for s in loop.sliced})
+            self._execute(loop.body, inner)
+            carried = [inner[c.leaving] for c in loop.carried]
+            stacks[index] = [inner[s.part] for s in loop.stacked]
+            turn += 1
+        slices.update(zip((c.result for c in loop.carried), carried, strict=True))
+        slices[loop.trips] = [np.int32(turn)] * len(self._cores)
+        for n, s in enumerate(loop.stacked):
+            absent = [np.zeros(s.part.slice_shape, s.part.dtype.as_numpy_dtype)] * len(self._cores)
+            rows = [stacks[i][n] if i in stacks else absent for i in range(loop.length)]
+            slices[s.whole] = [
+                np.stack([row[core] for row in rows]) if rows else np.zeros(s.whole.slice_shape) for core in self._range
+            ]
+
+    def _goes_on(
+        self, loop: Loop, carried: Sequence[list[np.ndarray]], slices: Mapping[Value, list[np.ndarray]]
+    ) -> bool:
+        if loop.condition is None:
+            return True
+        inner = {**slices, **dict(zip(loop.condition.entering, carried, strict=False))}
+        self._execute(loop.condition.instructions, inner)
+        return bool(_alike(inner[loop.condition.goes_on], loop))
+
+    def _branch(self, branch: Branch, slices: dict[Value, list[np.ndarray]]) -> None:
+        taken = bool(_alike(slices[branch.predicate], branch))
+        inner = dict(slices)
+        self._execute(branch.if_true if taken else branch.if_false, inner)
+        results = branch.true_results if taken else branch.false_results
+        slices.update({value: inner[own] for value, own in zip(branch.results, results, strict=True)})
+
+    @property
+    def _range(self) -> range:
+        return range(len(self._cores))
 
     def _compute(self, instruction: Compute, slices: Mapping[Value, list[np.ndarray]]) -> dict[Value, list[np.ndarray]]:
         results: dict[Value, list[np.ndarray]] = {v: [] for v in instruction.outputs}
@@ -220,6 +269,13 @@ def split(whole: np.ndarray, layout: TensorLayout, plan: Plan) -> list[np.ndarra
 
 def _array(x: Any) -> np.ndarray:
     return np.asarray(x.numpy() if isinstance(x, tf.Tensor) else x)  # NumPy cannot convert bfloat16 scalars itself
+
+
+def _alike(arrays: Sequence[np.ndarray], instruction: Loop | Branch) -> np.ndarray:
+    """The one value that every core must hold."""
+    for array in arrays:
+        np.testing.assert_array_equal(arrays[0], array, err_msg=f"cores disagree in {instruction.operation}")
+    return arrays[0]
 
 
 def _as_sequence(result: object) -> Sequence[object]:

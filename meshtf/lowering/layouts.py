@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import LayoutError, LayoutWarning, nearest
-from meshtf.graph import Operation, Tensor
+from meshtf.graph import Operation, Tensor, with_nested
 from meshtf.layout import Axes, LayoutRules, TensorLayout, check_mesh_axes, check_tensor_layout
 from meshtf.sites import user_site
 
@@ -55,6 +55,10 @@ class LayoutTable:
             except LayoutError as error:
                 outputs = ", ".join(map(repr, operation.outputs))
                 raise LayoutError(f"{error}\n  in operation {outputs}\n  at {operation.site}") from None
+
+    def give(self, layouts: Mapping[Tensor, ResolvedLayout]) -> None:
+        """Says how tensors that are given to a block are laid out."""
+        self._resolved.update(layouts)
 
     def choose(self, layouts: Mapping[Tensor, ResolvedLayout]) -> None:
         """Gives tensors other layouts than they were resolved to: how a pass changes a program."""
@@ -106,7 +110,7 @@ class LayoutTable:
 
 def unused_rules(rules: LayoutRules, operations: Iterable[Operation]) -> list[str]:
     """A message for each rule whose dimension no tensor of the program has."""
-    names = {d.name for operation in operations for t in operation.outputs for d in t.shape}
+    names = {d.name for operation in with_nested(operations) for t in operation.outputs for d in t.shape}
     return [
         f'layout rule "{rules.rule_text(name)}" has no effect: the program has no dimension "{name}"'
         f"{nearest(name, names)}"

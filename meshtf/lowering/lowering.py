@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from meshtf.errors import GraphError, LayoutError, nearest
-from meshtf.graph import Graph, Mesh, Operation, Tensor
+from meshtf.graph import Graph, Mesh, Operation, Tensor, check_tensor
 from meshtf.lowering.execution import Execution
 from meshtf.lowering.feeding import check_feeds
 from meshtf.lowering.layouts import LayoutTable, warn_unused_rules
@@ -22,7 +22,7 @@ from meshtf.lowering.weight_update_sharding import sharded_updates
 from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.ops.inputs import InputOperation
 from meshtf.ops.variables import Variable, count_step
-from meshtf.sites import user_site
+from meshtf.sites import says_where
 from meshtf.variables import StoreLayouts, VariableStore
 
 
@@ -39,6 +39,7 @@ class Lowering:
       LayoutError: the layout does not fit the mesh or the program; names the tensor, the dimension, the rule, the line.
     """
 
+    @says_where
     def __init__(
         self,
         graph: Graph,
@@ -47,12 +48,12 @@ class Lowering:
         seed: int = 0,
     ) -> None:
         if len(mesh_to_impl) != 1:
-            raise LayoutError(f"a lowering has one mesh, not {len(mesh_to_impl)}\n  at {user_site()}")
+            raise LayoutError(f"a lowering has one mesh, not {len(mesh_to_impl)}")
         ((self.mesh, self.mesh_impl),) = mesh_to_impl.items()
         if self.mesh.graph is not graph:
             raise GraphError(
                 f'mesh "{self.mesh.name}" belongs to another graph ("{self.mesh.graph.name}") than "{graph.name}", '
-                f"which is lowered; give the mesh on which its tensors are\n  at {user_site()}"
+                f"which is lowered; give the mesh on which its tensors are"
             )
         self.graph = graph
         self.variables = VariableStore() if variables is None else variables
@@ -102,13 +103,17 @@ class Lowering:
         assert isinstance(value, tf.Tensor)
         return value
 
+    @says_where
     def execution(self, fetches: Sequence[Tensor], *, with_effects: bool = True) -> Execution:
         """The compiled program for these fetches, made once."""
         key = (tuple(fetches), with_effects)
         if key not in self._executions:
             for tensor in fetches:
-                if tensor.graph is not self.graph:
-                    raise GraphError(f"{tensor} belongs to another graph")
+                if check_tensor(tensor, "fetch").graph is not self.graph:
+                    raise GraphError(
+                        f'{tensor} belongs to another graph than program "{self.graph.name}"; fetch tensors that the '
+                        f"program computes"
+                    )
             make_plan = functools.partial(self.plan_for, tuple(fetches), with_effects=with_effects)
             self._executions[key] = Execution(make_plan, self)
         return self._executions[key]
@@ -133,7 +138,8 @@ class Lowering:
         self, fetches: Tensor | str | Sequence[Tensor | str], feeds: Mapping[Tensor | str, Any], *, with_effects: bool
     ) -> tf.Tensor | list[tf.Tensor]:
         is_one = isinstance(fetches, Tensor | str)
-        wanted = [self._exported(f) if isinstance(f, str) else f for f in ([fetches] if is_one else fetches)]
+        listed = [fetches] if is_one or not isinstance(fetches, Iterable) else list(fetches)
+        wanted = [self._exported(f) if isinstance(f, str) else f for f in listed]
         execution = self.execution(wanted, with_effects=with_effects)
         by_name = {k.operation.name if isinstance(k, Tensor) else k: v for k, v in feeds.items()}
         inputs = [f.operation for f in execution.plan.feeds]
@@ -141,6 +147,7 @@ class Lowering:
         results = execution(check_feeds(inputs, by_name, known, self.graph.name))
         return results[0] if is_one else results
 
+    @says_where
     def _exported(self, name: str) -> Tensor:
         exports = self.graph.exports
         if name not in exports:

@@ -7,7 +7,7 @@ interpreter executes it in lockstep in one thread, and the report and the accoun
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import tensorflow as tf
@@ -180,7 +180,128 @@ class AssignVariable:
         return ()
 
 
-Instruction: TypeAlias = Compute | Collective | Feed | ReadVariable | AssignVariable
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Carried:
+    """A value carried round a loop: before it, as an iteration begins, as the iteration ends, and after the loop."""
+
+    initial: Value
+    entering: Value
+    leaving: Value
+    result: Value
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Sliced:
+    """A value of which each iteration has its part along a dimension."""
+
+    whole: Value
+    dim: int
+    part: Value
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Stacked:
+    """A value of which each iteration makes a part, along the first dimension."""
+
+    part: Value
+    whole: Value
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Condition:
+    """Whether a loop goes on, from the values carried: instructions that end in a bool scalar, alike on all cores."""
+
+    entering: tuple[Value, ...]
+    instructions: tuple[Instruction, ...]
+    goes_on: Value
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """Instructions repeated. Values from outside may be used inside as they are.
+
+    length: how many iterations there are at most. count: an int32 scalar, how many there are, where that is known
+    before the loop; condition: where it is found out on the way. With neither there are `length`. index: the number of
+    the iteration as the program counts (in a reversed loop from the last to 0). trips: how many there were.
+    """
+
+    operation: Operation
+    length: int
+    count: Value | None
+    condition: Condition | None
+    is_reversed: bool
+    index: Value
+    carried: tuple[Carried, ...]
+    sliced: tuple[Sliced, ...]
+    stacked: tuple[Stacked, ...]
+    body: tuple[Instruction, ...]
+    trips: Value
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        bound = {self.index, *(c.entering for c in self.carried), *(s.part for s in self.sliced)}
+        own = [*(c.initial for c in self.carried), *(s.whole for s in self.sliced)]
+        own += [self.count] if self.count is not None else []
+        returned = [*(c.leaving for c in self.carried), *(s.part for s in self.stacked)]
+        captured = free_values(self.body, bound, returned)
+        if self.condition is not None:
+            condition = self.condition
+            captured += free_values(condition.instructions, set(condition.entering), [condition.goes_on])
+        return tuple(dict.fromkeys([*own, *captured]))
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return (*(c.result for c in self.carried), *(s.whole for s in self.stacked), self.trips)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    """One of two lists of instructions, by a bool scalar that all cores have alike."""
+
+    operation: Operation
+    predicate: Value
+    if_true: tuple[Instruction, ...]
+    if_false: tuple[Instruction, ...]
+    true_results: tuple[Value, ...]
+    false_results: tuple[Value, ...]
+    results: tuple[Value, ...]
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        captured = free_values(self.if_true, set(), self.true_results)
+        captured += free_values(self.if_false, set(), self.false_results)
+        return tuple(dict.fromkeys([self.predicate, *captured]))
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return self.results
+
+
+def free_values(instructions: Sequence[Instruction], bound: set[Value], returned: Sequence[Value]) -> list[Value]:
+    """Values that instructions use, or return, and do not make."""
+    made = bound | {v for i in instructions for v in i.outputs}
+    used = [*(v for i in instructions for v in i.inputs), *returned]
+    return [v for v in dict.fromkeys(used) if v not in made]
+
+
+def nested(instruction: Instruction) -> tuple[Instruction, ...]:
+    """The instructions inside a loop or a branch."""
+    if isinstance(instruction, Loop):
+        return (*(instruction.condition.instructions if instruction.condition else ()), *instruction.body)
+    if isinstance(instruction, Branch):
+        return (*instruction.if_true, *instruction.if_false)
+    return ()
+
+
+def walk(instructions: Sequence[Instruction], times: int = 1) -> Iterator[tuple[Instruction, int]]:
+    """Instructions and those nested in them, with how many times each runs at most."""
+    for instruction in instructions:
+        yield instruction, times
+        repeats = instruction.length if isinstance(instruction, Loop) else 1
+        yield from walk(nested(instruction), times * repeats)
+
+
+Instruction: TypeAlias = Compute | Collective | Feed | ReadVariable | AssignVariable | Loop | Branch
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -222,7 +343,7 @@ class Plan:
 
     @property
     def collectives(self) -> list[Collective]:
-        return [i for i in self.instructions if isinstance(i, Collective)]
+        return [i for i, _ in walk(self.instructions) if isinstance(i, Collective)]
 
     def without_assignments(self) -> Plan:
         """The same computation, which leaves every variable as it is."""

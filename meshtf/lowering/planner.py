@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import tensorflow as tf
@@ -13,6 +14,7 @@ from meshtf import random
 from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor
 from meshtf.layout import Axes, TensorLayout, axes_size
+from meshtf.lowering import cores
 from meshtf.lowering.layouts import LayoutTable
 from meshtf.lowering.pending_sums import PendingSums
 from meshtf.lowering.plan import (
@@ -41,7 +43,6 @@ class StoredVariable(Protocol):
     full_name: str
     shape: Shape
     site: Site
-    site: Site
 
     @property
     def value(self) -> Tensor: ...
@@ -65,6 +66,8 @@ class Planner:
 
     def __init__(self, layouts: LayoutTable, pending_sums: PendingSums, storage: Storage, seed: int = 0) -> None:
         self.layouts = layouts
+        self.iterations: tuple[Value, ...] = ()
+        """The numbers of the iterations of the loops around, outermost first (int32 scalars)."""
         self._storage = storage
         self._seed = seed
         self.mesh_shape = layouts.mesh_shape
@@ -72,11 +75,14 @@ class Planner:
         self._pending_sums = pending_sums
         self._instructions: list[Instruction] = []
         self._versions: dict[Tensor, list[Value]] = {}
+        # Tensors may share a value, as a tensor and its copy in another layout do.
+        self._moved: dict[tuple[Value, object], Value] = {}
         self._variables: dict[str, Value] = {}
         self._assigned: dict[str, tuple[Operation, Value]] = {}
         self._checks: list[Check] = []
         self._operation: Operation | None = None
-        self._count = 0
+        self._numbers = itertools.count()
+        self._outside: Planner | None = None
 
     def lower(self, operation: Operation) -> None:
         """Lowers one operation; its inputs must have been lowered."""
@@ -92,6 +98,54 @@ class Planner:
         for name, (operation, value) in self._assigned.items():
             self._instructions.append(AssignVariable(operation, name, value))
         return Plan(self.mesh_shape, tuple(self._instructions), tuple(values), tuple(self._checks), self.uses_random)
+
+    # Nesting: the bodies of loops and branches
+
+    def inside(self, pending_sums: PendingSums) -> Planner:
+        """A planner for instructions that run inside one of this planner's."""
+        inner = Planner(self.layouts, pending_sums, self._storage, self._seed)
+        inner.iterations = self.iterations
+        inner._numbers = self._numbers
+        inner._outside = self
+        inner._operation = self._operation
+        return inner
+
+    def value(self, shape: Shape, dtype: tf.DType, layout: TensorLayout, pending: Axes = ()) -> Value:
+        """A value that an instruction added with `add` makes, or that a block is given."""
+        return self._value(shape, dtype, layout, pending)
+
+    def add(self, instruction: Instruction) -> None:
+        """Adds an instruction made by the operation being lowered."""
+        self._instructions.append(instruction)
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        return tuple(self._instructions)
+
+    @property
+    def assigned(self) -> dict[str, Value]:
+        """New values of variables, by name."""
+        return {name: value for name, (_, value) in self._assigned.items()}
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        return tuple(self._checks)
+
+    def give(self, tensor: Tensor, value: Value) -> None:
+        """Says that `tensor`, made outside, is `value` here."""
+        self._versions[tensor] = [value]
+
+    def attribute_to(self, operation: Operation) -> None:
+        """What is added from here on is for this operation."""
+        self._operation = operation
+
+    def check_as(self, check: Check, flag: Value) -> None:
+        """As `check`, for one made inside a block: `flag` says what it came to."""
+        self._checks.append(dataclasses.replace(check, value=flag))
+
+    def set_stored(self, name: str, value: Value) -> None:
+        """Says that `value` is a variable's present value, without assigning it."""
+        self._variables[name] = value
 
     # Reading
 
@@ -114,6 +168,10 @@ class Planner:
         if value is not source:
             versions.append(value)
         return value
+
+    def bytes_to_read(self, tensor: Tensor, layout: TensorLayout) -> int:
+        """What each core would send for `read`."""
+        return min(self._route(value, layout)[1].bytes_sent for value in self._versions[tensor])
 
     def read_operands_as_they_are(self, operation: Operation) -> list[Value]:
         """The inputs in whatever layout they are held, pending where the operation passes pending sums on."""
@@ -176,6 +234,23 @@ class Planner:
             return value
         return self._collective(CollectiveStep("all_reduce", axes, reduction), value, value.layout, value.pending)
 
+    def all_gather(self, value: Value, dim: int) -> Value:
+        """The value with one dimension whole on every core; sums stay pending."""
+        axes, own = value.layout.axes, value.layout.axes[dim]
+        if self._parts(own) == 1:
+            return value
+        layout = TensorLayout((*axes[:dim], (), *axes[dim + 1 :]))
+        return self._collective(CollectiveStep("all_gather", own, dim=dim), value, layout, value.pending)
+
+    def permute(self, value: Value, axes: Axes, place: Callable[[int], int]) -> Value:
+        """Each core's slice goes to position `place(its own)` along these mesh axes; sums stay pending."""
+        destinations = cores.destinations(axes, place, self.mesh_shape)
+        if destinations == tuple(range(len(destinations))):
+            return value
+        in_order = tuple(d.name for d in self.mesh_shape if d.name in axes)
+        step = CollectiveStep("permute", in_order, destinations=destinations)
+        return self._collective(step, value, value.layout, value.pending)
+
     def reduce_pending(self, value: Value) -> Value:
         """The value with its pending sums done, in its own layout."""
         return self.reshard(value, value.layout)
@@ -185,17 +260,22 @@ class Planner:
         return self.follow(*self._route(value, layout))
 
     def follow(self, value: Value, route: Route) -> Value:
-        """Takes the steps of a route."""
+        """Takes the steps of a route; those that were taken from the same value before are not taken again."""
         taken = zip(route.steps, route.states, strict=True)
         for is_slice, group in itertools.groupby(
             taken, key=lambda step_and_state: isinstance(step_and_state[0], LocalSlice)
         ):
             if is_slice:
                 steps, states = zip(*group, strict=True)
-                value = self._local_slice(value, TensorLayout(states[-1].axes), steps)
+                if (value, steps) not in self._moved:
+                    self._moved[value, steps] = self._local_slice(value, TensorLayout(states[-1].axes), steps)
+                value = self._moved[value, steps]
                 continue
             for step, state in group:
-                value = self._collective(step, value, TensorLayout(state.axes), state.pending)
+                if (value, step) not in self._moved:
+                    layout = TensorLayout(state.axes)
+                    self._moved[value, step] = self._collective(step, value, layout, state.pending)
+                value = self._moved[value, step]
         return value
 
     def write(self, tensor: Tensor, value: Value) -> None:
@@ -216,6 +296,8 @@ class Planner:
     def stored(self, variable: StoredVariable) -> Value:
         """The variable's present value: what was assigned last, or what it was when the program started."""
         name = variable.full_name
+        if name not in self._variables and self._outside is not None:
+            self._variables[name] = self._outside.stored(variable)
         if name not in self._variables:
             value = self._value(variable.shape, variable.slice_dtype, self.stored_layout(variable), ())
             self._instructions.append(ReadVariable(self._current, name, value))
@@ -251,9 +333,8 @@ class Planner:
         return self.mesh_shape.get_dim_by_name(axis).size
 
     def _value(self, shape: Shape, dtype: tf.DType, layout: TensorLayout, pending: Axes) -> Value:
-        value = Value(self._count, shape, dtype, layout, pending, layout.slice_shape(shape, self.mesh_shape))
-        self._count += 1
-        return value
+        size = layout.slice_shape(shape, self.mesh_shape)
+        return Value(next(self._numbers), shape, dtype, layout, pending, size)
 
     def _route(self, value: Value, layout: TensorLayout) -> tuple[Value, Route]:
         route = cheapest_route(value.layout, value.pending, layout, value.shape, value.dtype.size, self.mesh_shape)

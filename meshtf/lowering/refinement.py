@@ -24,6 +24,23 @@ class Refinement:
     source: TensorLayout
     target: TensorLayout
 
+    def merged(self, mesh_shape: Shape) -> Refinement:
+        """The same over the fewest factors: neighbours whose splits are, in both layouts, one split of their product.
+
+        What moves from one merged factor to another moves at once; what moves from a part of one cannot any more.
+        """
+        sizes, sources, targets = [self.sizes[:1], self.source.axes[:1], self.target.axes[:1]]
+        for size, source, target in zip(self.sizes[1:], self.source.axes[1:], self.target.axes[1:], strict=True):
+            if all(
+                not axes or axes_size(before[-1], mesh_shape) == sizes[-1]
+                for before, axes in ((sources, source), (targets, target))
+            ):
+                sizes = (*sizes[:-1], sizes[-1] * size)
+                sources, targets = ((*x[:-1], x[-1] + axes) for x, axes in ((sources, source), (targets, target)))
+            else:
+                sizes, sources, targets = (*sizes, size), (*sources, source), (*targets, target)
+        return Refinement(sizes, TensorLayout(sources), TensorLayout(targets))
+
 
 def refine(
     source: Shape, source_layout: TensorLayout, target: Shape, target_layout: TensorLayout, mesh_shape: Shape

@@ -2,7 +2,9 @@
 
 A state is (the mesh axes of each dimension, the mesh axes over which a sum is pending). Its neighbours are what one
 local slice, allreduce, reduce-scatter, allgather, alltoall or permute makes of it. The path with the fewest bytes
-sent per core wins; among equals, the one with the fewest collectives.
+sent per core wins; among equals, the one with the fewest collectives. Of the mesh axes that the source leaves free,
+only those are used that the target has: spreading an allreduce over idle replicas sends less from each core, in more
+collectives.
 """
 
 from __future__ import annotations
@@ -91,8 +93,8 @@ def _search(start: State, goal: State, sizes: tuple[int, ...], dtype_size: int, 
 def _neighbours(state: State, goal: State, sizes: tuple[int, ...], mesh_shape: Shape) -> Iterator[tuple[Step, State]]:
     yield from _reductions(state, goal, sizes, mesh_shape)
     yield from _slices(state, goal, sizes, mesh_shape)
+    yield from _moves(state, sizes, mesh_shape)
     if not state.pending:
-        yield from _moves(state, goal, sizes, mesh_shape)
         yield from _permutes(state, goal, mesh_shape)
 
 
@@ -118,19 +120,17 @@ def _slices(state: State, goal: State, sizes: tuple[int, ...], mesh_shape: Shape
                 yield LocalSlice(dim, axes), State(_replaced(state.axes, dim, state.axes[dim] + axes), state.pending)
 
 
-def _moves(state: State, goal: State, sizes: tuple[int, ...], mesh_shape: Shape) -> Iterator[tuple[Step, State]]:
+def _moves(state: State, sizes: tuple[int, ...], mesh_shape: Shape) -> Iterator[tuple[Step, State]]:
     for dim, own in enumerate(state.axes):
         for start in range(len(own)):
             kept, moved = own[:start], own[start:]
             without = _replaced(state.axes, dim, kept)
-            yield CollectiveStep("all_gather", moved, dim=dim), State(without)
-            for other, wanted in enumerate(goal.axes):
-                if other == dim or not set(moved) <= set(wanted):
-                    continue
-                grown = state.axes[other] + moved
-                if _divides(sizes[other], grown, mesh_shape):
+            yield CollectiveStep("all_gather", moved, dim=dim), State(without, state.pending)
+            for other, grown in enumerate(axes + moved for axes in state.axes):
+                # Also where the goal does not have them: an axis may ride along with one that is wanted there.
+                if other != dim and _divides(sizes[other], grown, mesh_shape):
                     step = CollectiveStep("all_to_all", moved, dim=other, concat_dim=dim)
-                    yield step, State(_replaced(without, other, grown))
+                    yield step, State(_replaced(without, other, grown), state.pending)
 
 
 def _permutes(state: State, goal: State, mesh_shape: Shape) -> Iterator[tuple[Step, State]]:
@@ -139,11 +139,20 @@ def _permutes(state: State, goal: State, mesh_shape: Shape) -> Iterator[tuple[St
         candidates.append(goal.axes)
     for dim, own in enumerate(state.axes):
         candidates += [_replaced(state.axes, dim, order) for order in itertools.permutations(own) if order != own]
+    candidates += [tuple(tuple(r[a] for a in own) for own in state.axes) for r in _relabelings(mesh_shape)]
     for axes in candidates:
         if axes == state.axes:
             continue
         moving = {a for own in (*state.axes, *axes) for a in own}
         yield CollectiveStep("permute", _in_mesh_order(moving, mesh_shape)), State(axes)
+
+
+@functools.lru_cache(maxsize=64)
+def _relabelings(mesh_shape: Shape) -> tuple[dict[str, str], ...]:
+    """Every way to put axes of the mesh in the place of others of the same size, but for the identity."""
+    orders = list(itertools.permutations(mesh_shape))[1:]
+    same = [order for order in orders if all(a.size == b.size for a, b in zip(mesh_shape, order, strict=True))]
+    return tuple({a.name: b.name for a, b in zip(mesh_shape, order, strict=True)} for order in same)
 
 
 def _with_destinations(

@@ -208,7 +208,8 @@ class BoundCollectives:
         """
         handle = self._tokens[token]
         options.setdefault("instance_key", collective_runtime().new_instance_key())
-        tf.raw_ops.AssignAddVariableOp(resource=handle, value=self._one)
+        with tf.control_dependencies([options["input"]]):  # a core that still computes its input does not wait yet
+            tf.raw_ops.AssignAddVariableOp(resource=handle, value=self._one)
         result = op(ordering_token=[handle], **options)
         tf.raw_ops.AssignAddVariableOp(resource=handle, value=self._one)
         return result

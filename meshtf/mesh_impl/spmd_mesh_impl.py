@@ -8,8 +8,9 @@ from typing import final
 import tensorflow as tf
 
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
-from meshtf.errors import DeviceError, nearest
+from meshtf.errors import DeviceError, ShapeError, nearest
 from meshtf.layout import LayoutLike, check_mesh_axes, convert_to_layout_rules
+from meshtf.sites import says_where
 
 _TOO_FEW = """\
 mesh [{shape}] has {size} cores, and TensorFlow has {cpus} logical CPU{s} and {gpus} logical GPUs.
@@ -30,6 +31,7 @@ class SpmdMeshImpl:
       collective_timeout_seconds: how long a device may wait in one collective before the step is ended.
     """
 
+    @says_where
     def __init__(
         self,
         shape: ShapeLike,
@@ -45,6 +47,8 @@ class SpmdMeshImpl:
           DeviceError: for a device that does not exist or stands twice, or a number other than that of cores.
           LayoutError: for a rule with an axis that the mesh does not have.
         """
+        if shape is None:
+            raise ShapeError('the shape of a mesh is needed, such as "rows:2;cols:4"')
         self.shape: Shape = convert_to_shape(shape)
         self.layout_rules = convert_to_layout_rules(layout_rules)
         self.parameter_layout_rules = None if parameter_layout is None else convert_to_layout_rules(parameter_layout)

@@ -75,8 +75,11 @@ from meshtf.ops.reduction import (
     reduce_sum,
 )
 from meshtf.ops.reshape import rename_dimension, replace_dimensions, reshape
+from meshtf.ops.shift import dynamic_shift, halo_exchange, left_halo_exchange, reverse, roll, shift
 from meshtf.ops.slicewise import cwise, slicewise
 from meshtf.ops.softmax import log_softmax, reduce_logsumexp, softmax
+from meshtf.ops.sorting import argsort, sort
+from meshtf.ops.top_k import nth_largest_element, nth_smallest_element, top_k
 from meshtf.ops.variables import (
     Variable,
     assign,
@@ -97,6 +100,7 @@ __all__ = [
     "add",
     "add_n",
     "argmax",
+    "argsort",
     "assign",
     "assign_add",
     "assign_sub",
@@ -112,6 +116,7 @@ __all__ = [
     "depend",
     "divide",
     "dropout",
+    "dynamic_shift",
     "einsum",
     "elu",
     "equal",
@@ -127,10 +132,12 @@ __all__ = [
     "get_variable",
     "greater",
     "greater_equal",
+    "halo_exchange",
     "identity",
     "import_tf_tensor",
     "is_finite",
     "leaky_relu",
+    "left_halo_exchange",
     "less",
     "less_equal",
     "log",
@@ -147,6 +154,8 @@ __all__ = [
     "multiply",
     "negative",
     "not_equal",
+    "nth_largest_element",
+    "nth_smallest_element",
     "one_hot",
     "ones",
     "ones_like",
@@ -173,9 +182,12 @@ __all__ = [
     "replace_dimensions",
     "replicate",
     "reshape",
+    "reverse",
+    "roll",
     "round",
     "rsqrt",
     "selu",
+    "shift",
     "sigmoid",
     "sign",
     "sin",
@@ -183,6 +195,7 @@ __all__ = [
     "slicewise",
     "softmax",
     "softplus",
+    "sort",
     "split",
     "sqrt",
     "square",
@@ -195,6 +208,7 @@ __all__ = [
     "to_float",
     "to_int32",
     "top_1",
+    "top_k",
     "transpose",
     "unstack",
     "where",

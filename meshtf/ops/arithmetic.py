@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from meshtf.dimension import ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Tensor, check_tensor, same_dtype
+from meshtf.graph import Tensor, check_tensor, check_tensors, same_dtype
 from meshtf.ops.broadcasting import broadcast_shape
 from meshtf.ops.pointwise import PointwiseOperation, ScalarKernel
 from meshtf.sites import language_function
@@ -121,10 +121,11 @@ def divide(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name
 @language_function
 def add_n(xs: Sequence[Tensor]) -> Tensor:
     """The sum of tensors, added pairwise in a fixed order so that its bits are always the same."""
-    if not xs:
-        raise ShapeError("add_n of no tensors; give at least one")
-    total = check_tensor(xs[0])
-    for x in xs[1:]:
+    tensors = check_tensors(xs)
+    if not tensors:
+        raise ShapeError("there are no tensors to add; give at least one")
+    total = tensors[0]
+    for x in tensors[1:]:
         total = add(total, x)
     return total
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import ShapeError, nearest
-from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
+from meshtf.graph import Operation, Tensor, check_tensor, check_tensors, same_dtype, shape_of
 from meshtf.layout import Axes, TensorLayout
 from meshtf.lowering.layouts import LayoutTable
 from meshtf.lowering.plan import Core
@@ -21,9 +22,13 @@ from meshtf.ops.contraction import contract
 from meshtf.ops.pointwise import PointwiseOperation, without_redundant_broadcasts
 from meshtf.sites import language_function
 
+_MISSPELT = 0.8  # how alike two names are, at least, when one is taken for a misspelling of the other
+
 
 class EinsumOperation(Operation):
     """The product of tensors, summed over the dimensions that the output lacks."""
+
+    is_product = True
 
     def __init__(self, inputs: Sequence[Tensor], output_shape: Shape, name: str = "einsum") -> None:
         super().__init__(inputs, [(output_shape, same_dtype(inputs))], name=name)
@@ -32,10 +37,7 @@ class EinsumOperation(Operation):
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         dy = check_tensor(grad_ys[0])
         others = [[x for j, x in enumerate(self.inputs) if j != i] for i in range(len(self.inputs))]
-        return [
-            einsum([dy, *map(_conjugate, own)], output_shape=x.shape)
-            for x, own in zip(self.inputs, others, strict=True)
-        ]
+        return [_product([dy, *map(_conjugate, own)], x.shape) for x, own in zip(self.inputs, others, strict=True)]
 
     def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
         splits = self._chosen_splits(layouts)
@@ -83,16 +85,13 @@ def choose_splits(inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable
     return _cheapest(seen, inputs, output, layouts)
 
 
-def cheapest_splits(
-    inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable, unsplit: Iterable[str] = ()
-) -> dict[str, Axes]:
-    """As `choose_splits`, always the cheapest, with some dimensions whole on every core.
+def cheapest_splits(inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable) -> dict[str, Axes]:
+    """As `choose_splits`, always the cheapest: where layouts agree, too, it may be cheaper to gather an operand.
 
     It sends the fewest bytes, counting what brings the operands there and the output to its own layout, and among
     equals is the one with the least work.
     """
-    seen = _seen_splits(inputs, output, layouts)
-    return _cheapest({**seen, **{name: {()} for name in unsplit}}, inputs, output, layouts)
+    return _cheapest(_seen_splits(inputs, output, layouts), inputs, output, layouts)
 
 
 def _seen_splits(inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable) -> dict[str, set[Axes]]:
@@ -150,11 +149,16 @@ def einsum(
     Raises:
       ShapeError: sizes disagree, a reduced dimension is in no operand, or the two arguments contradict each other.
     """
-    xs = [check_tensor(x) for x in ([xs] if isinstance(xs, Tensor) else xs)]
+    xs = check_tensors(xs)
     if not xs:
         raise ShapeError("einsum of no tensors; give at least one")
     same_dtype(xs)
     shape = _output_shape([x.shape for x in xs], convert_to_shape(output_shape), reduced_dims)
+    _check_spelling(shape, union([x.shape for x in xs]))
+    return _product(xs, shape, name)
+
+
+def _product(xs: Sequence[Tensor], shape: Shape, name: str | None = None) -> Tensor:
     if len(xs) == 1:
         return _einsum_of_one(xs[0], shape)
     return EinsumOperation(without_redundant_broadcasts(xs), shape, name or "einsum").outputs[0]
@@ -175,16 +179,21 @@ def matmul(
 @language_function
 def transpose(x: Tensor, new_shape: ShapeLike, name: str = "transpose") -> Tensor:
     """x with the same dimensions in another order."""
-    shape = _shape(new_shape)
+    shape = shape_of(new_shape)
     if {d.name for d in check_tensor(x).shape} != {d.name for d in shape}:
-        raise ShapeError(f"[{x.shape}] and [{shape}] do not have the same dimensions")
+        raise ShapeError(f"[{x.shape}] and [{shape}] do not have the same dimensions; give each of them once")
     return _spread(x, shape, name)
 
 
 @language_function
 def broadcast(x: Tensor, new_shape: ShapeLike) -> Tensor:
     """x repeated along the dimensions of `new_shape` that it lacks."""
-    return _spread(check_tensor(x), _shape(new_shape), "broadcast")
+    shape = shape_of(new_shape)
+    for dim in check_tensor(x).shape:
+        if not shape.has(dim.name):
+            known = nearest(dim.name, shape.dimension_names)
+            raise ShapeError(f'new_shape [{shape}] lacks dimension "{dim.name}" of [{x.shape}]{known}')
+    return _spread(x, shape, "broadcast")
 
 
 def _spread(x: Tensor, shape: Shape, name: str) -> Tensor:
@@ -229,6 +238,18 @@ def _output_shape(
     return output_shape
 
 
+def _check_spelling(output_shape: Shape, everything: Shape) -> None:
+    """A new dimension of the output is broadcast, unless it looks like one of the operands' that would be summed."""
+    summed = [d for d in everything if not output_shape.has(d.name)]
+    for dim in output_shape:
+        alike = [d.name for d in summed if d.size == dim.size]
+        if not everything.has(dim.name) and (found := difflib.get_close_matches(dim.name, alike, 1, _MISSPELT)):
+            raise ShapeError(
+                f'output dimension "{dim.name}" is in no operand; did you mean "{found[0]}"? '
+                f"(For a new dimension of this name, use mtf.broadcast on the result)"
+            )
+
+
 def layout_over(shape: Shape, splits: Mapping[str, Axes]) -> TensorLayout:
     """The layout of a shape whose dimensions are split as `splits` says by name."""
     return TensorLayout(tuple(splits.get(d.name, ()) for d in shape))
@@ -237,13 +258,6 @@ def layout_over(shape: Shape, splits: Mapping[str, Axes]) -> TensorLayout:
 def _is_disjoint(splits: Iterable[Axes]) -> bool:
     used = [a for axes in splits for a in axes]
     return len(used) == len(set(used))
-
-
-def _shape(x: ShapeLike) -> Shape:
-    shape = convert_to_shape(x)
-    if shape is None:
-        raise ShapeError("a shape is needed here")
-    return shape
 
 
 def _conjugate(x: Tensor) -> Tensor:

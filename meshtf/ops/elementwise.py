@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from meshtf.dimension import ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError
-from meshtf.graph import Tensor, check_tensor, is_differentiable, same_dtype
+from meshtf.graph import Tensor, check_tensor, dtype_of, is_differentiable, same_dtype
 from meshtf.lowering.plan import Kernel
 from meshtf.ops.arithmetic import (
     Operand,
@@ -280,7 +280,7 @@ def clip_by_value(x: Tensor, clip_value_min: Operand, clip_value_max: Operand) -
 @language_function
 def cast(x: Tensor, dtype: tf.DType, name: str = "cast") -> Tensor:
     """x in another element type. Gradients are cast back."""
-    dtype = tf.as_dtype(dtype)
+    dtype = dtype_of(dtype)
     if check_tensor(x).dtype == dtype:
         return x
     both = is_differentiable(x.dtype) and is_differentiable(dtype)

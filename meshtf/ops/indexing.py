@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph import Operation, Tensor, check_tensor, dtype_of
 from meshtf.layout import Axes, restricted
 from meshtf.lowering.layouts import LayoutTable
 from meshtf.lowering.plan import Core
@@ -28,8 +28,8 @@ from meshtf.sites import language_function
 class GatherOperation(Operation):
     """Rows of a table by index: the einsum of the table with the one-hot indices, without the product.
 
-    Over a dimension that is split each core reads what falls into its part, which leaves a sum of one row and zeros; or
-    the table is gathered, where that sends fewer bytes.
+    Over a dimension that is split each core reads what falls into its part, which leaves a sum of one row and zeros (of
+    bool, an "or"); or the table is gathered, where that sends fewer bytes.
     """
 
     def __init__(
@@ -64,8 +64,7 @@ class GatherOperation(Operation):
         planner.write(output, planner.compute("gather", emit, values, [spec], pending=axes)[0])
 
     def _splits(self, layouts: LayoutTable) -> dict[str, Axes]:
-        is_summable = self.outputs[0].dtype != tf.bool
-        return cheapest_splits(self.inputs, self.outputs[0], layouts, () if is_summable else (self.dim.name,))
+        return cheapest_splits(self.inputs, self.outputs[0], layouts)
 
 
 class ScatterAddOperation(Operation):
@@ -156,7 +155,7 @@ def gather(
         indices = constant(weights.mesh, _known_index(indices, own), dtype=tf.int32)
     _check_indices(indices, own)
     shape = Shape([d for d in union([indices.shape, weights.shape]) if d.name != own.name])
-    wanted = convert_to_shape(output_shape) or shape
+    wanted = shape if output_shape is None else convert_to_shape(output_shape)
     if sorted(wanted.dims, key=lambda d: d.name) != sorted(shape.dims, key=lambda d: d.name):
         raise ShapeError(f"output_shape [{wanted}] must have the dimensions [{shape}], in any order")
     return GatherOperation(weights, indices, own, wanted).outputs[0]
@@ -189,7 +188,7 @@ def one_hot(
       ShapeError: `indices` has the dimension already.
       DtypeError: `indices` is not int32 or int64, or `dtype` cannot hold a value.
     """
-    dim, dtype = convert_to_dimension(output_dim), tf.as_dtype(dtype)
+    dim, dtype = convert_to_dimension(output_dim), dtype_of(dtype)
     if dim is None:
         raise ShapeError("one_hot needs an output_dim")
     _check_indices(check_tensor(indices, "index"), dim)

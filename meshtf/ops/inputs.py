@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Mesh, Operation, Tensor
+from meshtf.graph import Mesh, Operation, Tensor, dtype_of, shape_of
 from meshtf.lowering.plan import Core
 from meshtf.lowering.planner import Planner
 from meshtf.sites import language_function
@@ -67,7 +67,7 @@ class RangeOperation(Operation):
 @language_function
 def placeholder(mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32, name: str = "input") -> Tensor:
     """An input of the program, fed whole by its name when the program runs."""
-    return InputOperation(mesh, _shape(shape), tf.as_dtype(dtype), name).outputs[0]
+    return InputOperation(mesh, shape_of(shape), dtype_of(dtype), name).outputs[0]
 
 
 @language_function
@@ -78,12 +78,11 @@ def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None,
       ShapeError: its rank or sizes are not those of `shape`.
     """
     value = tf_tensor if isinstance(tf_tensor, tf.Tensor) else np.asarray(tf_tensor)
-    named = convert_to_shape(shape) if shape is not None else Shape([])
-    assert named is not None
+    named = convert_to_shape(shape) or Shape([])
     own = value.shape.as_list() if isinstance(value, tf.Tensor) else list(value.shape)
     if own != named.to_integer_list:
-        raise ShapeError(f"an array of shape {own} cannot be [{named}]")
-    return InputOperation(mesh, named, tf.as_dtype(value.dtype), name, value).outputs[0]
+        raise ShapeError(f"an array of shape {own} cannot be [{named}]; name each of its dimensions, with its size")
+    return InputOperation(mesh, named, dtype_of(value.dtype), name, value).outputs[0]
 
 
 @language_function
@@ -95,7 +94,7 @@ def constant(mesh: Mesh, value: Any, shape: ShapeLike | None = None, dtype: tf.D
     """
     from meshtf.ops.arithmetic import scalar_constant
 
-    named, dtype = convert_to_shape(shape) or Shape([]), tf.as_dtype(dtype)
+    named, dtype = convert_to_shape(shape) or Shape([]), dtype_of(dtype)
     array = np.asarray(value)
     if array.ndim == 0:
         return FillOperation(mesh, scalar_constant(array, dtype), named, dtype).outputs[0]
@@ -137,14 +136,9 @@ def ones_like(t: Tensor) -> Tensor:
 @language_function
 def range(mesh: Mesh, dim: DimensionLike, dtype: tf.DType = tf.int32, name: str = "range") -> Tensor:
     """0 to dim.size - 1 along `dim`, which may be split."""
-    dtype, dimension = tf.as_dtype(dtype), convert_to_dimension(dim)
-    assert dimension is not None
+    dtype, dimension = dtype_of(dtype), convert_to_dimension(dim)
+    if dimension is None:
+        raise ShapeError("a dimension is needed here; write mtf.Dimension(name, size)")
     if not (dtype.is_integer or dtype.is_floating):
         raise DtypeError(f"a range of {dtype.name} makes no sense; use an integer or floating type")
     return RangeOperation(mesh, Shape([dimension]), dtype, name).outputs[0]
-
-
-def _shape(x: ShapeLike) -> Shape:
-    shape = convert_to_shape(x)
-    assert shape is not None
-    return shape

@@ -15,7 +15,7 @@ import tensorflow as tf
 from meshtf import random
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError, GraphError
-from meshtf.graph import Mesh, Operation, Tensor, check_tensor
+from meshtf.graph import Mesh, Operation, Tensor, check_tensor, dtype_of
 from meshtf.lowering.plan import Core
 from meshtf.lowering.planner import Planner
 from meshtf.ops.broadcasting import union
@@ -46,12 +46,14 @@ class RandomOperation(Operation):
         whole = tuple(output.shape.to_integer_list)
         key, draw = planner.random_key(self.name), self._draw
 
-        def emit(core: Core, *step: tf.Tensor) -> tf.Tensor:
-            own = random.fold_in(key, step[0]) if step else key
+        def emit(core: Core, *counts: tf.Tensor) -> tf.Tensor:
+            own = key
+            for count in counts:
+                own = random.fold_in(own, count)
             begin = [core.coordinate(a) * n if a else 0 for a, n in zip(layout.axes, size, strict=True)]
             return draw(own, begin, size, whole)
 
-        inputs = [planner.read(x) for x in self.inputs]
+        inputs = [*(planner.read(x) for x in self.inputs), *planner.iterations]
         spec = (output.shape, output.dtype, layout)
         planner.write(output, planner.compute("random", emit, inputs, [spec], flops=math.prod(size))[0])
 
@@ -66,7 +68,7 @@ def random_uniform(
     name: str = "random_uniform",
 ) -> Tensor:
     """Uniform in [minval, maxval), integers included; `maxval` is 1 by default, and must be given for integers."""
-    dtype = tf.as_dtype(dtype)
+    dtype = dtype_of(dtype)
     if maxval is None:
         if dtype.is_integer:
             raise DtypeError("random_uniform of integers needs maxval")
@@ -88,7 +90,7 @@ def random_normal(
     name: str = "random_normal",
 ) -> Tensor:
     """Normal with this mean and standard deviation."""
-    dtype = tf.as_dtype(dtype)
+    dtype = dtype_of(dtype)
 
     def draw(*where: object) -> tf.Tensor:
         return random.normal(*where, dtype, mean, stddev)  # type: ignore[arg-type]
@@ -106,7 +108,7 @@ def random_truncated_normal(
     name: str = "random_truncated_normal",
 ) -> Tensor:
     """The normal distribution within two standard deviations of its mean."""
-    dtype = tf.as_dtype(dtype)
+    dtype = dtype_of(dtype)
 
     def draw(*where: object) -> tf.Tensor:
         return random.truncated_normal(*where, dtype, mean, stddev)  # type: ignore[arg-type]

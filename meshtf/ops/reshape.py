@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
+from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension
 from meshtf.errors import ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph import Operation, Tensor, check_tensor, shape_of
 from meshtf.layout import TensorLayout
 from meshtf.lowering.plan import Core, Value
 from meshtf.lowering.planner import Planner
@@ -50,6 +50,8 @@ def _resharded(planner: Planner, value: Value, shape: Shape, layout: TensorLayou
         layout = target
     if refinement.source == refinement.target:
         return _reshaped(planner, value, shape, layout)
+    candidates = (refinement.merged(planner.mesh_shape), refinement)
+    refinement = min(candidates, key=lambda found: _bytes(planner, value, value.layout, found))
     factors = factor_shape(value.shape, refinement.sizes)
     value = _reshaped(planner, value, factors, refinement.source)
     return _reshaped(planner, planner.reshard(value, refinement.target), shape, layout)
@@ -105,10 +107,9 @@ def reshape(x: Tensor, new_shape: ShapeLike, name: str = "reshape") -> Tensor:
     Raises:
       ShapeError: the sizes do not multiply to the same number.
     """
-    shape = convert_to_shape(new_shape)
-    assert shape is not None
+    shape = shape_of(new_shape)
     if shape.size != check_tensor(x).size:
-        raise ShapeError(f"[{x.shape}] has {x.size} elements and [{shape}] has {shape.size}")
+        raise ShapeError(f"[{x.shape}] has {x.size} elements and [{shape}] has {shape.size}; a reshape keeps them all")
     return x if shape == x.shape else ReshapeOperation(x, shape, name).outputs[0]
 
 
@@ -119,7 +120,10 @@ def rename_dimension(x: Tensor, old_name: str, new_name: str) -> Tensor:
     Raises:
       ShapeError: x has no such dimension, or has the new name already.
     """
-    return reshape(x, check_tensor(x).shape.rename_dimension(old_name, new_name), name="rename_dimension")
+    check_tensor(x).shape.axis(old_name)
+    if x.shape.has(new_name) and new_name != old_name:
+        raise ShapeError(f'[{x.shape}] has a dimension "{new_name}" already; choose another name')
+    return reshape(x, x.shape.rename_dimension(old_name, new_name), name="rename_dimension")
 
 
 @language_function

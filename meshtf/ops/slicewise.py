@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import GraphError, ShapeError, nearest
-from meshtf.graph import Operation, Tensor, check_tensor, is_differentiable
+from meshtf.graph import Operation, Tensor, check_tensor, check_tensors, dtype_of, is_differentiable
 from meshtf.layout import Axes, TensorLayout
 from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
 from meshtf.lowering.plan import Core, Value
@@ -206,7 +206,7 @@ def cwise(
     operands = _operands(tf_fn, xs)
     _check_grad_function(grad_function)
     shape = operands[0].shape
-    outputs = [(shape, operands[0].dtype if output_dtype is None else tf.as_dtype(output_dtype))]
+    outputs = [(shape, operands[0].dtype if output_dtype is None else dtype_of(output_dtype))]
     return SlicewiseOperation(
         tf_fn,
         operands,
@@ -220,7 +220,7 @@ def cwise(
 def _operands(tf_fn: object, xs: Tensor | Sequence[Tensor]) -> list[Tensor]:
     if not callable(tf_fn):
         raise GraphError(f"tf_fn must be a function of tf.Tensors, not {type(tf_fn).__name__}")
-    operands = [check_tensor(x) for x in ([xs] if isinstance(xs, Tensor) else xs)]
+    operands = check_tensors(xs)
     if not operands:
         raise GraphError("at least one operand is needed; for a function of nothing, give mtf.zeros(mesh, [])")
     union([x.shape for x in operands])
@@ -237,7 +237,7 @@ def _outputs(first: Tensor, shapes: Any, dtypes: Any) -> tuple[list[tuple[Shape,
     if len(shape_list) != len(dtype_list):
         raise ShapeError(f"{len(shape_list)} output shapes were given and {len(dtype_list)} output dtypes")
     named = [first.shape if s is None else convert_to_shape(s) for s in shape_list]
-    types = [first.dtype if d is None else tf.as_dtype(d) for d in dtype_list]
+    types = [first.dtype if d is None else dtype_of(d) for d in dtype_list]
     return list(zip(named, types, strict=True)), _is_list_of_shapes(shapes) or isinstance(dtypes, list | tuple)
 
 

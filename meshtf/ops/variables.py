@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import DtypeError, GraphError, MeshtfError, ShapeError
-from meshtf.graph import Mesh, Operation, Tensor, VariableDType, check_tensor, shape_of
+from meshtf.graph import with_nested, Mesh, Operation, Tensor, VariableDType, check_mesh, check_tensor, dtype_of, shape_of
 from meshtf.layout import TensorLayout
 from meshtf.lowering.planner import Planner
 from meshtf.ops.arithmetic import add, sub
@@ -29,7 +29,8 @@ class Variable(Operation):
         self, mesh: Mesh, name: str, shape: Shape, dtype: VariableDType, initializer: Any, trainable: bool
     ) -> None:
         assert dtype.activation_dtype is not None
-        super().__init__([], [(shape, dtype.activation_dtype)], name=name, mesh=mesh)
+        with mesh.graph.outermost():
+            super().__init__([], [(shape, dtype.activation_dtype)], name=name, mesh=mesh)
         self.full_name = mesh.graph.scoped(name)
         self.shape = shape
         self.dtype = dtype
@@ -126,7 +127,7 @@ def get_variable(
     Raises:
       GraphError: it exists with another shape or dtype.
     """
-    policy = _policy(mesh, dtype)
+    policy = _policy(check_mesh(mesh), dtype)
     named = shape_of(shape)
     existing = mesh.graph.variables.get(mesh.graph.scoped(name))
     if existing is not None:
@@ -197,7 +198,7 @@ def count_step(mesh: Mesh) -> None:
     """Makes the program count its runs, if it has random bits that depend on the count and does not count yet."""
     graph = mesh.graph
     step = graph.variables.get(f"{graph.name}/step")
-    if step is None or any(isinstance(o, Assign) and o.variable is step for o in graph.operations):
+    if step is None or any(isinstance(o, Assign) and o.variable is step for o in with_nested(graph.operations)):
         return
     with graph.root_scope():
         assign_add(step.outputs[0], ones(mesh, [], tf.int64))
@@ -206,7 +207,7 @@ def count_step(mesh: Mesh) -> None:
 def _policy(mesh: Mesh, dtype: tf.DType | VariableDType | None) -> VariableDType:
     if isinstance(dtype, VariableDType):
         return dtype
-    return mesh.graph.variable_dtype if dtype is None else VariableDType(tf.as_dtype(dtype))
+    return mesh.graph.variable_dtype if dtype is None else VariableDType(dtype_of(dtype))
 
 
 def _stored_and_given(variable: Variable, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -218,14 +219,18 @@ def _stored_and_given(variable: Variable, value: Tensor) -> tuple[Tensor, Tensor
 
 def _check_assigned(variable: Variable, value: Tensor) -> None:
     if {d.name: d.size for d in variable.shape} != {d.name: d.size for d in value.shape}:
-        raise ShapeError(f'variable "{variable.full_name}" is [{variable.shape}]; [{value.shape}] cannot be assigned')
+        raise ShapeError(
+            f'variable "{variable.full_name}" is [{variable.shape}]; [{value.shape}] cannot be assigned; its '
+            f"dimensions must be the variable's, in any order"
+        )
     _check_dtype(variable, value)
 
 
 def _check_dtype(variable: Variable, value: Tensor) -> None:
     if value.dtype not in (variable.value.dtype, variable.slice_dtype):
         raise DtypeError(
-            f'variable "{variable.full_name}" is {variable.value.dtype.name}; {value.dtype.name} cannot be assigned'
+            f'variable "{variable.full_name}" is {variable.value.dtype.name}; {value.dtype.name} cannot be assigned; '
+            f"convert it with mtf.cast"
         )
 
 

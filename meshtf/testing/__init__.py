@@ -1,7 +1,7 @@
 """For tests of programs written with meshtf, its own included.
 
 `assert_layout_invariant` runs a function under many layouts on virtual CPUs. `plan` and `interpret` plan one for any
-mesh, with no devices, and run it on the plain interpreter of plans. `legal_layouts` lists the layouts that a program can
+mesh, with no devices, and run it on the plain interpreter of plans. `legal_layouts` lists what layouts a program can
 have.
 """
 

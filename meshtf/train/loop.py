@@ -53,6 +53,9 @@ class Training:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        self._check_is("model", callable(getattr(self.model, "metrics", None)) and not isinstance(self.model, type))
+        self._check_is("task", isinstance(self.task, Task))
+        self._check_is("optimizer", isinstance(self.optimizer, mtf.optimize.Optimizer))
         for name in ("batch_size", "num_steps"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
@@ -60,6 +63,12 @@ class Training:
         if self.batch_size > num_examples(self.task.train):
             raise ConfigurationError(
                 f"Training.batch_size is {self.batch_size}, more than there are examples ({self.task})"
+            )
+
+    def _check_is(self, what: str, holds: bool) -> None:
+        if not holds:
+            raise ConfigurationError(
+                f"Training.{what} is no {what}: {getattr(self, what)!r}; in gin @Name() makes one, parentheses included"
             )
 
 
@@ -134,7 +143,9 @@ class Trainer:
     def _build_evaluation_step(self) -> mtf.Function:
         def evaluation_step(weights: mtf.Tensor, **features: mtf.Tensor) -> dict[str, mtf.Tensor]:
             metrics = self.training.model.metrics(**features)
-            return {name: mtf.reduce_sum(values * weights) for name, values in metrics.items()}
+            # Chosen, not multiplied: a metric may be infinite on padding.
+            is_example = mtf.greater(weights, 0.0)
+            return {name: mtf.reduce_sum(mtf.where(is_example, values, 0.0)) for name, values in metrics.items()}
 
         weights = mtf.TensorSpec(mtf.Shape([self.batch]), tf.float32)
         inputs = {WEIGHTS: weights, **self.training.task.inputs(self.batch)}

@@ -136,6 +136,8 @@ def status_of(*arguments: str) -> int:
         ([DIGITS, "--gin_param=Training.batch_size=0"], "batch_size must be a positive integer, and is 0"),
         ([DIGITS, "--gin_param=Training.batch_size=2000"], "batch_size is 2000, more than there are examples"),
         ([DIGITS, "--gin_param=MLPClassifier.activation='rellu'"], "activation 'rellu' is not a function"),
+        ([DIGITS, "--gin_param=Training.model=@MLPClassifier"], "Training.model is no model: <class"),
+        ([DIGITS, "--gin_param=Training.optimizer='Adam'"], "Training.optimizer is no optimizer: 'Adam'"),
         ([DIGITS, "--gin_param=Training.mesh_shape='rows=2'"], "not of the form name:size"),
     ],
 )
@@ -146,6 +148,13 @@ def test_a_mistake_is_a_message_and_status_2(
     captured = capsys.readouterr()
     assert captured.err.startswith("meshtf-train: error: ")
     assert message in captured.err
+
+
+@pytest.mark.usefixtures("_own_flags")
+def test_an_empty_configuration_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty.gin").touch()
+    assert status_of("--gin_file=empty.gin") == train.BAD_CONFIGURATION
+    assert "missing 7 required positional arguments: 'model', 'task', 'optimizer'" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_own_flags")

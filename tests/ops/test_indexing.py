@@ -124,6 +124,17 @@ def test_what_moves_is_the_smaller_of_table_and_result() -> None:
     assert _collectives("batch:rows", vocab=8, batch=8) == []
 
 
+def test_two_gathers_summed_are_reduced_once() -> None:
+    def program(table: mtf.Tensor, where: mtf.Tensor) -> mtf.Tensor:
+        return mtf.gather(table, where, "vocab") + 2.0 * mtf.gather(table, where + 1, "vocab")
+
+    table, where = RNG.standard_normal((64, 12)), WHERE % 60
+    inputs = {"table": ("vocab:64 d:12", table), "where": ("batch:4 length:4", where)}
+    done = interpret(program, inputs, "rows:2;cols:2", "vocab:rows+cols")
+    assert [c.step.kind for c in done.plan.collectives] == ["all_reduce"]
+    np.testing.assert_allclose(done.results, table[where] + 2 * table[where + 1])
+
+
 def test_what_moves_for_the_gradient_is_the_smaller_of_updates_and_table() -> None:
     assert _collectives("batch:rows", vocab=8, batch=1024, of_gradient=True) == ["all_reduce"]
     assert _collectives("batch:rows", vocab=1024, batch=8, of_gradient=True) == ["all_gather"]

@@ -121,11 +121,15 @@ def test_pad(agrees: Any, paddings: list[int], value: float) -> None:
 
 
 def test_pad_of_a_product_with_a_value_pads_once() -> None:
-    def program(x: mtf.Tensor) -> mtf.Tensor:
-        return mtf.pad(mtf.einsum([x, x], output_shape="a:4"), [0, 4], "a", pad_value=7.0)
+    # One sum over cores, after the addition, would be cheaper, and would add the value of every core.
+    def program(x: mtf.Tensor, y: mtf.Tensor) -> mtf.Tensor:
+        squares, others = mtf.einsum([x, x], output_shape="a:4"), mtf.einsum([y, y], output_shape="a:8")
+        return mtf.pad(squares, [0, 4], "a", pad_value=7.0) + others
 
-    done = interpret(program, X_INPUT, "rows:2;cols:2", "b:rows+cols")
-    np.testing.assert_allclose(done.results, np.pad((X * X).sum(1), (0, 4), constant_values=7.0))
+    y = np.random.default_rng(2).standard_normal((8, 12))
+    done = interpret(program, {**X_INPUT, "y": ("a:8 b:12", y)}, "rows:2;cols:2", "b:rows+cols")
+    padded = np.pad(np.sum(X * X, 1), (0, 4), constant_values=7.0)
+    np.testing.assert_allclose(done.results, padded + np.sum(y * y, 1))
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, bool, np.float32, np.float16])

@@ -40,11 +40,12 @@ class Builder:
         self.rng = rng
         self.mesh = mesh
         self.mesh_shape = mesh_shape
-        self.program = Program(mesh.graph)
+        self.program = Program(mesh.graph, first_operation=len(mesh.graph.operations))
         self.dtype = dtype
         self._prefix = prefix
         self._names = map("{}{}".format, itertools.repeat(prefix), "abcdefghijklmnopqrstuvwxyz" * 9)
         self._table = LayoutTable(mesh_shape, LayoutRules(()))
+        self._table.resolve(mesh.graph.operations)
         self._resolved = len(mesh.graph.operations)
         self.dims = [self.new_dim() for _ in range(4)]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 from random_programs import cases_contraction, cases_elementwise, cases_escape, cases_pieces, cases_sources
-from random_programs.builder import Builder, chance, wide
+from random_programs.builder import Builder, RejectedError, chance, wide
 from random_programs.cases_elementwise import Case
 from random_programs.program import Node, Program
 
@@ -45,7 +45,7 @@ def random_program(
         if any(builder.attempt(CASES[name]) for _ in range(tries)):
             program.cases.append(name)
     if first not in program.cases:
-        raise AssertionError(f"no legal step of case {first!r} was found in 40 tries")
+        raise RejectedError(f"no legal step of case {first!r} was found in 40 tries")
     program.forward_operations = len(mesh.graph.operations)
     add_fetches(builder)
     return program
@@ -119,7 +119,7 @@ def _expect_gradients(
 def draw_layout(rng: random.Random, program: Program, mesh_shape: mtf.Shape) -> LayoutRules:
     """A layout that is legal for what the user wrote. It must then be legal for the gradients too."""
     forward = program.graph.operations[: program.forward_operations]
-    shapes = list(dict.fromkeys(t.shape for o in forward for t in o.outputs))
+    shapes = list(dict.fromkeys(t.shape for o in forward[program.first_operation :] for t in o.outputs))
     beside = neighbours(shapes)
     chosen: dict[str, Axes] = {}
     choices = list(choices_by_dimension(shapes, mesh_shape).items())

@@ -63,7 +63,9 @@ class Program:
     labels: list[str] = dataclasses.field(default_factory=list)
     variables: dict[str, Node] = dataclasses.field(default_factory=dict)
     """The node that each variable holds when the program has run."""
+    first_operation: int = 0
     forward_operations: int = 0
+    """Where in the graph the program begins, and how many operations were there before its gradients."""
 
     def run_reference(self, inputs: dict[Node, tf.Tensor]) -> dict[Node, tf.Tensor]:
         """The value of every node, from those of the inputs."""

@@ -1,0 +1,1 @@
+"""Loops, branches and recomputation: operations with blocks of operations inside."""

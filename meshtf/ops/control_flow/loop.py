@@ -1,0 +1,139 @@
+"""The loop behind scan and while_loop: values carried, parts taken, parts stacked, sums accumulated."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from meshtf.dimension import Dimension, Shape
+from meshtf.graph import Block, Operation, Tensor, is_differentiable
+from meshtf.layout import TensorLayout
+from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
+from meshtf.lowering.planner import Planner
+from meshtf.ops.control_flow.blocks import has_side_effect
+from meshtf.ops.control_flow.recomputation import RecomputePolicy
+
+
+UNBOUNDED = 2**31 - 1
+"""The length of a loop of which nobody knows how many iterations it has."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LoopSpec:
+    """What a loop repeats.
+
+    carried: for each value carried, its initial value, the tensor that it is inside, and the one that it becomes.
+    sliced: tensors over `dim`, and what each iteration's part of them is inside.
+    stacked: tensors of the block, returned for all iterations, over `dim` and their own dimensions.
+    accumulated: tensors of the block, returned summed over the iterations; sums over cores may stay pending inside.
+    condition: a block over the values carried, of one bool scalar; the loop ends where it is false.
+    count: an int32 scalar: how many iterations, at most `dim.size`.
+    """
+
+    dim: Dimension
+    carried: tuple[tuple[Tensor, Tensor, Tensor], ...]
+    sliced: tuple[tuple[Tensor, Tensor], ...]
+    stacked: tuple[Tensor, ...]
+    accumulated: tuple[Tensor, ...]
+    operations: tuple[Operation, ...]
+    condition: Block | None = None
+    count: Tensor | None = None
+    is_reversed: bool = False
+    policy: RecomputePolicy = RecomputePolicy()
+
+    @property
+    def body(self) -> Block:
+        bound = (*(entering for _, entering, _ in self.carried), *(part for _, part in self.sliced))
+        outputs = (*(leaving for _, _, leaving in self.carried), *self.stacked, *self.accumulated)
+        return Block(self.operations, bound, outputs)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return (self.body,) if self.condition is None else (self.condition, self.body)
+
+
+class LoopOperation(Operation):
+    """Repeats a block. Outputs: the values carried, those stacked, those accumulated, the number of iterations."""
+
+    def __init__(self, spec: LoopSpec, like: Tensor, name: str) -> None:
+        captures = list(dict.fromkeys(x for block in spec.blocks for x in block.captures))
+        inputs = [*(i for i, _, _ in spec.carried), *(x for x, _ in spec.sliced), *captures]
+        inputs += [spec.count] if spec.count is not None else []
+        outputs = [(entering.shape, entering.dtype) for _, entering, _ in spec.carried]
+        outputs += [(self._stacked_shape(spec, t), t.dtype) for t in spec.stacked]
+        outputs += [(t.shape, t.dtype) for t in spec.accumulated]
+        super().__init__(inputs, [*outputs, (Shape([]), tf.int32)], name=name, mesh=like.mesh)
+        self.spec = spec
+        self.captures = captures
+        self.blocks = spec.blocks
+        self.has_side_effect = has_side_effect(spec.blocks)
+
+    @staticmethod
+    def _stacked_shape(spec: LoopSpec, part: Tensor) -> Shape:
+        return Shape([spec.dim, *part.shape])
+
+    @property
+    def carried_outputs(self) -> tuple[Tensor, ...]:
+        return self.outputs[: len(self.spec.carried)]
+
+    @property
+    def stacked_outputs(self) -> tuple[Tensor, ...]:
+        start = len(self.spec.carried)
+        return self.outputs[start : start + len(self.spec.stacked)]
+
+    @property
+    def accumulated_outputs(self) -> tuple[Tensor, ...]:
+        start = len(self.spec.carried) + len(self.spec.stacked)
+        return self.outputs[start : start + len(self.spec.accumulated)]
+
+    @property
+    def trips(self) -> Tensor:
+        return self.outputs[-1]
+
+    def stack(self, part: Tensor) -> Tensor:
+        """Makes the loop return one more tensor of its block for all iterations. Returns it, stacked."""
+        if part in self.spec.stacked:
+            return self.stacked_outputs[self.spec.stacked.index(part)]
+        added = Tensor(self, self._stacked_shape(self.spec, part), part.dtype)
+        place = len(self.spec.carried) + len(self.spec.stacked)
+        self.outputs = (*self.outputs[:place], added, *self.outputs[place:])
+        for index, output in enumerate(self.outputs):
+            output.index = index
+        self.spec = dataclasses.replace(self.spec, stacked=(*self.spec.stacked, part))
+        self.blocks = self.spec.blocks
+        return added
+
+    @property
+    def has_gradient(self) -> bool:
+        return any(is_differentiable(t.dtype) for t in self.inputs)
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        from meshtf.ops.control_flow.loop_gradient import loop_gradient
+
+        return loop_gradient(self, grad_ys)
+
+    def output_layouts(self, layouts: LayoutTable) -> Sequence[ResolvedLayout]:
+        spec = self.spec
+        layouts.give({entering: layouts.resolved(initial) for initial, entering, _ in spec.carried})
+        layouts.give({part: self._part_layout(x, part, layouts) for x, part in spec.sliced})
+        for block in self.blocks:
+            layouts.resolve(block.operations)
+        stacked = [layouts.resolved(t) for t in spec.stacked]
+        return [
+            *(layouts.resolved(entering) for _, entering, _ in spec.carried),
+            *(ResolvedLayout(TensorLayout(((), *own.layout.axes)), own.is_overridden) for own in stacked),
+            *(layouts.resolved(t) for t in spec.accumulated),
+            layouts.under_rules(Shape([])),
+        ]
+
+    def _part_layout(self, x: Tensor, part: Tensor, layouts: LayoutTable) -> ResolvedLayout:
+        own = layouts.resolved(x)
+        axes = tuple(own.layout.axes[x.shape.axis(d)] for d in part.shape)
+        return ResolvedLayout(TensorLayout(axes), own.is_overridden)
+
+    def lower(self, planner: Planner) -> None:
+        from meshtf.lowering.loops import lower_loop
+
+        lower_loop(self, planner)

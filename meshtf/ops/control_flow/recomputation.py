@@ -1,0 +1,74 @@
+"""What a backward pass keeps of the forward pass, and what it computes again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from meshtf.errors import GraphError, nearest
+from meshtf.graph import Operation, Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class RecomputePolicy:
+    """Which tensors inside a block are kept for its gradient; the others are computed again.
+
+    keep: "everything", "nothing", or "products" (what contractions and convolutions give: costly to compute again).
+    names: operations whose outputs are kept whatever `keep` says, by the end of their names.
+    """
+
+    keep: str = "everything"
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        choices = ("everything", "nothing", "products")
+        if self.keep not in choices:
+            raise GraphError(f'a policy keeps one of {", ".join(choices)}, not "{self.keep}"{nearest(self.keep, choices)}')
+
+    def keeps(self, tensor: Tensor) -> bool:
+        """Whether a tensor is kept. One that costs nothing to make again, such as a constant, is not."""
+        operation = tensor.operation
+        if not operation.inputs:
+            return False
+        if any(operation.name == n or operation.name.endswith(f"/{n}") for n in self.names):
+            return True
+        return self.keep == "everything" or (self.keep == "products" and operation.is_product)
+
+    def check(self, operations: Sequence[Operation]) -> None:
+        """Raises GraphError where a name is no operation's of the block."""
+        known = {o.name.rsplit("/", 1)[-1] for o in operations} | {o.name for o in operations}
+        for name in self.names:
+            if not any(o.name == name or o.name.endswith(f"/{name}") for o in operations):
+                raise GraphError(f'the policy keeps "{name}", which is no operation of the block{nearest(name, known)}')
+
+
+def as_policy(policy: RecomputePolicy | str | bool | None) -> RecomputePolicy:
+    """A policy from itself, from what it keeps, or from True (recompute everything) and False or None (nothing)."""
+    if isinstance(policy, RecomputePolicy):
+        return policy
+    if isinstance(policy, str):
+        return RecomputePolicy(policy)
+    return RecomputePolicy("nothing" if policy else "everything")
+
+
+def split_kept(
+    used: Sequence[Tensor], given: set[Tensor], operations: Sequence[Operation], policy: RecomputePolicy
+) -> tuple[list[Tensor], list[Operation]]:
+    """Of the tensors that a gradient uses: which to keep, and which operations to run again to have the others.
+
+    `given` are tensors that the block was given: they are kept where they are needed.
+    """
+    inside = {t for o in operations for t in o.outputs}
+    kept: dict[Tensor, None] = {}
+    again: set[Operation] = set()
+    waiting = list(used)
+    while waiting:
+        tensor = waiting.pop()
+        if tensor in kept or tensor.operation in again:
+            continue
+        if tensor in given or (tensor in inside and policy.keeps(tensor)):
+            kept[tensor] = None
+        elif tensor in inside:
+            again.add(tensor.operation)
+            waiting.extend(tensor.operation.inputs)
+    return list(kept), [o for o in operations if o in again]

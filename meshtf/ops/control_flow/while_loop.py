@@ -1,0 +1,86 @@
+"""Loops that end when a condition computed inside says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.dimension import Dimension
+from meshtf.errors import DtypeError, GraphError, ShapeError
+from meshtf.graph import Block, Tensor, check_tensor
+from meshtf.ops.control_flow.blocks import as_tensors, block_input, build
+from meshtf.ops.control_flow.loop import UNBOUNDED, LoopOperation, LoopSpec
+from meshtf.ops.control_flow.recomputation import RecomputePolicy, as_policy
+from meshtf.ops.control_flow.scan import checked_carried
+from meshtf.ops.einsum import transpose
+from meshtf.sites import language_function
+
+@language_function
+def while_loop(
+    cond_fn: Callable[..., Tensor],
+    body_fn: Callable[..., Any],
+    inputs: Tensor | Sequence[Tensor],
+    has_accumulators: bool = False,
+    *,
+    maximum_iterations: int | None = None,
+    recompute: RecomputePolicy | str | bool | None = None,
+    name: str = "while_loop",
+) -> list[Tensor]:
+    """Repeats `body_fn` while `cond_fn` holds.
+
+    Args:
+      cond_fn: `cond_fn(*values)`, a bool scalar.
+      body_fn: `body_fn(*values)`, the new values, of unchanged shapes and dtypes; variables may be read and assigned
+        inside. With `has_accumulators` it may return more tensors, which are summed over the iterations.
+      inputs: initial values.
+      has_accumulators: whether the body returns tensors to sum. Sums over cores in them are done once, at the end.
+      maximum_iterations: after which the loop ends anyway. It must be given where a gradient is wanted.
+      recompute: what the gradient keeps of each iteration, as for `scan`.
+      name: of the operation.
+
+    Returns:
+      The final values, then the sums.
+
+    Raises:
+      ShapeError, DtypeError: a value changes its shape or dtype, or the condition is no bool scalar.
+    """
+    initial = [check_tensor(x) for x in ([inputs] if isinstance(inputs, Tensor) else inputs)]
+    if not initial:
+        raise GraphError("while_loop needs at least one value")
+    entering = [block_input(x, "value") for x in initial]
+    seen = [block_input(x, "value") for x in initial]
+    mesh = initial[0].mesh
+    asked, goes_on = build(mesh, cond_fn, seen)
+    if not isinstance(goes_on, Tensor) or goes_on.shape.ndims or goes_on.dtype != tf.bool:
+        raise DtypeError(f"cond_fn must return a bool scalar, and returned {goes_on!r}")
+    policy = as_policy(recompute)
+    operations, returned = build(mesh, lambda: _called(body_fn, entering), [])
+    policy.check(operations)
+    if len(returned) > len(entering) and not has_accumulators:
+        raise ShapeError(
+            f"body_fn is given {len(entering)} values and returned {len(returned)}; to sum the others over the "
+            f"iterations set has_accumulators"
+        )
+    leaving = checked_carried(entering, returned[: len(entering)], body_fn)
+    spec = LoopSpec(
+        dim=Dimension("iteration", UNBOUNDED if maximum_iterations is None else maximum_iterations),
+        carried=tuple(zip(initial, entering, leaving, strict=True)),
+        sliced=(),
+        stacked=(),
+        accumulated=tuple(returned[len(entering) :]),
+        operations=operations,
+        condition=Block(asked, tuple(seen), (goes_on,)),
+        policy=policy,
+    )
+    loop = LoopOperation(spec, initial[0], name)
+    return [*loop.carried_outputs, *loop.accumulated_outputs]
+
+
+def _called(body_fn: Callable[..., Any], entering: list[Tensor]) -> list[Tensor]:
+    returned = as_tensors(body_fn(*entering), "body_fn")
+    ordered = [
+        transpose(x, e.shape) if {*x.shape} == {*e.shape} else x for x, e in zip(returned, entering, strict=False)
+    ]
+    return ordered + returned[len(entering) :]

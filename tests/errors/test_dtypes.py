@@ -1,0 +1,54 @@
+"""Element types that do not fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.errors import DtypeError
+
+MESH = mtf.Mesh(mtf.Graph())
+X = mtf.placeholder(MESH, "batch:4 hidden:8", name="x")
+Z = mtf.placeholder(MESH, "batch:4 hidden:8", tf.int32, name="z")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "parts"),
+    [
+        (lambda: X + Z, ["mtf.add: float32 and int32 meet; convert one with mtf.cast"]),
+        (lambda: mtf.einsum([X, Z], output_shape="batch:4"), ["mtf.einsum: float32 and int32 meet"]),
+        (lambda: mtf.where(mtf.greater(Z, 0), X, Z), ["float32 and int32 meet"]),
+        (lambda: mtf.concat([X, Z], "batch"), ["float32 and int32 meet"]),
+        (lambda: mtf.exp(Z), ["mtf.exp: a floating tensor is needed, not int32; convert with mtf.cast"]),
+        (lambda: mtf.logical_and(Z, Z), ["a bool tensor is needed, not int32"]),
+        (lambda: Z * 1.5, ["mtf.multiply: scalar 1.5 is no int32; convert the tensor with mtf.cast"]),
+        (lambda: Z / Z, ["int32 cannot be divided exactly; use mtf.floordiv, or mtf.cast to a float"]),
+        (lambda: mtf.reduce_mean(Z), ["use mtf.cast first"]),
+        (lambda: mtf.gradients([Z], [X]), ["z [batch:4 hidden:8] int32 is not floating: it has no gradient"]),
+        (lambda: mtf.cast(Z, "flot32"), ["mtf.cast: not a dtype: 'flot32'; did you mean \"float32\"?"]),
+        (lambda: mtf.one_hot(mtf.to_float(Z), mtf.Dimension("c", 3)), ["indices must be int32 or int64, not float32"]),
+    ],
+)
+def test_the_message(read: Callable[..., str], wrong: Callable[[], Any], parts: list[str]) -> None:
+    text = read(DtypeError, wrong)
+    for part in parts:
+        assert part in text
+    assert "operands:\n" in text
+
+
+def test_dtypes_of_specs(read: Callable[..., str]) -> None:
+    assert "not a dtype: 'flot32'; did you mean \"float32\"?" in read(
+        DtypeError, lambda: mtf.TensorSpec("a:3", "flot32")
+    )
+    assert "give one such as tf.float32" in read(DtypeError, lambda: mtf.zeros(MESH, "a:3", 77))  # type: ignore[arg-type]
+
+
+def test_assigning_another_dtype(read: Callable[..., str]) -> None:
+    v = mtf.get_variable(MESH, "v", "batch:4 hidden:8")
+    assert 'variable "v" is float32; int32 cannot be assigned; convert it with mtf.cast' in read(
+        DtypeError, lambda: mtf.assign_add(v, Z)
+    )

@@ -1,0 +1,143 @@
+"""Steps called where they cannot be: under a tape, inside jit_compile, from two threads; and steps with a NaN."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.errors import ExecutionError, NonFiniteError, UsageError
+
+X = np.arange(8, dtype=np.float32)
+SPECS = {"x": mtf.TensorSpec("batch:8")}
+
+
+def train_step(x: mtf.Tensor) -> mtf.Tensor:
+    total = mtf.get_variable(x.mesh, "total", [], initializer=np.zeros([]))
+    return mtf.assign_add(total, mtf.reduce_sum(mtf.square(x)))
+
+
+@pytest.fixture
+def step() -> mtf.Function:
+    return mtf.function(train_step, mtf.SpmdMeshImpl("rows:4", "batch:rows"), SPECS)
+
+
+def test_under_a_tape(read: Callable[..., str], step: mtf.Function) -> None:
+    def call() -> None:
+        with tf.GradientTape():
+            step(X)  # here
+
+    text = read(UsageError, call)
+    assert 'program "train_step" was called while a tf.GradientTape is recording, which cannot see into it' in text
+    assert "Take gradients inside the program, with mtf.gradients, and call it outside the tape" in text
+    assert "total" not in step.variables
+    with tf.GradientTape() as tape, tape.stop_recording():
+        assert step(X) == 140
+
+
+def test_under_a_tape_that_came_after_the_trace(step: mtf.Function) -> None:
+    @tf.function
+    def outer(x: tf.Tensor) -> tf.Tensor:
+        return 2.0 * step(x)
+
+    def differentiated(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = outer(x)
+        return tape.gradient(y, x)
+
+    assert outer(tf.constant(X)) == 280
+    with pytest.raises(UsageError) as caught:
+        differentiated(tf.constant(X))
+    assert 'program "train_step" was called while a tf.GradientTape is recording' in str(caught.value)
+    assert f"at {__file__}:{outer.python_function.__code__.co_firstlineno + 2} in outer" in str(caught.value)
+
+
+def test_inside_jit_compile(read: Callable[..., str], step: mtf.Function) -> None:
+    def call(x: tf.Tensor) -> tf.Tensor:
+        return step(x)
+
+    for wrong in (tf.function(call, jit_compile=True), tf.function(lambda x: tf.function(call)(x), jit_compile=True)):
+        with pytest.raises(UsageError) as caught:
+            wrong(tf.constant(X))
+        text = str(caught.value)
+        assert 'program "train_step" was called inside a tf.function(jit_compile=True)' in text
+        assert "Call it eagerly, or from a tf.function without jit_compile" in text
+        assert f"at {__file__}:{call.__code__.co_firstlineno + 1} in call" in text
+    assert step(X) == 140
+
+
+def test_from_two_threads(step: mtf.Function) -> None:
+    started, ended = threading.Event(), threading.Event()
+
+    def wait(x: np.ndarray) -> np.ndarray:
+        started.set()
+        ended.wait(20)
+        return x
+
+    def slow(x: mtf.Tensor) -> mtf.Tensor:
+        return mtf.cwise(lambda x: tf.numpy_function(wait, [x], tf.float32), x)
+
+    waiting = mtf.function(slow, mtf.SpmdMeshImpl("rows:4", "batch:rows"), SPECS)
+    results: list[tf.Tensor] = []
+    thread = threading.Thread(target=lambda: results.append(waiting(X)), name="first_thread")
+    thread.start()
+    try:
+        assert started.wait(20)
+        with pytest.raises(UsageError) as caught:
+            step(X)
+    finally:
+        ended.set()
+        thread.join(20)
+    text = str(caught.value)
+    assert (
+        'program "slow" is running in thread "first_thread", and program "train_step" was called from thread "Main'
+        in text
+    )
+    assert "Call every step from one thread, or one after the other" in text
+    np.testing.assert_array_equal(results[0], X)
+    assert step(X) == 140
+
+
+def test_a_nan_where_a_check_was_asked_for(read: Callable[..., str]) -> None:
+    def sgd(x: mtf.Tensor) -> mtf.Tensor:
+        v = mtf.get_variable(x.mesh, "v", "batch:8", initializer=np.ones(8))
+        steps = mtf.get_variable(x.mesh, "steps", [], tf.int32, initializer=np.int32(0))
+        mtf.assign_add(steps, mtf.ones(x.mesh, [], tf.int32))
+        loss = mtf.check_finite(mtf.reduce_sum(mtf.log(x * v)), "the loss", name="check_loss")
+        mtf.assign_sub(v, mtf.gradients([loss], [v])[0])  # type: ignore[arg-type]
+        return loss
+
+    step = mtf.function(sgd, mtf.SpmdMeshImpl("rows:4;cols:2", "batch:rows"), SPECS)
+    step(X + 1)
+    before = {name: step.variables[name] for name in step.variables}
+    with pytest.raises(NonFiniteError) as caught:
+        step(-X)
+    text = str(caught.value)
+    assert "the loss: a NaN or an infinity in reduce_sum [] float32" in text
+    assert "in operation check_loss" in text
+    assert f"at {__file__}:{sgd.__code__.co_firstlineno + 4} in sgd" in text
+    assert "nothing was assigned in this step" in text
+    for name, value in before.items():
+        np.testing.assert_array_equal(step.variables[name], value)
+    assert step.variables["steps"] == 1
+
+
+def test_an_error_in_python_work_names_operation_and_line() -> None:
+    def fail(x: np.ndarray) -> np.ndarray:
+        raise RuntimeError("no such file: images.bin")
+
+    def body(x: mtf.Tensor) -> mtf.Tensor:
+        return mtf.cwise(lambda x: tf.numpy_function(fail, [x], tf.float32), x, name="load")
+
+    step = mtf.function(body, mtf.SpmdMeshImpl("rows:1", ""), SPECS)  # on several cores the text is sometimes lost
+    with pytest.raises(ExecutionError) as caught:
+        step(X)
+    text = str(caught.value)
+    assert "no such file: images.bin" in text
+    assert f"load, at {__file__}:{body.__code__.co_firstlineno + 1} in body" in text
+    assert "{{node" not in text

@@ -1,0 +1,102 @@
+"""Where sums are done: no other placement costs less, of all that there are."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+
+import pytest
+
+import meshtf as mtf
+from meshtf.graph import Operation
+from meshtf.layout import LayoutRules, TensorLayout
+from meshtf.lowering.layouts import LayoutTable
+from meshtf.lowering.lowering import needed
+from meshtf.lowering.pending_sums import PendingSums
+from meshtf.lowering.plan import Collective, Compute, Plan
+from meshtf.lowering.planner import Planner, StoredVariable
+
+MESH_SHAPE = mtf.convert_to_shape("rows:2;cols:2")
+_MASK_SHARE = 16  # a mask costs one sixteenth of sending what it masks
+
+
+class NoVariables:
+    def layout(self, variable: StoredVariable, layouts: LayoutTable) -> TensorLayout:
+        raise AssertionError("these programs have none")
+
+
+def random_graph(rng: random.Random) -> list[mtf.Tensor]:
+    """A few contractions over a split dimension, linear operations on them, and nonlinear ones at the ends."""
+    mesh = mtf.Mesh(mtf.Graph("sums"))
+    m, n, k = (mtf.Dimension(name, size) for name, size in (("m", 8), ("n", 4), ("k", 4)))
+    with mesh.graph:
+        inputs = [mtf.placeholder(mesh, [m, k], name="x"), mtf.placeholder(mesh, [k, n], name="w")]
+        tensors = [mtf.einsum(inputs, output_shape=[m, n])]
+        tensors.append(rng.choice([mtf.einsum(inputs, output_shape=[m, n]), mtf.placeholder(mesh, [m, n], name="y")]))
+        for _ in range(rng.randint(2, 5)):
+            tensors.append(_linear(rng, rng.choice(tensors), rng.choice(tensors)))
+        ends = [x for x in tensors[2:] if rng.random() < 0.4] or tensors[-1:]
+        return [mtf.tanh(x) if rng.random() < 0.7 else x for x in ends]
+
+
+def _linear(rng: random.Random, x: mtf.Tensor, y: mtf.Tensor) -> mtf.Tensor:
+    kind = rng.randrange(6)
+    if kind == 0 and x.shape.ndims:
+        return mtf.reduce_sum(x, reduced_dim=rng.choice(x.shape.dims))
+    if kind == 1:
+        return mtf.with_layout(x, None)
+    if kind == 2:
+        return 2.0 * x
+    return x + y if kind < 5 else x - y
+
+
+def plan(
+    pending: PendingSums, operations: Sequence[Operation], fetches: Sequence[mtf.Tensor], table: LayoutTable
+) -> Plan:
+    planner = Planner(table, pending, NoVariables())
+    for operation in operations:
+        planner.lower(operation)
+    return planner.plan(fetches)
+
+
+def cost(plan: Plan) -> int:
+    """What is sent, and for each mask a sixteenth of what sending its tensor costs."""
+    sent = sum(
+        i.step.bytes_sent(i.input.slice_bytes, MESH_SHAPE) for i in plan.instructions if isinstance(i, Collective)
+    )
+    masks = [i.inputs[0] for i in plan.instructions if isinstance(i, Compute) and i.kind == "first term"]
+    return sent + sum(max(1, value.slice_bytes // _MASK_SHARE) for value in masks)
+
+
+@pytest.mark.parametrize("layout", ["k:rows", "k:rows+cols", "k:rows;m:cols"])
+def test_no_placement_costs_less(layout: str) -> None:
+    rng = random.Random(layout)
+    for _ in range(25):
+        fetches = random_graph(rng)
+        table = LayoutTable(MESH_SHAPE, mtf.convert_to_layout_rules(layout))
+        table.resolve(fetches[0].graph.operations)
+        operations = needed([x.operation for x in fetches])
+        pending = PendingSums(operations, fetches, table)
+        chosen = cost(plan(pending, operations, fetches, table))
+        passing = [o for o in operations if o.passes_pending_sums]
+        for size in range(len(passing) + 1):
+            for placement in itertools.combinations(passing, size):
+                pending._passing = set(placement)
+                other = cost(plan(pending, operations, fetches, table))
+                assert chosen <= other, f"{chosen}, and {other} where {placement} pass sums on: {operations}"
+
+
+def test_of_equal_placements_the_latest_is_taken() -> None:
+    """A chain of scalings: the sum is done after the last, where others might still join."""
+    mesh = mtf.Mesh(mtf.Graph("chain"))
+    k, m = mtf.Dimension("k", 4), mtf.Dimension("m", 8)
+    with mesh.graph:
+        x = mtf.placeholder(mesh, [k, m], name="x")
+        y = mtf.tanh(-(2.0 * mtf.reduce_sum(x, reduced_dim=k)))
+    table = LayoutTable(MESH_SHAPE, LayoutRules({"k": "rows"}))
+    table.resolve(mesh.graph.operations)
+    operations = needed([y.operation])
+    found = plan(PendingSums(operations, [y], table), operations, [y], table)
+    (reduction,) = found.collectives
+    assert reduction.operation.name == "negative"

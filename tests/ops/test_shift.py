@@ -1,0 +1,203 @@
+"""shift, roll, reverse, dynamic_shift and halo exchange, against NumPy and TensorFlow, and what they send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.errors import DtypeError, ShapeError
+from meshtf.testing import assert_layout_invariant, interpret, plan
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((4, 12, 2))
+LAYOUTS = ["", "b:rows", "b:cols+rows", "b:rows+cols", "a:rows;b:cols"]
+OFFSETS = [1, -1, 3, -5, 4, 11, -13, 30]
+
+
+def moved(x: tf.Tensor, offset: int, axis: int, wrap: bool) -> tf.Tensor:
+    """y[i] = x[i - offset]."""
+    if wrap:
+        return tf.roll(x, offset, axis)
+    n = x.shape[axis]
+    kept = max(0, n - abs(offset))
+    begin, size, paddings = [0] * len(x.shape), x.shape.as_list(), [[0, 0] for _ in x.shape]
+    begin[axis], size[axis] = max(0, -offset) if kept else 0, kept
+    paddings[axis] = [n - kept, 0] if offset > 0 else [0, n - kept]
+    return tf.pad(tf.slice(x, begin, size), paddings)
+
+
+@pytest.mark.parametrize("wrap", [True, False])
+@pytest.mark.parametrize("offset", OFFSETS)
+def test_shift_and_its_gradients(agrees: Any, offset: int, wrap: bool) -> None:
+    agrees(
+        lambda x: mtf.shift(x, offset, "b", wrap),
+        lambda x: moved(x, offset, 1, wrap),
+        {"x": ("a:4 b:12 c:2", X)},
+        LAYOUTS,
+    )
+
+
+@pytest.mark.parametrize("offset", [2, -7])
+def test_shift_on_many_meshes(agrees_on_many_meshes: Any, offset: int) -> None:
+    x = RNG.standard_normal((12, 24))
+    agrees_on_many_meshes(
+        lambda x: [mtf.roll(x, offset, "b"), mtf.shift(x, offset, "a", wrap=False), mtf.reverse(x, "b")],
+        lambda x: [tf.roll(x, offset, 1), moved(x, offset, 0, False), tf.reverse(x, [1])],
+        {"x": ("a:12 b:24", x)},
+    )
+
+
+@pytest.mark.parametrize("dtype", [tf.bool, tf.int32, tf.bfloat16, tf.complex64])
+def test_any_dtype_moves(dtype: tf.DType) -> None:
+    x = tf.cast(RNG.integers(0, 2, 12), dtype).numpy()
+    for offset in (1, -4):
+        done = interpret(lambda x, n=offset: [mtf.shift(x, n, "b", False), mtf.roll(x, n, "b"), mtf.reverse(x, "b")],
+                         {"x": ("b:12", x)}, "rows:2;cols:2", "b:rows+cols")  # fmt: skip
+        expected = np.zeros_like(x)
+        expected[max(0, offset) : 12 + min(0, offset)] = x[max(0, -offset) : 12 - max(0, offset)]
+        for found, wanted in zip(done.results, (expected, np.roll(x, offset), x[::-1]), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_reverse_and_its_gradients(agrees: Any) -> None:
+    agrees(lambda x: mtf.reverse(x, "b"), lambda x: tf.reverse(x, [1]), {"x": ("a:4 b:12 c:2", X)}, LAYOUTS)
+
+
+def test_linear_operations_leave_sums_to_their_consumers() -> None:
+    def program(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+        y = mtf.einsum([x, w], output_shape="b:12 c:2")
+        return mtf.reverse(mtf.shift(y, 1, "b", False), "b") + mtf.roll(y, 2, "b")
+
+    inputs = {"x": ("a:4 b:12", RNG.standard_normal((4, 12))), "w": ("a:4 c:2", RNG.standard_normal((4, 2)))}
+    whole = interpret(program, inputs, "rows:1;cols:1").results
+    done = interpret(program, inputs, "rows:2;cols:2", "a:rows;b:cols")
+    np.testing.assert_allclose(done.results, whole)
+    assert [c.step.kind for c in done.plan.collectives].count("all_reduce") == 1
+
+
+@pytest.mark.parametrize("wrap", [True, False])
+def test_dynamic_shift_and_its_gradients(agrees: Any, wrap: bool) -> None:
+    where = RNG.integers(-15, 15, 4)
+
+    def reference(x: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
+        return tf.stack([moved(x[i], int(n), 0, wrap) for i, n in enumerate(where)])
+
+    agrees(
+        lambda x, offset: mtf.dynamic_shift(x, offset, "b", wrap),
+        reference,
+        {"x": ("a:4 b:12 c:2", X), "offset": ("a:4", where)},
+        [*LAYOUTS, "a:rows+cols", "c:cols;a:rows"],
+    )
+
+
+def with_halo(x: tf.Tensor, left: int, right: int, wrap: bool) -> tf.Tensor:
+    """Of [a, blocks, block]."""
+    blocks, block = x.shape[1], x.shape[2]
+    flat = tf.reshape(x, [x.shape[0], -1])
+    n = blocks * block
+    reach = -(-max(left, right, 1) // n) if wrap else 0
+    wide = tf.tile(flat, [1, 2 * reach + 1]) if wrap else tf.pad(flat, [[0, 0], [left, right]])
+    first = reach * n if wrap else left
+    return tf.stack(
+        [wide[:, first + b * block - left : first + (b + 1) * block + right] for b in range(blocks)], axis=1
+    )
+
+
+@pytest.mark.parametrize("wrap", [True, False])
+@pytest.mark.parametrize("halo", [1, 3, 4, 7])
+def test_halo_exchange_and_its_gradients(agrees: Any, halo: int, wrap: bool) -> None:
+    x = RNG.standard_normal((4, 8, 4))
+    agrees(
+        lambda x: [
+            mtf.halo_exchange(x, ("blocks", 8), "block", halo, wrap),
+            mtf.left_halo_exchange(x, "blocks", ("block", 4), halo, wrap),
+        ],
+        lambda x: [with_halo(x, halo, halo, wrap), with_halo(x, halo, 0, wrap)],
+        {"x": ("a:4 blocks:8 block:4", x)},
+        ["", "blocks:rows", "blocks:cols+rows", "a:rows;blocks:cols"],
+    )
+
+
+def test_halo_of_blocks_that_are_split_themselves(agrees: Any) -> None:
+    agrees(
+        lambda x: mtf.halo_exchange(x, "blocks", "block", 1),
+        lambda x: with_halo(x, 1, 1, False),
+        {"x": ("a:4 blocks:8 block:4", RNG.standard_normal((4, 8, 4)))},
+        ["block:rows", "block:rows;blocks:cols"],
+    )
+
+
+MESH, CORES = "rows:2;cols:4", 8
+
+
+def most_lacking(needed: Callable[[int], int], n: int, slice_size: int) -> int:
+    """Elements, at most, that a core needs for its slice of the result and does not hold; outside: below 0."""
+    lacking = []
+    for core in range(n // slice_size):
+        own = range(core * slice_size, (core + 1) * slice_size)
+        lacking.append(len({needed(i) for i in own} - set(own) - {-1}))
+    return max(lacking)
+
+
+@pytest.mark.parametrize("wrap", [True, False])
+@pytest.mark.parametrize("offset", [1, -1, 3, -4, 4, -9, 13, 47, -47])
+def test_a_shift_sends_what_is_lacking_and_no_more(offset: int, wrap: bool) -> None:
+    n, others = 48, 5
+    planned = plan(lambda x: mtf.shift(x, offset, "b", wrap), {"x": mtf.TensorSpec("a:5 b:48", tf.float32)}, MESH,
+                   "b:rows+cols")  # fmt: skip
+    lacking = most_lacking(lambda i: (i - offset) % n if wrap else i - offset if 0 <= i - offset < n else -1, n, 6)
+    sent = sum(c.step.bytes_sent(c.input.slice_bytes, planned.mesh_shape) for c in planned.collectives)
+    assert sent == lacking * others * 4
+
+
+@pytest.mark.parametrize("halo", [1, 3, 4, 5, 9])
+def test_a_halo_exchange_sends_the_border_and_no_more(halo: int) -> None:
+    planned = plan(lambda x: mtf.halo_exchange(x, "blocks", "block", halo),
+                   {"x": mtf.TensorSpec("blocks:16 block:4", tf.float32)}, MESH, "blocks:cols+rows")  # fmt: skip
+    # Two blocks of 4 a core: of its last block the right halo, of its first the left one.
+    inner = [c for c in range(CORES) if 8 * c - halo >= 0 and 8 * (c + 1) + halo <= 64]
+    lacking = max(len({i for i in range(8 * c - halo, 8 * c + 8 + halo) if not 8 * c <= i < 8 * c + 8}) for c in inner)
+    sent = sum(c.step.bytes_sent(c.input.slice_bytes, planned.mesh_shape) for c in planned.collectives)
+    assert sent == lacking * 4
+
+
+def test_reverse_moves_each_slice_once() -> None:
+    planned = plan(lambda x: mtf.reverse(x, "b"), {"x": mtf.TensorSpec("b:48", tf.float32)}, MESH, "b:rows+cols")
+    assert [(c.step.kind, c.input.slice_bytes) for c in planned.collectives] == [("permute", 24)]
+
+
+def test_on_virtual_cpus() -> None:
+    def program(x: mtf.Tensor) -> list[Any]:
+        return [mtf.square(y) for y in (
+            mtf.shift(x, 3, "b", False), mtf.roll(x, -1, "b"), mtf.reverse(x, "b"),
+            mtf.halo_exchange(mtf.reshape(x, "a:4 blocks:4 block:4"), "blocks", "block", 5),
+        )]  # fmt: skip
+
+    inputs = {"x": ("a:4 b:16", RNG.standard_normal((4, 16)))}
+    assert_layout_invariant(program, inputs, ["b:rows;blocks:cols", "b:cols+rows;blocks:rows+cols", "a:rows;b:cols"])
+
+
+def test_errors_say_what_is_wrong() -> None:
+    mesh = mtf.Mesh(mtf.Graph())
+    x = mtf.placeholder(mesh, "blocks:4 block:8")
+    for ours in (lambda d: mtf.shift(x, 1, d, True), lambda d: mtf.roll(x, 1, d), lambda d: mtf.reverse(x, d)):
+        with pytest.raises(ShapeError, match=r'no dimension "blok" .*; did you mean "block'):
+            ours("blok")
+    with pytest.raises(ShapeError, match=r"offset must be a whole number known now, not 1.5"):
+        mtf.shift(x, 1.5, "block", True)
+    with pytest.raises(ShapeError, match=r"wrap is True or False, not 3"):
+        mtf.shift(x, 1, "block", 3)
+    with pytest.raises(ShapeError, match=r'dimension "block" cannot be both'):
+        mtf.halo_exchange(x, "block", "block", 1)
+    with pytest.raises(ShapeError, match=r"halo_size must be at least 0, and is -1"):
+        mtf.halo_exchange(x, "blocks", "block", -1)
+    whole = mtf.placeholder(mesh, "blocks:4", tf.int32)
+    with pytest.raises(ShapeError, match=r'the offset .* has dimension "blocks", along which it moves'):
+        mtf.dynamic_shift(x, whole, "blocks", True)
+    with pytest.raises(DtypeError, match=r"the offset must be int32 or int64, not float32"):
+        mtf.dynamic_shift(x, mtf.to_float(whole), "block", True)
