@@ -13,7 +13,7 @@ from tensorflow.python.ops import control_flow_util  # nor whether an outer func
 from meshtf.errors import NonFiniteError, UsageError
 from meshtf.layout import TensorLayout
 from meshtf.lowering.emission import NO_CHECK_FAILED, EmittedProgram, scope_name
-from meshtf.lowering.plan import walk, Instruction, Plan, ReadVariable
+from meshtf.lowering.plan import Instruction, Plan, ReadVariable, walk
 from meshtf.mesh_impl.collective_runtime import step_in_progress
 from meshtf.mesh_impl.step_errors import translate
 from meshtf.sites import user_site

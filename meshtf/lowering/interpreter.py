@@ -18,11 +18,14 @@ from meshtf.layout import Axes, TensorLayout
 from meshtf.lowering import cores
 from meshtf.lowering.plan import (
     AssignVariable,
+    Branch,
     Collective,
     CollectiveStep,
     Compute,
     Cut,
     Feed,
+    Instruction,
+    Loop,
     Plan,
     ReadVariable,
     Value,

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from meshtf.dimension import Shape
-from meshtf.graph import Operation, Tensor, with_nested
+from meshtf.graph import Block, Operation, Tensor, with_nested
 from meshtf.layout import TensorLayout
 from meshtf.lowering.pending_sums import PendingSums
-from meshtf.lowering.plan import Carried, Condition, Core, Loop, Sliced, Stacked, Value
+from meshtf.lowering.plan import Branch, Carried, Condition, Core, Loop, Sliced, Stacked, Value
 from meshtf.lowering.planner import Planner, StoredVariable
 
 if TYPE_CHECKING:
+    from meshtf.ops.control_flow.cond import CondOperation
     from meshtf.ops.control_flow.loop import LoopOperation
 
 _SCALAR = TensorLayout(())
@@ -110,13 +111,8 @@ def _carried(planner: Planner, initial: Value, entering: Value, leaving: Value) 
 def _carried_variables(
     operations: list[Operation], planner: Planner, inner: Planner
 ) -> dict[str, tuple[Value, Value]]:
-    assigned: dict[str, StoredVariable] = {
-        o.variable.full_name: o.variable  # type: ignore[attr-defined]
-        for o in with_nested(operations)
-        if o.has_side_effect and hasattr(o, "variable")
-    }
     pairs = {}
-    for name, variable in assigned.items():
+    for name, variable in assigned_variables(operations).items():
         initial = planner.stored(variable)
         value = inner.value(initial.shape, initial.dtype, initial.layout)
         inner.set_stored(name, value)
@@ -181,3 +177,50 @@ def _condition(operation: LoopOperation, carried: list[Carried], planner: Planne
     inner.attribute_to(operation)
     goes_on = inner.read(block.outputs[0])
     return Condition(tuple(entering), inner.instructions, goes_on)
+
+
+def lower_branch(operation: CondOperation, planner: Planner) -> None:
+    """Adds a `Branch` to the plan. Each side brings its results to the layouts of the operation's outputs."""
+    predicate = planner.read(operation.inputs[0])
+    variables = assigned_variables([o for block in operation.blocks for o in block.operations])
+    before = {name: planner.stored(variable) for name, variable in variables.items()}
+    inners = [_side(operation, block, before, planner) for block in operation.blocks]
+    results = []
+    for inner, block in zip(inners, operation.blocks, strict=True):
+        own = [inner.read(t, planner.layouts[y]) for t, y in zip(block.outputs, operation.outputs, strict=True)]
+        results.append(own + [inner.assigned.get(name, value) for name, value in before.items()])
+    checks = [check for inner in inners for check in inner.checks]
+    for inner, own in zip(inners, results, strict=True):
+        own.extend(c.value if c in inner.checks else _constant(inner, c.value, 1) for c in checks)
+    values = [planner.value(v.shape, v.dtype, v.layout) for v in results[0]]
+    bodies = [inner.instructions for inner in inners]
+    planner.add(Branch(operation, predicate, *bodies, *map(tuple, results), tuple(values)))  # type: ignore[arg-type]
+    for output, value in zip(operation.outputs, values, strict=False):
+        planner.write(output, value)
+    rest = iter(values[len(operation.outputs) :])
+    for name in before:
+        planner.assign(name, next(rest))
+    for check in checks:
+        planner.check_as(check, next(rest))
+
+
+def _side(operation: CondOperation, block: Block, before: dict[str, Value], planner: Planner) -> Planner:
+    operations = needed_inside(block.operations, block.outputs)
+    inner = planner.inside(PendingSums(operations, block.outputs, planner.layouts))
+    give_captures(operation.captures, planner, inner)
+    for name, value in before.items():
+        inner.set_stored(name, value)
+    for each in operations:
+        inner.lower(each)
+    inner.attribute_to(operation)
+    planner.uses_random |= inner.uses_random
+    return inner
+
+
+def assigned_variables(operations: list[Operation]) -> dict[str, StoredVariable]:
+    """Variables that operations, or those nested in them, assign."""
+    return {
+        o.variable.full_name: o.variable  # type: ignore[attr-defined]
+        for o in with_nested(operations)
+        if o.has_side_effect and hasattr(o, "variable")
+    }

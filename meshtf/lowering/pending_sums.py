@@ -109,10 +109,14 @@ class PendingSums:
         self._passing.update(o for o in component if o in pending)
 
     def _add_tensor(self, cut: networkx.DiGraph, tensor: Tensor) -> None:
-        produced_pending = bool(self._own[tensor])
-        producer = _START if produced_pending else tensor.operation
         reduction = ("reduction", tensor)
-        cut.add_edge(producer, reduction, capacity=self._reduction_bytes(tensor))
+        own, whole = self._own[tensor], self._reduction_bytes(tensor)
+        # A sum of the operation's own is pending in any case; it costs more over the axes of its inputs' too.
+        in_any_case = min(whole, self._reduction_bytes(tensor, frozenset(own))) if own else 0
+        if own:
+            cut.add_edge(_START, reduction, capacity=in_any_case)
+        if self._can_pass(tensor.operation) or not own:
+            cut.add_edge(tensor.operation, reduction, capacity=whole - in_any_case)
         consumers = self._consumers.get(tensor, [])
         for consumer in consumers:
             cut.add_edge(reduction, consumer if self._can_pass(consumer) else _END)
@@ -130,8 +134,8 @@ class PendingSums:
             elif not self._own[x]:
                 cut.add_edge(operation, producer, capacity=cost + _capacity(cut, operation, producer))
 
-    def _reduction_bytes(self, tensor: Tensor) -> int:
-        pending = self._candidates.get(tensor, frozenset())
+    def _reduction_bytes(self, tensor: Tensor, over: frozenset[str] | None = None) -> int:
+        pending = self._candidates.get(tensor, frozenset()) if over is None else over
         own = self._layouts[tensor]
         if not pending:
             size = tensor.dtype.size

@@ -1,6 +1,8 @@
 """The operations of the language, one file per family."""
 
 from meshtf.ops.arithmetic import add, add_n, divide, identity, multiply, negative, stop_gradient, sub
+from meshtf.ops.cumulative import cummax, cumsum
+from meshtf.ops.dynamic_slice import dynamic_slice, dynamic_update_slice
 from meshtf.ops.effects import Print, check_finite, depend, export, print_tensor
 from meshtf.ops.einsum import broadcast, einsum, matmul, transpose
 from meshtf.ops.elementwise import (
@@ -75,6 +77,7 @@ from meshtf.ops.reduction import (
     reduce_sum,
 )
 from meshtf.ops.reshape import rename_dimension, replace_dimensions, reshape
+from meshtf.ops.scatter import scatter_add, scatter_update
 from meshtf.ops.shift import dynamic_shift, halo_exchange, left_halo_exchange, reverse, roll, shift
 from meshtf.ops.slicewise import cwise, slicewise
 from meshtf.ops.softmax import log_softmax, reduce_logsumexp, softmax
@@ -112,11 +115,15 @@ __all__ = [
     "concat",
     "constant",
     "cos",
+    "cummax",
+    "cumsum",
     "cwise",
     "depend",
     "divide",
     "dropout",
     "dynamic_shift",
+    "dynamic_slice",
+    "dynamic_update_slice",
     "einsum",
     "elu",
     "equal",
@@ -186,6 +193,8 @@ __all__ = [
     "roll",
     "round",
     "rsqrt",
+    "scatter_add",
+    "scatter_update",
     "selu",
     "shift",
     "sigmoid",

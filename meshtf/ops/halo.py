@@ -23,25 +23,51 @@ class HaloOperation(Operation):
     ) -> None:
         shape = x.shape.resize_dimension(block, x.shape.get_dim_by_name(block).size + sum(halo))
         super().__init__([x], [(shape, x.dtype)], name=name)
-        self.blocks, self.block, self.halo, self.wrap = blocks, block, halo, wrap
+        self.blocks_dim, self.block_dim, self.halo, self.wrap = blocks, block, halo, wrap
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        return [HaloSumOperation(check_tensor(grad_ys[0]), self.blocks, self.block, self.halo, self.wrap).outputs[0]]
+        return [
+            HaloSumOperation(check_tensor(grad_ys[0]), self.blocks_dim, self.block_dim, self.halo, self.wrap).outputs[0]
+        ]
 
     def lower(self, planner: Planner) -> None:
         (output,) = self.outputs
-        value = read_whole_along(planner, self, self.block)
-        axis, n = value.shape.axis(self.block), self.inputs[0].shape.get_dim_by_name(self.block).size
-        pieces = []
-        for distance, begin, size in _stretches(n, self.halo):
-            border = part_of(planner, value, axis, begin, size)
-            pieces.append(_moved(planner, border, self.blocks, distance, self.wrap))
+        value = read_whole_along(planner, self, self.block_dim)
+        axis, n = value.shape.axis(self.block_dim), self.inputs[0].shape.get_dim_by_name(self.block_dim).size
+        along, stretches = value.shape.axis(self.blocks_dim), _stretches(n, self.halo)
+        b = value.slice_shape[along]
+        # Of the outermost block that a core's first or last block needs a stretch may do; those between it needs whole.
+        reach = [max(0, -(-halo // n) - 1) for halo in self.halo]
+        inner = read_window(planner, value, along, Window(-reach[0], b, reach[0] + b + reach[1]), wrap=self.wrap)
+        outer = [s for s in (stretches[0], stretches[-1]) if s[0]]
+        ends = [
+            read_window(
+                planner,
+                part_of(planner, value, axis, begin, size),
+                along,
+                Window(d if d < 0 else b + d - 1, b, 1),
+                wrap=self.wrap,
+            )
+            for d, begin, size in outer
+        ]
 
-        def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
-            return tf.concat(slices, axis)
+        def blocks_from(x: tf.Tensor, first: int, count: int, begin: int, size: int) -> tf.Tensor:
+            starts, sizes = [0] * len(x.shape), x.shape.as_list()
+            starts[along], sizes[along], starts[axis], sizes[axis] = first, count, begin, size
+            return x if sizes == x.shape.as_list() else tf.slice(x, starts, sizes)
+
+        def emit(core: Core, x: tf.Tensor, *ends: tf.Tensor) -> tf.Tensor:
+            parts, edges = [], iter(ends)
+            for d, begin, size in stretches:
+                if (d, begin, size) not in outer:
+                    parts.append(blocks_from(x, reach[0] + d, b, begin, size))
+                    continue
+                rest = blocks_from(x, reach[0] + d + 1 if d < 0 else reach[0] + d, b - 1, begin, size)
+                parts.append(tf.concat([next(edges), rest] if d < 0 else [rest, next(edges)], along))
+            return tf.concat(parts, axis)
 
         spec = (output.shape, output.dtype, value.layout)
-        planner.write(output, planner.compute("halo", emit, pieces, [spec], pending=value.pending)[0])
+        planner.write(output, planner.compute("halo", emit, [inner, *ends], [spec], pending=value.pending)[0])
 
 
 class HaloSumOperation(Operation):
@@ -52,20 +78,20 @@ class HaloSumOperation(Operation):
     def __init__(self, x: Tensor, blocks: str, block: str, halo: tuple[int, int], wrap: bool) -> None:
         shape = x.shape.resize_dimension(block, x.shape.get_dim_by_name(block).size - sum(halo))
         super().__init__([x], [(shape, x.dtype)], name="halo_sum")
-        self.blocks, self.block, self.halo, self.wrap = blocks, block, halo, wrap
+        self.blocks_dim, self.block_dim, self.halo, self.wrap = blocks, block, halo, wrap
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         dy = check_tensor(grad_ys[0])
-        return [HaloOperation(dy, self.blocks, self.block, self.halo, wrap=self.wrap).outputs[0]]
+        return [HaloOperation(dy, self.blocks_dim, self.block_dim, self.halo, wrap=self.wrap).outputs[0]]
 
     def lower(self, planner: Planner) -> None:
         (output,) = self.outputs
-        value = read_whole_along(planner, self, self.block)
-        axis, n = value.shape.axis(self.block), output.shape.get_dim_by_name(self.block).size
+        value = read_whole_along(planner, self, self.block_dim)
+        axis, n = value.shape.axis(self.block_dim), output.shape.get_dim_by_name(self.block_dim).size
         stretches, pieces, place = _stretches(n, self.halo), [], 0
         for distance, _, size in stretches:
             border = part_of(planner, value, axis, place, size)
-            pieces.append(_moved(planner, border, self.blocks, -distance, self.wrap))
+            pieces.append(_moved(planner, border, self.blocks_dim, -distance, self.wrap))
             place += size
 
         def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:

@@ -153,7 +153,7 @@ def gather(
     own = reduced_dimension(check_tensor(weights), dim)
     if not isinstance(indices, Tensor):
         indices = constant(weights.mesh, _known_index(indices, own), dtype=tf.int32)
-    _check_indices(indices, own)
+    check_indices(indices, own)
     shape = Shape([d for d in union([indices.shape, weights.shape]) if d.name != own.name])
     wanted = shape if output_shape is None else convert_to_shape(output_shape)
     if sorted(wanted.dims, key=lambda d: d.name) != sorted(shape.dims, key=lambda d: d.name):
@@ -166,7 +166,7 @@ def scatter_add(updates: Tensor, indices: Tensor, dim: Dimension, output_shape: 
 
     `updates` has the dimensions of `indices` and those of the output but `dim`; see `ScatterAddOperation`.
     """
-    _check_indices(indices, dim)
+    check_indices(indices, dim)
     rows = LookupShapes.of(output_shape, indices.shape, dim).rows
     if set(rows.dims) != set(updates.shape.dims):
         raise ShapeError(f"updates [{updates.shape}] must have the dimensions [{rows}], in any order")
@@ -191,12 +191,12 @@ def one_hot(
     dim, dtype = convert_to_dimension(output_dim), dtype_of(dtype)
     if dim is None:
         raise ShapeError("one_hot needs an output_dim")
-    _check_indices(check_tensor(indices, "index"), dim)
+    check_indices(check_tensor(indices, "index"), dim)
     on, off = scalar_constant(on_value, dtype), scalar_constant(off_value, dtype)
     return OneHotOperation(indices, dim, on, off, dtype, name or "one_hot").outputs[0]
 
 
-def _check_indices(indices: Tensor, dim: Dimension) -> None:
+def check_indices(indices: Tensor, dim: Dimension) -> None:
     if indices.dtype not in (tf.int32, tf.int64):
         raise DtypeError(f"indices must be int32 or int64, not {indices.dtype.name}; convert with mtf.cast")
     if indices.shape.has(dim):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -11,25 +10,24 @@ import tensorflow as tf
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor
-from meshtf.layout import Axes, TensorLayout, restricted, without_split
+from meshtf.layout import TensorLayout, restricted, without_split
 from meshtf.lowering.plan import Core, Value
 from meshtf.lowering.planner import Planner
 from meshtf.lowering.reshard import cheapest_route
 from meshtf.ops.einsum import layout_over
 from meshtf.ops.indexing import gather, scatter_add
+from meshtf.ops.known import whole_number
 from meshtf.ops.reduction import reduced_dimension
 from meshtf.ops.reshape import rename_dimension
-from meshtf.ops.whole import whole_splits
+from meshtf.ops.whole import bytes_sent, whole_splits
 from meshtf.sites import language_function
-
-_INDEX_BYTES = tf.int32.size
 
 
 class TopKOperation(Operation):
     """The k largest (or smallest) elements along a dimension in order, and their int32 indices. NaN counts as lowest.
 
-    Over a dimension that is split each core finds the best of its own part, and the best of those are found from all; or
-    another dimension takes over the split, where that sends fewer bytes.
+    Over a dimension that is split each core finds the best of its own part, and all find the best of those; or another
+    dimension takes over the split, where that sends fewer bytes.
     """
 
     def __init__(self, x: Tensor, dim: Dimension, k_dim: Dimension, *, is_largest: bool, name: str) -> None:
@@ -48,9 +46,8 @@ class TopKOperation(Operation):
             values = self._local(planner, planner.read(x), self.dim.size)
         else:
             splits = whole_splits(planner, self.inputs, [self.dim.name], self.outputs)
-            moved = layout_over(x.shape, splits)
-            if planner.bytes_to_read(x, moved) < self._bytes_of_candidates(planner, own.axes[axis]):
-                values = self._local(planner, planner.read(x, moved), self.dim.size)
+            if bytes_sent(planner, self.inputs, self.outputs, splits) < self._bytes_of_candidates(planner):
+                values = self._local(planner, planner.read(x, layout_over(x.shape, splits)), self.dim.size)
             else:
                 values = self._best(planner, self._local(planner, planner.read(x), self._part(planner)))
         for output, value in zip(self.outputs, values, strict=True):
@@ -60,18 +57,23 @@ class TopKOperation(Operation):
         (x,) = self.inputs
         return planner.layouts[x].slice_shape(x.shape, planner.mesh_shape)[x.shape.axis(self.dim)]
 
-    def _candidates(self, planner: Planner, axes: Axes) -> Shape:
+    def _candidates(self, planner: Planner) -> Shape:
         """The result's shape, with as many candidates in place of k as the cores have together."""
         count = min(self.k_dim.size, self._part(planner)) * (self.dim.size // self._part(planner))
         return self.outputs[0].shape.resize_dimension(self.k_dim.name, count)
 
-    def _bytes_of_candidates(self, planner: Planner, axes: Axes) -> int:
+    def _bytes_of_candidates(self, planner: Planner) -> int:
+        """What it sends to give every core the best of all, and that to the outputs' own layouts."""
         (x,) = self.inputs
-        shape = self._candidates(planner, axes)
-        whole = restricted(planner.layouts[x], x.shape, self.outputs[0].shape)
-        source = TensorLayout((*whole.axes[:-1], axes))
-        sizes = [x.dtype.size, _INDEX_BYTES]
-        return sum(cheapest_route(source, (), whole, shape, n, planner.mesh_shape).bytes_sent for n in sizes)
+        shape, own = self._candidates(planner), planner.layouts[x]
+        whole = restricted(own, x.shape, self.outputs[0].shape)
+        source = TensorLayout((*whole.axes[:-1], own.axes[x.shape.axis(self.dim)]))
+        sent = planner.bytes_to_read(x, own)
+        for y in self.outputs:
+            to_whole = cheapest_route(source, (), whole, shape, y.dtype.size, planner.mesh_shape)
+            back = cheapest_route(whole, (), planner.layouts[y], y.shape, y.dtype.size, planner.mesh_shape)
+            sent += to_whole.bytes_sent + back.bytes_sent
+        return sent
 
     def _local(self, planner: Planner, value: Value, part: int) -> Sequence[Value]:
         """The best of each core's own part, with their indices in the whole dimension."""
@@ -84,13 +86,13 @@ class TopKOperation(Operation):
             values, indices = find(x if order == sorted(order) else tf.transpose(x, order), k)
             return values, indices + core.coordinate(axes) * part if axes else indices
 
-        shape = self._candidates(planner, axes) if axes else self.outputs[0].shape
+        shape = self._candidates(planner) if axes else self.outputs[0].shape
         layout = TensorLayout(tuple(value.layout.axes[i] for i in order))
         specs = [(shape, value.dtype, layout), (shape, tf.int32, layout)]
         return planner.compute("top_k", emit, [value], specs, flops=math.prod(value.slice_shape))
 
     def _best(self, planner: Planner, found: Sequence[Value]) -> Sequence[Value]:
-        """The best of all cores' best. Those of a lower part stand first, so equal ones stay in order of their index."""
+        """The best of all cores' best. A lower part's stand first, so that equal ones stay in order of their index."""
         whole = [planner.reshard(v, without_split(v.layout, v.shape, self.k_dim.name)) for v in found]
         k, ndims, find = self.k_dim.size, self.outputs[0].shape.ndims, best_of(self.is_largest)
 
@@ -192,10 +194,7 @@ def _top_k(
 
 def _nth(x: Tensor, n: int, reduced_dim: DimensionLike | str, is_largest: bool, name: str) -> Tensor:
     dim = ordered_dimension(x, reduced_dim)
-    try:
-        number = operator.index(n)
-    except TypeError:
-        raise ShapeError(f"n must be a whole number known now, not {n!r}") from None
+    number = whole_number(n, "n")
     if not 0 <= number < dim.size:
         raise ShapeError(f'dimension "{dim.name}" of size {dim.size} has no element number {number}')
     k_dim = Dimension(unused_name(f"{dim.name}_best", x.shape), number + 1)

@@ -10,7 +10,17 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import DtypeError, GraphError, MeshtfError, ShapeError
-from meshtf.graph import with_nested, Mesh, Operation, Tensor, VariableDType, check_mesh, check_tensor, dtype_of, shape_of
+from meshtf.graph import (
+    Mesh,
+    Operation,
+    Tensor,
+    VariableDType,
+    check_mesh,
+    check_tensor,
+    dtype_of,
+    shape_of,
+    with_nested,
+)
 from meshtf.layout import TensorLayout
 from meshtf.lowering.planner import Planner
 from meshtf.ops.arithmetic import add, sub

@@ -21,8 +21,8 @@ def whole_splits(
 ) -> dict[str, Axes]:
     """The splits, none of them of the dimensions `names`, under which an operation sends the fewest bytes.
 
-    The bytes are those that bring the inputs there and the outputs to their own layouts. Among equals it is the one with
-    the least work. The mesh axes that split `names` may split other dimensions instead, where they divide them.
+    The mesh axes that split `names` may split other dimensions instead, where they divide them. Among equals it is the
+    splits with the least work.
     """
     whole = set(names)
     tensors = [*inputs, *outputs]
@@ -33,7 +33,7 @@ def whole_splits(
         axes = [a for t in tensors for own in planner.layouts[t].axes for a in own]
         for splits in _spread(base, [a for a in dict.fromkeys(axes) if a not in used], others, planner.mesh_shape):
             found.setdefault(tuple(sorted(splits.items())), splits)
-    return min(found.values(), key=lambda splits: _cost(planner, inputs, outputs, splits))
+    return min(found.values(), key=lambda splits: _preference(planner, inputs, outputs, splits))
 
 
 def _bases(planner: Planner, tensors: Sequence[Tensor], whole: set[str]) -> Iterator[dict[str, Axes]]:
@@ -56,12 +56,17 @@ def _spread(
             yield splits
 
 
-def _cost(
-    planner: Planner, inputs: Sequence[Tensor], outputs: Sequence[Tensor], splits: Splits
-) -> tuple[int, int, tuple[tuple[str, Axes], ...]]:
+def bytes_sent(planner: Planner, inputs: Sequence[Tensor], outputs: Sequence[Tensor], splits: Splits) -> int:
+    """What brings the inputs to these splits, and the outputs from them to their own layouts."""
     sent = sum(planner.bytes_to_read(x, layout_over(x.shape, splits)) for x in inputs)
     for y in outputs:
         source, size = layout_over(y.shape, splits), y.dtype.size
         sent += cheapest_route(source, (), planner.layouts[y], y.shape, size, planner.mesh_shape).bytes_sent
+    return sent
+
+
+def _preference(
+    planner: Planner, inputs: Sequence[Tensor], outputs: Sequence[Tensor], splits: Splits
+) -> tuple[int, int, tuple[tuple[str, Axes], ...]]:
     parts = axes_size((a for axes in splits.values() for a in axes), planner.mesh_shape)
-    return sent, -parts, tuple(sorted(splits.items()))
+    return bytes_sent(planner, inputs, outputs, splits), -parts, tuple(sorted(splits.items()))

@@ -56,7 +56,10 @@ def draw(
         key_tensor(key),
         box.base(begin),
         tf.constant(box.geometry(), tf.uint64),
-        tf.constant(numbers, _numbers_dtype(distribution, dtype), [distribution.numbers]),
+        # By way of an array of that dtype: a list of integers of which some need 64 bits becomes one of floats.
+        tf.constant(
+            np.array(numbers, _numbers_dtype(distribution, dtype).as_numpy_dtype), shape=[distribution.numbers]
+        ),
     )
     return tf.reshape(flat if size == padded * ROW else flat[:size], slice_shape)
 

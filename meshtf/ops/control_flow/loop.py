@@ -13,8 +13,7 @@ from meshtf.layout import TensorLayout
 from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
 from meshtf.lowering.planner import Planner
 from meshtf.ops.control_flow.blocks import has_side_effect
-from meshtf.ops.control_flow.recomputation import RecomputePolicy
-
+from meshtf.ops.control_flow.recomputation import KEEP_EVERYTHING, RecomputePolicy
 
 UNBOUNDED = 2**31 - 1
 """The length of a loop of which nobody knows how many iterations it has."""
@@ -41,7 +40,7 @@ class LoopSpec:
     condition: Block | None = None
     count: Tensor | None = None
     is_reversed: bool = False
-    policy: RecomputePolicy = RecomputePolicy()
+    policy: RecomputePolicy = KEEP_EVERYTHING
 
     @property
     def body(self) -> Block:
@@ -118,6 +117,9 @@ class LoopOperation(Operation):
         spec = self.spec
         layouts.give({entering: layouts.resolved(initial) for initial, entering, _ in spec.carried})
         layouts.give({part: self._part_layout(x, part, layouts) for x, part in spec.sliced})
+        if spec.condition is not None:
+            initial = [x for x, _, _ in spec.carried]
+            layouts.give({seen: layouts.resolved(x) for seen, x in zip(spec.condition.bound, initial, strict=True)})
         for block in self.blocks:
             layouts.resolve(block.operations)
         stacked = [layouts.resolved(t) for t in spec.stacked]

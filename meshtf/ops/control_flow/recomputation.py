@@ -23,7 +23,8 @@ class RecomputePolicy:
     def __post_init__(self) -> None:
         choices = ("everything", "nothing", "products")
         if self.keep not in choices:
-            raise GraphError(f'a policy keeps one of {", ".join(choices)}, not "{self.keep}"{nearest(self.keep, choices)}')
+            known = nearest(self.keep, choices)
+            raise GraphError(f'a policy keeps one of {", ".join(choices)}, not "{self.keep}"{known}')
 
     def keeps(self, tensor: Tensor) -> bool:
         """Whether a tensor is kept. One that costs nothing to make again, such as a constant, is not."""
@@ -40,6 +41,9 @@ class RecomputePolicy:
         for name in self.names:
             if not any(o.name == name or o.name.endswith(f"/{name}") for o in operations):
                 raise GraphError(f'the policy keeps "{name}", which is no operation of the block{nearest(name, known)}')
+
+
+KEEP_EVERYTHING = RecomputePolicy("everything")
 
 
 def as_policy(policy: RecomputePolicy | str | bool | None) -> RecomputePolicy:

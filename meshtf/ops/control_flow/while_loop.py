@@ -17,6 +17,7 @@ from meshtf.ops.control_flow.scan import checked_carried
 from meshtf.ops.einsum import transpose
 from meshtf.sites import language_function
 
+
 @language_function
 def while_loop(
     cond_fn: Callable[..., Tensor],

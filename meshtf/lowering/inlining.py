@@ -1,0 +1,63 @@
+"""Lowering of a block in place: its instructions become the program's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from meshtf.graph import Block
+from meshtf.lowering.loops import needed_inside
+from meshtf.lowering.pending_sums import PendingSums
+from meshtf.lowering.plan import Core, Value
+from meshtf.lowering.planner import Planner
+
+if TYPE_CHECKING:
+    from meshtf.ops.control_flow.inline import InlineOperation
+
+
+def lower_inline(operation: InlineOperation, planner: Planner) -> None:
+    """Lowers the block's operations into the program; its outputs are the operation's."""
+    block = operation.block
+    operations = needed_inside(block.operations, block.outputs)
+    inner = planner.inside(PendingSums(operations, block.outputs, planner.layouts))
+    _give(operation, block, planner, inner)
+    for each in operations:
+        inner.lower(each)
+    inner.attribute_to(operation)
+    values = [inner.read(t) for t in block.outputs]
+    for instruction in inner.instructions:
+        planner.add(instruction)
+    for output, value in zip(operation.outputs, values, strict=True):
+        planner.write(output, value)
+    for name, value in inner.assigned.items():
+        planner.assign(name, value)
+    for check in inner.checks:
+        planner.check_as(check, check.value)
+    planner.uses_random |= inner.uses_random
+
+
+def _give(operation: InlineOperation, block: Block, planner: Planner, inner: Planner) -> None:
+    signal = [planner.held(t) for t in operation.awaited]
+    for tensor in block.captures:
+        value = planner.read(tensor)
+        inner.give(tensor, _after(planner, value, signal) if signal else value)
+    for outside, inside in operation.given:
+        inner.give(inside, planner.read(outside))
+
+
+def _after(planner: Planner, value: Value, signal: Sequence[Value]) -> Value:
+    """The value, not to be used before `signal` is there.
+
+    Recomputation that merely repeats operations is merged with the first computation by TensorFlow; held back so, it
+    runs when its results are wanted, and the first results need not be kept.
+    """
+
+    def emit(core: Core, x: tf.Tensor, *awaited: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies(awaited):
+            return tf.identity(x)
+
+    spec = (value.shape, value.dtype, value.layout)
+    return planner.compute("wait", emit, [value, *signal], [spec])[0]
+

@@ -1,0 +1,79 @@
+"""Recomputation: the backward pass computes again what the forward pass did not keep (Chen et al. 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from meshtf.autodiff import differentiate
+from meshtf.graph import Block, Mesh, Tensor, check_tensor, is_differentiable
+from meshtf.ops.arithmetic import add
+from meshtf.ops.control_flow.blocks import as_tensors, build
+from meshtf.ops.control_flow.inline import InlineOperation
+from meshtf.ops.control_flow.recomputation import RecomputePolicy, as_policy, split_kept
+from meshtf.sites import language_function
+
+
+class RecomputeOperation(InlineOperation):
+    """A block of which the gradient keeps what a policy says."""
+
+    def __init__(
+        self,
+        block: Block,
+        mesh: Mesh,
+        policy: RecomputePolicy,
+        name: str,
+        given: Sequence[tuple[Tensor, Tensor]] = (),
+        awaited: Sequence[Tensor] = (),
+    ) -> None:
+        super().__init__(block, mesh, name, given, awaited)
+        self.policy = policy
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        forward, outputs = self.block.operations, self.block.outputs
+        outside_of = {inside: outside for outside, inside in self.given}
+        pairs = [(y, g) for y, g in zip(outputs, grad_ys, strict=True) if g is not None]
+        wanted = [x for x in [*self.captures, *outside_of] if is_differentiable(x.dtype)]
+        with self.graph.capture() as operations:
+            grads = differentiate([y for y, _ in pairs], wanted, [g for _, g in pairs], forward)
+        found = [(x, g) for x, g in zip(wanted, grads, strict=True) if g is not None]
+        used = [*(x for o in operations for x in o.inputs), *(g for _, g in found)]
+        kept, again = split_kept(used, set(outside_of), forward, self.policy)
+        block = Block((*again, *operations), tuple(kept), tuple(g for _, g in found))
+        given = [(outside_of[t] if t in outside_of else self.keep(t), t) for t in kept]
+        awaited = [g for _, g in pairs] if again else []
+        backward = RecomputeOperation(block, self.mesh, self.policy, "recompute_grad", given, awaited)
+        return self._by_input([outside_of.get(x, x) for x, _ in found], backward.outputs)
+
+    def _by_input(self, inputs: Sequence[Tensor], grads: Sequence[Tensor]) -> list[Tensor | None]:
+        """The gradient of each input; one that the block sees twice, as captured and as given, has two parts."""
+        total: dict[Tensor, Tensor] = {}
+        for x, grad in zip(inputs, grads, strict=True):
+            total[x] = add(total[x], grad) if x in total else grad
+        return [total.get(x) for x in self.inputs]
+
+
+@language_function
+def recompute_grad(
+    fn: Callable[..., Any],
+    explicit_inputs: Tensor | Sequence[Tensor],
+    recompute: RecomputePolicy | str | bool | None = True,
+    name: str = "recompute_grad",
+) -> Any:
+    """`fn(*explicit_inputs)`, whose gradient computes again what `recompute` does not keep.
+
+    Args:
+      fn: returns a tensor or a list of tensors. It is called once; tensors and variables from outside may be used, and
+        random operations give the same bits again.
+      explicit_inputs: its arguments.
+      recompute: what is kept: "nothing" (True), "products", "everything", or a `RecomputePolicy`.
+      name: of the operation.
+    """
+    inputs = [check_tensor(x) for x in ([explicit_inputs] if isinstance(explicit_inputs, Tensor) else explicit_inputs)]
+    policy = as_policy(recompute)
+    operations, results = build(inputs[0].mesh, fn, inputs)
+    policy.check(operations)
+    outputs = as_tensors(results, "the function")
+    block = Block(operations, (), tuple(outputs))
+    made = list(RecomputeOperation(block, inputs[0].mesh, policy, name).outputs)
+    return made[0] if isinstance(results, Tensor) else made

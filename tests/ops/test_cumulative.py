@@ -1,0 +1,124 @@
+"""cumsum and cummax, against TensorFlow and NumPy, and what they send."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.errors import DtypeError, ShapeError
+from meshtf.testing import assert_layout_invariant, interpret, plan
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((4, 12, 2))
+LAYOUTS = ["", "b:rows", "b:cols+rows", "b:rows+cols", "a:rows;b:cols"]
+
+
+def running_maximum(x: tf.Tensor, axis: int, reverse: bool) -> tf.Tensor:
+    """By the place of the first maximum, so that its gradient goes there."""
+    x = tf.reverse(x, [axis]) if reverse else x
+    columns = [tf.gather(x, range(i + 1), axis=axis) for i in range(x.shape[axis])]
+    picked = [tf.gather(c, tf.argmax(c, axis), axis=axis, batch_dims=0) if len(x.shape) == 1 else
+              tf.reduce_sum(c * tf.one_hot(tf.argmax(c, axis), c.shape[axis], axis=axis, dtype=x.dtype), axis)
+              for c in columns]  # fmt: skip
+    y = tf.stack(picked, axis)
+    return tf.reverse(y, [axis]) if reverse else y
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_cumsum_and_its_gradients(agrees: Any, exclusive: bool, reverse: bool) -> None:
+    agrees(
+        lambda x: mtf.cumsum(x, "b", exclusive, reverse),
+        lambda x: tf.cumsum(x, 1, exclusive, reverse),
+        {"x": ("a:4 b:12 c:2", X)},
+        LAYOUTS,
+    )
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("values", ["distinct", "ties"])
+def test_cummax_and_its_gradients(agrees: Any, values: str, reverse: bool) -> None:
+    x = X if values == "distinct" else RNG.integers(-1, 2, X.shape).astype(np.float64)
+    agrees(
+        lambda x: mtf.cummax(x, "b", reverse),
+        lambda x: running_maximum(x, 1, reverse),
+        {"x": ("a:4 b:12 c:2", x)},
+        LAYOUTS,
+    )
+
+
+def test_on_many_meshes(agrees_on_many_meshes: Any) -> None:
+    x = RNG.standard_normal((12, 24))
+    agrees_on_many_meshes(
+        lambda x: [mtf.cumsum(x, "b"), mtf.cumsum(x, "a", True, True), mtf.cummax(x, "b")],
+        lambda x: [tf.cumsum(x, 1), tf.cumsum(x, 0, True, True), running_maximum(x, 1, False)],
+        {"x": ("a:12 b:24", x)},
+    )
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64, tf.float16, tf.bfloat16, tf.float32])
+def test_dtypes_are_as_in_tensorflow(dtype: tf.DType) -> None:
+    x = tf.cast(RNG.integers(-3, 4, (3, 8)), dtype)
+    done = interpret(
+        lambda x: [mtf.cumsum(x, "b"), mtf.cummax(x, "b")], {"x": ("a:3 b:8", x.numpy())}, "rows:2;cols:2", "b:rows"
+    )
+    total, top = (tf.cast(y, tf.float32) for y in done.results)
+    assert [tf.as_dtype(y.dtype) for y in done.results] == [dtype, dtype]
+    np.testing.assert_array_equal(total, tf.cumsum(tf.cast(x, tf.float32), 1))
+    np.testing.assert_array_equal(top, np.maximum.accumulate(tf.cast(x, tf.float32).numpy(), 1))
+
+
+def test_cumsum_of_complex_numbers() -> None:
+    x = RNG.standard_normal(8) + 1j * RNG.standard_normal(8)
+    done = interpret(lambda x: mtf.cumsum(x, "b"), {"x": ("b:8", x)}, "rows:2;cols:2", "b:cols+rows")
+    np.testing.assert_allclose(done.results, np.cumsum(x))
+
+
+def test_infinities() -> None:
+    inf = np.inf
+    x = np.array([-inf, -inf, -inf, 1.0, inf, 2.0, -inf, inf])
+
+    def program(x: mtf.Tensor) -> list[Any]:
+        y = mtf.cummax(x, "b")
+        return [y, mtf.cumsum(mtf.slice(x, 0, 4, "b"), "b"), *mtf.gradients([y], [x])]
+
+    for layout in ("", "b:rows", "b:cols+rows"):
+        top, total, gradient = interpret(program, {"x": ("b:8", x)}, "rows:2;cols:2", layout).results
+        np.testing.assert_array_equal(top, np.maximum.accumulate(x))
+        np.testing.assert_array_equal(total, [-inf] * 4)
+        np.testing.assert_array_equal(gradient, [3, 0, 0, 1, 4, 0, 0, 0])
+
+
+@pytest.mark.parametrize(("layout", "cores"), [("b:rows+cols", 8), ("b:cols", 4), ("b:cols;a:rows", 4)])
+def test_each_core_sends_the_total_of_its_slice(layout: str, cores: int) -> None:
+    for ours in (mtf.cumsum, mtf.cummax):
+        planned = plan(lambda x, ours=ours: ours(x, "b"), {"x": mtf.TensorSpec("a:6 b:64", tf.float32)},
+                       "rows:2;cols:4", layout)  # fmt: skip
+        one_total = 4 * (3 if "a:" in layout else 6)
+        assert [c.input.slice_bytes for c in planned.collectives] == [one_total]
+        sent = sum(c.step.bytes_sent(c.input.slice_bytes, planned.mesh_shape) for c in planned.collectives)
+        assert sent == one_total * (cores - 1)
+
+
+def test_on_virtual_cpus() -> None:
+    def program(x: mtf.Tensor) -> list[Any]:
+        return [mtf.square(mtf.cumsum(x, "b", True)), mtf.cummax(x, "b"), mtf.cummax(x, "b", reverse=True)]
+
+    inputs = {"x": ("a:4 b:8", RNG.standard_normal((4, 8)))}
+    assert_layout_invariant(program, inputs, ["b:rows", "b:cols+rows", "a:rows;b:cols"])
+
+
+def test_errors_say_what_is_wrong() -> None:
+    mesh = mtf.Mesh(mtf.Graph())
+    x = mtf.placeholder(mesh, "batch:4 length:8")
+    for ours in (mtf.cumsum, mtf.cummax):
+        with pytest.raises(ShapeError, match=r'no dimension "lenght" .*; did you mean "length"'):
+            ours(x, "lenght")
+        with pytest.raises(ShapeError, match=r"has size 8 in .*, not 9"):
+            ours(x, ("length", 9))
+        with pytest.raises(DtypeError, match=r"bool has no"):
+            ours(mtf.greater(x, 0.0), "length")

@@ -1,0 +1,107 @@
+"""Promise 2: nothing in the per-core program grows with the mesh, and it is traced once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+
+_BUILD = """
+import json
+import sys
+import tensorflow as tf
+import meshtf as mtf
+
+def step(mesh, images):
+    batch, pixels, hidden = mtf.Dimension("batch", 128), mtf.Dimension("pixels", 128), mtf.Dimension("hidden", 64)
+    w = mtf.get_variable(mesh, "w", [pixels, hidden])
+    v = mtf.get_variable(mesh, "v", [hidden, pixels])
+    h = mtf.dropout(mtf.relu(mtf.einsum([images, w], [batch, hidden])), True, rate=0.1)
+    y = mtf.einsum([h, v], [batch, pixels])
+    loss = mtf.reduce_mean(mtf.square(y - images)) + mtf.reduce_max(mtf.softmax(y, pixels))
+    for variable, grad in zip((w, v), mtf.gradients([loss], [w, v])):
+        mtf.assign_sub(variable, 0.1 * grad)
+    return loss
+
+def made(mesh_shape, layout):
+    spec = mtf.TensorSpec("batch:128 pixels:128")
+    return mtf.function(step, mtf.SpmdMeshImpl(mesh_shape, layout), inputs={"images": spec})
+"""
+
+_COUNT = """
+from meshtf.lowering.emission import EmittedProgram
+from meshtf.variables import handles
+
+def operations(function):
+    # Variables without initial values: computing those runs a program, and this only traces.
+    lowering, plan = function.lowering, function.lowering.plan
+    store, mesh_impl = lowering.variables, lowering.mesh_impl
+    for i in [*plan.reads, *plan.assignments]:
+        layout = (i.output if i in plan.reads else i.input).layout
+        if i.name not in store:
+            store.create(lowering.graph.variables[i.name], layout, mesh_impl)
+    program = EmittedProgram(plan, mesh_impl, handles(store, plan.variable_names))
+    graph = program.core_function.get_concrete_function().graph
+    assert program.trace_count == 1
+    return [len(graph.get_operations()), sum(len(f.definition.node_def) for f in graph._functions.values())]
+
+mtf.virtual_cpus(64)
+print(json.dumps([operations(made(mesh, layout)) for mesh, layout in json.loads(sys.argv[1])]))
+"""
+
+
+def operations_of(meshes: list[tuple[str, str]]) -> list[list[int]]:
+    """Operations of the per-core program on each mesh, traced in one process with 64 virtual CPUs."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(_BUILD + _COUNT), json.dumps(meshes)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_the_per_core_program_does_not_grow_with_the_mesh() -> None:
+    meshes = [("all:2", "batch:all"), ("all:8", "batch:all"), ("all:64", "batch:all")]
+    meshes += [("rows:2;cols:2", "batch:rows;hidden:cols"), ("rows:8;cols:8", "batch:rows;hidden:cols")]
+    counts = operations_of(meshes)
+    assert counts[0] == counts[1] == counts[2]
+    assert counts[3] == counts[4]
+    assert counts[0][0] > 50
+
+
+@pytest.mark.parametrize("mesh_shape", ["rows:2", "rows:4;cols:2"])
+def test_it_is_traced_once(mesh_shape: str) -> None:
+    batch = mtf.Dimension("batch", 8)
+
+    def total(mesh: mtf.Mesh, x: mtf.Tensor) -> mtf.Tensor:
+        steps = mtf.get_variable(mesh, "steps", [], initializer=0.0)
+        return mtf.reduce_sum(x) + mtf.assign_add(steps, mtf.ones(mesh, []))
+
+    step = mtf.function(total, mtf.SpmdMeshImpl(mesh_shape, "batch:rows"), inputs={"x": mtf.TensorSpec([batch])})
+    results = [float(step(x=np.full([8], i, np.float32))) for i in range(3)]
+    assert results == [1.0, 10.0, 19.0]
+    assert step._execution.program.trace_count == 1
+
+
+def test_building_a_graph_makes_no_tensorflow_op() -> None:
+    with tf.Graph().as_default() as graph:
+        mesh = mtf.Mesh(mtf.Graph("program"))
+        with mesh.graph:
+            x = mtf.placeholder(mesh, "batch:8 hidden:16")
+            w = mtf.get_variable(mesh, "w", "hidden:16 classes:4")
+            y = mtf.softmax(mtf.einsum([mtf.dropout(x, True, rate=0.1), w], "batch:8 classes:4"), "classes")
+            z = mtf.gather(mtf.slicewise(tf.sin, [y]), mtf.argmax(y, "classes"), "classes")
+            mtf.assign_sub(w, mtf.gradients([z], [w])[0])
+        assert graph.get_operations() == []
