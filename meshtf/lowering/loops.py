@@ -28,7 +28,10 @@ def lower_loop(operation: LoopOperation, planner: Planner) -> None:
     kept = [*(leaving for _, _, leaving in spec.carried), *spec.stacked]
     inner = planner.inside(PendingSums(operations, kept, planner.layouts))
     index = inner.value(Shape([]), tf.int32, _SCALAR)
-    inner.iterations = (*planner.iterations, index)
+    if spec.microbatched:
+        inner.microbatches = {**planner.microbatches, spec.microbatched: (spec.dim.size, index)}
+    else:
+        inner.iterations = (*planner.iterations, index)
     give_captures(operation.captures, planner, inner)
     sliced = [_sliced(x, part, planner, inner) for x, part in spec.sliced]
     entering = [_entering(initial, t, planner, inner) for initial, t, _ in spec.carried]

@@ -68,6 +68,8 @@ class Planner:
         self.layouts = layouts
         self.iterations: tuple[Value, ...] = ()
         """The numbers of the iterations of the loops around, outermost first (int32 scalars)."""
+        self.microbatches: dict[str, tuple[int, Value]] = {}
+        """For a dimension that is cut into micro-batches: how many there are, and the number of this one."""
         self._storage = storage
         self._seed = seed
         self.mesh_shape = layouts.mesh_shape
@@ -104,7 +106,7 @@ class Planner:
     def inside(self, pending_sums: PendingSums) -> Planner:
         """A planner for instructions that run inside one of this planner's."""
         inner = Planner(self.layouts, pending_sums, self._storage, self._seed)
-        inner.iterations = self.iterations
+        inner.iterations, inner.microbatches = self.iterations, self.microbatches
         inner._numbers = self._numbers
         inner._outside = self
         inner._operation = self._operation

@@ -43,17 +43,24 @@ class RandomOperation(Operation):
         (output,) = self.outputs
         layout = planner.layouts[output]
         size = layout.slice_shape(output.shape, planner.mesh_shape)
-        whole = tuple(output.shape.to_integer_list)
+        cuts = [planner.microbatches.get(d.name) for d in output.shape]
         key, draw = planner.random_key(self.name), self._draw
+        counts = [*(planner.read(x) for x in self.inputs), *planner.iterations]
+        # A micro-batch is every so-manieth element of the whole: of one more dimension, a slice of size 1.
+        whole = [n for d, cut in zip(output.shape, cuts, strict=True) for n in ([d.size, cut[0]] if cut else [d.size])]
+        part = [m for n, cut in zip(size, cuts, strict=True) for m in ([n, 1] if cut else [n])]
 
-        def emit(core: Core, *counts: tf.Tensor) -> tf.Tensor:
-            own = key
-            for count in counts:
-                own = random.fold_in(own, count)
-            begin = [core.coordinate(a) * n if a else 0 for a, n in zip(layout.axes, size, strict=True)]
-            return draw(own, begin, size, whole)
+        def emit(core: Core, *numbers: tf.Tensor) -> tf.Tensor:
+            own, turns = key, iter(numbers[len(counts) :])
+            for number in numbers[: len(counts)]:
+                own = random.fold_in(own, number)
+            begin: list[tf.Tensor | int] = []
+            for axes, n, cut in zip(layout.axes, size, cuts, strict=True):
+                begin += [core.coordinate(axes) * n if axes else 0, *([next(turns)] if cut else [])]
+            drawn = draw(own, begin, part, whole)
+            return drawn if len(part) == len(size) else tf.reshape(drawn, size)
 
-        inputs = [*(planner.read(x) for x in self.inputs), *planner.iterations]
+        inputs = [*counts, *(cut[1] for cut in cuts if cut)]
         spec = (output.shape, output.dtype, layout)
         planner.write(output, planner.compute("random", emit, inputs, [spec], flops=math.prod(size))[0])
 

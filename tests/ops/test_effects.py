@@ -195,9 +195,7 @@ def test_tensors_exported_by_name() -> None:
     assert "layer/v" not in step.variables
     np.testing.assert_array_equal(step.lowering.run(["layer/double"], {"x": X})[0], 2 * X)
     assert step.variables["layer/v"] == 56
-    with pytest.raises(
-        mtf.errors.GraphError, match=r'no tensor was exported as "layer/duble".*did you mean'
-    ):
+    with pytest.raises(mtf.errors.GraphError, match=r'no tensor was exported as "layer/duble".*did you mean'):
         step.lowering.run("layer/duble", {"x": X})
 
 
