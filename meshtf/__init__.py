@@ -7,6 +7,8 @@ from types import ModuleType
 
 from meshtf import errors, optimize
 from meshtf.autodiff import gradients
+from meshtf.control_flow import *  # noqa: F403
+from meshtf.control_flow import __all__ as _control_flow
 from meshtf.dimension import Dimension, Shape, combined_dimension, convert_to_dimension, convert_to_shape
 from meshtf.function import Function, TensorSpec, function
 from meshtf.graph import Graph, Mesh, Operation, Tensor, VariableDType, current_graph, variable_scope
@@ -54,5 +56,6 @@ __all__ = [
     "optimize",
     "variable_scope",
     "virtual_cpus",
+    *_control_flow,
     *_operations,
 ]

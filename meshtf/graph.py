@@ -272,9 +272,9 @@ class Tensor:
         return arithmetic.negative(self)
 
     def __abs__(self) -> Tensor:
-        from meshtf.ops import elementwise
+        from meshtf.ops import complex_numbers
 
-        return elementwise.abs(self)
+        return complex_numbers.abs(self)
 
     def __lt__(self, other: Any) -> Tensor:
         from meshtf.ops import elementwise

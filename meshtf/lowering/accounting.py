@@ -7,7 +7,18 @@ from collections.abc import Sequence
 
 from meshtf.graph import Operation
 from meshtf.layout import Axes, axes_size
-from meshtf.lowering.plan import Collective, Compute, Feed, Instruction, Plan, ReadVariable, Value
+from meshtf.lowering.plan import (
+    Branch,
+    Collective,
+    Compute,
+    Feed,
+    Instruction,
+    Loop,
+    Plan,
+    ReadVariable,
+    Value,
+    walk,
+)
 
 CHEAP_KINDS = frozenset({"constant", "range", "slice"})
 """Local work that is not worth splitting, and that `repeated_work` leaves out; views are left out as well."""
@@ -77,16 +88,50 @@ def peak_memory(plan: Plan) -> PeakMemory:
     for position, instruction in enumerate(plan.instructions):
         made = _allocated(instruction, owner)
         live += sum(v.slice_bytes for v in made)
-        if live > peak:
-            peak, at = live, instruction.operation
+        inside = max((_peak_inside(body, bound) for body, bound in _bodies(instruction)), default=0)
+        if live + inside > peak:
+            peak, at = live + inside, instruction.operation
         freed = {owner[v] for v in (*instruction.inputs, *made)}
         live -= sum(v.slice_bytes for v in freed if last_use.get(v) == position)
     return PeakMemory(peak, variables, feeds, at)
 
 
+def _bodies(instruction: Instruction) -> list[tuple[Sequence[Instruction], Sequence[Value]]]:
+    """Instructions nested in one, and the values that they are given."""
+    if isinstance(instruction, Loop):
+        return [(instruction.body, [*(c.entering for c in instruction.carried), *(s.part for s in instruction.sliced)])]
+    if isinstance(instruction, Branch):
+        return [(instruction.if_true, ()), (instruction.if_false, ())]
+    return []
+
+
+def _peak_inside(body: Sequence[Instruction], bound: Sequence[Value]) -> int:
+    """The most memory that one iteration needs at once beside what is there outside."""
+    owner = {v: v for v in bound}
+    last: dict[Value, int] = {}
+    for position, i in enumerate(body):
+        is_view = isinstance(i, Compute) and i.is_view
+        owner.update({v: owner.get(i.inputs[0], i.inputs[0]) if is_view else v for v in i.outputs})
+        last.update({owner.get(v, v): position for v in (*i.inputs, *i.outputs)})
+    own = set(owner.values())
+    peak = live = sum(v.slice_bytes for v in bound)
+    for position, i in enumerate(body):
+        made = [v for v in i.outputs if owner[v] is v]
+        live += sum(v.slice_bytes for v in made)
+        peak = max(peak, live + max((_peak_inside(*nested) for nested in _bodies(i)), default=0))
+        freed = {owner.get(v, v) for v in (*i.inputs, *i.outputs)} & own
+        live -= sum(v.slice_bytes for v in freed if last[v] == position)
+    return peak
+
+
 def flops(plan: Plan) -> int:
     """Floating-point operations of one core: 2*m*n*k for a matrix product, one per element of other work."""
-    return sum(i.flops for i in plan.instructions if isinstance(i, Compute))
+    return sum(i.flops * times for i, times in walk(plan.instructions) if isinstance(i, Compute))
+
+
+def collectives(plan: Plan) -> list[tuple[Collective, int]]:
+    """Every collective, and how many times it runs at most."""
+    return [(i, times) for i, times in walk(plan.instructions) if isinstance(i, Collective)]
 
 
 def collective_bytes(collective: Collective, plan: Plan) -> int:
@@ -97,10 +142,10 @@ def collective_bytes(collective: Collective, plan: Plan) -> int:
 def traffic(plan: Plan) -> list[Traffic]:
     """Collectives by kind and mesh axes, most bytes first."""
     totals: dict[tuple[str, Axes], tuple[int, int]] = {}
-    for collective in plan.collectives:
+    for collective, times in collectives(plan):
         key = (collective.step.kind, collective.step.axes)
         count, sent = totals.get(key, (0, 0))
-        totals[key] = (count + 1, sent + collective_bytes(collective, plan))
+        totals[key] = (count + times, sent + times * collective_bytes(collective, plan))
     found = [Traffic(kind, axes, count, sent) for (kind, axes), (count, sent) in totals.items()]
     return sorted(found, key=lambda t: -t.bytes_sent)
 
@@ -112,8 +157,8 @@ def repeated_work(plan: Plan) -> list[RepeatedWork]:
     is pending in them, do the same work.
     """
     return [
-        RepeatedWork(i, axes, axes_size(axes, plan.mesh_shape), i.flops)
-        for i in plan.instructions
+        RepeatedWork(i, axes, axes_size(axes, plan.mesh_shape), i.flops * times)
+        for i, times in walk(plan.instructions)
         if isinstance(i, Compute) and not (i.is_view or (i.kind in CHEAP_KINDS and not i.flops))
         for axes in [_repeated_axes(i, plan)]
         if axes

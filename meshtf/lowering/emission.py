@@ -276,7 +276,8 @@ def _collectives(plan: Plan, mesh_impl: SpmdMeshImpl) -> SpmdCollectives:
     steps = [c.step for c in plan.collectives]
     axes = dict.fromkeys(s.axes for s in steps if s.kind != "permute")
     permutations = dict.fromkeys(s.destinations for s in steps if s.kind == "permute")
-    return SpmdCollectives(mesh_impl, list(axes), list(permutations))
+    exchanging = [s.axes for s in steps if s.kind in ("all_to_all", "reduce_scatter")]
+    return SpmdCollectives(mesh_impl, list(axes), list(permutations), exchanging)
 
 
 @contextlib.contextmanager

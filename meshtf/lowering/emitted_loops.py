@@ -34,9 +34,7 @@ def emit_loop(program: CoreProgram, loop: Loop) -> None:
     slices.update(zip((s.whole for s in loop.stacked), (array.stack() for array in filled), strict=True))
 
 
-def _goes_on(
-    program: CoreProgram, loop: Loop, turn: tf.Tensor, count: Any, values: Sequence[tf.Tensor]
-) -> tf.Tensor:
+def _goes_on(program: CoreProgram, loop: Loop, turn: tf.Tensor, count: Any, values: Sequence[tf.Tensor]) -> tf.Tensor:
     if loop.condition is None:
         return turn < count
     inner = program.inside(dict(zip(loop.condition.entering, values, strict=False)))
@@ -77,4 +75,3 @@ def emit_branch(program: CoreProgram, branch: Branch) -> None:
         lambda: take(branch.if_false, branch.false_results),
     )
     program.slices.update(zip(branch.results, taken, strict=True))
-

@@ -14,7 +14,7 @@ from meshtf.lowering.plan import Core, Value
 from meshtf.lowering.planner import Planner
 
 if TYPE_CHECKING:
-    from meshtf.ops.control_flow.inline import InlineOperation
+    from meshtf.control_flow.inline import InlineOperation
 
 
 def lower_inline(operation: InlineOperation, planner: Planner) -> None:
@@ -60,4 +60,3 @@ def _after(planner: Planner, value: Value, signal: Sequence[Value]) -> Value:
 
     spec = (value.shape, value.dtype, value.layout)
     return planner.compute("wait", emit, [value, *signal], [spec])[0]
-

@@ -15,8 +15,8 @@ from meshtf.lowering.plan import Branch, Carried, Condition, Core, Loop, Sliced,
 from meshtf.lowering.planner import Planner, StoredVariable
 
 if TYPE_CHECKING:
-    from meshtf.ops.control_flow.cond import CondOperation
-    from meshtf.ops.control_flow.loop import LoopOperation
+    from meshtf.control_flow.cond import CondOperation
+    from meshtf.control_flow.loop import LoopOperation
 
 _SCALAR = TensorLayout(())
 
@@ -111,9 +111,7 @@ def _carried(planner: Planner, initial: Value, entering: Value, leaving: Value) 
     return Carried(initial, entering, leaving, result)
 
 
-def _carried_variables(
-    operations: list[Operation], planner: Planner, inner: Planner
-) -> dict[str, tuple[Value, Value]]:
+def _carried_variables(operations: list[Operation], planner: Planner, inner: Planner) -> dict[str, tuple[Value, Value]]:
     pairs = {}
     for name, variable in assigned_variables(operations).items():
         initial = planner.stored(variable)

@@ -216,6 +216,10 @@ class Condition:
     goes_on: Value
 
 
+UNBOUNDED = 2**31 - 1
+"""The length of a loop of which nobody knows how many iterations it has."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Loop:
     """Instructions repeated. Values from outside may be used inside as they are.
@@ -236,6 +240,11 @@ class Loop:
     stacked: tuple[Stacked, ...]
     body: tuple[Instruction, ...]
     trips: Value
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it is known how many iterations there are at most."""
+        return self.length < UNBOUNDED
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -294,10 +303,10 @@ def nested(instruction: Instruction) -> tuple[Instruction, ...]:
 
 
 def walk(instructions: Sequence[Instruction], times: int = 1) -> Iterator[tuple[Instruction, int]]:
-    """Instructions and those nested in them, with how many times each runs at most."""
+    """Instructions and those nested in them, with how many times each runs at most (once, where nobody knows)."""
     for instruction in instructions:
         yield instruction, times
-        repeats = instruction.length if isinstance(instruction, Loop) else 1
+        repeats = instruction.length if isinstance(instruction, Loop) and instruction.is_bounded else 1
         yield from walk(nested(instruction), times * repeats)
 
 

@@ -38,7 +38,8 @@ class CollectiveRecord:
     """One collective.
 
     operation: which asked for it. filename, line, function: the user's. axes: over which mesh axes; cores: how many
-    take part in each group. bytes_sent: by each core. layout, result_layout: of the tensor before and after.
+    take part in each group. times: how often it runs, in loops. bytes_sent: by each core, in all of them. layout,
+    result_layout: of the tensor before and after.
     """
 
     kind: str
@@ -48,6 +49,7 @@ class CollectiveRecord:
     function: str
     axes: Axes
     cores: int
+    times: int
     bytes_sent: int
     shape: str
     layout: str
@@ -56,7 +58,7 @@ class CollectiveRecord:
     reduction: str | None
 
     @classmethod
-    def of(cls, collective: Collective, plan: Plan) -> CollectiveRecord:
+    def of(cls, collective: Collective, times: int, plan: Plan) -> CollectiveRecord:
         step, before, after = collective.step, collective.input, collective.output
         site = collective.operation.site
         return cls(
@@ -67,7 +69,8 @@ class CollectiveRecord:
             function=site.function,
             axes=step.axes,
             cores=axes_size(step.axes, plan.mesh_shape),
-            bytes_sent=accounting.collective_bytes(collective, plan),
+            times=times,
+            bytes_sent=times * accounting.collective_bytes(collective, plan),
             shape=str(before.shape),
             layout=before.layout.to_string(before.shape),
             result_layout=after.layout.to_string(after.shape),
@@ -184,7 +187,7 @@ class Report:
             results=tuple(TensorRecord.of(n, v) for n, v in zip(names, plan.fetches, strict=True)),
             memory=MemoryRecord.of(plan),
             flops_per_core=accounting.flops(plan),
-            collectives=tuple(CollectiveRecord.of(c, plan) for c in plan.collectives),
+            collectives=tuple(CollectiveRecord.of(c, times, plan) for c, times in accounting.collectives(plan)),
             traffic=tuple(TrafficRecord(t.kind, t.axes, t.count, t.bytes_sent) for t in accounting.traffic(plan)),
             repeated_work=tuple(RepeatedWorkRecord.of(w) for w in accounting.repeated_work(plan)),
             tensors=tuple(_tensor_record(t, layouts) for o in operations for t in o.outputs),

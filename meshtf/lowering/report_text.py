@@ -54,7 +54,7 @@ def _totals(report: Report, width: int) -> list[str]:
 
 
 def _sent(report: Report) -> str:
-    count = len(report.collectives)
+    count = sum(c.times for c in report.collectives)
     if not count:
         return "none: no core sends anything to another"
     return f"{_trimmed(bytes_text(report.bytes_sent_per_core))} sent per core, in {_counted(count, 'collective')}"
@@ -94,7 +94,7 @@ def _collective_row(group: Sequence[CollectiveRecord]) -> tuple[str, ...]:
     first = group[0]
     return (
         bytes_text(sum(c.bytes_sent for c in group)),
-        f"{len(group)}",
+        f"{sum(c.times for c in group)}",
         first.kind if first.reduction in (None, "add") else f"{first.kind} ({first.reduction})",
         "+".join(first.axes),
         _pattern([c.operation for c in group]),

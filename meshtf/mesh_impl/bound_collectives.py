@@ -18,6 +18,7 @@ from meshtf.layout import axes_size
 from meshtf.mesh_impl import words
 from meshtf.mesh_impl.blocks import merge_from_front, split_to_front, static_shape
 from meshtf.mesh_impl.collective_runtime import collective_runtime
+from meshtf.mesh_impl.group_facts import LARGEST_ALLTOALL
 from meshtf.mesh_impl.reductions import NATIVE, Reduction, reduce_with, stacked_sum
 
 _ALL_TO_ALL_TAKES = NATIVE
@@ -153,6 +154,8 @@ class BoundCollectives:
             return blocks
         flat = tf.reshape(blocks, [group.size, blocks.shape[1:].num_elements()])
         pairs = group.pairs
+        if pairs is None and group.size > LARGEST_ALLTOALL:
+            raise UsageError(f"an alltoall among {group.size} cores was not declared before the program was traced")
         if pairs is None:
             moved = _carried(lambda x: self._exchange_at_once(x, group), flat, _ALL_TO_ALL_TAKES)
         else:

@@ -22,15 +22,21 @@ class SpmdCollectives:
     """
 
     def __init__(
-        self, mesh_impl: SpmdMeshImpl, axes: Iterable[Sequence[str]], permutations: Iterable[Sequence[int]] = ()
+        self,
+        mesh_impl: SpmdMeshImpl,
+        axes: Iterable[Sequence[str]],
+        permutations: Iterable[Sequence[int]] = (),
+        exchanging: Iterable[Sequence[str]] | None = None,
     ) -> None:
         """`axes`: every ordered tuple of mesh axes of some collective; `permutations`: destination core of each core.
+        `exchanging`: the axes of those that are alltoalls or reduce-scatters (by default any may be).
 
         Raises:
           LayoutError: for an axis that the mesh does not have.
           UsageError: for a permutation that is none of the mesh's cores.
         """
         self._mesh = mesh_impl
+        self._exchanging = None if exchanging is None else {tuple(a) for a in exchanging}
         ranked = sorted(range(mesh_impl.size), key=lambda core: device_order(mesh_impl.devices[core]))
         self._order = np.argsort(ranked)
         every_axes = dict.fromkeys(tuple(a) for a in axes)
@@ -40,7 +46,7 @@ class SpmdCollectives:
         # Keys are given out here, for all cores in order, so that processes which run the same programs agree on them.
         self._columns: dict[str, np.ndarray] = {}
         for axes_, facts in self._groups.items():
-            self._columns |= self._group_columns("+".join(axes_), facts)
+            self._columns |= self._group_columns(axes_, facts)
         for i, permutation in enumerate(self._permutations):
             self._columns |= self._permutation_columns(f"permutation_{i}", permutation)
 
@@ -80,13 +86,14 @@ class SpmdCollectives:
             raise UsageError(f"{destinations} is not a permutation of the {self._mesh.size} cores of the mesh")
         return destinations != tuple(range(self._mesh.size))
 
-    def _group_columns(self, name: str, facts: GroupFacts) -> dict[str, np.ndarray]:
+    def _group_columns(self, axes: tuple[str, ...], facts: GroupFacts) -> dict[str, np.ndarray]:
         """`int[cores]` or `int[cores, members]` each."""
+        name, exchanges = "+".join(axes), self._exchanging is None or axes in self._exchanging
         runtime, devices = collective_runtime(), self._mesh.devices
         columns = {f"{name} key": facts.keys(lambda cores: runtime.group_key([devices[core] for core in cores]))}
         if not facts.in_order:
             columns |= {f"{name} ranks": facts.ranks(), f"{name} positions": facts.positions()}
-        if facts.size > LARGEST_ALLTOALL:
+        if facts.size > LARGEST_ALLTOALL and exchanges:
             cores, partners = np.arange(self._mesh.size)[:, None], facts.partners()
             first, second = np.minimum(cores, partners), np.maximum(cores, partners)
             columns |= {

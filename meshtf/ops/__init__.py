@@ -1,12 +1,12 @@
 """The operations of the language, one file per family."""
 
 from meshtf.ops.arithmetic import add, add_n, divide, identity, multiply, negative, stop_gradient, sub
+from meshtf.ops.complex_numbers import abs, angle, complex, conj, imag, real
 from meshtf.ops.cumulative import cummax, cumsum
 from meshtf.ops.dynamic_slice import dynamic_slice, dynamic_update_slice
 from meshtf.ops.effects import Print, check_finite, depend, export, print_tensor
 from meshtf.ops.einsum import broadcast, einsum, matmul, transpose
 from meshtf.ops.elementwise import (
-    abs,
     cast,
     ceil,
     clip_by_value,
@@ -102,6 +102,7 @@ __all__ = [
     "abs",
     "add",
     "add_n",
+    "angle",
     "argmax",
     "argsort",
     "assign",
@@ -112,7 +113,9 @@ __all__ = [
     "ceil",
     "check_finite",
     "clip_by_value",
+    "complex",
     "concat",
+    "conj",
     "constant",
     "cos",
     "cummax",
@@ -141,6 +144,7 @@ __all__ = [
     "greater_equal",
     "halo_exchange",
     "identity",
+    "imag",
     "import_tf_tensor",
     "is_finite",
     "leaky_relu",
@@ -175,6 +179,7 @@ __all__ = [
     "random_uniform",
     "range",
     "read_variable",
+    "real",
     "reciprocal",
     "reduce_all",
     "reduce_any",

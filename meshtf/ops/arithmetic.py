@@ -13,7 +13,7 @@ from meshtf.dimension import ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Tensor, check_tensor, check_tensors, same_dtype
 from meshtf.ops.broadcasting import broadcast_shape
-from meshtf.ops.pointwise import PointwiseOperation, ScalarKernel
+from meshtf.ops.pointwise import PointwiseOperation, ScalarKernel, conjugate
 from meshtf.sites import language_function
 
 Scalar: TypeAlias = "int | float | bool | complex | np.generic"
@@ -177,10 +177,10 @@ def _multiply_gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None
     from meshtf.ops.einsum import einsum
 
     x1, x2 = op.inputs
-    return [einsum([dy, x2], output_shape=x1.shape), einsum([dy, x1], output_shape=x2.shape)]
+    return [einsum([dy, conjugate(x2)], output_shape=x1.shape), einsum([dy, conjugate(x1)], output_shape=x2.shape)]
 
 
 def _divide_gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
     x1, x2 = op.inputs
-    dx1 = divide(dy, x2)
-    return [dx1, negative(multiply(dx1, divide(x1, x2)))]
+    dx1 = divide(dy, conjugate(x2))
+    return [dx1, negative(multiply(dx1, conjugate(divide(x1, x2))))]

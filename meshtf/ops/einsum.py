@@ -19,7 +19,7 @@ from meshtf.lowering.planner import Planner
 from meshtf.lowering.reshard import cheapest_route
 from meshtf.ops.broadcasting import union
 from meshtf.ops.contraction import contract
-from meshtf.ops.pointwise import PointwiseOperation, without_redundant_broadcasts
+from meshtf.ops.pointwise import PointwiseOperation, conjugate, without_redundant_broadcasts
 from meshtf.sites import language_function
 
 _MISSPELT = 0.8  # how alike two names are, at least, when one is taken for a misspelling of the other
@@ -37,7 +37,7 @@ class EinsumOperation(Operation):
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         dy = check_tensor(grad_ys[0])
         others = [[x for j, x in enumerate(self.inputs) if j != i] for i in range(len(self.inputs))]
-        return [_product([dy, *map(_conjugate, own)], x.shape) for x, own in zip(self.inputs, others, strict=True)]
+        return [_product([dy, *map(conjugate, own)], x.shape) for x, own in zip(self.inputs, others, strict=True)]
 
     def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
         splits = self._chosen_splits(layouts)
@@ -258,9 +258,3 @@ def layout_over(shape: Shape, splits: Mapping[str, Axes]) -> TensorLayout:
 def _is_disjoint(splits: Iterable[Axes]) -> bool:
     used = [a for axes in splits for a in axes]
     return len(used) == len(set(used))
-
-
-def _conjugate(x: Tensor) -> Tensor:
-    if not x.dtype.is_complex:
-        return x
-    return PointwiseOperation("conj", tf.math.conj, [x], gradient=lambda op, dy: (_conjugate(dy),)).outputs[0]

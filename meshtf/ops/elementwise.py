@@ -25,23 +25,37 @@ from meshtf.ops.arithmetic import (
     sub,
 )
 from meshtf.ops.inputs import constant, zeros_like
-from meshtf.ops.pointwise import CastKernel, PointwiseOperation
+from meshtf.ops.pointwise import CastKernel, PointwiseOperation, conjugate
 from meshtf.sites import language_function
 
-_FLOAT, _SIGNED, _BOOL, _ANY = "floating", "number", "bool", "any"
+_FLOAT, _REAL, _SIGNED, _ORDERED, _BOOL, _ANY = "floating", "real", "number", "ordered", "bool", "any"
 
 _ACCEPTS: dict[str, Callable[[tf.DType], bool]] = {
     _FLOAT: lambda d: d.is_floating or d.is_complex,
+    _REAL: lambda d: d.is_floating,
     _SIGNED: lambda d: d != tf.bool,
+    _ORDERED: lambda d: d != tf.bool and not d.is_complex,
     _BOOL: lambda d: d == tf.bool,
     _ANY: lambda d: True,
+}
+
+_WANTED = {
+    _FLOAT: "a floating tensor",
+    _REAL: "a real floating tensor",
+    _SIGNED: "a number",
+    _ORDERED: "a real number",
+    _BOOL: "a bool tensor",
 }
 
 
 def _require(x: Tensor, accepted: str) -> None:
     if not _ACCEPTS[accepted](x.dtype):
-        wanted = {"floating": "a floating tensor", "number": "a number", "bool": "a bool tensor"}[accepted]
-        raise DtypeError(f"{wanted} is needed, not {x.dtype.name}; convert with mtf.cast")
+        how = "take mtf.real, mtf.imag or mtf.abs" if x.dtype.is_complex else "convert with mtf.cast"
+        raise DtypeError(f"{_WANTED[accepted]} is needed, not {x.dtype.name}; {how}")
+
+
+def _conjugated(slope: Operand) -> Operand:
+    return conjugate(slope) if isinstance(slope, Tensor) else slope
 
 
 def _unary(
@@ -56,7 +70,7 @@ def _unary(
 
     def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
         assert slope is not None
-        return [multiply(dy, slope(op.inputs[0], op.outputs[0]))]
+        return [multiply(dy, _conjugated(slope(op.inputs[0], op.outputs[0])))]
 
     def function(x: Tensor, name: str = name) -> Tensor:
         _require(check_tensor(x), accepts)
@@ -79,8 +93,14 @@ sin = _unary("sin", tf.sin, lambda x, y: cos(x), "Sine.")
 cos = _unary("cos", tf.cos, lambda x, y: negative(sin(x)), "Cosine.")
 tanh = _unary("tanh", tf.tanh, lambda x, y: 1.0 - square(y), "Hyperbolic tangent.")
 sigmoid = _unary("sigmoid", tf.sigmoid, lambda x, y: y * (1.0 - y), "1 / (1 + exp(-x)).")
-softplus = _unary("softplus", tf.math.softplus, lambda x, y: sigmoid(x), "log(1 + exp(x)).")
-erf = _unary("erf", tf.math.erf, lambda x, y: (2 / np.sqrt(np.pi)) * exp(negative(square(x))), "Gauss error function.")
+softplus = _unary("softplus", tf.math.softplus, lambda x, y: sigmoid(x), "log(1 + exp(x)).", accepts=_REAL)
+erf = _unary(
+    "erf",
+    tf.math.erf,
+    lambda x, y: (2 / np.sqrt(np.pi)) * exp(negative(square(x))),
+    "Gauss error function.",
+    accepts=_REAL,
+)
 
 
 def _relu_gradient(dy: Tensor, y: Tensor) -> Tensor:
@@ -97,31 +117,41 @@ def _relu_gradient(dy: Tensor, y: Tensor) -> Tensor:
 @language_function
 def relu(x: Tensor, name: str = "relu") -> Tensor:
     """max(x, 0)."""
-    _require(check_tensor(x), _SIGNED)
+    _require(check_tensor(x), _ORDERED)
     return PointwiseOperation(
         name, tf.nn.relu, [x], gradient=lambda op, dy: (_relu_gradient(dy, op.outputs[0]),)
     ).outputs[0]
 
 
 elu = _unary(
-    "elu", tf.nn.elu, lambda x, y: where(greater_equal(x, 0.0), 1.0, y + 1.0), "x where positive, exp(x) - 1 elsewhere."
+    "elu",
+    tf.nn.elu,
+    lambda x, y: where(greater_equal(x, 0.0), 1.0, y + 1.0),
+    "x where positive, exp(x) - 1 elsewhere.",
+    accepts=_REAL,
 )
 selu = _unary(
     "selu",
     tf.nn.selu,
     lambda x, y: where(greater_equal(x, 0.0), _SELU_SCALE, y + _SELU_SCALE * _SELU_ALPHA),
     "Scaled exponential linear unit (Klambauer et al. 2017).",
+    accepts=_REAL,
 )
-abs = _unary("abs", tf.abs, lambda x, y: sign(x), "Absolute value.", accepts=_SIGNED)
 sign = _unary("sign", tf.sign, lambda x, y: zeros_like(x), "-1, 0 or 1.", accepts=_SIGNED)
-floor = _unary("floor", tf.floor, None, "Largest integer not above x.")
-ceil = _unary("ceil", tf.math.ceil, None, "Smallest integer not below x.")
-round = _unary("round", tf.round, None, "Nearest integer, halves to even.")
+floor = _unary("floor", tf.floor, None, "Largest integer not above x.", accepts=_REAL)
+ceil = _unary("ceil", tf.math.ceil, None, "Smallest integer not below x.", accepts=_REAL)
+round = _unary("round", tf.round, None, "Nearest integer, halves to even.", accepts=_REAL)
 logical_not = _unary("logical_not", tf.logical_not, None, "Not x.", accepts=_BOOL)
+
+
+def _is_finite(x: tf.Tensor) -> tf.Tensor:
+    if x.dtype.is_complex:
+        return tf.logical_and(tf.math.is_finite(tf.math.real(x)), tf.math.is_finite(tf.math.imag(x)))
+    return tf.math.is_finite(x)
+
+
 is_finite = language_function(
-    lambda x, name="is_finite": PointwiseOperation(
-        name, tf.math.is_finite, [check_tensor(x)], output_dtype=tf.bool
-    ).outputs[0]
+    lambda x, name="is_finite": PointwiseOperation(name, _is_finite, [check_tensor(x)], output_dtype=tf.bool).outputs[0]
 )
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
@@ -130,7 +160,7 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 @language_function
 def leaky_relu(x: Tensor, alpha: float = 0.2, name: str = "leaky_relu") -> Tensor:
     """x where positive, alpha * x elsewhere."""
-    _require(check_tensor(x), _FLOAT)
+    _require(check_tensor(x), _REAL)
     slope = float(np.float32(alpha))  # as TensorFlow's kernel takes it, whatever the dtype of x
     return PointwiseOperation(
         name,
@@ -178,7 +208,7 @@ def _binary(
 
     def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
         assert slopes is not None
-        return [multiply(dy, s) for s in slopes(*op.inputs, op.outputs[0])]
+        return [multiply(dy, _conjugated(s)) for s in slopes(*op.inputs, op.outputs[0])]
 
     def function(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str = name) -> Tensor:
         operands = _operands(x1, x2)
@@ -197,36 +227,36 @@ def _binary(
     return language_function(function)
 
 
-less = _binary("less", tf.less, "Whether x1 < x2.", output_dtype=tf.bool, accepts=_SIGNED)
-less_equal = _binary("less_equal", tf.less_equal, "Whether x1 <= x2.", output_dtype=tf.bool, accepts=_SIGNED)
-greater = _binary("greater", tf.greater, "Whether x1 > x2.", output_dtype=tf.bool, accepts=_SIGNED)
-greater_equal = _binary("greater_equal", tf.greater_equal, "Whether x1 >= x2.", output_dtype=tf.bool, accepts=_SIGNED)
+less = _binary("less", tf.less, "Whether x1 < x2.", output_dtype=tf.bool, accepts=_ORDERED)
+less_equal = _binary("less_equal", tf.less_equal, "Whether x1 <= x2.", output_dtype=tf.bool, accepts=_ORDERED)
+greater = _binary("greater", tf.greater, "Whether x1 > x2.", output_dtype=tf.bool, accepts=_ORDERED)
+greater_equal = _binary("greater_equal", tf.greater_equal, "Whether x1 >= x2.", output_dtype=tf.bool, accepts=_ORDERED)
 equal = _binary("equal", tf.equal, "Whether x1 == x2.", output_dtype=tf.bool)
 not_equal = _binary("not_equal", tf.not_equal, "Whether x1 != x2.", output_dtype=tf.bool)
 logical_and = _binary("logical_and", tf.logical_and, "Whether both.", accepts=_BOOL)
 logical_or = _binary("logical_or", tf.logical_or, "Whether either.", accepts=_BOOL)
 logical_xor = _binary("logical_xor", tf.math.logical_xor, "Whether exactly one.", accepts=_BOOL)
-floordiv = _binary("floordiv", tf.math.floordiv, "Largest integer not above x1 / x2.", accepts=_SIGNED)
+floordiv = _binary("floordiv", tf.math.floordiv, "Largest integer not above x1 / x2.", accepts=_ORDERED)
 mod = _binary(
     "mod",
     tf.math.floormod,
     "x1 - floordiv(x1, x2) * x2.",
     slopes=lambda x1, x2, y: (1.0, negative(floordiv(x1, x2))),
-    accepts=_SIGNED,
+    accepts=_ORDERED,
 )
 maximum = _binary(
     "maximum",
     tf.maximum,
     "The larger. Where both are equal the gradient goes to the first, as in TensorFlow.",
     slopes=lambda x1, x2, y: (_indicator(greater_equal(x1, x2), x1), _indicator(less(x1, x2), x1)),
-    accepts=_SIGNED,
+    accepts=_ORDERED,
 )
 minimum = _binary(
     "minimum",
     tf.minimum,
     "The smaller. Where both are equal the gradient goes to the first, as in TensorFlow.",
     slopes=lambda x1, x2, y: (_indicator(less_equal(x1, x2), x1), _indicator(greater(x1, x2), x1)),
-    accepts=_SIGNED,
+    accepts=_ORDERED,
 )
 pow = _binary(
     "pow",
@@ -242,8 +272,8 @@ def _base_slope(x1: Tensor, x2: Tensor) -> Tensor:
 
 
 def _exponent_slope(x1: Tensor, y: Tensor) -> Tensor:
-    is_positive = greater(x1, 0)
-    return multiply(y, where(is_positive, log(where(is_positive, x1, 1)), 0))
+    has_log = not_equal(x1, 0) if x1.dtype.is_complex else greater(x1, 0)
+    return multiply(y, where(has_log, log(where(has_log, x1, 1)), 0))
 
 
 def _indicator(condition: Tensor, like: Tensor) -> Tensor:

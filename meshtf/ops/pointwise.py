@@ -72,6 +72,18 @@ class PointwiseOperation(Operation):
         planner.write(output, value)
 
 
+def conjugate(x: Tensor) -> Tensor:
+    """The complex conjugate; of real numbers, themselves.
+
+    A gradient is that of TensorFlow: it is multiplied by the conjugate of the derivative.
+    """
+    if not x.dtype.is_complex:
+        return x
+    return PointwiseOperation(
+        "conj", tf.math.conj, [x], gradient=lambda op, dy: (conjugate(dy),), is_linear=True
+    ).outputs[0]
+
+
 def without_redundant_broadcasts(inputs: Sequence[Tensor]) -> list[Tensor]:
     """Operands as they were before an explicit broadcast, where the others have the dimensions that it added."""
     result = list(inputs)
@@ -107,6 +119,8 @@ class CastKernel:
     dtype: tf.DType
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        if x.dtype.is_complex and (self.dtype.is_floating or self.dtype.is_integer):
+            x = tf.math.real(x)  # which a cast would take as well, with a warning
         return tf.cast(x, self.dtype)
 
 

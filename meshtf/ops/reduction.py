@@ -114,6 +114,8 @@ def _reduce(
     if positional is not None:
         raise UsageError("name the second argument: output_shape=... or reduced_dim=...")
     x = check_tensor(x)
+    if x.dtype.is_complex and reduction in (MAX, MIN):
+        raise DtypeError(f"{x.dtype.name} has no order; take mtf.real, mtf.imag or mtf.abs")
     shape = reduced_shape(x, output_shape, reduced_dim)
     if shape == x.shape:
         return x
@@ -235,6 +237,7 @@ def _prod_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
     nonzero ones at the only 0, and 0 elsewhere."""
     from meshtf.ops.arithmetic import divide, multiply
     from meshtf.ops.elementwise import cast, equal, where
+    from meshtf.ops.pointwise import conjugate
 
     x = op.inputs[0]
     is_zero = equal(x, 0.0)
@@ -242,7 +245,7 @@ def _prod_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
     nonzero_product = reduce_prod(safe, output_shape=dy.shape)
     zeros = reduce_sum(cast(is_zero, x.dtype), output_shape=dy.shape)
     others = where(equal(zeros, cast(is_zero, x.dtype), output_shape=x.shape), divide(nonzero_product, safe), 0.0)
-    return multiply(dy, others, output_shape=x.shape)
+    return multiply(dy, conjugate(others), output_shape=x.shape)
 
 
 _GRADIENTS: dict[str, Callable[[ReduceOperation, Tensor], Tensor]] = {

@@ -21,7 +21,7 @@ import tensorflow as tf
 import meshtf as mtf
 
 def step(mesh, images):
-    batch, pixels, hidden = mtf.Dimension("batch", 128), mtf.Dimension("pixels", 128), mtf.Dimension("hidden", 64)
+    batch, pixels, hidden = mtf.Dimension("batch", 128), mtf.Dimension("pixels", 128), mtf.Dimension("hidden", 96)
     w = mtf.get_variable(mesh, "w", [pixels, hidden])
     v = mtf.get_variable(mesh, "v", [hidden, pixels])
     h = mtf.dropout(mtf.relu(mtf.einsum([images, w], [batch, hidden])), True, rate=0.1)

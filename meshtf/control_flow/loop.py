@@ -7,16 +7,13 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from meshtf.control_flow.blocks import has_side_effect
+from meshtf.control_flow.recomputation import KEEP_EVERYTHING, RecomputePolicy
 from meshtf.dimension import Dimension, Shape
 from meshtf.graph import Block, Operation, Tensor, is_differentiable
 from meshtf.layout import TensorLayout
 from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
 from meshtf.lowering.planner import Planner
-from meshtf.ops.control_flow.blocks import has_side_effect
-from meshtf.ops.control_flow.recomputation import KEEP_EVERYTHING, RecomputePolicy
-
-UNBOUNDED = 2**31 - 1
-"""The length of a loop of which nobody knows how many iterations it has."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -112,7 +109,7 @@ class LoopOperation(Operation):
         return any(is_differentiable(t.dtype) for t in self.inputs)
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        from meshtf.ops.control_flow.loop_gradient import loop_gradient
+        from meshtf.control_flow.loop_gradient import loop_gradient
 
         return loop_gradient(self, grad_ys)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from meshtf.control_flow.blocks import as_tensors, block_input, build
+from meshtf.control_flow.loop import LoopOperation, LoopSpec
+from meshtf.control_flow.recomputation import RecomputePolicy, as_policy
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Tensor, check_tensor
-from meshtf.ops.control_flow.blocks import as_tensors, block_input, build
-from meshtf.ops.control_flow.loop import LoopOperation, LoopSpec
-from meshtf.ops.control_flow.recomputation import RecomputePolicy, as_policy
 from meshtf.ops.einsum import transpose
 from meshtf.sites import language_function
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from meshtf.control_flow.blocks import as_tensors, build
+from meshtf.control_flow.inline import InlineOperation
 from meshtf.errors import GraphError, ShapeError
 from meshtf.graph import Block, Mesh, Tensor, check_tensor, is_differentiable
-from meshtf.ops.control_flow.blocks import as_tensors, build
-from meshtf.ops.control_flow.inline import InlineOperation
 from meshtf.sites import language_function
 
 

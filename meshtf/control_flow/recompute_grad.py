@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshtf.autodiff import differentiate
+from meshtf.control_flow.blocks import as_tensors, build
+from meshtf.control_flow.inline import InlineOperation
+from meshtf.control_flow.recomputation import RecomputePolicy, as_policy, split_kept
 from meshtf.graph import Block, Mesh, Tensor, check_tensor, is_differentiable
 from meshtf.ops.arithmetic import add
-from meshtf.ops.control_flow.blocks import as_tensors, build
-from meshtf.ops.control_flow.inline import InlineOperation
-from meshtf.ops.control_flow.recomputation import RecomputePolicy, as_policy, split_kept
 from meshtf.sites import language_function
 
 

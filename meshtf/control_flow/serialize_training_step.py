@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from meshtf.autodiff import gradients
+from meshtf.control_flow.blocks import block_input, build
+from meshtf.control_flow.loop import LoopOperation, LoopSpec
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
 from meshtf.errors import GraphError, ShapeError
 from meshtf.graph import Tensor, check_tensor
-from meshtf.ops.control_flow.blocks import block_input, build
-from meshtf.ops.control_flow.loop import LoopOperation, LoopSpec
 from meshtf.ops.einsum import transpose
 from meshtf.ops.inputs import zeros
 from meshtf.ops.reshape import replace_dimensions, reshape

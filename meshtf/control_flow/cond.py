@@ -8,12 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.autodiff import differentiate
+from meshtf.control_flow.blocks import as_tensors, build, has_side_effect
+from meshtf.control_flow.recomputation import RecomputePolicy, split_kept
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Block, Operation, Tensor, check_tensor, is_differentiable
 from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
 from meshtf.lowering.planner import Planner
-from meshtf.ops.control_flow.blocks import as_tensors, build, has_side_effect
-from meshtf.ops.control_flow.recomputation import RecomputePolicy, split_kept
 from meshtf.ops.einsum import transpose
 from meshtf.ops.inputs import zeros_like
 from meshtf.sites import language_function

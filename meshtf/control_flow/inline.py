@@ -5,10 +5,10 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 
+from meshtf.control_flow.blocks import has_side_effect
 from meshtf.graph import Block, Mesh, Operation, Tensor, is_differentiable
 from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
 from meshtf.lowering.planner import Planner
-from meshtf.ops.control_flow.blocks import has_side_effect
 
 
 class InlineOperation(Operation, abc.ABC):

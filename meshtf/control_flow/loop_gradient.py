@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 
 from meshtf.autodiff import differentiate
+from meshtf.control_flow.blocks import block_input
+from meshtf.control_flow.loop import LoopOperation, LoopSpec
+from meshtf.control_flow.recomputation import split_kept
 from meshtf.errors import GraphError
 from meshtf.graph import Operation, Tensor, is_differentiable
-from meshtf.ops.control_flow.blocks import block_input
-from meshtf.ops.control_flow.loop import UNBOUNDED, LoopOperation, LoopSpec
-from meshtf.ops.control_flow.recomputation import split_kept
+from meshtf.lowering.plan import UNBOUNDED
 from meshtf.ops.einsum import transpose
 from meshtf.ops.inputs import zeros_like
 

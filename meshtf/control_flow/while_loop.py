@@ -7,13 +7,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from meshtf.control_flow.blocks import as_tensors, block_input, build
+from meshtf.control_flow.loop import LoopOperation, LoopSpec
+from meshtf.control_flow.recomputation import RecomputePolicy, as_policy
+from meshtf.control_flow.scan import checked_carried
 from meshtf.dimension import Dimension
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph import Block, Tensor, check_tensor
-from meshtf.ops.control_flow.blocks import as_tensors, block_input, build
-from meshtf.ops.control_flow.loop import UNBOUNDED, LoopOperation, LoopSpec
-from meshtf.ops.control_flow.recomputation import RecomputePolicy, as_policy
-from meshtf.ops.control_flow.scan import checked_carried
+from meshtf.lowering.plan import UNBOUNDED
 from meshtf.ops.einsum import transpose
 from meshtf.sites import language_function
 

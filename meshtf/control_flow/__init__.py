@@ -1,0 +1,19 @@
+"""Loops, branches and recomputation: operations with blocks of operations inside."""
+
+from meshtf.control_flow.cond import cond
+from meshtf.control_flow.custom_gradient import custom_gradient
+from meshtf.control_flow.recomputation import RecomputePolicy
+from meshtf.control_flow.recompute_grad import recompute_grad
+from meshtf.control_flow.scan import scan
+from meshtf.control_flow.serialize_training_step import serialize_training_step
+from meshtf.control_flow.while_loop import while_loop
+
+__all__ = [
+    "RecomputePolicy",
+    "cond",
+    "custom_gradient",
+    "recompute_grad",
+    "scan",
+    "serialize_training_step",
+    "while_loop",
+]

@@ -1,1 +1,0 @@
-"""Loops, branches and recomputation: operations with blocks of operations inside."""

@@ -1,0 +1,124 @@
+"""The sizes of a convolution: how windows slide along dimensions, as TensorFlow defines SAME and VALID."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from meshtf.dimension import Shape
+from meshtf.errors import ShapeError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slide:
+    """Windows along one dimension of an image: window p takes in the elements p * stride - before + k * dilation."""
+
+    image_dim: str
+    kernel_dim: str
+    image_size: int
+    result_size: int
+    kernel_size: int
+    stride: int
+    dilation: int
+    before: int
+
+    @property
+    def reach(self) -> int:
+        """From the first element of a window to its last."""
+        return (self.kernel_size - 1) * self.dilation + 1
+
+    @property
+    def after(self) -> int:
+        """Elements beyond the end that the last window takes in."""
+        return max(0, (self.result_size - 1) * self.stride + self.reach - self.image_size - self.before)
+
+    def length(self, windows: int) -> int:
+        """Elements from the beginning of the first of so many windows to the end of the last."""
+        return (windows - 1) * self.stride + self.reach
+
+
+def slide(
+    image_dim: str, kernel_dim: str, sizes: tuple[int, int], padding: str, *, stride: int = 1, dilation: int = 1
+) -> Slide:
+    """Windows over an image of known size; `sizes` are those of image and kernel.
+
+    SAME: ceil(size / stride) windows, the lacking elements half before and half after, the odd one after. VALID: only
+    windows that lie inside.
+    """
+    image_size, kernel_size = sizes
+    reach = (kernel_size - 1) * dilation + 1
+    if padding == "SAME":
+        count = -(-image_size // stride)
+        before = max(0, (count - 1) * stride + reach - image_size) // 2
+    else:
+        count, before = -(-(image_size - reach + 1) // stride), 0
+    if count < 1:
+        raise ShapeError(
+            f'a window of {reach} along "{image_dim}" is larger than its size {image_size}; use padding="SAME", '
+            f"or mtf.pad first"
+        )
+    return Slide(image_dim, kernel_dim, image_size, count, kernel_size, stride, dilation, before)
+
+
+def transposed_slide(
+    image_dim: str, kernel_dim: str, sizes: tuple[int, int], padding: str, *, stride: int = 1, dilation: int = 1
+) -> Slide:
+    """Windows of which there are to be so many; `sizes` are those of result and kernel.
+
+    The image is stride times as large with SAME, and as large as the windows reach with VALID.
+    """
+    count, kernel_size = sizes
+    reach = (kernel_size - 1) * dilation + 1
+    image_size = count * stride + (max(0, reach - stride) if padding == "VALID" else 0)
+    return slide(image_dim, kernel_dim, (image_size, kernel_size), padding, stride=stride, dilation=dilation)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Geometry:
+    """The three tensors of a convolution and the windows; image and kernel give the result."""
+
+    image: Shape
+    kernel: Shape
+    result: Shape
+    slides: tuple[Slide, ...]
+
+    @property
+    def sliding(self) -> list[str]:
+        """The image's dimensions along which windows slide."""
+        return [s.image_dim for s in self.slides]
+
+    @property
+    def taps(self) -> list[str]:
+        """The kernel's dimensions along which a window extends."""
+        return [s.kernel_dim for s in self.slides]
+
+    @property
+    def batch(self) -> list[str]:
+        """In image and result, not in the kernel."""
+        return [d.name for d in self.image if not self.kernel.has(d) and d.name not in self.sliding]
+
+    @property
+    def groups(self) -> list[str]:
+        """In all three: the same index everywhere."""
+        return [d.name for d in self.kernel if self.image.has(d) and self.result.has(d)]
+
+    @property
+    def inner(self) -> list[str]:
+        """In image and kernel: summed."""
+        return [d.name for d in self.kernel if self.image.has(d) and not self.result.has(d)]
+
+    @property
+    def outer(self) -> list[str]:
+        """In kernel and result."""
+        return [d.name for d in self.kernel if not self.image.has(d) and d.name not in self.taps]
+
+    @property
+    def image_order(self) -> list[str]:
+        return [*self.batch, *self.sliding, *self.groups, *self.inner]
+
+    @property
+    def kernel_order(self) -> list[str]:
+        return [*self.taps, *self.groups, *self.inner, *self.outer]
+
+    @property
+    def result_order(self) -> list[str]:
+        return [*self.batch, *self.sliding, *self.groups, *self.outer]

@@ -1,0 +1,236 @@
+"""Convolutions of whole local arrays, and their gradients, exact for every stride and dilation.
+
+Images are [batch, *spatial, groups, inner], kernels [*taps, groups, inner, outer], results [batch, *windows, groups,
+outer]. One or two spatial dimensions without dilation go to TensorFlow's kernels; what those refuse on a CPU is done
+window element by window element ("tap by tap") with matrix products.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import tensorflow as tf
+
+_NATIVE = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sliding:
+    """Strides, dilations and [before, after] zeros of each spatial dimension."""
+
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    paddings: tuple[tuple[int, int], ...]
+
+    @property
+    def is_dilated(self) -> bool:
+        return max(self.dilations) > 1
+
+    @property
+    def is_padded(self) -> bool:
+        return any(before or after for before, after in self.paddings)
+
+    def without_padding(self) -> Sliding:
+        return dataclasses.replace(self, paddings=((0, 0),) * len(self.paddings))
+
+    def padded_sizes(self, sizes: Sequence[int]) -> list[int]:
+        return [n + sum(padding) for n, padding in zip(sizes, self.paddings, strict=True)]
+
+
+def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
+    """[batch, *windows, groups, outer]."""
+    if x.shape.rank == 4:
+        y = convolved(x[:, None], w[None], _widened(sliding))
+        return tf.squeeze(y, [1])
+    groups, outer = w.shape[-3], w.shape[-1]
+    if _is_native(x, w) and (x.shape.rank == 5 or not sliding.is_dilated):
+        y = _native(_without_groups(x, 2), _kernel_without_groups(w), sliding)
+        return tf.reshape(y, [*y.shape[:-1], groups, outer])
+    x = tf.pad(x, _paddings(sliding, 2)) if sliding.is_padded else x
+    counts = [(n - (k - 1) * d - 1) // s + 1
+              for n, k, s, d in zip(_spatial(x), w.shape, sliding.strides, sliding.dilations, strict=False)]  # fmt: skip
+    total = None
+    for tap in _taps(w.shape[:-3]):
+        term = _times(_at_tap(x, tap, counts, sliding), w[tap])
+        total = term if total is None else total + term
+    return total
+
+
+def image_gradient(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
+    """[batch, *sizes, groups, inner]."""
+    if dy.shape.rank == 4:
+        return tf.squeeze(image_gradient(dy[:, None], w[None], _widened(sliding), [1, *sizes]), [1])
+    groups, inner = w.shape[-3], w.shape[-2]
+    if _is_native(dy, w) and not sliding.is_dilated:
+        dx = _native_image_gradient(_without_groups(dy, 2), _kernel_without_groups(w), sliding, sizes)
+        return tf.reshape(dx, [*dx.shape[:-1], groups, inner])
+    if dy.shape.rank == 5 and groups == 1 and dy.dtype in _NATIVE:
+        return _cut(_turned(dy, w, sliding), sliding, sizes)
+    total = None
+    for tap in _taps(w.shape[:-3]):
+        term = _spread(_times(dy, tf.linalg.matrix_transpose(w[tap])), tap, sliding, sizes)
+        total = term if total is None else total + term
+    return _cut(total, sliding, sizes)
+
+
+def kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequence[int]) -> tf.Tensor:
+    """[*taps, groups, inner, outer]."""
+    if x.shape.rank == 4:
+        return tf.squeeze(kernel_gradient(x[:, None], dy[:, None], _widened(sliding), [1, *taps]), [0])
+    groups, inner, outer = x.shape[-2], x.shape[-1], dy.shape[-1]
+    if x.dtype in _NATIVE and groups == 1 and not sliding.is_dilated:
+        sizes = [*taps, inner, outer]
+        dw = _native_kernel_gradient(_without_groups(x, 2), _without_groups(dy, 2), sliding, sizes)
+        return tf.reshape(dw, [*taps, groups, inner, outer])
+    x = tf.pad(x, _paddings(sliding, 2)) if sliding.is_padded else x
+    rows = [tf.reshape(dy, [-1, groups, outer])]
+    terms = []
+    for tap in _taps(taps):
+        own = tf.reshape(_at_tap(x, tap, _spatial(dy), sliding), [-1, groups, inner])
+        terms.append(tf.matmul(tf.transpose(own, [1, 2, 0]), tf.transpose(rows[0], [1, 0, 2])))
+    return tf.reshape(tf.stack(terms), [*taps, groups, inner, outer])
+
+
+# TensorFlow's kernels: [batch, *spatial, channels], [*taps, inner, outer]
+
+
+def _native(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
+    strides = [1, *sliding.strides, 1]
+    if x.shape.rank == 4:
+        options = _padding_options(sliding)
+        return tf.raw_ops.Conv2D(input=x, filter=w, strides=strides, dilations=[1, *sliding.dilations, 1], **options)
+    x = tf.pad(x, _paddings(sliding, 1)) if sliding.is_padded else x
+    return tf.raw_ops.Conv3D(input=x, filter=w, strides=strides, padding="VALID")
+
+
+def _native_image_gradient(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
+    strides, inner = [1, *sliding.strides, 1], w.shape[-2]
+    if dy.shape.rank == 4:
+        return tf.raw_ops.Conv2DBackpropInput(
+            input_sizes=[dy.shape[0], *sizes, inner], filter=w, out_backprop=dy, strides=strides,
+            **_padding_options(sliding),
+        )  # fmt: skip
+    whole = [dy.shape[0], *sliding.padded_sizes(sizes), inner]
+    dx = tf.raw_ops.Conv3DBackpropInputV2(
+        input_sizes=whole, filter=w, out_backprop=dy, strides=strides, padding="VALID"
+    )
+    begin = [0, *(before for before, _ in sliding.paddings), 0]
+    return tf.slice(dx, begin, [dy.shape[0], *sizes, inner]) if sliding.is_padded else dx
+
+
+def _native_kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
+    strides = [1, *sliding.strides, 1]
+    if x.shape.rank == 4:
+        return tf.raw_ops.Conv2DBackpropFilter(
+            input=x, filter_sizes=sizes, out_backprop=dy, strides=strides, **_padding_options(sliding)
+        )
+    x = tf.pad(x, _paddings(sliding, 1)) if sliding.is_padded else x
+    return tf.raw_ops.Conv3DBackpropFilterV2(
+        input=x, filter_sizes=sizes, out_backprop=dy, strides=strides, padding="VALID"
+    )
+
+
+def _padding_options(sliding: Sliding) -> dict[str, object]:
+    if not sliding.is_padded:
+        return {"padding": "VALID"}
+    explicit = [0, 0, *itertools.chain.from_iterable(sliding.paddings), 0, 0]
+    return {"padding": "EXPLICIT", "explicit_paddings": explicit}
+
+
+def _is_native(x: tf.Tensor, w: tf.Tensor) -> bool:
+    return x.dtype in _NATIVE and w.shape[-3] == 1
+
+
+# Tap by tap
+
+
+def _taps(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    return itertools.product(*(range(n) for n in sizes))
+
+
+def _at_tap(x: tf.Tensor, tap: Sequence[int], counts: Sequence[int], sliding: Sliding) -> tf.Tensor:
+    """Of every window the element at one tap."""
+    begin = [0, *(k * d for k, d in zip(tap, sliding.dilations, strict=True)), 0, 0]
+    steps = [1, *sliding.strides, 1, 1]
+    spans = [(n - 1) * s + 1 for n, s in zip(counts, sliding.strides, strict=True)]
+    end = [b + n for b, n in zip(begin, [x.shape[0], *spans, x.shape[-2], x.shape[-1]], strict=True)]
+    return tf.strided_slice(x, begin, end, steps)
+
+
+def _spread(term: tf.Tensor, tap: Sequence[int], sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
+    """The opposite of `_at_tap`: zeros between and around, over the padded sizes."""
+    term = _with_gaps(term, sliding)
+    begin = [k * d for k, d in zip(tap, sliding.dilations, strict=True)]
+    padded = sliding.padded_sizes(sizes)
+    around = [[b, total - b - n] for b, n, total in zip(begin, _spatial(term), padded, strict=True)]
+    return tf.pad(term, [[0, 0], *around, [0, 0], [0, 0]])
+
+
+def _with_gaps(x: tf.Tensor, sliding: Sliding) -> tf.Tensor:
+    """stride - 1 zeros between neighbours."""
+    for axis, stride in enumerate(sliding.strides, start=1):
+        if stride > 1:
+            n, shape = x.shape[axis], x.shape.as_list()
+            x = tf.pad(tf.expand_dims(x, axis + 1), [[0, stride - 1 if i == axis + 1 else 0] for i in range(len(shape) + 1)])
+            x = tf.reshape(x, [*shape[:axis], n * stride, *shape[axis + 1 :]])
+            x = tf.slice(x, [0] * len(shape), [*shape[:axis], (n - 1) * stride + 1, *shape[axis + 1 :]])
+    return x
+
+
+def _turned(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
+    """The gradient over the padded image as a convolution: results with gaps between them, and the kernel turned."""
+    count = len(sliding.strides)
+    turned = tf.einsum("...io->...oi", tf.reverse(w, list(range(count))))
+    reach = [(k - 1) * d for k, d in zip(w.shape, sliding.dilations, strict=False)]
+    back = Sliding((1,) * count, sliding.dilations, tuple((r, r) for r in reach))
+    return convolved(_with_gaps(dy, sliding), turned, back)
+
+
+def _cut(x: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
+    """Without the padding; zeros where no window reached."""
+    lacking = [max(0, b + n - have) for (b, _), n, have in zip(sliding.paddings, sizes, _spatial(x), strict=True)]
+    if any(lacking):
+        x = tf.pad(x, [[0, 0], *([0, n] for n in lacking), [0, 0], [0, 0]])
+    begin = [0, *(before for before, _ in sliding.paddings), 0, 0]
+    return tf.slice(x, begin, [x.shape[0], *sizes, x.shape[-2], x.shape[-1]])
+
+
+def _times(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
+    """[.., groups, inner] by [groups, inner, outer]."""
+    groups, inner, outer = w.shape
+    shape = [*x.shape[:-1], outer]
+    if groups == 1:
+        return tf.reshape(tf.matmul(tf.reshape(x, [-1, inner]), w[0]), shape)
+    if inner == 1:
+        return tf.reshape(tf.reshape(x, [-1, groups, 1]) * tf.reshape(w, [1, groups, outer]), shape)
+    rows = tf.transpose(tf.reshape(x, [-1, groups, inner]), [1, 0, 2])
+    return tf.reshape(tf.transpose(tf.matmul(rows, w), [1, 0, 2]), shape)
+
+
+# Shapes
+
+
+def _spatial(x: tf.Tensor) -> list[int]:
+    return x.shape.as_list()[1:-2]
+
+
+def _without_groups(x: tf.Tensor, trailing: int) -> tf.Tensor:
+    shape = x.shape.as_list()
+    return tf.reshape(x, [*shape[:-trailing], math.prod(shape[-trailing:])])
+
+
+def _kernel_without_groups(w: tf.Tensor) -> tf.Tensor:
+    shape = w.shape.as_list()
+    return tf.reshape(w, [*shape[:-3], *shape[-2:]])
+
+
+def _paddings(sliding: Sliding, trailing: int) -> list[tuple[int, int]]:
+    return [(0, 0), *sliding.paddings, *((0, 0),) * trailing]
+
+
+def _widened(sliding: Sliding) -> Sliding:
+    """One spatial dimension as two, the first of size 1."""
+    return Sliding((1, *sliding.strides), (1, *sliding.dilations), ((0, 0), *sliding.paddings))
