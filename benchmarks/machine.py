@@ -10,9 +10,7 @@ import tensorflow as tf
 
 def machine() -> str:
     """One line for the head of a table."""
-    return (
-        f"{_processor()}, {os.cpu_count()} cores; TensorFlow {tf.__version__}, Python {platform.python_version()}"
-    )
+    return f"{_processor()}, {os.cpu_count()} cores; TensorFlow {tf.__version__}, Python {platform.python_version()}"
 
 
 def _processor() -> str:

@@ -9,17 +9,24 @@ call, which instantiates that function on every local core, is shown beside them
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
 from benchmarks.machine import machine
+from meshtf.lowering.emission import EmittedProgram
 from meshtf.lowering.lowering import Lowering
 
 WIDTH = 64
+MESHES = ("rows:2;cols:1", "rows:2;cols:4", "rows:8;cols:8")
+COLUMNS = ("operations", "build s", "plan s", "trace s", "sum s", "call s")
+T = TypeVar("T")
 
 
 def deep_perceptron(operations: int) -> tuple[mtf.Graph, mtf.Mesh, mtf.Tensor]:
@@ -32,8 +39,8 @@ def deep_perceptron(operations: int) -> tuple[mtf.Graph, mtf.Mesh, mtf.Tensor]:
         weights = []
         while len(graph.operations) * 3.6 < operations:
             with mtf.variable_scope(f"layer_{len(weights):04d}"):
-                wi = mtf.get_variable(mesh, "wi", [d_model, d_ff])
-                wo = mtf.get_variable(mesh, "wo", [d_ff, d_model])
+                wi = mtf.get_variable(mesh, "wi", [d_model, d_ff], initializer=mtf.zeros)
+                wo = mtf.get_variable(mesh, "wo", [d_ff, d_model], initializer=mtf.zeros)
             x += mtf.einsum([mtf.relu(mtf.einsum([x, wi], reduced_dims=[d_model])), wo], output_shape=x.shape)
             weights += [wi, wo]
         loss = mtf.reduce_mean(mtf.square(x))
@@ -42,43 +49,43 @@ def deep_perceptron(operations: int) -> tuple[mtf.Graph, mtf.Mesh, mtf.Tensor]:
     return graph, mesh, loss
 
 
-def timed(fn: Callable[[], object]) -> tuple[float, object]:
+def timed(fn: Callable[[], T]) -> tuple[float, T]:
     began = time.perf_counter()
     result = fn()
     return time.perf_counter() - began, result
 
 
-def row(operations: int, mesh_shape: str, calls: bool) -> list[str]:
-    build, (graph, mesh, loss) = timed(lambda: deep_perceptron(operations))  # type: ignore[misc]
+def measure(operations: int, mesh_shape: str, calls: bool) -> list[float]:
+    """The columns, for a fresh process: another graph's objects in memory would slow the building down."""
+    build, (graph, mesh, loss) = timed(lambda: deep_perceptron(operations))
     impl = mtf.SpmdMeshImpl(mesh_shape, "batch:rows;d_ff:cols")
-    plan, lowering = timed(lambda: Lowering(graph, {mesh: impl}))
-    assert isinstance(lowering, Lowering)
-    planned, execution = timed(lambda: lowering.execution([loss]))
-    variables, program = timed(lambda: execution.program)  # type: ignore[attr-defined]
-    trace, _ = timed(program.core_function.get_concrete_function)  # type: ignore[attr-defined]
+    lower, lowering = timed(lambda: Lowering(graph, {mesh: impl}))
+    plan, execution = timed(lambda: lowering.execution([loss]))
+    program = EmittedProgram(execution.plan, impl, {})
+    trace, _ = timed(program.core_function.get_concrete_function)
     feed = tf.constant(np.ones([64, WIDTH], np.float32))
-    first = timed(lambda: execution([feed]))[0] if calls else None  # type: ignore[operator]
-    columns = [len(graph.operations), build, plan + planned, trace, build + plan + planned + trace]
-    return [
-        f"{mesh_shape:16}",
-        *(f"{c:>10.2f}" if isinstance(c, float) else f"{c:>10}" for c in columns),
-        f"{variables:>10.2f}",
-        f"{first:>10.2f}" if first is not None else f"{'':>10}",
-    ]
+    call = timed(lambda: execution([feed]))[0] if calls else float("nan")
+    return [len(graph.operations), build, lower + plan, trace, build + lower + plan + trace, call]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--operations", type=int, default=5000)
-    parser.add_argument("--first-calls", action="store_true", help="run each program once too")
+    parser.add_argument("--first-calls", action="store_true", help="run each program once too, variables made included")
+    parser.add_argument("--mesh", help="measure one mesh, in this process")
     arguments = parser.parse_args()
-    mtf.virtual_cpus(64)
+    if arguments.mesh:
+        mtf.virtual_cpus(64)
+        measure(200, "rows:2;cols:1", False)  # what TensorFlow loads at first use is not the graph's cost
+        print(*measure(arguments.operations, arguments.mesh, arguments.first_calls))
+        return
     print(machine())
-    names = ["operations", "build s", "plan s", "trace s", "sum s", "init s", "call s"]
-    print(f"{'mesh':16}" + "".join(f"{n:>10} " for n in names))
-    row(200, "rows:2;cols:1", True)  # what TensorFlow loads at first use is not the graph's cost
-    for mesh_shape in ("rows:2;cols:1", "rows:2;cols:4", "rows:8;cols:8"):
-        print(" ".join(row(arguments.operations, mesh_shape, arguments.first_calls)))
+    print(f"{'mesh':16}" + "".join(f"{name:>12}" for name in COLUMNS))
+    for mesh_shape in MESHES:
+        command = [sys.executable, "-m", "benchmarks.planning", *sys.argv[1:], "--mesh", mesh_shape]
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        values = [float(v) for v in output.split("\n")[-2].split()]
+        print(f"{mesh_shape:16}{values[0]:12.0f}" + "".join(f"{v:12.2f}" for v in values[1:]))
 
 
 if __name__ == "__main__":

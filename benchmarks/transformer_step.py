@@ -157,9 +157,7 @@ def with_meshtf(mesh_shape: str, layout: str) -> Callable[[], tf.Tensor]:
         return mtf.einsum([mixed, w["output"]], output_shape=x.shape)
 
     def train_step(mesh: mtf.Mesh, inputs: mtf.Tensor, targets: mtf.Tensor) -> mtf.Tensor:
-        w = {
-            name: mtf.get_variable(mesh, name, _named(name), initializer=value) for name, value in weights.items()
-        }
+        w = {name: mtf.get_variable(mesh, name, _named(name), initializer=value) for name, value in weights.items()}
         memory = mtf.Dimension("memory", LENGTH)
         is_future = mtf.greater(mtf.range(mesh, memory), mtf.range(mesh, length), output_shape=[length, memory])
         mask = mtf.where(is_future, mtf.constant(mesh, -1e9), 0.0)
@@ -175,9 +173,7 @@ def with_meshtf(mesh_shape: str, layout: str) -> Callable[[], tf.Tensor]:
         return loss
 
     spec = mtf.TensorSpec([batch, length], tf.int32)
-    step = mtf.function(
-        train_step, mtf.SpmdMeshImpl(mesh_shape, layout), inputs={"inputs": spec, "targets": spec}
-    )
+    step = mtf.function(train_step, mtf.SpmdMeshImpl(mesh_shape, layout), inputs={"inputs": spec, "targets": spec})
     inputs, targets = map(tf.constant, examples())
     return lambda: step(inputs=inputs, targets=targets)
 

@@ -40,6 +40,16 @@ class VariableDType:
         object.__setattr__(self, "activation_dtype", self.activation_dtype or self.master_dtype)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """Where an operation is: in the program itself, or in a block of it."""
+
+    what: str
+
+
+PROGRAM = Place("the program")
+
+
 class Graph:
     """An append-only list of operations, the variables they use, and the scopes that name them."""
 
@@ -52,6 +62,8 @@ class Graph:
         self.variable_dtype = variable_dtype or VariableDType()
         self.operations: list[Operation] = []
         self._outside: list[list[Operation]] = []
+        self._places: list[frozenset[Place]] = [frozenset([PROGRAM])]
+        self.place = PROGRAM
         self.variables: dict[str, Operation] = {}
         self.exports: dict[str, Tensor] = {}
         """Tensors that may be fetched by name; see `mtf.export`."""
@@ -95,23 +107,49 @@ class Graph:
             self._scopes.pop()
 
     @contextlib.contextmanager
-    def capture(self) -> Iterator[list[Operation]]:
-        """Operations made inside go to a list of their own: the body of a loop or of a branch."""
-        outside, self.operations = self.operations, []
+    def capture(
+        self, what: str = "a block", given: Iterable[Tensor] = (), beside: Iterable[Operation] = ()
+    ) -> Iterator[list[Operation]]:
+        """Operations made inside go to a list of their own: the body of a loop or of a branch.
+
+        Args:
+          what: names the block in messages.
+          given: tensors that belong to the block.
+          beside: operations of other blocks that may be used, as those of a forward pass are by its gradient.
+        """
+        (outside, self.operations), (before, self.place) = (self.operations, []), (self.place, Place(what))
+        for tensor in given:
+            tensor.operation.place = self.place
         self._outside.append(outside)
+        self._places.append(self._places[-1] | {self.place} | {o.place for o in beside})
         try:
             yield self.operations
         finally:
-            self.operations = self._outside.pop()
+            self.operations, self.place = self._outside.pop(), before
+            self._places.pop()
 
     @contextlib.contextmanager
     def outermost(self) -> Iterator[None]:
         """Operations made inside go to the program itself, before the loop whose body is being built."""
         inside, self.operations = self.operations, (self._outside or [self.operations])[0]
+        place, self.place = self.place, PROGRAM
         try:
             yield
         finally:
-            self.operations = inside
+            self.operations, self.place = inside, place
+
+    def every_operation(self) -> Iterator[Operation]:
+        """All operations made so far, in blocks too, those of blocks that are being built included."""
+        for operations in [*self._outside, self.operations]:
+            yield from with_nested(operations)
+
+    def check_in_reach(self, tensor: Tensor) -> None:
+        """GraphError for a tensor of a block that has ended: it is there inside the block only."""
+        if tensor.operation.place not in self._places[-1]:
+            raise GraphError(
+                f"{tensor}, made at {tensor.operation.site}, is inside {tensor.operation.place.what}, and is used "
+                f"outside; let the function return it"
+            )
 
     @contextlib.contextmanager
     def root_scope(self) -> Iterator[None]:
@@ -354,10 +392,12 @@ class Operation(abc.ABC):
                     f"{inputs[0]} and {x} belong to different {'graphs' if x.graph is not self.graph else 'meshes'}; "
                     f"hand values from one program to another as inputs, or in variables of a shared store"
                 )
+            self.graph.check_in_reach(x)
         self.inputs: tuple[Tensor, ...] = tuple(inputs)
         self.name: str = self.graph.unique_name(name)
         self.site: Site = user_site()
         self.outputs: tuple[Tensor, ...] = tuple(Tensor(self, s, d, i) for i, (s, d) in enumerate(outputs))
+        self.place: Place = self.graph.place
         self.dependencies: tuple[Operation, ...] = ()
         self.blocks: tuple[Block, ...] = ()
         self.overrides_layout: bool = any(x.operation.overrides_layout for x in inputs)

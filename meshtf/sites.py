@@ -13,6 +13,7 @@ from meshtf.errors import MeshtfError
 
 _AT = "\n  at "
 _OURS = frozenset({"meshtf", "tensorflow", "contextlib", "functools"})
+_WRITTEN_IN_THE_LANGUAGE = ("bin", "models", "train")  # of meshtf's, those whose lines a reader of a report looks for
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,7 +32,10 @@ class Site:
 
 
 def user_site() -> Site:
-    """The innermost caller that is neither meshtf (its layers and models count as meshtf) nor TensorFlow."""
+    """The innermost caller that is neither the language (layers count as part of it) nor TensorFlow.
+
+    meshtf's own models and training loop are written in the language as a user's are, and count as a user's.
+    """
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
@@ -44,9 +48,19 @@ def _before_autograph() -> Site:
     """The same inside a tf.function of the user's that autograph has rewritten: the line that was written."""
     from tensorflow.python.util import tf_stack  # no public name maps rewritten lines back
 
-    libraries = (os.path.dirname(__file__), os.path.dirname(tf_stack.__file__).removesuffix("python/util"))
-    frames = [f for f in tf_stack.extract_stack() if not f.filename.startswith(libraries)]
+    tensorflow = os.path.dirname(tf_stack.__file__).removesuffix("python/util")
+    frames = [
+        f for f in tf_stack.extract_stack() if not (f.filename.startswith(tensorflow) or _is_our_file(f.filename))
+    ]
     return Site(frames[-1].filename, frames[-1].lineno, frames[-1].name)
+
+
+def _is_our_file(filename: str) -> bool:
+    layers = sys.modules.get("meshtf.layers")  # in an editable install its folder is not inside meshtf's
+    ours = os.path.dirname(__file__)
+    written_in_it = tuple(os.path.join(ours, name, "") for name in _WRITTEN_IN_THE_LANGUAGE)
+    folders = (os.path.join(ours, ""), *(os.path.join(path, "") for path in (layers.__path__ if layers else ())))
+    return filename.startswith(folders) and not filename.startswith(written_in_it)
 
 
 def language_function(fn: Callable[P, T]) -> Callable[P, T]:
@@ -90,4 +104,5 @@ def _located(name: str, fact: str, arguments: list[object]) -> str:
 
 
 def _is_ours(module: str) -> bool:
-    return module.partition(".")[0] in _OURS
+    package, _, rest = module.partition(".")
+    return package in _OURS and not (package == "meshtf" and rest.partition(".")[0] in _WRITTEN_IN_THE_LANGUAGE)

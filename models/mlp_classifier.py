@@ -29,6 +29,12 @@ class MLPClassifier:
     activation: str = "relu"
 
     def __post_init__(self) -> None:
+        sizes = self.hidden_sizes if isinstance(self.hidden_sizes, list | tuple) else [None]
+        if not all(isinstance(size, int) and size > 0 for size in [self.num_classes, *sizes]):
+            raise ValueError(
+                f"MLPClassifier: num_classes must be a positive integer and hidden_sizes a sequence of them, such as "
+                f"(256,); they are {self.num_classes!r} and {self.hidden_sizes!r}"
+            )
         if not callable(getattr(mtf, self.activation, None)):
             raise ValueError(
                 f"MLPClassifier: activation {self.activation!r} is not a function of meshtf, such as 'relu'"

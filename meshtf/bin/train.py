@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,16 +89,20 @@ def help_text() -> str:
 
 def main(_: Sequence[str]) -> int:
     """Trains; returns the exit status. What the user can mend is a message, and never a traceback."""
+    status = BAD_CONFIGURATION
     try:
         trainer, model_folder = prepare()
+        status = FAILED
+        train_and_evaluate(trainer, model_folder)
+    except BrokenPipeError:  # what reads the output has read enough, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except OSError as error:
+        complain(f"a file cannot be read or written: {error}")
+        return status
     except (MeshtfError, LayoutWarning) as error:
         complain(str(error))
-        return BAD_CONFIGURATION
-    try:
-        train_and_evaluate(trainer, model_folder)
-    except MeshtfError as error:
-        complain(str(error))
-        return FAILED
+        return status
     except KeyboardInterrupt:
         complain("interrupted")
         return INTERRUPTED
@@ -110,8 +115,7 @@ def prepare() -> tuple[Trainer, Path]:
     read_configuration(files, GIN_PARAM.value)
     with configuration_errors():
         training = Training()  # type: ignore[call-arg]  # gin fills in the arguments
-    mesh_shape = mtf.convert_to_shape(training.mesh_shape)
-    mtf.virtual_cpus(mesh_shape.size)
+    mtf.virtual_cpus(mtf.convert_to_shape(training.mesh_shape).size)
     trainer = Trainer(training)
     model_folder = make_model_folder(MODEL_DIR.value or f"runs/{files[-1].stem}")
     write_operative_configuration(model_folder)

@@ -9,9 +9,10 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.errors import GraphError
-from meshtf.graph import Block, Mesh, Operation, Tensor
+from meshtf.graph import Block, Mesh, Operation, Tensor, check_tensor, with_nested
 from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
 from meshtf.lowering.planner import Planner
+from meshtf.ops.arithmetic import add
 
 
 class BlockInputOperation(Operation):
@@ -36,11 +37,24 @@ def block_input(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:
     return own.outputs[0]
 
 
-def build(mesh: Mesh, fn: Callable[..., Any], arguments: Sequence[Tensor]) -> tuple[tuple[Operation, ...], Any]:
-    """The operations that `fn(*arguments)` makes, and what it returns."""
-    with mesh.graph.capture() as operations:
+def build(
+    mesh: Mesh, fn: Callable[..., Any], arguments: Sequence[Tensor], what: str, given: Sequence[Tensor] = ()
+) -> tuple[tuple[Operation, ...], Any]:
+    """The operations that `fn(*arguments)` makes, and what it returns.
+
+    `what` names the block in messages; `given` are those of its tensors that an operation with a block gives it.
+    """
+    with mesh.graph.capture(what, given) as operations:
         results = fn(*arguments)
     return tuple(operations), results
+
+
+def explicit(inputs: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    """The arguments of a function that becomes a block, at least one."""
+    listed = [check_tensor(x) for x in ([inputs] if isinstance(inputs, Tensor) else inputs)]
+    if not listed:
+        raise GraphError("explicit_inputs is empty; give at least one tensor that the function is called with")
+    return listed
 
 
 def as_tensors(results: Any, what: str) -> list[Tensor]:
@@ -54,3 +68,28 @@ def as_tensors(results: Any, what: str) -> list[Tensor]:
 
 def has_side_effect(blocks: Sequence[Block]) -> bool:
     return any(o.has_side_effect for block in blocks for o in block.operations)
+
+
+def overrides_layout(blocks: Sequence[Block]) -> bool:
+    """Whether a layout is overridden inside: what the blocks return may then be laid out so."""
+    return any(o.overrides_layout for block in blocks for o in block.operations)
+
+
+def depends_on_when(operation: Operation) -> bool:
+    """Whether running the operation once more, later, would give or do something else: it assigns a variable, or
+    reads one that is assigned somewhere."""
+    from meshtf.ops.variables import Assign, ReadVariable
+
+    inside = list(with_nested([operation]))
+    if any(isinstance(o, Assign) for o in inside):
+        return True
+    read = {o.variable for o in inside if isinstance(o, ReadVariable)}
+    return any(o.variable in read for o in operation.graph.every_operation() if isinstance(o, Assign))
+
+
+def sum_by_input(inputs: Sequence[Tensor], xs: Sequence[Tensor], grads: Sequence[Tensor]) -> list[Tensor | None]:
+    """The gradient of each input; one that a block sees twice, as captured and as given, has two parts."""
+    total: dict[Tensor, Tensor] = {}
+    for x, grad in zip(xs, grads, strict=True):
+        total[x] = add(total[x], grad) if x in total else grad
+    return [total.get(x) for x in inputs]

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.autodiff import differentiate
-from meshtf.control_flow.blocks import as_tensors, build, has_side_effect
+from meshtf.control_flow.blocks import as_tensors, build, has_side_effect, overrides_layout, sum_by_input
 from meshtf.control_flow.recomputation import RecomputePolicy, split_kept
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Block, Operation, Tensor, check_tensor, is_differentiable
@@ -20,54 +20,80 @@ from meshtf.sites import language_function
 
 
 class CondOperation(Operation):
-    """Runs one of two blocks. Inputs: the predicate, then what the blocks use from outside."""
+    """Runs one of two blocks. Inputs: the predicate, then what the blocks use from outside.
 
-    def __init__(self, predicate: Tensor, if_true: Block, if_false: Block, name: str = "cond") -> None:
-        captures = list(dict.fromkeys([*if_true.captures, *if_false.captures]))
-        outputs = [(t.shape, t.dtype) for t in if_true.outputs]
-        super().__init__([predicate, *captures], outputs, name=name)
-        self.captures = captures
+    `given` pairs tensors of the program with what the blocks call them.
+    """
+
+    def __init__(
+        self, predicate: Tensor, if_true: Block, if_false: Block, given: Sequence[tuple[Tensor, Tensor]] = ()
+    ) -> None:
+        self.blocks = (if_true, if_false)
+        self.given = tuple(given)
+        self.captures = list(dict.fromkeys([*if_true.captures, *if_false.captures]))
+        inputs = dict.fromkeys([predicate, *self.captures, *(x for x, _ in given)])
+        super().__init__(list(inputs), [(t.shape, t.dtype) for t in if_true.outputs], name="cond")
         self.blocks = (if_true, if_false)
         self.has_side_effect = has_side_effect(self.blocks)
+        self.overrides_layout |= overrides_layout(self.blocks)
 
     @property
     def has_gradient(self) -> bool:
-        return any(is_differentiable(t.dtype) for t in self.captures)
+        return any(is_differentiable(t.dtype) for t in self.inputs)
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        wanted = [x for x in self.captures if is_differentiable(x.dtype)]
-        found = [self._branch_gradients(block, wanted, grad_ys) for block in self.blocks]
+        outside_of = {inside: outside for outside, inside in self.given}
+        wanted = [x for x in [*self.captures, *outside_of] if is_differentiable(x.dtype)]
+        ys = [block.outputs for block in self.blocks]
+        found = [self._branch_gradients(block, wanted, list(zip(ys[i], grad_ys, strict=True)))
+                 for i, block in enumerate(self.blocks)]  # fmt: skip
         used = [i for i in range(len(wanted)) if any(grads[i] is not None for _, grads in found)]
-        blocks = [self._backward(operations, grads, wanted, used, block) for block, (operations, grads) in
-                  zip(self.blocks, found, strict=True)]  # fmt: skip
-        backward = CondOperation(self.inputs[0], *blocks, name="cond")
-        by_input = dict(zip((wanted[i] for i in used), backward.outputs, strict=True))
-        return [None, *(by_input.get(x) for x in self.captures)]
+        if not used:
+            return [None] * len(self.inputs)
+        given: list[tuple[Tensor, Tensor]] = []
+        blocks = []
+        for side, (operations, grads) in enumerate(found):
+            block, kept = self._backward(operations, [(wanted[i], grads[i]) for i in used], side)
+            blocks.append(block)
+            given += [(outside_of[t] if t in outside_of else self._keep(t, side), t) for t in kept]
+        backward = CondOperation(self.inputs[0], *blocks, given)
+        return sum_by_input(self.inputs, [outside_of.get(wanted[i], wanted[i]) for i in used], backward.outputs)
 
     def _branch_gradients(
-        self, block: Block, wanted: Sequence[Tensor], grad_ys: Sequence[Tensor | None]
+        self, block: Block, wanted: Sequence[Tensor], outputs: Sequence[tuple[Tensor, Tensor | None]]
     ) -> tuple[list[Operation], list[Tensor | None]]:
-        pairs = [(y, g) for y, g in zip(block.outputs, grad_ys, strict=True) if g is not None]
-        with self.graph.capture() as operations:
+        pairs = [(y, g) for y, g in outputs if g is not None]
+        beside = [*block.operations, *(t.operation for _, t in self.given)]
+        with self.graph.capture("a gradient's branch", beside=beside) as operations:
             grads = differentiate([y for y, _ in pairs], wanted, [g for _, g in pairs], block.operations)
         return operations, grads
 
     def _backward(
-        self,
-        operations: list[Operation],
-        grads: Sequence[Tensor | None],
-        wanted: Sequence[Tensor],
-        used: Sequence[int],
-        block: Block,
-    ) -> Block:
-        with self.graph.capture() as added:
-            outputs = tuple(grads[i] if grads[i] is not None else zeros_like(wanted[i]) for i in used)
+        self, operations: list[Operation], grads: Sequence[tuple[Tensor, Tensor | None]], side: int
+    ) -> tuple[Block, list[Tensor]]:
+        """A branch of the gradient, and what it needs to be given."""
+        forward = self.blocks[side].operations
+        with self.graph.capture("a gradient's branch") as added:
+            outputs = tuple(zeros_like(x) if grad is None else grad for x, grad in grads)
         needed = [*(x for o in operations for x in o.inputs), *outputs]
-        # A branch leaves nothing behind: its gradient computes it again.
-        _, again = split_kept(needed, set(), block.operations, RecomputePolicy("nothing"))
-        return Block((*again, *operations, *added), (), outputs)  # type: ignore[arg-type]
+        # A branch leaves nothing behind but what depends on when it is computed; its gradient computes the rest again.
+        kept, again = split_kept(needed, {t for _, t in self.given}, forward, RecomputePolicy("nothing"))
+        return Block((*again, *operations, *added), tuple(kept), outputs), kept
+
+    def _keep(self, tensor: Tensor, side: int) -> Tensor:
+        """Makes the operation return one more tensor of one branch: zeros where the other is taken."""
+        with self.graph.capture("a branch not taken") as added:
+            zeros = zeros_like(tensor)
+        blocks = list(self.blocks)
+        own, other = blocks[side], blocks[1 - side]
+        blocks[side] = Block(own.operations, own.bound, (*own.outputs, tensor))
+        blocks[1 - side] = Block((*other.operations, *added), other.bound, (*other.outputs, zeros))
+        self.blocks = (blocks[0], blocks[1])
+        self.outputs = (*self.outputs, Tensor(self, tensor.shape, tensor.dtype, len(self.outputs)))
+        return self.outputs[-1]
 
     def output_layouts(self, layouts: LayoutTable) -> Sequence[ResolvedLayout]:
+        layouts.give({inside: layouts.resolved(outside) for outside, inside in self.given})
         for block in self.blocks:
             layouts.resolve(block.operations)
         return [layouts.resolved(t) for t in self.blocks[0].outputs]
@@ -80,7 +106,7 @@ class CondOperation(Operation):
 
 @language_function
 def cond(
-    predicate: Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any], name: str = "cond"
+    predicate: Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any]
 ) -> list[Tensor]:
     """The results of `true_fn()` where `predicate` holds, else those of `false_fn()`. Only one of them runs.
 
@@ -89,7 +115,6 @@ def cond(
       true_fn: returns any number of tensors; both functions are called once, while the graph is built, and may use
         tensors from outside and read and assign variables.
       false_fn: returns tensors of the same shapes and dtypes.
-      name: of the operation.
 
     Raises:
       DtypeError: the predicate is no bool scalar, or results differ in dtype.
@@ -100,16 +125,16 @@ def cond(
         raise DtypeError(f"the predicate must be a bool scalar, and is {predicate!r}")
     blocks = []
     for fn, what in ((true_fn, "true_fn"), (false_fn, "false_fn")):
-        operations, results = build(predicate.mesh, fn, [])
+        operations, results = build(predicate.mesh, fn, [], f"{what} of mtf.cond")
         blocks.append((list(operations), as_tensors(results, what)))
     (_, first), (second_operations, second) = blocks
     if len(first) != len(second):
         raise ShapeError(f"true_fn returned {len(first)} tensors and false_fn {len(second)}")
-    with predicate.graph.capture() as added:
+    with predicate.graph.capture("a branch", beside=second_operations) as added:
         second = [_like(b, a) for a, b in zip(first, second, strict=True)]
     second_operations += added
     made = [Block(tuple(o), (), tuple(t)) for o, t in ((blocks[0][0], first), (second_operations, second))]
-    return list(CondOperation(predicate, *made, name=name).outputs)
+    return list(CondOperation(predicate, *made).outputs)
 
 
 def _like(x: Tensor, wanted: Tensor) -> Tensor:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from meshtf.control_flow.blocks import as_tensors, build
+from meshtf.control_flow.blocks import as_tensors, build, explicit, sum_by_input
 from meshtf.control_flow.inline import InlineOperation
-from meshtf.errors import GraphError, ShapeError
+from meshtf.control_flow.recomputation import KEEP_EVERYTHING
+from meshtf.control_flow.recompute_grad import RecomputeOperation
+from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph import Block, Mesh, Tensor, check_tensor, is_differentiable
+from meshtf.ops.einsum import transpose
 from meshtf.sites import language_function
 
 
@@ -21,18 +24,27 @@ class CustomGradientOperation(InlineOperation):
         self._grad_fn = grad_fn
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """What the user's function gives, as a block that is given what it uses of the forward operations."""
+        forward, every = self.block.operations, self.all_inputs
+        with self.graph.capture("grad_fn of mtf.custom_gradient", beside=forward) as operations:
+            returned = self._grad_fn(list(self._explicit), every, list(forward), list(self.outputs), list(grad_ys))
+            grads = self._checked(returned)
+        found = [(x, g) for x, g in zip(every, grads, strict=True) if g is not None]
+        inside = {t for o in forward for t in o.outputs}
+        used = dict.fromkeys([*(x for o in operations for x in o.inputs), *(g for _, g in found)])
+        given = [(self.keep(t), t) for t in used if t in inside]
+        block = Block(tuple(operations), tuple(t for _, t in given), tuple(g for _, g in found))
+        backward = RecomputeOperation(block, self.mesh, KEEP_EVERYTHING, "custom_gradient", given)
+        return sum_by_input(self.inputs, [x for x, _ in found], backward.outputs)
+
+    def _checked(self, returned: Any) -> list[Tensor | None]:
         every = self.all_inputs
-        returned = self._grad_fn(list(self._explicit), every, list(self.block.operations), list(self.outputs), grad_ys)
         grads = list(returned) if isinstance(returned, list | tuple) else [returned]
         if len(grads) != len(every):
             raise GraphError(
                 f"grad_fn returned {len(grads)} gradients for {len(every)} inputs: {', '.join(map(repr, every))}"
             )
-        for x, grad in zip(every, grads, strict=True):
-            if grad is not None and {*check_tensor(grad).shape} != {*x.shape}:
-                raise ShapeError(f"grad_fn returned [{grad.shape}] as the gradient of [{x.shape}]")
-        by_input = dict(zip(every, grads, strict=True))
-        return [by_input.get(x) for x in self.inputs]
+        return [None if grad is None else _like(check_tensor(grad, "gradient"), x) for x, grad in zip(every, grads, strict=True)]
 
     @property
     def all_inputs(self) -> list[Tensor]:
@@ -51,13 +63,22 @@ def custom_gradient(
       fn: returns a tensor or a list of tensors. It is called once.
       grad_fn: `grad_fn(explicit_inputs, all_inputs, forward_operations, outputs, output_grads)` returns a gradient, or
         None, for each of `all_inputs`: the explicit ones, then the tensors and variables from outside that `fn` uses.
+        It may use the outputs of the forward operations.
       explicit_inputs: arguments of `fn`.
 
     Raises:
       GraphError, ShapeError: when gradients are taken, if `grad_fn` returns too many, too few, or wrong shapes.
     """
-    inputs = [check_tensor(x) for x in ([explicit_inputs] if isinstance(explicit_inputs, Tensor) else explicit_inputs)]
-    operations, results = build(inputs[0].mesh, fn, inputs)
+    inputs = explicit(explicit_inputs)
+    operations, results = build(inputs[0].mesh, fn, inputs, "the function of mtf.custom_gradient")
     block = Block(operations, (), tuple(as_tensors(results, "fn")))
     made = list(CustomGradientOperation(block, inputs[0].mesh, inputs, grad_fn).outputs)
     return made[0] if isinstance(results, Tensor) else made
+
+
+def _like(grad: Tensor, x: Tensor) -> Tensor:
+    if {*grad.shape} != {*x.shape}:
+        raise ShapeError(f"grad_fn returned [{grad.shape}] as the gradient of [{x.shape}]")
+    if grad.dtype != x.dtype:
+        raise DtypeError(f"grad_fn returned {grad.dtype.name} as the gradient of {x!r}; convert with mtf.cast")
+    return transpose(grad, x.shape)

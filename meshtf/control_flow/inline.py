@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Sequence
 
-from meshtf.control_flow.blocks import has_side_effect
+from meshtf.control_flow.blocks import has_side_effect, overrides_layout
 from meshtf.graph import Block, Mesh, Operation, Tensor, is_differentiable
 from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
+from meshtf.lowering.pending_sums import PendingSums, block_sums
 from meshtf.lowering.planner import Planner
 
 
-class InlineOperation(Operation, abc.ABC):
+class InlineOperation(Operation):
     """Runs a block once, where it stands.
 
-    `given` pairs tensors of the program with what the block calls them. What the block captures it does not see before
-    the tensors `awaited` are computed.
+    `given` pairs tensors of the program with what the block calls them. The block sees nothing from outside before the
+    tensors `awaited` are computed.
     """
 
     def __init__(
@@ -34,14 +34,23 @@ class InlineOperation(Operation, abc.ABC):
         self.given = tuple(given)
         self.awaited = tuple(awaited)
         self.has_side_effect = has_side_effect(self.blocks)
+        self.overrides_layout |= overrides_layout(self.blocks)
 
     @property
     def has_gradient(self) -> bool:
         return any(is_differentiable(t.dtype) for t in self.inputs)
 
     def output_layouts(self, layouts: LayoutTable) -> Sequence[ResolvedLayout]:
+        layouts.give({inside: layouts.resolved(outside) for outside, inside in self.given})
         layouts.resolve(self.block.operations)
         return [layouts.resolved(t) for t in self.block.outputs]
+
+    def pending_sums(self, layouts: LayoutTable) -> PendingSums:
+        """Where the block's sums are done; its outputs' may be left to whoever reads them."""
+        return block_sums(self.block, (), layouts)
+
+    def output_pending_axes(self, layouts: LayoutTable) -> Sequence[tuple[str, ...]]:
+        return self.pending_sums(layouts).left_by(self.block.outputs)
 
     def keep(self, tensor: Tensor) -> Tensor:
         """Makes the operation return one more tensor of its block."""

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from meshtf.control_flow.blocks import has_side_effect
+from meshtf.control_flow.blocks import has_side_effect, overrides_layout
 from meshtf.control_flow.recomputation import KEEP_EVERYTHING, RecomputePolicy
 from meshtf.dimension import Dimension, Shape
 from meshtf.graph import Block, Operation, Tensor, is_differentiable
 from meshtf.layout import TensorLayout
 from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
+from meshtf.lowering.pending_sums import PendingSums, block_sums
 from meshtf.lowering.planner import Planner
 
 
@@ -22,7 +23,7 @@ class LoopSpec:
 
     carried: for each value carried, its initial value, the tensor that it is inside, and the one that it becomes.
     sliced: tensors over `dim`, and what each iteration's part of them is inside.
-    stacked: tensors of the block, returned for all iterations, over `dim` and their own dimensions.
+    stacked: tensors of the block, returned for all iterations, and the dimension that is then put first.
     accumulated: tensors of the block, returned summed over the iterations; sums over cores may stay pending inside.
     condition: a block over the values carried, of one bool scalar; the loop ends where it is false.
     count: an int32 scalar: how many iterations, at most `dim.size`.
@@ -33,7 +34,7 @@ class LoopSpec:
     dim: Dimension
     carried: tuple[tuple[Tensor, Tensor, Tensor], ...]
     sliced: tuple[tuple[Tensor, Tensor], ...]
-    stacked: tuple[Tensor, ...]
+    stacked: tuple[tuple[Tensor, Dimension], ...]
     accumulated: tuple[Tensor, ...]
     operations: tuple[Operation, ...]
     condition: Block | None = None
@@ -43,9 +44,14 @@ class LoopSpec:
     policy: RecomputePolicy = KEEP_EVERYTHING
 
     @property
+    def parts(self) -> tuple[Tensor, ...]:
+        """The tensors of the block that are stacked."""
+        return tuple(part for part, _ in self.stacked)
+
+    @property
     def body(self) -> Block:
         bound = (*(entering for _, entering, _ in self.carried), *(part for _, part in self.sliced))
-        outputs = (*(leaving for _, _, leaving in self.carried), *self.stacked, *self.accumulated)
+        outputs = (*(leaving for _, _, leaving in self.carried), *self.parts, *self.accumulated)
         return Block(self.operations, bound, outputs)
 
     @property
@@ -61,17 +67,14 @@ class LoopOperation(Operation):
         inputs = [*(i for i, _, _ in spec.carried), *(x for x, _ in spec.sliced), *captures]
         inputs += [spec.count] if spec.count is not None else []
         outputs = [(entering.shape, entering.dtype) for _, entering, _ in spec.carried]
-        outputs += [(self._stacked_shape(spec, t), t.dtype) for t in spec.stacked]
+        outputs += [(Shape([dim, *part.shape]), part.dtype) for part, dim in spec.stacked]
         outputs += [(t.shape, t.dtype) for t in spec.accumulated]
         super().__init__(inputs, [*outputs, (Shape([]), tf.int32)], name=name, mesh=like.mesh)
         self.spec = spec
         self.captures = captures
         self.blocks = spec.blocks
         self.has_side_effect = has_side_effect(spec.blocks)
-
-    @staticmethod
-    def _stacked_shape(spec: LoopSpec, part: Tensor) -> Shape:
-        return Shape([spec.dim, *part.shape])
+        self.overrides_layout |= overrides_layout(spec.blocks)
 
     @property
     def carried_outputs(self) -> tuple[Tensor, ...]:
@@ -93,14 +96,15 @@ class LoopOperation(Operation):
 
     def stack(self, part: Tensor) -> Tensor:
         """Makes the loop return one more tensor of its block for all iterations. Returns it, stacked."""
-        if part in self.spec.stacked:
-            return self.stacked_outputs[self.spec.stacked.index(part)]
-        added = Tensor(self, self._stacked_shape(self.spec, part), part.dtype)
+        if part in self.spec.parts:
+            return self.stacked_outputs[self.spec.parts.index(part)]
+        dim = _iterations_dim(self.spec.dim.size, part.shape)
+        added = Tensor(self, Shape([dim, *part.shape]), part.dtype)
         place = len(self.spec.carried) + len(self.spec.stacked)
         self.outputs = (*self.outputs[:place], added, *self.outputs[place:])
         for index, output in enumerate(self.outputs):
             output.index = index
-        self.spec = dataclasses.replace(self.spec, stacked=(*self.spec.stacked, part))
+        self.spec = dataclasses.replace(self.spec, stacked=(*self.spec.stacked, (part, dim)))
         self.blocks = self.spec.blocks
         return added
 
@@ -122,13 +126,21 @@ class LoopOperation(Operation):
             layouts.give({seen: layouts.resolved(x) for seen, x in zip(spec.condition.bound, initial, strict=True)})
         for block in self.blocks:
             layouts.resolve(block.operations)
-        stacked = [layouts.resolved(t) for t in spec.stacked]
+        stacked = [layouts.resolved(t) for t in spec.parts]
         return [
             *(layouts.resolved(entering) for _, entering, _ in spec.carried),
             *(ResolvedLayout(TensorLayout(((), *own.layout.axes)), own.is_overridden) for own in stacked),
             *(layouts.resolved(t) for t in spec.accumulated),
             layouts.under_rules(Shape([])),
         ]
+
+    def pending_sums(self, layouts: LayoutTable) -> PendingSums:
+        """Where the body's sums are done: those of values carried at the end of each iteration."""
+        return block_sums(self.spec.body, [leaving for _, _, leaving in self.spec.carried], layouts)
+
+    def output_pending_axes(self, layouts: LayoutTable) -> Sequence[tuple[str, ...]]:
+        left = self.pending_sums(layouts).left_by([*self.spec.parts, *self.spec.accumulated])
+        return [*((),) * len(self.spec.carried), *left, ()]
 
     def _part_layout(self, x: Tensor, part: Tensor, layouts: LayoutTable) -> ResolvedLayout:
         own = layouts.resolved(x)
@@ -139,3 +151,12 @@ class LoopOperation(Operation):
         from meshtf.lowering.loops import lower_loop
 
         lower_loop(self, planner)
+
+
+def _iterations_dim(size: int, part: Shape) -> Dimension:
+    """A dimension for what a gradient keeps of all iterations: of a name that the part does not have (it may have the
+    loop's own), and that no layout rule splits."""
+    name = "(iterations)"
+    while part.has(name):
+        name = f"({name})"
+    return Dimension(name, size)

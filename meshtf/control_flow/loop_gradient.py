@@ -9,9 +9,11 @@ from meshtf.autodiff import differentiate
 from meshtf.control_flow.blocks import block_input
 from meshtf.control_flow.loop import LoopOperation, LoopSpec
 from meshtf.control_flow.recomputation import split_kept
+from meshtf.dimension import Dimension
 from meshtf.errors import GraphError
 from meshtf.graph import Operation, Tensor, is_differentiable
 from meshtf.lowering.plan import UNBOUNDED
+from meshtf.ops.arithmetic import add
 from meshtf.ops.einsum import transpose
 from meshtf.ops.inputs import zeros_like
 
@@ -41,41 +43,66 @@ class _LoopGradient:
         self.loop = loop
         self.spec = loop.spec
         outputs = dict(zip(loop.outputs, grad_ys, strict=False))
-        self.carried = [c for c in self.spec.carried if is_differentiable(c[0].dtype)]
         self.carried_grads = {
             entering: outputs[output]
             for (_, entering, _), output in zip(self.spec.carried, loop.carried_outputs, strict=True)
         }
-        pairs = zip(self.spec.stacked, loop.stacked_outputs, strict=True)
-        self.stacked_grads = {t: g for t, output in pairs if (g := outputs[output]) is not None}
-        pairs = zip(self.spec.accumulated, loop.accumulated_outputs, strict=True)
-        self.accumulated_grads = {t: g for t, output in pairs if (g := outputs[output]) is not None}
+        self.stacked_grads = self._sums([outputs[y] for y in loop.stacked_outputs], self.spec.parts)
+        self.accumulated_grads = self._sums([outputs[y] for y in loop.accumulated_outputs], self.spec.accumulated)
+        self.carried = self._carried()
         self.sliced = [(x, part) for x, part in self.spec.sliced if is_differentiable(part.dtype)]
         self.captures = [x for x in loop.captures if is_differentiable(x.dtype)]
+
+    def _sums(self, grads: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> dict[Tensor, Tensor]:
+        """The gradient of each tensor of the block; one that the loop returns twice has two parts."""
+        total: dict[Tensor, Tensor] = {}
+        for t, grad in zip(tensors, grads, strict=True):
+            if grad is not None:
+                total[t] = add(total[t], grad) if t in total else grad
+        return total
+
+    def _carried(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """The values carried through which a gradient flows: from one of them, or what is returned, to the end."""
+        reached = {*self.stacked_grads, *self.accumulated_grads}
+        chosen: set[Tensor] = set()
+        while True:
+            wanted = {t.operation for t in reached}
+            for operation in reversed(self.spec.operations):
+                if operation in wanted:
+                    wanted.update(x.operation for x in operation.inputs)
+            more = {
+                entering: leaving
+                for _, entering, leaving in self.spec.carried
+                if is_differentiable(entering.dtype) and entering not in chosen
+                if entering.operation in wanted or self.carried_grads[entering] is not None
+            }
+            if not more:
+                return [c for c in self.spec.carried if c[1] in chosen]
+            chosen.update(more)
+            reached.update(more.values())
 
     def result(self) -> list[Tensor | None]:
         backward = self._backward()
         loop = self._backward_loop(backward)
-        gradients: dict[Tensor, Tensor] = {}
         by_entering = dict(zip((e for _, e, _ in self.carried), loop.carried_outputs, strict=True))
-        grads: list[Tensor | None] = [by_entering.get(entering) for _, entering, _ in self.spec.carried]
         parts = [part for _, part in self.sliced if part in backward.leaving]
         by_part = dict(zip(parts, loop.stacked_outputs, strict=False))
+        captured = [x for x in self.captures if x in backward.leaving]
+        by_capture = dict(zip(captured, loop.accumulated_outputs, strict=True))
+        grads: list[Tensor | None] = [by_entering.get(entering) for _, entering, _ in self.spec.carried]
         for x, part in self.spec.sliced:
             grads.append(transpose(by_part[part], x.shape) if part in by_part else None)
-        captured = [x for x in self.captures if x in backward.leaving]
-        gradients.update(zip(captured, loop.accumulated_outputs, strict=True))
-        grads += [gradients.get(x) for x in self.loop.captures]
+        grads += [by_capture.get(x) for x in self.loop.captures]
         return grads + [None] * (len(self.loop.inputs) - len(grads))
 
     def _backward(self) -> _Backward:
-        graph = self.loop.graph
-        entering = {e: block_input(e, "gradient", None) for _, e, _ in self.carried}
-        parts = {t: block_input(t, "gradient", None) for t in self.stacked_grads}
-        with graph.capture() as operations:
+        graph, carried = self.loop.graph, [e for _, e, _ in self.carried]
+        entering = {e: block_input(e, "gradient") for e in carried}
+        parts = {t: block_input(t, "gradient") for t in self.stacked_grads}
+        beside = [*self.spec.operations, *(t.operation for t in self.spec.body.bound)]
+        with graph.capture("a gradient's loop", [*entering.values(), *parts.values()], beside) as operations:
             ys = [leaving for _, _, leaving in self.carried] + list(parts) + list(self.accumulated_grads)
             grad_ys = [*entering.values(), *parts.values(), *self.accumulated_grads.values()]
-            carried = [e for _, e, _ in self.carried]
             xs = [*carried, *(part for _, part in self.sliced), *self.captures]
             found = dict(zip(xs, differentiate(ys, xs, grad_ys, self.spec.operations), strict=True))
             for e in carried:
@@ -95,19 +122,24 @@ class _LoopGradient:
             (self._initial(entering), backward.entering[entering], backward.leaving[entering])
             for _, entering, _ in self.carried
         )
-        spec = LoopSpec(
-            dim=self.spec.dim,
+        spec = dataclasses.replace(
+            self.spec,
             carried=carried,
             sliced=tuple(sliced),
-            stacked=tuple(backward.leaving[part] for _, part in self.sliced if part in backward.leaving),
+            stacked=tuple((backward.leaving[p], _lacked(x, p)) for x, p in self.sliced if p in backward.leaving),
             accumulated=tuple(backward.leaving[x] for x in self.captures if x in backward.leaving),
             operations=(*again, *backward.operations),
+            condition=None,
             count=self.loop.trips if self.spec.condition is not None else self.spec.count,
             is_reversed=not self.spec.is_reversed,
-            policy=self.spec.policy,
         )
         return LoopOperation(spec, self.loop.outputs[0], "loop")
 
     def _initial(self, entering: Tensor) -> Tensor:
         grad = self.carried_grads[entering]
         return zeros_like(entering) if grad is None else grad
+
+
+def _lacked(x: Tensor, part: Tensor) -> Dimension:
+    """The dimension of a sliced tensor that its part lacks."""
+    return next(d for d in x.shape if not part.shape.has(d.name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from meshtf.control_flow.blocks import depends_on_when
 from meshtf.errors import GraphError, nearest
 from meshtf.graph import Operation, Tensor
 
@@ -60,7 +61,8 @@ def split_kept(
 ) -> tuple[list[Tensor], list[Operation]]:
     """Of the tensors that a gradient uses: which to keep, and which operations to run again to have the others.
 
-    `given` are tensors that the block was given: they are kept where they are needed.
+    `given` are tensors that the block was given: they are kept where they are needed. What depends on when it is
+    computed is kept whatever the policy says.
     """
     inside = {t for o in operations for t in o.outputs}
     kept: dict[Tensor, None] = {}
@@ -71,6 +73,8 @@ def split_kept(
         if tensor in kept or tensor.operation in again:
             continue
         if tensor in given or (tensor in inside and policy.keeps(tensor)):
+            kept[tensor] = None
+        elif tensor in inside and depends_on_when(tensor.operation):
             kept[tensor] = None
         elif tensor in inside:
             again.add(tensor.operation)

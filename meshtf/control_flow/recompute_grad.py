@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshtf.autodiff import differentiate
-from meshtf.control_flow.blocks import as_tensors, build
+from meshtf.control_flow.blocks import as_tensors, build, explicit, sum_by_input
 from meshtf.control_flow.inline import InlineOperation
 from meshtf.control_flow.recomputation import RecomputePolicy, as_policy, split_kept
-from meshtf.graph import Block, Mesh, Tensor, check_tensor, is_differentiable
-from meshtf.ops.arithmetic import add
+from meshtf.graph import Block, Mesh, Tensor, is_differentiable
 from meshtf.sites import language_function
 
 
@@ -34,7 +33,8 @@ class RecomputeOperation(InlineOperation):
         outside_of = {inside: outside for outside, inside in self.given}
         pairs = [(y, g) for y, g in zip(outputs, grad_ys, strict=True) if g is not None]
         wanted = [x for x in [*self.captures, *outside_of] if is_differentiable(x.dtype)]
-        with self.graph.capture() as operations:
+        beside = [*forward, *(t.operation for t in outside_of)]
+        with self.graph.capture("a gradient", beside=beside) as operations:
             grads = differentiate([y for y, _ in pairs], wanted, [g for _, g in pairs], forward)
         found = [(x, g) for x, g in zip(wanted, grads, strict=True) if g is not None]
         used = [*(x for o in operations for x in o.inputs), *(g for _, g in found)]
@@ -43,14 +43,7 @@ class RecomputeOperation(InlineOperation):
         given = [(outside_of[t] if t in outside_of else self.keep(t), t) for t in kept]
         awaited = [g for _, g in pairs] if again else []
         backward = RecomputeOperation(block, self.mesh, self.policy, "recompute_grad", given, awaited)
-        return self._by_input([outside_of.get(x, x) for x, _ in found], backward.outputs)
-
-    def _by_input(self, inputs: Sequence[Tensor], grads: Sequence[Tensor]) -> list[Tensor | None]:
-        """The gradient of each input; one that the block sees twice, as captured and as given, has two parts."""
-        total: dict[Tensor, Tensor] = {}
-        for x, grad in zip(inputs, grads, strict=True):
-            total[x] = add(total[x], grad) if x in total else grad
-        return [total.get(x) for x in self.inputs]
+        return sum_by_input(self.inputs, [outside_of.get(x, x) for x, _ in found], backward.outputs)
 
 
 @language_function
@@ -69,9 +62,9 @@ def recompute_grad(
       recompute: what is kept: "nothing" (True), "products", "everything", or a `RecomputePolicy`.
       name: of the operation.
     """
-    inputs = [check_tensor(x) for x in ([explicit_inputs] if isinstance(explicit_inputs, Tensor) else explicit_inputs)]
+    inputs = explicit(explicit_inputs)
     policy = as_policy(recompute)
-    operations, results = build(inputs[0].mesh, fn, inputs)
+    operations, results = build(inputs[0].mesh, fn, inputs, "the function of mtf.recompute_grad")
     policy.check(operations)
     outputs = as_tensors(results, "the function")
     block = Block(operations, (), tuple(outputs))

@@ -48,21 +48,23 @@ def scan(
       DtypeError: a carried value changes its dtype.
     """
     dimension = convert_to_dimension(dim)
-    assert dimension is not None
+    if dimension is None:
+        raise ShapeError("scan needs the dimension to go along")
     initial, wholes = _listed(carried), _listed(sliced)
     parts = [block_input(x, "part", _without(x, dimension)) for x in wholes]
     entering = [block_input(x, "carried") for x in initial]
     like = (initial or wholes or [None])[0]
     if like is None:
-        raise ShapeError("scan needs at least one carried or sliced tensor")
+        raise ShapeError("scan needs at least one carried or sliced tensor, and was given none of either")
     policy = as_policy(recompute)
-    operations, (leaving, results) = build(like.mesh, lambda: _called(fn, entering, parts), [])
+    what = f"the body of mtf.scan over {dimension}"
+    operations, (leaving, results) = build(like.mesh, lambda: _called(fn, entering, parts), [], what, entering + parts)
     policy.check(operations)
     spec = LoopSpec(
         dim=dimension,
         carried=tuple(zip(initial, entering, checked_carried(entering, leaving, fn), strict=True)),
         sliced=tuple(zip(wholes, parts, strict=True)),
-        stacked=tuple(results),
+        stacked=tuple((t, dimension) for t in results),
         accumulated=(),
         operations=operations,
         is_reversed=reverse,

@@ -59,7 +59,9 @@ def serialize_training_step(
     parts = {n: block_input(x, n, Shape([micro if d.name == batch.name else d for d in cut[n].shape]))
              for n, x in wholes.items()}  # fmt: skip
     mesh = next(iter(cut.values())).mesh
-    operations, (outputs, grads) = build(mesh, lambda: _called(model_fn, {**features, **parts}), [])
+    operations, (outputs, grads) = build(
+        mesh, lambda: _called(model_fn, {**features, **parts}), [], "the model of a micro-batch", list(parts.values())
+    )
     batched = [n for n, t in outputs.items() if t.shape.has(batch.name)]
     summed = [n for n in outputs if n not in batched]
     turn = zeros(mesh, [])
@@ -68,7 +70,7 @@ def serialize_training_step(
         dim=splits,
         carried=((turn, entering, entering),),
         sliced=tuple((wholes[n], parts[n]) for n in wholes),
-        stacked=tuple(outputs[n] for n in batched),
+        stacked=tuple((outputs[n], splits) for n in batched),
         accumulated=(*grads, *(outputs[n] for n in summed)),
         operations=operations,
         microbatched=batch.name,

@@ -13,9 +13,11 @@ from meshtf.control_flow.recomputation import RecomputePolicy, as_policy
 from meshtf.control_flow.scan import checked_carried
 from meshtf.dimension import Dimension
 from meshtf.errors import DtypeError, GraphError, ShapeError
-from meshtf.graph import Block, Tensor, check_tensor
+from meshtf.graph import Block, Operation, Tensor, check_tensor, with_nested
 from meshtf.lowering.plan import UNBOUNDED
+from meshtf.ops.effects import CheckFiniteOperation
 from meshtf.ops.einsum import transpose
+from meshtf.ops.variables import Assign
 from meshtf.sites import language_function
 
 
@@ -54,17 +56,20 @@ def while_loop(
     entering = [block_input(x, "value") for x in initial]
     seen = [block_input(x, "value") for x in initial]
     mesh = initial[0].mesh
-    asked, goes_on = build(mesh, cond_fn, seen)
+    asked, goes_on = build(mesh, cond_fn, seen, "the condition of mtf.while_loop", seen)
     if not isinstance(goes_on, Tensor) or goes_on.shape.ndims or goes_on.dtype != tf.bool:
         raise DtypeError(f"cond_fn must return a bool scalar, and returned {goes_on!r}")
+    _check_no_effect(asked)
     policy = as_policy(recompute)
-    operations, returned = build(mesh, lambda: _called(body_fn, entering), [])
+    operations, returned = build(mesh, lambda: _called(body_fn, entering), [], "the body of mtf.while_loop", entering)
     policy.check(operations)
     if len(returned) > len(entering) and not has_accumulators:
         raise ShapeError(
             f"body_fn is given {len(entering)} values and returned {len(returned)}; to sum the others over the "
             f"iterations set has_accumulators"
         )
+    if maximum_iterations is not None and maximum_iterations < 0:
+        raise ShapeError(f"maximum_iterations must not be negative, and is {maximum_iterations}")
     leaving = checked_carried(entering, returned[: len(entering)], body_fn)
     spec = LoopSpec(
         dim=Dimension("iteration", UNBOUNDED if maximum_iterations is None else maximum_iterations),
@@ -78,6 +83,12 @@ def while_loop(
     )
     loop = LoopOperation(spec, initial[0], name)
     return [*loop.carried_outputs, *loop.accumulated_outputs]
+
+
+def _check_no_effect(asked: Sequence[Operation]) -> None:
+    for operation in with_nested(asked):
+        if isinstance(operation, Assign | CheckFiniteOperation):
+            raise GraphError(f"cond_fn has {operation.name}, which belongs into body_fn: a condition changes nothing")
 
 
 def _called(body_fn: Callable[..., Any], entering: list[Tensor]) -> list[Tensor]:

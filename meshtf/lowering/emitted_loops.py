@@ -37,7 +37,7 @@ def emit_loop(program: CoreProgram, loop: Loop) -> None:
 def _goes_on(program: CoreProgram, loop: Loop, turn: tf.Tensor, count: Any, values: Sequence[tf.Tensor]) -> tf.Tensor:
     if loop.condition is None:
         return turn < count
-    inner = program.inside(dict(zip(loop.condition.entering, values, strict=False)))
+    inner = program.inside({loop.index: turn, **dict(zip(loop.condition.entering, values, strict=False))})
     inner.emit(loop.condition.instructions)
     return tf.logical_and(turn < count, inner.slices[loop.condition.goes_on])
 

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from meshtf.graph import Block
-from meshtf.lowering.loops import needed_inside
-from meshtf.lowering.pending_sums import PendingSums
+from meshtf.lowering.pending_sums import needed_inside
 from meshtf.lowering.plan import Core, Value
 from meshtf.lowering.planner import Planner
 
@@ -19,14 +17,13 @@ if TYPE_CHECKING:
 
 def lower_inline(operation: InlineOperation, planner: Planner) -> None:
     """Lowers the block's operations into the program; its outputs are the operation's."""
-    block = operation.block
-    operations = needed_inside(block.operations, block.outputs)
-    inner = planner.inside(PendingSums(operations, block.outputs, planner.layouts))
-    _give(operation, block, planner, inner)
-    for each in operations:
+    block, waits = operation.block, bool(operation.awaited)
+    inner = planner.inside(operation.pending_sums(planner.layouts), () if waits else operation.captures)
+    _give(operation, planner, inner)
+    for each in needed_inside(block):
         inner.lower(each)
     inner.attribute_to(operation)
-    values = [inner.read(t) for t in block.outputs]
+    values = [inner.left(t) for t in block.outputs]
     for instruction in inner.instructions:
         planner.add(instruction)
     for output, value in zip(operation.outputs, values, strict=True):
@@ -38,13 +35,16 @@ def lower_inline(operation: InlineOperation, planner: Planner) -> None:
     planner.uses_random |= inner.uses_random
 
 
-def _give(operation: InlineOperation, block: Block, planner: Planner, inner: Planner) -> None:
+def _give(operation: InlineOperation, planner: Planner, inner: Planner) -> None:
     signal = [planner.held(t) for t in operation.awaited]
-    for tensor in block.captures:
-        value = planner.read(tensor)
-        inner.give(tensor, _after(planner, value, signal) if signal else value)
-    for outside, inside in operation.given:
-        inner.give(inside, planner.read(outside))
+    given = list(operation.given)
+    if signal:
+        given += [(x, x) for x in operation.captures if x not in operation.awaited]
+        for x in operation.awaited:
+            inner.give(x, planner.read(x))
+    for outside, inside in given:
+        value = planner.read(outside)
+        inner.give(inside, _after(planner, value, signal) if signal else value)
 
 
 def _after(planner: Planner, value: Value, signal: Sequence[Value]) -> Value:
@@ -59,4 +59,4 @@ def _after(planner: Planner, value: Value, signal: Sequence[Value]) -> Value:
             return tf.identity(x)
 
     spec = (value.shape, value.dtype, value.layout)
-    return planner.compute("wait", emit, [value, *signal], [spec])[0]
+    return planner.compute("wait", emit, [value, *signal], [spec], is_view=True)[0]

@@ -121,7 +121,7 @@ class Interpreter:
         carried = [slices[c.initial] for c in loop.carried]
         stacks: dict[int, list[list[np.ndarray]]] = {}
         turn = 0
-        while turn < count and self._goes_on(loop, carried, slices):
+        while turn < count and self._goes_on(loop, turn, carried, slices):
             index = count - 1 - turn if loop.is_reversed else turn
             inner = dict(slices)
             inner[loop.index] = [np.int32(index)] * len(self._cores)
@@ -141,11 +141,12 @@ class Interpreter:
             ]
 
     def _goes_on(
-        self, loop: Loop, carried: Sequence[list[np.ndarray]], slices: Mapping[Value, list[np.ndarray]]
+        self, loop: Loop, turn: int, carried: Sequence[list[np.ndarray]], slices: Mapping[Value, list[np.ndarray]]
     ) -> bool:
         if loop.condition is None:
             return True
         inner = {**slices, **dict(zip(loop.condition.entering, carried, strict=False))}
+        inner[loop.index] = [np.int32(turn)] * len(self._cores)
         self._execute(loop.condition.instructions, inner)
         return bool(_alike(inner[loop.condition.goes_on], loop))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import LayoutError, LayoutWarning, nearest
@@ -33,6 +34,8 @@ class LayoutTable:
         self._resolved: dict[Tensor, ResolvedLayout] = {}
         self._chosen: set[Tensor] = set()
         self._under_rules: dict[Shape, ResolvedLayout] = {}
+        self.sums_of_blocks: dict[Any, Any] = {}
+        """What `pending_sums.block_sums` has found."""
 
     def __getitem__(self, tensor: Tensor) -> TensorLayout:
         return self._resolved[tensor].layout
@@ -64,6 +67,7 @@ class LayoutTable:
         """Gives tensors other layouts than they were resolved to: how a pass changes a program."""
         self._resolved.update(layouts)
         self._chosen.update(layouts)
+        self.sums_of_blocks.clear()
 
     def is_chosen(self, tensor: Tensor) -> bool:
         """Whether a pass gave the tensor its layout."""

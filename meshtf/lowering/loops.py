@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from meshtf.dimension import Shape
+from meshtf.dimension import Dimension, Shape
 from meshtf.graph import Block, Operation, Tensor, with_nested
 from meshtf.layout import TensorLayout
-from meshtf.lowering.pending_sums import PendingSums
-from meshtf.lowering.plan import Branch, Carried, Condition, Core, Loop, Sliced, Stacked, Value
+from meshtf.lowering.pending_sums import block_sums, needed_inside
+from meshtf.lowering.plan import Branch, Carried, Check, Condition, Core, Loop, Sliced, Stacked, Value
 from meshtf.lowering.planner import Planner, StoredVariable
 
 if TYPE_CHECKING:
@@ -23,16 +23,9 @@ _SCALAR = TensorLayout(())
 
 def lower_loop(operation: LoopOperation, planner: Planner) -> None:
     """Adds a `Loop` to the plan."""
-    spec = operation.spec
-    operations = needed_inside(operation.spec.operations, operation.spec.body.outputs)
-    kept = [*(leaving for _, _, leaving in spec.carried), *spec.stacked]
-    inner = planner.inside(PendingSums(operations, kept, planner.layouts))
-    index = inner.value(Shape([]), tf.int32, _SCALAR)
-    if spec.microbatched:
-        inner.microbatches = {**planner.microbatches, spec.microbatched: (spec.dim.size, index)}
-    else:
-        inner.iterations = (*planner.iterations, index)
-    give_captures(operation.captures, planner, inner)
+    spec, operations = operation.spec, needed_inside(operation.spec.body)
+    inner = planner.inside(operation.pending_sums(planner.layouts), operation.captures)
+    index = _index(operation, planner, inner)
     sliced = [_sliced(x, part, planner, inner) for x, part in spec.sliced]
     entering = [_entering(initial, t, planner, inner) for initial, t, _ in spec.carried]
     variables = _carried_variables(operations, planner, inner)
@@ -41,20 +34,21 @@ def lower_loop(operation: LoopOperation, planner: Planner) -> None:
     inner.attribute_to(operation)
     leaving = [inner.read(t, planner.layouts[t_in]) for _, t_in, t in spec.carried]
     carried = [_carried(planner, *pair, value) for pair, value in zip(entering, leaving, strict=True)]
-    carried += [_carried(planner, *pair, inner.assigned[name]) for name, pair in variables.items()]
+    assigned = {name: _carried(planner, *pair, inner.assigned[name]) for name, pair in variables.items()}
     accumulated = [_accumulated(t, planner, inner) for t in spec.accumulated]
-    checks = [_checked(flag, planner, inner) for flag in inner.checks]
-    stacked = [_stacked(t, operation, planner, inner) for t in spec.stacked]
+    checks = [(_checked(check, planner, inner), check) for check in inner.checks]
+    stacked = [_stacked(t, dim, planner, inner) for t, dim in spec.stacked]
     trips = planner.value(Shape([]), tf.int32, _SCALAR)
+    condition = _condition(operation, index, carried, assigned, planner)
     planner.add(
         Loop(
             operation,
             spec.dim.size,
             None if spec.count is None else planner.read(spec.count),
-            _condition(operation, carried, planner),
+            condition,
             spec.is_reversed,
             index,
-            (*carried, *accumulated, *(c for c, _ in checks)),
+            (*carried, *assigned.values(), *accumulated, *(c for c, _ in checks)),
             tuple(sliced),
             tuple(stacked),
             inner.instructions,
@@ -62,30 +56,24 @@ def lower_loop(operation: LoopOperation, planner: Planner) -> None:
         )
     )
     planner.uses_random |= inner.uses_random
-    results = [*(c.result for c in carried[: len(entering)]), *(s.whole for s in stacked)]
-    results += [*(c.result for c in accumulated), trips]
+    results = [*(c.result for c in carried), *(s.whole for s in stacked), *(c.result for c in accumulated), trips]
     for output, value in zip(operation.outputs, results, strict=True):
         planner.write(output, value)
-    for name, carry in zip(variables, carried[len(entering) :], strict=True):
+    for name, carry in assigned.items():
         planner.assign(name, carry.result)
     for carry, check in checks:
         planner.check_as(check, carry.result)
 
 
-def needed_inside(operations: tuple[Operation, ...], outputs: tuple[Tensor, ...]) -> list[Operation]:
-    """Of a block's operations, those that its outputs or side effects need, in order."""
-    wanted = {t.operation for t in outputs} | {o for o in operations if o.has_side_effect}
-    for operation in reversed(operations):
-        if operation in wanted:
-            wanted.update(x.operation for x in operation.inputs)
-            wanted.update(operation.dependencies)
-    return [o for o in operations if o in wanted]
-
-
-def give_captures(captures: list[Tensor], planner: Planner, inner: Planner) -> None:
-    """Hands a block what it uses from outside, with no sum pending: done once, and not in every iteration."""
-    for tensor in captures:
-        inner.give(tensor, planner.read(tensor))
+def _index(operation: LoopOperation, planner: Planner, inner: Planner) -> Value:
+    """The number of the iteration, which random bits depend on."""
+    spec = operation.spec
+    index = inner.value(Shape([]), tf.int32, _SCALAR)
+    if spec.microbatched:
+        inner.microbatches = {**planner.microbatches, spec.microbatched: (spec.dim.size, index)}
+    else:
+        inner.iterations = (*planner.iterations, index)
+    return index
 
 
 def _sliced(x: Tensor, part: Tensor, planner: Planner, inner: Planner) -> Sliced:
@@ -122,9 +110,7 @@ def _carried_variables(operations: list[Operation], planner: Planner, inner: Pla
 
 
 def _accumulated(tensor: Tensor, planner: Planner, inner: Planner) -> Carried:
-    term = inner.held(tensor)
-    if term.layout != planner.layouts[tensor]:
-        term = inner.read(tensor)
+    term = inner.left(tensor)
     zeros = _constant(planner, term, 0)
     entering = inner.value(term.shape, term.dtype, term.layout, term.pending)
     spec = (term.shape, term.dtype, term.layout)
@@ -134,14 +120,14 @@ def _accumulated(tensor: Tensor, planner: Planner, inner: Planner) -> Carried:
     return _carried(planner, zeros, entering, leaving)
 
 
-def _checked(check: object, planner: Planner, inner: Planner) -> tuple[Carried, object]:
-    flag: Value = check.value  # type: ignore[attr-defined]
+def _checked(check: Check, planner: Planner, inner: Planner) -> Carried:
+    flag = check.value
     entering = inner.value(flag.shape, flag.dtype, flag.layout)
     spec = (flag.shape, flag.dtype, flag.layout)
     (leaving,) = inner.compute(
         "every iteration", lambda core, before, now: tf.logical_and(before, now), [entering, flag], [spec]
     )
-    return _carried(planner, _constant(planner, flag, 1), entering, leaving), check
+    return _carried(planner, _constant(planner, flag, 1), entering, leaving)
 
 
 def _constant(planner: Planner, like: Value, number: int) -> Value:
@@ -154,29 +140,32 @@ def _constant(planner: Planner, like: Value, number: int) -> Value:
     return planner.compute("constant", emit, [], [spec], pending=like.pending)[0]
 
 
-def _stacked(tensor: Tensor, operation: LoopOperation, planner: Planner, inner: Planner) -> Stacked:
-    part = inner.read(tensor)
+def _stacked(tensor: Tensor, dim: Dimension, planner: Planner, inner: Planner) -> Stacked:
+    # One sum over the cores for all iterations; in another layout than the tensor's own it would need more memory.
+    part = inner.left(tensor)
+    part = part if part.layout == planner.layouts[tensor] else inner.read(tensor)
     layout = TensorLayout(((), *part.layout.axes))
-    whole = planner.value(Shape([operation.spec.dim, *tensor.shape]), tensor.dtype, layout)
-    return Stacked(part, whole)
+    return Stacked(part, planner.value(Shape([dim, *tensor.shape]), tensor.dtype, layout, part.pending))
 
 
-def _condition(operation: LoopOperation, carried: list[Carried], planner: Planner) -> Condition | None:
+def _condition(
+    operation: LoopOperation, index: Value, carried: list[Carried], assigned: dict[str, Carried], planner: Planner
+) -> Condition | None:
     block = operation.spec.condition
     if block is None:
         return None
-    operations = needed_inside(block.operations, block.outputs)
-    inner = planner.inside(PendingSums(operations, block.outputs, planner.layouts))
-    give_captures(block.captures, planner, inner)
-    entering = []
-    for tensor, carry in zip(block.bound, carried, strict=False):
-        value = inner.value(tensor.shape, tensor.dtype, carry.entering.layout)
+    inner = planner.inside(block_sums(block, block.outputs, planner.layouts), block.captures)
+    inner.iterations = (*planner.iterations, index)
+    entering = [inner.value(c.initial.shape, c.initial.dtype, c.entering.layout) for c in [*carried, *assigned.values()]]
+    for tensor, value in zip(block.bound, entering, strict=False):
         inner.give(tensor, value)
-        entering.append(value)
-    for each in operations:
+    for name, value in zip(assigned, entering[len(carried) :], strict=True):
+        inner.set_stored(name, value)
+    for each in needed_inside(block):
         inner.lower(each)
     inner.attribute_to(operation)
     goes_on = inner.read(block.outputs[0])
+    planner.uses_random |= inner.uses_random
     return Condition(tuple(entering), inner.instructions, goes_on)
 
 
@@ -206,12 +195,12 @@ def lower_branch(operation: CondOperation, planner: Planner) -> None:
 
 
 def _side(operation: CondOperation, block: Block, before: dict[str, Value], planner: Planner) -> Planner:
-    operations = needed_inside(block.operations, block.outputs)
-    inner = planner.inside(PendingSums(operations, block.outputs, planner.layouts))
-    give_captures(operation.captures, planner, inner)
+    inner = planner.inside(block_sums(block, block.outputs, planner.layouts))
+    for outside, inside in [*((x, x) for x in operation.captures), *operation.given]:
+        inner.give(inside, planner.read(outside))
     for name, value in before.items():
         inner.set_stored(name, value)
-    for each in operations:
+    for each in needed_inside(block):
         inner.lower(each)
     inner.attribute_to(operation)
     planner.uses_random |= inner.uses_random

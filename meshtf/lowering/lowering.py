@@ -114,6 +114,7 @@ class Lowering:
                         f'{tensor} belongs to another graph than program "{self.graph.name}"; fetch tensors that the '
                         f"program computes"
                     )
+                self.graph.check_in_reach(tensor)
             make_plan = functools.partial(self.plan_for, tuple(fetches), with_effects=with_effects)
             self._executions[key] = Execution(make_plan, self)
         return self._executions[key]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import networkx
 
-from meshtf.graph import Operation, Tensor
+from meshtf.graph import Block, Operation, Tensor
 from meshtf.layout import TensorLayout, restricted
 from meshtf.lowering.layouts import LayoutTable
 from meshtf.lowering.reshard import cheapest_route
@@ -50,6 +50,14 @@ class PendingSums:
         if tensor.operation in self._passing or own:
             return self._candidates.get(tensor, frozenset())
         return frozenset()
+
+    def left_by(self, outputs: Sequence[Tensor]) -> list[tuple[str, ...]]:
+        """For each output of a block, the mesh axes over which it may be left pending to whoever reads it."""
+        return [() if self.is_needed_whole(t) else tuple(sorted(self.pending_over(t))) for t in outputs]
+
+    def consumers(self, tensor: Tensor) -> Sequence[Operation]:
+        """The operations that read the tensor."""
+        return self._consumers.get(tensor, ())
 
     def is_needed_whole(self, tensor: Tensor) -> bool:
         """Whether some consumer needs the tensor reduced, in its own layout."""
@@ -145,6 +153,27 @@ class PendingSums:
         source = TensorLayout(tuple(tuple(a for a in axes if a not in pending) for axes in own.axes))
         route = cheapest_route(source, tuple(pending), own, tensor.shape, tensor.dtype.size, self._layouts.mesh_shape)
         return route.bytes_sent
+
+
+def block_sums(block: Block, whole: Iterable[Tensor], layouts: LayoutTable) -> PendingSums:
+    """Where the sums of a block are done; those of its tensors `whole` in any case inside it.
+
+    Found once for a block and its layouts, and not again at every level of the blocks around it.
+    """
+    key = (block.operations, block.outputs)
+    if key not in layouts.sums_of_blocks:
+        layouts.sums_of_blocks[key] = PendingSums(needed_inside(block), whole, layouts)
+    return layouts.sums_of_blocks[key]
+
+
+def needed_inside(block: Block) -> list[Operation]:
+    """Of a block's operations, those that its outputs or side effects need, in order."""
+    wanted = {t.operation for t in block.outputs} | {o for o in block.operations if o.has_side_effect}
+    for operation in reversed(block.operations):
+        if operation in wanted:
+            wanted.update(x.operation for x in operation.inputs)
+            wanted.update(operation.dependencies)
+    return [o for o in block.operations if o in wanted]
 
 
 def _capacity(cut: networkx.DiGraph, tail: object, head: object) -> int:

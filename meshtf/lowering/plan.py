@@ -209,7 +209,8 @@ class Stacked:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Condition:
-    """Whether a loop goes on, from the values carried: instructions that end in a bool scalar, alike on all cores."""
+    """Whether a loop goes on, from the values carried and the number of iterations so far: instructions that end in a
+    bool scalar, alike on all cores."""
 
     entering: tuple[Value, ...]
     instructions: tuple[Instruction, ...]
@@ -255,7 +256,8 @@ class Loop:
         captured = free_values(self.body, bound, returned)
         if self.condition is not None:
             condition = self.condition
-            captured += free_values(condition.instructions, set(condition.entering), [condition.goes_on])
+            bound = {self.index, *condition.entering}
+            captured += free_values(condition.instructions, bound, [condition.goes_on])
         return tuple(dict.fromkeys([*own, *captured]))
 
     @property

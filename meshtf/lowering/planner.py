@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import tensorflow as tf
@@ -85,6 +85,7 @@ class Planner:
         self._operation: Operation | None = None
         self._numbers = itertools.count()
         self._outside: Planner | None = None
+        self._borrowed: frozenset[Tensor] = frozenset()
 
     def lower(self, operation: Operation) -> None:
         """Lowers one operation; its inputs must have been lowered."""
@@ -103,13 +104,18 @@ class Planner:
 
     # Nesting: the bodies of loops and branches
 
-    def inside(self, pending_sums: PendingSums) -> Planner:
-        """A planner for instructions that run inside one of this planner's."""
+    def inside(self, pending_sums: PendingSums, borrowed: Iterable[Tensor] = ()) -> Planner:
+        """A planner for instructions that run inside one of this planner's.
+
+        What is `borrowed` from this one is brought here, outside, into the layouts that are wanted inside: once, and
+        not in every iteration.
+        """
         inner = Planner(self.layouts, pending_sums, self._storage, self._seed)
         inner.iterations, inner.microbatches = self.iterations, self.microbatches
         inner._numbers = self._numbers
         inner._outside = self
         inner._operation = self._operation
+        inner._borrowed = frozenset(borrowed)
         return inner
 
     def value(self, shape: Shape, dtype: tf.DType, layout: TensorLayout, pending: Axes = ()) -> Value:
@@ -153,6 +159,8 @@ class Planner:
 
     def read(self, tensor: Tensor, layout: TensorLayout | None = None) -> Value:
         """The tensor's value with no sum pending, in `layout` (by default the tensor's own)."""
+        if tensor in self._borrowed:
+            return self._read_outside(tensor, layout)
         own = self.layouts[tensor]
         wanted = own if layout is None else layout
         versions = self._versions[tensor]
@@ -171,24 +179,59 @@ class Planner:
             versions.append(value)
         return value
 
+    def whole_versions(self, tensor: Tensor) -> list[Value]:
+        """All that is held of the tensor with no sum pending, in any layout; at least one."""
+        self._whole(tensor)
+        return [v for v in self._versions_of(tensor) if not v.pending]
+
     def bytes_to_read(self, tensor: Tensor, layout: TensorLayout) -> int:
         """What each core would send for `read`."""
-        return min(self._route(value, layout)[1].bytes_sent for value in self._versions[tensor])
+        return min(self._route(value, layout)[1].bytes_sent for value in self._versions_of(tensor))
+
+    def consumers(self, tensor: Tensor) -> Sequence[Operation]:
+        """The operations that read the tensor: none, where it is only fetched."""
+        return self._pending_sums.consumers(tensor)
 
     def read_operands_as_they_are(self, operation: Operation) -> list[Value]:
         """The inputs in whatever layout they are held, pending where the operation passes pending sums on."""
         if self._pending_sums.is_passed_by(operation):
-            return [self._versions[x][0] for x in operation.inputs]
+            return [self._versions_of(x)[0] for x in operation.inputs]
         return [self._whole(x) for x in operation.inputs]
 
     def held(self, tensor: Tensor) -> Value:
         """The tensor as it is held, in any layout and perhaps pending: to wait for it, not to compute with it."""
-        return self._versions[tensor][0]
+        return self._versions_of(tensor)[0]
+
+    def found(self, tensor: Tensor) -> Value | None:
+        """As `held`, of a tensor that may be outside, or in a block that cannot be seen from here (None)."""
+        if tensor in self._versions:
+            return self._versions[tensor][0]
+        return self._outside.found(tensor) if self._outside is not None else None
+
+    def left(self, tensor: Tensor) -> Value:
+        """What a block leaves to its readers: with no sum pending where that is there already, else as it is held."""
+        whole = [v for v in self._versions_of(tensor) if not v.pending]
+        own = [v for v in whole if v.layout == self.layouts[tensor]]
+        return (own or whole or self._versions_of(tensor))[0]
 
     def _whole(self, tensor: Tensor) -> Value:
         """Some version with no sum pending."""
-        whole = [v for v in self._versions[tensor] if not v.pending]
+        whole = [v for v in self._versions_of(tensor) if not v.pending]
         return whole[0] if whole else self.read(tensor)
+
+    def _versions_of(self, tensor: Tensor) -> list[Value]:
+        if tensor in self._borrowed and tensor not in self._versions:
+            assert self._outside is not None
+            self._versions[tensor] = [self._outside._whole(tensor)]
+        return self._versions[tensor]
+
+    def _read_outside(self, tensor: Tensor, layout: TensorLayout | None) -> Value:
+        outside = self._outside
+        assert outside is not None
+        asking, outside._operation = outside._operation, self._operation
+        value = outside.read(tensor, layout)
+        outside._operation = asking
+        return value
 
     def read_operands(self, operation: Operation, layouts: Sequence[TensorLayout]) -> list[Value]:
         """The inputs of an operation that passes pending sums, in these layouts.
@@ -201,7 +244,7 @@ class Planner:
         values = [
             value if value.pending and value.layout == layout else self.read(x, layout)
             for x, layout in zip(operation.inputs, layouts, strict=True)
-            for value in [self._versions[x][0]]
+            for value in [self._versions_of(x)[0]]
         ]
         axes = tuple(d.name for d in self.mesh_shape if any(d.name in v.pending for v in values))
         return [self._made_pending(v, axes) for v in values]

@@ -2,6 +2,20 @@
 
 from meshtf.ops.arithmetic import add, add_n, divide, identity, multiply, negative, stop_gradient, sub
 from meshtf.ops.complex_numbers import abs, angle, complex, conj, imag, real
+from meshtf.ops.convolution import (
+    avg_pool,
+    conv1d,
+    conv1d_transpose,
+    conv2d,
+    conv2d_transpose,
+    conv3d,
+    conv3d_transpose,
+    convolution,
+    depthwise_conv1d,
+    depthwise_conv2d,
+    depthwise_conv3d,
+    max_pool,
+)
 from meshtf.ops.cumulative import cummax, cumsum
 from meshtf.ops.dynamic_slice import dynamic_slice, dynamic_update_slice
 from meshtf.ops.effects import Print, check_finite, depend, export, print_tensor
@@ -54,8 +68,10 @@ from meshtf.ops.elementwise import (
     to_int32,
     where,
 )
+from meshtf.ops.fourier import fft, ifft, irfft, rfft
 from meshtf.ops.indexing import gather, one_hot
 from meshtf.ops.inputs import constant, fill, import_tf_tensor, ones, ones_like, placeholder, range, zeros, zeros_like
+from meshtf.ops.linear_algebra import cholesky, qr, triangular_solve
 from meshtf.ops.order import argmax, top_1
 from meshtf.ops.pieces import concat, pad, slice, split, stack, unstack
 from meshtf.ops.random import (
@@ -108,20 +124,32 @@ __all__ = [
     "assign",
     "assign_add",
     "assign_sub",
+    "avg_pool",
     "broadcast",
     "cast",
     "ceil",
     "check_finite",
+    "cholesky",
     "clip_by_value",
     "complex",
     "concat",
     "conj",
     "constant",
+    "conv1d",
+    "conv1d_transpose",
+    "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "conv3d_transpose",
+    "convolution",
     "cos",
     "cummax",
     "cumsum",
     "cwise",
     "depend",
+    "depthwise_conv1d",
+    "depthwise_conv2d",
+    "depthwise_conv3d",
     "divide",
     "dropout",
     "dynamic_shift",
@@ -134,6 +162,7 @@ __all__ = [
     "exp",
     "expm1",
     "export",
+    "fft",
     "fill",
     "floor",
     "floordiv",
@@ -144,8 +173,10 @@ __all__ = [
     "greater_equal",
     "halo_exchange",
     "identity",
+    "ifft",
     "imag",
     "import_tf_tensor",
+    "irfft",
     "is_finite",
     "leaky_relu",
     "left_halo_exchange",
@@ -159,6 +190,7 @@ __all__ = [
     "logical_or",
     "logical_xor",
     "matmul",
+    "max_pool",
     "maximum",
     "minimum",
     "mod",
@@ -174,6 +206,7 @@ __all__ = [
     "placeholder",
     "pow",
     "print_tensor",
+    "qr",
     "random_normal",
     "random_truncated_normal",
     "random_uniform",
@@ -195,6 +228,7 @@ __all__ = [
     "replicate",
     "reshape",
     "reverse",
+    "rfft",
     "roll",
     "round",
     "rsqrt",
@@ -224,6 +258,7 @@ __all__ = [
     "top_1",
     "top_k",
     "transpose",
+    "triangular_solve",
     "unstack",
     "where",
     "with_layout",

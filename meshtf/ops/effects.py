@@ -35,7 +35,9 @@ class DependOperation(Operation):
     def lower(self, planner: Planner) -> None:
         (output,) = self.outputs
         (x,) = planner.read_operands_as_they_are(self)
-        others = [planner.held(y) for operation in self.dependencies for y in operation.outputs]
+        # A gradient that computes this again does not print again, and finds no printing to wait for.
+        held = [planner.found(y) for operation in self.dependencies for y in operation.outputs]
+        others = [value for value in held if value is not None]
 
         def emit(core: Core, x: tf.Tensor, *others: tf.Tensor) -> tf.Tensor:
             with tf.control_dependencies(list(others)):

@@ -44,6 +44,7 @@ class AdamWOptimizer(Optimizer):
     exclude_from_weight_decay: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        self._check_are_scalars("learning_rate", "beta_1", "beta_2", "epsilon", "weight_decay")
         for name in ("beta_1", "beta_2"):
             if not 0 < getattr(self, name) < 1:
                 raise ValueError(f"AdamWOptimizer: {name} must be between 0 and 1, and is {getattr(self, name)!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import numbers
 from collections.abc import Sequence
 
 import meshtf as mtf
@@ -38,6 +39,14 @@ class Optimizer(abc.ABC):
                 "leave what is not to be trained out with minimize(loss, variables=...)"
             )
         return self.apply_grads([grad for grad in grads if grad is not None], chosen)
+
+    def _check_are_scalars(self, *names: str) -> None:
+        """Refuses what a configuration file could hold there by mistake, such as text."""
+        for name in names:
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Real | mtf.Tensor):
+                kind = type(self).__name__
+                raise ValueError(f"{kind}: {name} must be a number or a scalar of the program, and is {value!r}")
 
     @abc.abstractmethod
     def apply_grads(self, grads: Sequence[mtf.Tensor], variables: Sequence[mtf.Variable]) -> list[mtf.Tensor]:

@@ -19,6 +19,9 @@ class SgdOptimizer(Optimizer):
 
     learning_rate: float | mtf.Tensor
 
+    def __post_init__(self) -> None:
+        self._check_are_scalars("learning_rate")
+
     def apply_grads(self, grads: Sequence[mtf.Tensor], variables: Sequence[mtf.Variable]) -> list[mtf.Tensor]:
         return [
             mtf.assign_sub(variable, grad * self.learning_rate) for grad, variable in zip(grads, variables, strict=True)

@@ -19,12 +19,14 @@ BRIGHTEST = 16  # the images count black pixels in blocks of 4 x 4
 
 
 @gin.configurable(module="meshtf.train")
-def digits(num_held_out: int = 360) -> Task:
+def digits(num_held_out: int = 360, num_validation: int = 0) -> Task:
     """The task of naming a digit: `images` [pixels:64] from 0 to 1, `labels` [] from 0 to 9.
 
     Args:
       num_held_out: examples that are not trained on, chosen by a hash of their pixels, so that neither the order of the
         data set nor a random generator's version decides.
+      num_validation: where not 0, as many examples of the training part are set aside, and evaluated on in place of
+        the held-out ones: to choose a run's parameters by, so that the held-out accuracy of the choice means something.
     """
     try:
         from sklearn import datasets  # an optional dependency
@@ -33,11 +35,17 @@ def digits(num_held_out: int = 360) -> Task:
     raw, labels = datasets.load_digits(return_X_y=True)
     if not 0 < num_held_out < len(raw):
         raise ConfigurationError(f"digits.num_held_out must be from 1 to {len(raw) - 1}, and is {num_held_out}")
+    if not 0 <= num_validation < len(raw) - num_held_out:
+        raise ConfigurationError(
+            f"digits.num_validation must be from 0 to {len(raw) - num_held_out - 1}, and is {num_validation}"
+        )
     order = _order_by_hash(raw)
     held_out, train = order[:num_held_out], order[num_held_out:]
+    if num_validation:
+        held_out, train = train[:num_validation], train[num_validation:]
     features = {"images": (raw / BRIGHTEST).astype(np.float32), "labels": labels.astype(np.int32)}
     return Task(
-        name="handwritten digits",
+        name="handwritten digits, to choose parameters by" if num_validation else "handwritten digits",
         shapes={"images": mtf.Shape([("pixels", raw.shape[1])]), "labels": mtf.Shape([])},
         train={name: array[train] for name, array in features.items()},
         held_out={name: array[held_out] for name, array in features.items()},

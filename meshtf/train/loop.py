@@ -56,10 +56,13 @@ class Training:
         self._check_is("model", callable(getattr(self.model, "metrics", None)) and not isinstance(self.model, type))
         self._check_is("task", isinstance(self.task, Task))
         self._check_is("optimizer", isinstance(self.optimizer, mtf.optimize.Optimizer))
-        for name in ("batch_size", "num_steps"):
+        for name, least in (("batch_size", 1), ("num_steps", 1), ("seed", 0)):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ConfigurationError(f"Training.{name} must be a positive integer, and is {value!r}")
+            if not isinstance(value, int) or value < least:
+                raise ConfigurationError(f"Training.{name} must be an integer, {least} or more, and is {value!r}")
+        for name in ("mesh_shape", "layout"):
+            if not isinstance(getattr(self, name), str):
+                raise ConfigurationError(f"Training.{name} must be a string, and is {getattr(self, name)!r}")
         if self.batch_size > num_examples(self.task.train):
             raise ConfigurationError(
                 f"Training.batch_size is {self.batch_size}, more than there are examples ({self.task})"

@@ -16,6 +16,7 @@ from absl.testing import flagsaver
 
 from meshtf.bin import train
 from meshtf.train.configuration import OPERATIVE_CONFIG
+from meshtf.train.loop import Trainer
 from meshtf.train.metrics import METRICS_FILE
 
 DIGITS = "--gin_file=digits_mlp.gin"
@@ -76,9 +77,12 @@ def test_main_job_shows_what_runs(whole_run: Finished) -> None:
         "parameters:    38,410",
         "hidden_0/kernel",
         "all_reduce",
+        "models/mlp_classifier.py:",
+        "train/loop.py:",
         "examples/s",
     ):
         assert text in whole_run.stdout
+    assert "absl" not in whole_run.stdout
     assert "Traceback" not in whole_run.stderr
 
 
@@ -129,11 +133,16 @@ def status_of(*arguments: str) -> int:
         (["--gin_fil=x"], "Unknown command line flag 'gin_fil'. Did you mean: gin_file ?"),
         ([], "--gin_file is needed"),
         (["digits_mlp.gin"], "unexpected argument 'digits_mlp.gin'; a configuration is given with --gin_file="),
+        ([DIGITS, "--model_dir=/dev/null/run"], "the model folder /dev/null/run cannot be made: "),
         (["--gin_file=digit_mlp.gin"], 'did you mean "digits_mlp.gin"?'),
         ([DIGITS, "--gin_param=Training.layout='batch:rows;hiden:cols'"], 'did you mean "hidden"?'),
         ([DIGITS, "--gin_param=Training.layout='batch:row'"], 'did you mean "rows"?'),
         ([DIGITS, "--gin_param=Training.layout='classes:cols'"], "does not divide into 4 parts"),
-        ([DIGITS, "--gin_param=Training.batch_size=0"], "batch_size must be a positive integer, and is 0"),
+        ([DIGITS, "--gin_param=Training.mesh_shape=8"], "mesh_shape must be a string, and is 8"),
+        ([DIGITS, "--gin_param=Training.batch_size=0"], "batch_size must be an integer, 1 or more, and is 0"),
+        ([DIGITS, "--gin_param=Training.seed=1.5"], "seed must be an integer, 0 or more, and is 1.5"),
+        ([DIGITS, "--gin_param=MLPClassifier.hidden_sizes=512"], "hidden_sizes a sequence of them, such as (256,)"),
+        ([DIGITS, "--gin_param=AdamWOptimizer.learning_rate='fast'"], "learning_rate must be a number or a scalar"),
         ([DIGITS, "--gin_param=Training.batch_size=2000"], "batch_size is 2000, more than there are examples"),
         ([DIGITS, "--gin_param=MLPClassifier.activation='rellu'"], "activation 'rellu' is not a function"),
         ([DIGITS, "--gin_param=Training.model=@MLPClassifier"], "Training.model is no model: <class"),
@@ -155,6 +164,23 @@ def test_an_empty_configuration_says_what_is_missing(capsys: pytest.CaptureFixtu
     Path("empty.gin").touch()
     assert status_of("--gin_file=empty.gin") == train.BAD_CONFIGURATION
     assert "missing 7 required positional arguments: 'model', 'task', 'optimizer'" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_own_flags")
+def test_a_full_disk_is_a_message(capsys: pytest.CaptureFixture[str]) -> None:
+    Path(OPERATIVE_CONFIG).symlink_to("/dev/full")
+    assert status_of(DIGITS, "--model_dir=.") == train.BAD_CONFIGURATION
+    assert "error: a file cannot be read or written: [Errno 28] No space left on device" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_own_flags")
+def test_an_interrupt_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "train", interrupted)
+    assert status_of(DIGITS) == train.INTERRUPTED
+    assert capsys.readouterr().err == "meshtf-train: error: interrupted\n"
 
 
 @pytest.mark.usefixtures("_own_flags")

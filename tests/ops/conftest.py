@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,8 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.testing import Interpretation, assert_close, interpret, legal_layouts, shapes_of
+
+sys.path.insert(0, str(Path(__file__).parent))  # makes complex_gradients importable
 
 Inputs = Mapping[str, tuple[str, np.ndarray]]
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from complex_gradients import check, complex_array
 
 import meshtf as mtf
 from meshtf.errors import DtypeError
 from meshtf.testing import assert_layout_invariant, interpret
-
 
 RNG = np.random.default_rng(0)
 X, Y = complex_array(RNG, 4, 6), complex_array(RNG, 6, 4)
@@ -29,7 +29,13 @@ ELEMENTWISE = {
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_elementwise_functions(name: str) -> None:
     order = 1 if name in ("abs", "angle") else 2  # TensorFlow's own second ones are not there, or wrong
-    check(lambda x: getattr(mtf, name)(x), lambda x: ELEMENTWISE[name](x), {"x": ("a:4 b:6", X)}, ["", "a:rows"], order=order)
+    check(
+        lambda x: getattr(mtf, name)(x),
+        lambda x: ELEMENTWISE[name](x),
+        {"x": ("a:4 b:6", X)},
+        ["", "a:rows"],
+        order=order,
+    )
 
 
 def test_arithmetic() -> None:

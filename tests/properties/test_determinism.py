@@ -81,7 +81,7 @@ def test_on_virtual_cpus() -> None:
     """Random tensors, dropout and initial values, on one core and on eight in either order of devices."""
     expected = run(mtf.SpmdMeshImpl("all:1", ""))
     assert_same_bits(bits(""), expected[0], "on the interpreter")
-    for number, layout in enumerate(["a:rows;b:cols", "b:cols+rows", "a:rows+cols"]):
+    for number, layout in enumerate(["a:rows;b:cols", "b:cols+rows"]):
         mesh_impl = mtf.SpmdMeshImpl(MESH, layout, DEVICES[number % 2])
         for actual, wanted in zip(run(mesh_impl), expected, strict=True):
             assert_same_bits(actual, wanted, f'under layout "{layout}", devices {mesh_impl.devices}')

@@ -60,6 +60,15 @@ def test_digits_are_split_by_their_pixels() -> None:
     assert task.held_out["labels"][:12].tolist() == [2, 3, 3, 4, 8, 9, 5, 2, 6, 4, 4, 8]
 
 
+def test_validation_examples_are_taken_from_the_training_part() -> None:
+    whole, parts = digits(), digits(num_validation=287)
+    train = {image.tobytes() for image in whole.train["images"]}
+    assert len(parts.held_out["labels"]) == 287
+    assert {image.tobytes() for part in (parts.train, parts.held_out) for image in part["images"]} == train
+
+
 def test_digits_refuses_an_impossible_split() -> None:
+    with pytest.raises(ConfigurationError, match=r"num_validation must be from 0 to 1436, and is 1437"):
+        digits(num_validation=1437)
     with pytest.raises(ConfigurationError, match=r"num_held_out must be from 1 to 1796, and is 1797"):
         digits(num_held_out=1797)

@@ -50,8 +50,8 @@ def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
         y = _native(_without_groups(x, 2), _kernel_without_groups(w), sliding)
         return tf.reshape(y, [*y.shape[:-1], groups, outer])
     x = tf.pad(x, _paddings(sliding, 2)) if sliding.is_padded else x
-    counts = [(n - (k - 1) * d - 1) // s + 1
-              for n, k, s, d in zip(_spatial(x), w.shape, sliding.strides, sliding.dilations, strict=False)]  # fmt: skip
+    sizes = zip(_spatial(x), w.shape, sliding.strides, sliding.dilations, strict=False)
+    counts = [(n - (k - 1) * d - 1) // s + 1 for n, k, s, d in sizes]
     total = None
     for tap in _taps(w.shape[:-3]):
         term = _times(_at_tap(x, tap, counts, sliding), w[tap])
@@ -86,11 +86,10 @@ def kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequenc
         dw = _native_kernel_gradient(_without_groups(x, 2), _without_groups(dy, 2), sliding, sizes)
         return tf.reshape(dw, [*taps, groups, inner, outer])
     x = tf.pad(x, _paddings(sliding, 2)) if sliding.is_padded else x
-    rows = [tf.reshape(dy, [-1, groups, outer])]
-    terms = []
+    rows, terms = tf.transpose(tf.reshape(dy, [-1, groups, outer]), [1, 0, 2]), []
     for tap in _taps(taps):
         own = tf.reshape(_at_tap(x, tap, _spatial(dy), sliding), [-1, groups, inner])
-        terms.append(tf.matmul(tf.transpose(own, [1, 2, 0]), tf.transpose(rows[0], [1, 0, 2])))
+        terms.append(tf.matmul(tf.transpose(own, [1, 2, 0]), rows))
     return tf.reshape(tf.stack(terms), [*taps, groups, inner, outer])
 
 
@@ -100,7 +99,7 @@ def kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequenc
 def _native(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
     strides = [1, *sliding.strides, 1]
     if x.shape.rank == 4:
-        options = _padding_options(sliding)
+        options = _padding_options(sliding, x.shape.as_list()[1:3], w.shape.as_list()[:2])
         return tf.raw_ops.Conv2D(input=x, filter=w, strides=strides, dilations=[1, *sliding.dilations, 1], **options)
     x = tf.pad(x, _paddings(sliding, 1)) if sliding.is_padded else x
     return tf.raw_ops.Conv3D(input=x, filter=w, strides=strides, padding="VALID")
@@ -111,7 +110,7 @@ def _native_image_gradient(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes:
     if dy.shape.rank == 4:
         return tf.raw_ops.Conv2DBackpropInput(
             input_sizes=[dy.shape[0], *sizes, inner], filter=w, out_backprop=dy, strides=strides,
-            **_padding_options(sliding),
+            **_padding_options(sliding, sizes, w.shape.as_list()[:2]),
         )  # fmt: skip
     whole = [dy.shape[0], *sliding.padded_sizes(sizes), inner]
     dx = tf.raw_ops.Conv3DBackpropInputV2(
@@ -124,20 +123,27 @@ def _native_image_gradient(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes:
 def _native_kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
     strides = [1, *sliding.strides, 1]
     if x.shape.rank == 4:
-        return tf.raw_ops.Conv2DBackpropFilter(
-            input=x, filter_sizes=sizes, out_backprop=dy, strides=strides, **_padding_options(sliding)
-        )
+        options = _padding_options(sliding, x.shape.as_list()[1:3], sizes[:2])
+        return tf.raw_ops.Conv2DBackpropFilter(input=x, filter_sizes=sizes, out_backprop=dy, strides=strides, **options)
     x = tf.pad(x, _paddings(sliding, 1)) if sliding.is_padded else x
     return tf.raw_ops.Conv3DBackpropFilterV2(
         input=x, filter_sizes=sizes, out_backprop=dy, strides=strides, padding="VALID"
     )
 
 
-def _padding_options(sliding: Sliding) -> dict[str, object]:
+def _padding_options(sliding: Sliding, sizes: Sequence[int], taps: Sequence[int]) -> dict[str, object]:
+    """Of TensorFlow's two-dimensional kernels, which are fastest where the padding has a name."""
     if not sliding.is_padded:
         return {"padding": "VALID"}
+    if sliding.paddings == tuple(map(_same, sizes, taps, sliding.strides, sliding.dilations)):
+        return {"padding": "SAME"}
     explicit = [0, 0, *itertools.chain.from_iterable(sliding.paddings), 0, 0]
     return {"padding": "EXPLICIT", "explicit_paddings": explicit}
+
+
+def _same(size: int, taps: int, stride: int, dilation: int) -> tuple[int, int]:
+    lacking = max(0, (-(-size // stride) - 1) * stride + (taps - 1) * dilation + 1 - size)
+    return lacking // 2, lacking - lacking // 2
 
 
 def _is_native(x: tf.Tensor, w: tf.Tensor) -> bool:
@@ -174,7 +180,9 @@ def _with_gaps(x: tf.Tensor, sliding: Sliding) -> tf.Tensor:
     for axis, stride in enumerate(sliding.strides, start=1):
         if stride > 1:
             n, shape = x.shape[axis], x.shape.as_list()
-            x = tf.pad(tf.expand_dims(x, axis + 1), [[0, stride - 1 if i == axis + 1 else 0] for i in range(len(shape) + 1)])
+            x = tf.pad(
+                tf.expand_dims(x, axis + 1), [[0, stride - 1 if i == axis + 1 else 0] for i in range(len(shape) + 1)]
+            )
             x = tf.reshape(x, [*shape[:axis], n * stride, *shape[axis + 1 :]])
             x = tf.slice(x, [0] * len(shape), [*shape[:axis], (n - 1) * stride + 1, *shape[axis + 1 :]])
     return x

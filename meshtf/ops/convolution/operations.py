@@ -18,7 +18,8 @@ from meshtf.lowering.layouts import LayoutTable
 from meshtf.lowering.plan import Core, Value
 from meshtf.lowering.planner import Planner
 from meshtf.ops.convolution import kernels
-from meshtf.ops.convolution.geometry import Geometry, Slide
+from meshtf.ops.convolution.cover import Cover
+from meshtf.ops.convolution.geometry import Geometry
 from meshtf.ops.convolution.splits import choose_splits, summed_axes
 from meshtf.ops.einsum import layout_over
 from meshtf.ops.neighbours import Window, read_window
@@ -35,9 +36,7 @@ class Splits:
         if self._chosen is None or self._chosen[0] is not layouts:
             geometry, operation = self._geometry, self._operation
             shapes = (geometry.image, geometry.kernel, geometry.result)
-            splits = choose_splits(
-                operation.inputs, operation.outputs[0], layouts, shapes=shapes, whole=geometry.taps
-            )
+            splits = choose_splits(operation.inputs, operation.outputs[0], layouts, shapes=shapes, whole=geometry.taps)
             self._chosen = (layouts, splits)
         return self._chosen[1]
 
@@ -100,7 +99,7 @@ class ConvolutionImageOperation(Operation):
         covers = []
         for slide in geometry.slides:
             n = size[geometry.image.axis(slide.image_dim)]
-            cover = _Cover(slide, n, slide.image_size // n, splits[slide.image_dim])
+            cover = Cover(slide, n, slide.image_size // n, splits[slide.image_dim])
             covers.append(cover)
             if cover.parts > 1:
                 dy = read_window(planner, dy, dy.shape.axis(slide.image_dim), cover.window)
@@ -140,7 +139,10 @@ class ConvolutionKernelOperation(Operation):
         dy = planner.read(self.inputs[1], layout_over(geometry.result, splits))
         to_image, to_result = _canonical(geometry, "image"), _canonical(geometry, "result")
         size = layout_over(geometry.kernel, splits).slice_shape(geometry.kernel, planner.mesh_shape)
-        to_kernel, taps = _restored(geometry.kernel, geometry.kernel_order, size), [s.kernel_size for s in geometry.slides]
+        to_kernel, taps = (
+            _restored(geometry.kernel, geometry.kernel_order, size),
+            [s.kernel_size for s in geometry.slides],
+        )
 
         def emit(core: Core, x: tf.Tensor, g: tf.Tensor) -> tf.Tensor:
             return to_kernel(kernels.kernel_gradient(to_image(x), to_result(g), sliding, taps))
@@ -148,44 +150,10 @@ class ConvolutionKernelOperation(Operation):
         _write(self, planner, emit, [image, dy], splits, _flops(geometry, dy.slice_shape, size))
 
 
-class _Cover:
-    """The windows that reach a core's slice of the image along one dimension, and where the slice is among them."""
-
-    def __init__(self, slide: Slide, n: int, parts: int, axes: Axes) -> None:
-        self.slide, self.n, self.parts, self.axes = slide, n, parts, axes
-        stride, reach = slide.stride, slide.reach
-        begin = slide.before - max(reach - stride, 0)
-        starts = [(j * n + begin) // stride if parts > 1 else 0 for j in range(parts)]
-        ends = [(j * n + n - 1 + slide.before) // stride + 1 for j in range(parts)]
-        length = max(e - s for s, e in zip(starts, ends, strict=True)) if parts > 1 else slide.result_size
-        self.window = Window(begin, n, length, stride)
-        self._offsets = [j * n + slide.before - s * stride for j, s in enumerate(starts)]
-        self._is_fixed = len(set(self._offsets)) == 1
-
-    @property
-    def padding(self) -> tuple[int, int]:
-        """Elements around the slice that the windows take in, where they are the same on every core."""
-        before = self._offsets[0] if self._is_fixed else 0
-        return before, max(0, self.slide.length(self.window.length) - before - self.size)
-
-    @property
-    def size(self) -> int:
-        """Of the slice; or of all that the windows take in, from which each core then cuts its slice."""
-        return self.n if self._is_fixed else max(self.slide.length(self.window.length), max(self._offsets) + self.n)
-
-    def cut(self, core: Core, dx: tf.Tensor, axis: int) -> tf.Tensor:
-        if self._is_fixed:
-            return dx
-        position = core.coordinate(self.axes)
-        offset = position * self.n + self.slide.before - self.window.start(position) * self.slide.stride
-        begin = [offset if i == axis else 0 for i in range(len(dx.shape))]
-        return tf.slice(dx, begin, [self.n if i == axis else m for i, m in enumerate(dx.shape.as_list())])
-
-
 def _read_windows(
     planner: Planner, image: Tensor, geometry: Geometry, splits: dict[str, Axes]
 ) -> tuple[Value, kernels.Sliding]:
-    """The image with the borders that each core's windows reach over; zeros are left to the kernel where it is whole."""
+    """The image with the borders that a core's windows reach over; where it is whole, zeros are left to the kernel."""
     value, paddings = planner.read(image, layout_over(geometry.image, splits)), []
     for slide in geometry.slides:
         axis = geometry.image.axis(slide.image_dim)

@@ -1,0 +1,30 @@
+"""Convolutions and pooling over named dimensions, split over the mesh at will."""
+
+from meshtf.ops.convolution.functions import (
+    conv1d,
+    conv1d_transpose,
+    conv2d,
+    conv2d_transpose,
+    conv3d,
+    conv3d_transpose,
+    convolution,
+    depthwise_conv1d,
+    depthwise_conv2d,
+    depthwise_conv3d,
+)
+from meshtf.ops.convolution.pooling import avg_pool, max_pool
+
+__all__ = [
+    "avg_pool",
+    "conv1d",
+    "conv1d_transpose",
+    "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "conv3d_transpose",
+    "convolution",
+    "depthwise_conv1d",
+    "depthwise_conv2d",
+    "depthwise_conv3d",
+    "max_pool",
+]

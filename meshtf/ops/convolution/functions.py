@@ -1,0 +1,253 @@
+"""Convolutions over named dimensions: the general one by name, and the usual ones by the order of dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from meshtf.dimension import Shape, ShapeLike
+from meshtf.errors import ShapeError
+from meshtf.graph import Tensor, check_tensor
+from meshtf.ops.convolution.arguments import (
+    Steps,
+    check_channels,
+    check_shared,
+    operands,
+    result_shape,
+    slides_of,
+    window_pairs,
+    windows_by_order,
+)
+from meshtf.ops.convolution.geometry import Geometry, slide, transposed_slide
+from meshtf.ops.convolution.operations import ConvolutionImageOperation, ConvolutionOperation
+from meshtf.sites import language_function
+
+
+@language_function
+def convolution(
+    conv_input: Tensor,
+    conv_filter: Tensor,
+    windows: Mapping[str, str],
+    output_shape: ShapeLike | None = None,
+    *,
+    strides: Steps = None,
+    padding: str = "SAME",
+    dilations: Steps = None,
+    name: str | None = None,
+) -> Tensor:
+    """The einsum of a filter with the windows of an image: windows slide along any dimensions, in any order.
+
+    Args:
+      conv_input: an image, with any dimensions beside those along which windows slide.
+      conv_filter: it extends along its own dimensions, each under a name of its own. Dimensions that both operands
+        have are summed, unless `output_shape` has them: then each index is convolved by itself (depthwise).
+      windows: for each dimension of the image along which windows slide, the filter's that extends along it, as
+        {"height": "filter_height", "width": "filter_width"}.
+      output_shape: the result's dimensions, in order; their sizes along the windows are those that the strides leave.
+        By default those of the image, then of the filter, without those that are summed.
+      strides: from one window to the next.
+      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
+      dilations: from one element of a window to the next.
+      name: of the operation.
+
+    Raises:
+      ShapeError: a dimension is missing, sizes disagree, or a window does not fit in.
+      DtypeError: the dtypes differ, or are bool or complex.
+    """
+    image, kernel = operands(conv_input, conv_filter)
+    pairs = window_pairs(windows, image.shape, kernel.shape)
+    slides = slides_of(slide, image.shape, kernel.shape, pairs, (strides, dilations), padding)
+    check_shared(image.shape, kernel.shape)
+    result = result_shape(image.shape, kernel.shape, slides, output_shape)
+    geometry = Geometry(image.shape, kernel.shape, result, slides)
+    return ConvolutionOperation(image, kernel, geometry, name or "convolution").outputs[0]
+
+
+@language_function
+def conv1d(
+    conv_input: Tensor,
+    conv_filter: Tensor,
+    strides: Steps = None,
+    padding: str = "SAME",
+    dilations: Steps = None,
+    name: str | None = None,
+) -> Tensor:
+    """[.., length, in] convolved with [filter_length, in, out]: [.., length, out]. See `conv2d`."""
+    return _conv(conv_input, conv_filter, 1, (strides, dilations), padding, name or "conv1d")
+
+
+@language_function
+def conv2d(
+    conv_input: Tensor,
+    conv_filter: Tensor,
+    strides: Steps = None,
+    padding: str = "SAME",
+    dilations: Steps = None,
+    name: str | None = None,
+) -> Tensor:
+    """[.., height, width, in] convolved with [filter_height, filter_width, in, out]: [.., height, width, out].
+
+    The names are the user's; the order says what they are. Height and width keep their names and become as many as
+    there are windows.
+
+    Args:
+      conv_input: an image, with any number of other dimensions before.
+      conv_filter: the filter; its first dimensions have names that the image does not have.
+      strides: from one window to the next: a number, one for each dimension, or some by name.
+      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
+      dilations: from one element of a window to the next.
+      name: of the operation.
+
+    Raises:
+      ShapeError: dimensions do not fit together, or a window does not fit in.
+      DtypeError: the dtypes differ, or are bool or complex.
+    """
+    return _conv(conv_input, conv_filter, 2, (strides, dilations), padding, name or "conv2d")
+
+
+@language_function
+def conv3d(
+    conv_input: Tensor,
+    conv_filter: Tensor,
+    strides: Steps = None,
+    padding: str = "SAME",
+    dilations: Steps = None,
+    name: str | None = None,
+) -> Tensor:
+    """[.., depth, height, width, in] convolved with a filter of three dimensions, in and out. See `conv2d`."""
+    return _conv(conv_input, conv_filter, 3, (strides, dilations), padding, name or "conv3d")
+
+
+@language_function
+def conv1d_transpose(
+    conv_input: Tensor,
+    conv_filter: Tensor,
+    strides: Steps = None,
+    padding: str = "SAME",
+    dilations: Steps = None,
+    name: str | None = None,
+) -> Tensor:
+    """[.., length, in] spread by [filter_length, out, in]: [.., length, out]. See `conv2d_transpose`."""
+    return _conv_transpose(conv_input, conv_filter, 1, (strides, dilations), padding, name or "conv1d_transpose")
+
+
+@language_function
+def conv2d_transpose(
+    conv_input: Tensor,
+    conv_filter: Tensor,
+    strides: Steps = None,
+    padding: str = "SAME",
+    dilations: Steps = None,
+    name: str | None = None,
+) -> Tensor:
+    """[.., height, width, in] spread by [filter_height, filter_width, out, in]: [.., height, width, out].
+
+    The gradient of `conv2d` by its image. Sizes are multiplied by the strides; with "VALID" padding the filter adds
+    what it has more than the stride.
+
+    Args:
+      conv_input: with any number of other dimensions before.
+      conv_filter: the filter; its first dimensions have names that the image does not have.
+      strides: of the convolution whose gradient this is: a number, one for each dimension, or some by name.
+      padding: "SAME" or "VALID", of that convolution.
+      dilations: of that convolution.
+      name: of the operation.
+
+    Raises:
+      ShapeError: dimensions do not fit together.
+      DtypeError: the dtypes differ, or are bool or complex.
+    """
+    return _conv_transpose(conv_input, conv_filter, 2, (strides, dilations), padding, name or "conv2d_transpose")
+
+
+@language_function
+def conv3d_transpose(
+    conv_input: Tensor,
+    conv_filter: Tensor,
+    strides: Steps = None,
+    padding: str = "SAME",
+    dilations: Steps = None,
+    name: str | None = None,
+) -> Tensor:
+    """[.., depth, height, width, in] spread by a filter of three dimensions, out and in. See `conv2d_transpose`."""
+    return _conv_transpose(conv_input, conv_filter, 3, (strides, dilations), padding, name or "conv3d_transpose")
+
+
+@language_function
+def depthwise_conv1d(
+    conv_input: Tensor,
+    conv_filter: Tensor,
+    strides: Steps = None,
+    padding: str = "SAME",
+    dilations: Steps = None,
+    name: str | None = None,
+) -> Tensor:
+    """Each channel of [.., length, in] by itself with [filter_length, in, ..]. See `depthwise_conv2d`."""
+    return _depthwise(conv_input, conv_filter, 1, (strides, dilations), padding, name or "depthwise_conv1d")
+
+
+@language_function
+def depthwise_conv2d(
+    conv_input: Tensor,
+    conv_filter: Tensor,
+    strides: Steps = None,
+    padding: str = "SAME",
+    dilations: Steps = None,
+    name: str | None = None,
+) -> Tensor:
+    """Each channel of [.., height, width, in] convolved by itself, with its part of [filter_height, filter_width, in].
+
+    More dimensions of the filter, such as a multiplier, follow in the result. Otherwise as `conv2d`.
+
+    Raises:
+      ShapeError: dimensions do not fit together, or a window does not fit in.
+      DtypeError: the dtypes differ, or are bool or complex.
+    """
+    return _depthwise(conv_input, conv_filter, 2, (strides, dilations), padding, name or "depthwise_conv2d")
+
+
+@language_function
+def depthwise_conv3d(
+    conv_input: Tensor,
+    conv_filter: Tensor,
+    strides: Steps = None,
+    padding: str = "SAME",
+    dilations: Steps = None,
+    name: str | None = None,
+) -> Tensor:
+    """Each channel of [.., depth, height, width, in] convolved by itself. See `depthwise_conv2d`."""
+    return _depthwise(conv_input, conv_filter, 3, (strides, dilations), padding, name or "depthwise_conv3d")
+
+
+def _conv(image: Tensor, kernel: Tensor, count: int, steps: tuple[Steps, Steps], padding: str, name: str) -> Tensor:
+    windows = windows_by_order(image, kernel, count, count + 2)
+    inner = check_tensor(kernel).shape.dims[-2]
+    check_channels(image, kernel, inner, "the filter's last but one")
+    return convolution(image, kernel, windows, strides=steps[0], padding=padding, dilations=steps[1], name=name)
+
+
+def _depthwise(
+    image: Tensor, kernel: Tensor, count: int, steps: tuple[Steps, Steps], padding: str, name: str
+) -> Tensor:
+    windows = windows_by_order(image, kernel, count, None)
+    check_channels(image, kernel, kernel.shape[count], f"the filter's dimension {count}")
+    result = Shape([*image.shape, *kernel.shape.dims[count + 1 :]])
+    return convolution(image, kernel, windows, result, strides=steps[0], padding=padding, dilations=steps[1], name=name)
+
+
+def _conv_transpose(
+    conv_input: Tensor, conv_filter: Tensor, count: int, steps: tuple[Steps, Steps], padding: str, name: str
+) -> Tensor:
+    windows = windows_by_order(conv_input, conv_filter, count, count + 2)
+    result, kernel = operands(conv_input, conv_filter)
+    check_channels(result, kernel, kernel.shape[-1], "the filter's last")
+    slides = slides_of(transposed_slide, result.shape, kernel.shape, list(windows.items()), steps, padding)
+    check_shared(result.shape, kernel.shape)
+    outer = kernel.shape[count]
+    if result.shape.has(outer):
+        raise ShapeError(f'the filter makes "{outer.name}", which [{result.shape}] has already; rename one of them')
+    image = Shape([*result.shape.dims[:-1], outer])
+    for s in slides:
+        image = image.resize_dimension(s.image_dim, s.image_size)
+    return ConvolutionImageOperation(result, kernel, Geometry(image, kernel.shape, result.shape, slides), name).outputs[
+        0
+    ]

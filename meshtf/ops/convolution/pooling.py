@@ -1,0 +1,272 @@
+"""Maxima and means over windows. Windows slide along one dimension at a time, since both can be taken so.
+
+Along a split dimension neighbours exchange the borders that windows reach over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.errors import DtypeError, ShapeError
+from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.layout import TensorLayout
+from meshtf.lowering.plan import Core, Value
+from meshtf.lowering.planner import Planner
+from meshtf.ops.arithmetic import multiply
+from meshtf.ops.convolution.arguments import Steps, numbers_by_name
+from meshtf.ops.convolution.cover import Cover
+from meshtf.ops.convolution.geometry import Slide, slide
+from meshtf.ops.elementwise import cast, maximum, minimum, reciprocal
+from meshtf.ops.inputs import range as range_along
+from meshtf.ops.neighbours import Window, read_window
+from meshtf.sites import language_function
+
+_EMPTY = -1  # the tap of a window in which nothing was chosen
+
+
+class MaxPoolOperation(Operation):
+    """The largest element of each window along one dimension; or the tap (int32) at which the first such stands."""
+
+    def __init__(self, x: Tensor, windows: Slide, *, is_tap: bool = False, name: str = "max_pool") -> None:
+        shape = x.shape.resize_dimension(windows.image_dim, windows.result_size)
+        super().__init__([x], [(shape, tf.int32 if is_tap else x.dtype)], name=name)
+        self.windows, self.is_tap = windows, is_tap
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (x,), dy = self.inputs, check_tensor(grad_ys[0])
+        taps = MaxPoolOperation(x, self.windows, is_tap=True, name="max_pool_taps").outputs[0]
+        return [SpreadOperation(dy, taps, self.windows).outputs[0]]
+
+    def lower(self, planner: Planner) -> None:
+        x, is_tap = self.inputs[0], self.is_tap
+        lowest = -math.inf if x.dtype.is_floating else x.dtype.min
+        value, layout, at_taps = _read(planner, x, self.outputs[0], self.windows, fill=lowest)
+
+        def emit(core: Core, s: tf.Tensor) -> tf.Tensor:
+            columns = at_taps(s)
+            best, tap = columns[0], tf.zeros(columns[0].shape, tf.int32)
+            for k, column in enumerate(columns[1:], start=1):
+                if is_tap:
+                    tap = tf.where(column > best, k, tap)
+                best = tf.maximum(best, column)
+            return tap if is_tap else best
+
+        _write(planner, self, emit, [value], layout, self.windows)
+
+
+class WindowSumOperation(Operation):
+    """The sum of each window along one dimension; with `taps` (a second input) the one element at the window's tap."""
+
+    def __init__(self, x: Tensor, taps: Tensor | None, windows: Slide, name: str = "window_sum") -> None:
+        shape = x.shape.resize_dimension(windows.image_dim, windows.result_size)
+        super().__init__([x] if taps is None else [x, taps], [(shape, x.dtype)], name=name)
+        self.windows = windows
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        taps = self.inputs[1:]
+        dx = SpreadOperation(check_tensor(grad_ys[0]), taps[0] if taps else None, self.windows).outputs[0]
+        return [dx, *(None for _ in taps)]
+
+    def lower(self, planner: Planner) -> None:
+        value, layout, at_taps = _read(planner, self.inputs[0], self.outputs[0], self.windows)
+        taps = [planner.read(t, layout) for t in self.inputs[1:]]
+
+        def emit(core: Core, s: tf.Tensor, *taps: tf.Tensor) -> tf.Tensor:
+            columns = at_taps(s)
+            if taps:
+                zero = tf.zeros([], s.dtype)
+                columns = [tf.where(tf.equal(taps[0], k), column, zero) for k, column in enumerate(columns)]
+            return _sum(columns)
+
+        _write(planner, self, emit, [value, *taps], layout, self.windows)
+
+
+class SpreadOperation(Operation):
+    """The gradient of `WindowSumOperation`: each window's value at all its elements, or at its tap, summed."""
+
+    def __init__(self, dy: Tensor, taps: Tensor | None, windows: Slide, name: str = "window_spread") -> None:
+        shape = dy.shape.resize_dimension(windows.image_dim, windows.image_size)
+        super().__init__([dy] if taps is None else [dy, taps], [(shape, dy.dtype)], name=name)
+        self.windows = windows
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        taps = self.inputs[1:]
+        back = WindowSumOperation(check_tensor(grad_ys[0]), taps[0] if taps else None, self.windows).outputs[0]
+        return [back, *(None for _ in taps)]
+
+    def lower(self, planner: Planner) -> None:
+        (output,), windows = self.outputs, self.windows
+        layout = _shared_layout(planner, self.inputs[0].shape, output)
+        values, axis = [planner.read(x, layout) for x in self.inputs], output.shape.axis(windows.image_dim)
+        n = layout.slice_shape(output.shape, planner.mesh_shape)[axis]
+        cover = Cover(windows, n, windows.image_size // n, layout.axes[axis])
+        if cover.parts > 1:
+            fills = (0, _EMPTY)
+            values = [read_window(planner, v, axis, cover.window, fill=f) for v, f in zip(values, fills, strict=False)]
+        before, after = cover.padding
+        total = before + cover.size + after
+
+        def spread(x: tf.Tensor, k: int) -> tf.Tensor:
+            x = _with_gaps(x, axis, windows.stride)
+            begin = k * windows.dilation
+            return tf.pad(x, _along(len(x.shape), axis, [begin, total - begin - x.shape[axis]], [0, 0]))
+
+        def emit(core: Core, g: tf.Tensor, *taps: tf.Tensor) -> tf.Tensor:
+            terms = []
+            for k in range(windows.kernel_size):
+                own = tf.where(tf.equal(taps[0], k), g, tf.zeros([], g.dtype)) if taps else g
+                terms.append(spread(own, k))
+            summed, rank = _sum(terms), len(g.shape)
+            size = _along(rank, axis, cover.size, None)
+            shape = [m if m is not None else have for m, have in zip(size, summed.shape.as_list(), strict=True)]
+            return cover.cut(core, tf.slice(summed, _along(rank, axis, before, 0), shape), axis)
+
+        _write(planner, self, emit, values, layout, windows)
+
+
+def _shared_layout(planner: Planner, shape: Shape, output: Tensor) -> TensorLayout:
+    """The output's layout, which the input, of other sizes, has to be able to have."""
+    layout = planner.layouts[output]
+    parts = layout.parts(planner.mesh_shape)
+    axes = (a if d.size % n == 0 else () for d, a, n in zip(shape, layout.axes, parts, strict=True))
+    return TensorLayout(tuple(axes))
+
+
+def _read(
+    planner: Planner, x: Tensor, output: Tensor, windows: Slide, fill: float = 0
+) -> tuple[Value, TensorLayout, Callable[[tf.Tensor], list[tf.Tensor]]]:
+    """x with all that the core's windows take in, its layout, and a function of it: the elements at each tap."""
+    layout, axis = _shared_layout(planner, x.shape, output), output.shape.axis(windows.image_dim)
+    value = planner.read(x, layout)
+    count = layout.slice_shape(output.shape, planner.mesh_shape)[axis]
+    window = Window(-windows.before, count * windows.stride, windows.length(count))
+    value = read_window(planner, value, axis, window, fill=fill)
+
+    def at_taps(s: tf.Tensor) -> list[tf.Tensor]:
+        shape, stride = s.shape.as_list(), windows.stride
+        steps, span = _along(len(shape), axis, stride, 1), (count - 1) * stride + 1
+        begins = [k * windows.dilation for k in range(windows.kernel_size)]
+        return [
+            tf.strided_slice(s, _along(len(shape), axis, b, 0), [*shape[:axis], b + span, *shape[axis + 1 :]], steps)
+            for b in begins
+        ]
+
+    return value, layout, at_taps
+
+
+def _write(
+    planner: Planner,
+    operation: Operation,
+    emit: Callable[..., tf.Tensor],
+    values: Sequence[Value],
+    layout: TensorLayout,
+    windows: Slide,
+) -> None:
+    (output,) = operation.outputs
+    flops = math.prod(layout.slice_shape(output.shape, planner.mesh_shape)) * windows.kernel_size
+    spec = (output.shape, output.dtype, layout)
+    planner.write(output, planner.compute("pool", emit, values, [spec], flops=flops)[0])
+
+
+def _sum(terms: Sequence[tf.Tensor]) -> tf.Tensor:
+    """In order, by binary additions: TensorFlow's AddN of many sums in any order."""
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def _with_gaps(x: tf.Tensor, axis: int, stride: int) -> tf.Tensor:
+    """stride - 1 zeros between neighbours along an axis."""
+    if stride == 1:
+        return x
+    shape = x.shape.as_list()
+    n, rank = shape[axis], len(shape)
+    x = tf.pad(tf.expand_dims(x, axis + 1), _along(rank + 1, axis + 1, [0, stride - 1], [0, 0]))
+    x = tf.reshape(x, [*shape[:axis], n * stride, *shape[axis + 1 :]])
+    return tf.slice(x, [0] * rank, [*shape[:axis], (n - 1) * stride + 1, *shape[axis + 1 :]])
+
+
+def _along(rank: int, axis: int, here: object, elsewhere: object) -> list:
+    return [here if i == axis else elsewhere for i in range(rank)]
+
+
+@language_function
+def max_pool(
+    x: Tensor, ksize: Mapping[str, int], strides: Steps = None, padding: str = "VALID", name: str | None = None
+) -> Tensor:
+    """The largest element of each window. Of equal ones the first of the window has the gradient.
+
+    Args:
+      x: of an ordered type.
+      ksize: sizes of the windows along dimensions of x, as {"height": 2, "width": 2}.
+      strides: from one window to the next: a number, one for each dimension of `ksize`, or some by name. By default
+        windows stand side by side.
+      padding: "VALID" (only windows that lie inside) or "SAME" (size / stride windows, rounded up; elements outside do
+        not count).
+      name: of the operation.
+
+    Raises:
+      ShapeError: x lacks a dimension, or a window does not fit in.
+      DtypeError: x has no order (bool, complex).
+    """
+    if check_tensor(x).dtype == tf.bool or x.dtype.is_complex:
+        raise DtypeError(f"{x.dtype.name} has no largest element; convert with mtf.cast")
+    for windows in reversed(_slides(x, ksize, strides, padding)):  # the first of a window is then in row-major order
+        x = MaxPoolOperation(x, windows, name=name or "max_pool").outputs[0]
+    return x
+
+
+@language_function
+def avg_pool(
+    x: Tensor, ksize: Mapping[str, int], strides: Steps = None, padding: str = "VALID", name: str | None = None
+) -> Tensor:
+    """The mean of each window. With "SAME" padding elements outside do not count, as in TensorFlow.
+
+    Args:
+      x: a floating tensor.
+      ksize: sizes of the windows along dimensions of x, as {"height": 2, "width": 2}.
+      strides: from one window to the next: a number, one for each dimension of `ksize`, or some by name. By default
+        windows stand side by side.
+      padding: "VALID" (only windows that lie inside) or "SAME" (size / stride windows, rounded up).
+      name: of the operation.
+
+    Raises:
+      ShapeError: x lacks a dimension, or a window does not fit in.
+      DtypeError: x is not floating.
+    """
+    if not check_tensor(x).dtype.is_floating:
+        raise DtypeError(f"the mean of {x.dtype.name} is not a {x.dtype.name}; convert with mtf.cast")
+    for windows in _slides(x, ksize, strides, padding):
+        x = WindowSumOperation(x, None, windows, name=name or "avg_pool").outputs[0]
+        is_full = not windows.before and not windows.after
+        x = multiply(x, 1 / windows.kernel_size if is_full else _shares(x, windows), output_shape=x.shape)
+    return x
+
+
+def _shares(x: Tensor, windows: Slide) -> Tensor:
+    """One over the number of elements inside, for each window."""
+    places = range_along(x.mesh, x.shape.get_dim_by_name(windows.image_dim), tf.int32)
+    first = places * windows.stride - windows.before
+    inside = minimum(first + windows.kernel_size, windows.image_size) - maximum(first, 0)
+    return reciprocal(cast(inside, x.dtype))
+
+
+def _slides(x: Tensor, ksize: Mapping[str, int], strides: Steps, padding: str) -> list[Slide]:
+    if not isinstance(ksize, Mapping) or not ksize:
+        raise ShapeError(f'ksize gives sizes by dimension, as {{"height": 2, "width": 2}}, and is {ksize!r}')
+    if padding not in ("SAME", "VALID"):
+        raise ShapeError(f'padding is "SAME" or "VALID", and not {padding!r}')
+    names = [x.shape[x.shape.axis(d)].name for d in ksize]
+    sizes = numbers_by_name(dict(zip(names, ksize.values(), strict=True)), names, "ksize")
+    steps = sizes if strides is None else numbers_by_name(strides, names, "strides")
+    if not x.size:
+        raise ShapeError(f"[{x.shape}] has no elements to pool")
+    return [
+        slide(name, name, (x.shape.get_dim_by_name(name).size, sizes[name]), padding, stride=steps[name])
+        for name in names
+    ]

@@ -1,0 +1,167 @@
+"""Fourier transforms against TensorFlow's, their gradients, and the bytes that they send."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from complex_gradients import check, complex_array
+
+import meshtf as mtf
+from meshtf.errors import DtypeError, ShapeError
+from meshtf.testing import assert_layout_invariant, interpret
+
+RNG = np.random.default_rng(0)
+X, R = complex_array(RNG, 4, 8, 6), RNG.standard_normal((4, 8, 6))
+SHAPE = "a:4 b:8 c:6"
+LAYOUTS = ["", "a:rows", "b:cols+rows", "a:rows;b:cols", "b:rows;c:cols", "c:cols;a:rows"]
+
+
+def _over(function: Any, x: tf.Tensor, axes: list[int]) -> tf.Tensor:
+    for axis in axes:
+        order = [i for i in range(3) if i != axis] + [axis]
+        x = tf.transpose(function(tf.transpose(x, order)), np.argsort(order))
+    return x
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dims", ["a", "b", "ac", "cab"])
+def test_fft_and_ifft(layout: str, dims: str) -> None:
+    axes = ["abc".index(d) for d in dims]
+    check(
+        lambda x: [mtf.fft(x, list(dims)), mtf.ifft(x, list(dims))],
+        lambda x: [_over(tf.signal.fft, x, axes), _over(tf.signal.ifft, x, axes)],
+        {"x": (SHAPE, X)},
+        [layout],
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "layout"),
+    [
+        *itertools.product((6, 7), ("", "a:rows", "b:cols+rows", "a:rows;b:cols", "half:rows;a:cols")),
+        (6, "c:rows"),
+    ],
+)
+def test_rfft_and_irfft(size: int, layout: str) -> None:
+    r = RNG.standard_normal((4, 8, size))
+    half = complex_array(RNG, 4, 8, size // 2 + 1)
+    check(
+        lambda r, z: [
+            mtf.rfft(r, "c", half_dim="half"), mtf.rfft(r, ["a", "c"], half_dim="half"),
+            mtf.irfft(z, "half", size, "c"), mtf.irfft(z, ["a", "half"], size, "c"),
+        ],
+        lambda r, z: [
+            tf.signal.rfft(r), _over(tf.signal.fft, tf.signal.rfft(r), [0]),
+            tf.signal.irfft(z, [size]), tf.signal.irfft(_over(tf.signal.ifft, z, [0]), [size]),
+        ],
+        {"r": (f"a:4 b:8 c:{size}", r), "z": (f"a:4 b:8 half:{size // 2 + 1}", half)},
+        [layout],
+    )  # fmt: skip
+
+
+def test_the_halves_keep_their_name_unless_another_is_given() -> None:
+    check(
+        lambda r: [mtf.rfft(r, "b"), mtf.irfft(mtf.rfft(r, ["a", "b"]), ["a", "b"])],
+        lambda r: [tf.transpose(tf.signal.rfft(tf.transpose(r, [0, 2, 1])), [0, 2, 1]), r],
+        {"r": (SHAPE, R)},
+        ["", "a:rows", "c:cols"],
+        order=1,
+    )
+
+
+def test_transforms_on_many_meshes() -> None:
+    x = complex_array(RNG, 12, 12, 12)
+    for mesh, layouts in {
+        "cores:4": ["a:cores", "b:cores"],
+        "rows:2;cols:3": ["a:rows+cols", "a:rows;b:cols", "c:cols+rows"],
+        "rows:2;cols:2;deep:2": ["a:rows+cols;b:deep", "a:rows;b:cols;c:deep"],
+    }.items():
+        check(
+            lambda x: mtf.fft(x, ["a", "b", "c"]),
+            lambda x: tf.signal.fft3d(x),
+            {"x": ("a:12 b:12 c:12", x)},
+            layouts,
+            order=0,
+            mesh=mesh,
+        )
+
+
+def _sent(mesh: str, layout: str, after: str | None, dims: str = "abc", shape: str = "a:8 b:8 c:8") -> tuple[int, list]:
+    """Bytes that each core sends for a transform whose result is wanted in a layout, and the collectives."""
+
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        y = mtf.fft(mtf.identity(x), list(dims))
+        return y if after is None else mtf.with_layout(y, after)
+
+    sizes = mtf.convert_to_shape(shape).to_integer_list
+    done = interpret(program, {"x": (shape, complex_array(RNG, *sizes))}, mesh, layout)
+    steps = [(c.step, c.input.slice_bytes) for c in done.plan.collectives]
+    mesh_shape = mtf.convert_to_shape(mesh)
+    return sum(step.bytes_sent(size, mesh_shape) for step, size in steps), [step.kind for step, _ in steps]
+
+
+def test_slabs_send_the_least() -> None:
+    """Every core needs, of a dimension that it had a fourth of, the other three fourths of its new pencils."""
+    part = 8**3 * 16 // 4
+    least = part - part // 4
+    assert _sent("cores:4", "a:cores", "b:cores") == (least, ["all_to_all"])
+    assert _sent("cores:4", "a:cores", None) == (2 * least, ["all_to_all"] * 2)
+    assert _sent("cores:4", "a:cores", None, "bc") == (0, [])
+    assert _sent("cores:4", "b:cores", None, "b") == (2 * least, ["all_to_all"] * 2)
+
+
+def test_pencils_send_the_least() -> None:
+    """Split over two axes of 2 and 4: a half, and three fourths, of each part must move once."""
+    part = 8**3 * 16 // 8
+    least = part // 2 + part * 3 // 4
+    sent, kinds = _sent("rows:2;cols:4", "a:rows;b:cols", None)
+    assert kinds.count("all_to_all") == len(kinds)
+    assert sent == 2 * least
+    forward, kinds = _sent("rows:2;cols:4", "a:rows;b:cols", "b:rows;c:cols")
+    assert (forward, kinds) == (least, ["all_to_all"] * 2)
+
+
+def test_a_dimension_alone_is_gathered() -> None:
+    assert _sent("cores:4", "a:cores", None, "a", "a:8") == (8 * 16 // 4 * 3, ["all_gather"])
+
+
+def test_an_inverse_goes_on_where_the_transform_ended() -> None:
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        return mtf.ifft(mtf.fft(mtf.identity(x), ["a", "b", "c"]), ["a", "b", "c"])
+
+    x = complex_array(RNG, 8, 8, 8)
+    done = interpret(program, {"x": ("a:8 b:8 c:8", x)}, "cores:4", "a:cores")
+    assert [c.step.kind for c in done.plan.collectives] == ["all_to_all"] * 2
+    np.testing.assert_allclose(done.results, x, atol=1e-12)
+
+
+def test_on_virtual_cpus() -> None:
+    inputs = {"x": (SHAPE, X.astype(np.complex64)), "r": (SHAPE, R.astype(np.float32))}
+    assert_layout_invariant(
+        lambda x, r: [mtf.fft(x, ["a", "b"]), mtf.irfft(mtf.rfft(r, ["b", "c"], "half"), ["b", "half"], 6, "c")],
+        inputs,
+        ["a:rows", "a:cols;b:rows", "b:cols+rows"],
+    )
+
+
+def test_errors_say_what_is_wrong() -> None:
+    mesh = mtf.Mesh(mtf.Graph())
+    x, r = mtf.placeholder(mesh, "a:4 b:5", tf.complex64), mtf.placeholder(mesh, "a:4 b:5")
+    before = len(mesh.graph.operations)
+    cases = [
+        (ShapeError, lambda: mtf.fft(x, "c"), r'no dimension "c"'),
+        (ShapeError, lambda: mtf.fft(x, ["a", "a"]), r'"a" is given twice'),
+        (ShapeError, lambda: mtf.fft(x, []), r"no dimension is given"),
+        (DtypeError, lambda: mtf.ifft(r, "a"), r"a complex tensor is needed, not float32; .*mtf.rfft"),
+        (DtypeError, lambda: mtf.rfft(x, "a"), r"float32 or float64, not complex64"),
+        (ShapeError, lambda: mtf.rfft(r, "a", "b"), r'has a dimension "b" already'),
+        (ShapeError, lambda: mtf.irfft(x, "b", 7), r'"b" has 5 elements, which are half of 8 or 9, not of 7'),
+    ]  # fmt: skip
+    for kind, call, message in cases:
+        with pytest.raises(kind, match=message):
+            call()
+    assert len(mesh.graph.operations) == before

@@ -1,0 +1,149 @@
+"""Cholesky, triangular systems and QR against TensorFlow, under layouts that split batch and matrix dimensions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from complex_gradients import check, complex_array
+
+import meshtf as mtf
+from meshtf.errors import DtypeError, ShapeError
+from meshtf.testing import assert_layout_invariant, interpret
+
+RNG = np.random.default_rng(0)
+LAYOUTS = ["", "batch:rows", "i:rows", "i:cols;j:rows", "j:cols+rows", "batch:cols;i:rows"]
+
+
+def _positive(is_complex: bool, batch: int = 4, n: int = 4) -> np.ndarray:
+    x = complex_array(RNG, batch, n, n) if is_complex else RNG.standard_normal((batch, n, n))
+    return x @ np.conj(np.swapaxes(x, 1, 2)) + 2 * n * np.eye(n)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
+def test_cholesky(layout: str, is_complex: bool) -> None:
+    check(lambda x: mtf.cholesky(x, "i", "j"), lambda x: tf.linalg.cholesky(x),
+          {"x": ("batch:4 i:4 j:4", _positive(is_complex))}, [layout], order=1)  # fmt: skip
+
+
+def test_second_gradient_of_cholesky_by_finite_differences() -> None:
+    a, b = _positive(False, 1)[0], RNG.standard_normal((4, 4))
+    direction = b + b.T
+
+    def gradient(x: mtf.Tensor) -> mtf.Tensor:
+        y = mtf.cholesky(x, "i", "j")
+        return mtf.gradients(mtf.reduce_sum(mtf.square(y) * mtf.sin(y)), [x])[0]
+
+    def program(x: mtf.Tensor, d: mtf.Tensor) -> list[Any]:
+        slope = gradient(x)
+        return [slope, *mtf.gradients(mtf.reduce_sum(slope * d), [x])]
+
+    def at(x: np.ndarray) -> list[np.ndarray]:
+        return interpret(program, {"x": ("i:4 j:4", x), "d": ("i:4 j:4", direction)}, "rows:2", "i:rows").results
+
+    step = 1e-5
+    for _ in range(2):
+        c = RNG.standard_normal((4, 4))
+        along = c + c.T
+        slopes = [np.sum(at(a + sign * step * along)[0] * direction) for sign in (1, -1)]
+        expected = (slopes[0] - slopes[1]) / (2 * step)
+        np.testing.assert_allclose(np.sum(at(a)[1] * along), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("layout", [*LAYOUTS, "k:rows", "k:rows;batch:cols"])
+@pytest.mark.parametrize("lower", [True, False], ids=["lower", "upper"])
+@pytest.mark.parametrize("adjoint", [True, False], ids=["adjoint", "straight"])
+def test_triangular_solve(layout: str, lower: bool, adjoint: bool) -> None:
+    given = "j" if adjoint else "i"
+    inputs = {
+        "a": ("batch:4 i:4 j:4", complex_array(RNG, 4, 4, 4) + 3 * np.eye(4)),
+        "b": (f"{given}:4 k:6 batch:4", complex_array(RNG, 4, 6, 4)),
+    }
+
+    def reference(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+        y = tf.linalg.triangular_solve(a, tf.transpose(b, [2, 0, 1]), lower, adjoint)
+        return tf.transpose(y, [1, 2, 0])
+
+    check(lambda a, b: mtf.triangular_solve(a, b, "i", "j", lower=lower, adjoint=adjoint), reference, inputs, [layout],
+          order=2 if layout in ("", "batch:rows") else 1)  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["", "batch:rows", "i:rows"])
+def test_one_right_side_for_a_batch_of_systems(layout: str) -> None:
+    inputs = {
+        "a": ("i:4 batch:4 j:4", RNG.standard_normal((4, 4, 4)) + 3 * np.eye(4)[:, None]),
+        "b": ("i:4", RNG.standard_normal(4)),
+    }
+
+    def reference(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+        sides = tf.broadcast_to(b[None, :, None], [4, 4, 1])
+        return tf.linalg.triangular_solve(tf.transpose(a, [1, 0, 2]), sides)[..., 0]
+
+    check(lambda a, b: mtf.triangular_solve(a, b, "i", "j"), reference, inputs, [layout], order=1)
+
+
+@pytest.mark.parametrize("layout", [*LAYOUTS, "k:rows"])
+@pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
+@pytest.mark.parametrize("columns", [4, 2])
+def test_qr(layout: str, is_complex: bool, columns: int) -> None:
+    if layout == "j:cols+rows" and columns == 2:
+        layout = "j:cols"
+    x = complex_array(RNG, 4, 4, columns) if is_complex else RNG.standard_normal((4, 4, columns))
+    check(
+        lambda x: list(mtf.qr(x, "i", "j", "k")),
+        lambda x: list(tf.linalg.qr(x)),
+        {"x": (f"batch:4 i:4 j:{columns}", x)},
+        [layout],
+        order=1,
+    )
+
+
+def test_gradients_of_one_factor_alone() -> None:
+    x = RNG.standard_normal((4, 4, 2))
+    for which in (0, 1):
+        check(lambda x: mtf.qr(x, "i", "j", "k")[which], lambda x: tf.linalg.qr(x)[which],  # noqa: B023
+              {"x": ("batch:4 i:4 j:2", x)}, order=1)  # fmt: skip
+
+
+def test_the_batch_takes_over_a_split() -> None:
+    def kinds(layout: str) -> list[str]:
+        done = interpret(lambda x: mtf.cholesky(mtf.identity(x), "i", "j"),
+                         {"x": ("batch:4 i:4 j:4", _positive(False))}, "rows:2;cols:2", layout)  # fmt: skip
+        return [c.step.kind for c in done.plan.collectives]
+
+    assert kinds("batch:rows+cols") == []
+    assert kinds("i:rows") == ["all_to_all"] * 2
+    assert kinds("batch:cols;i:rows") == ["all_to_all"] * 2
+
+
+def test_on_virtual_cpus() -> None:
+    def program(x: mtf.Tensor, b: mtf.Tensor) -> list[mtf.Tensor]:
+        y = mtf.cholesky(x, "i", "j")
+        return [y, mtf.triangular_solve(y, b, "i", "j"), mtf.qr(x, "i", "j", "k")[1]]
+
+    inputs = {"x": ("batch:4 i:4 j:4", _positive(False)), "b": ("i:4 batch:4", RNG.standard_normal((4, 4)))}
+    assert_layout_invariant(program, inputs, ["batch:rows", "i:rows", "batch:rows+cols"])
+
+
+def test_errors_say_what_is_wrong() -> None:
+    mesh = mtf.Mesh(mtf.Graph())
+    x, wide = mtf.placeholder(mesh, "i:4 j:4"), mtf.placeholder(mesh, "i:4 j:5")
+    whole, b = mtf.placeholder(mesh, "i:4 j:4", tf.int32), mtf.placeholder(mesh, "j:4 k:2")
+    before = len(mesh.graph.operations)
+    cases = [
+        (ShapeError, lambda: mtf.cholesky(x, "i", "k"), r'no dimension "k"'),
+        (ShapeError, lambda: mtf.cholesky(x, "i", "i"), r'"i" is given for both'),
+        (ShapeError, lambda: mtf.cholesky(wide, "i", "j"), r"\[i:4\] by \[j:5\] is not square"),
+        (DtypeError, lambda: mtf.cholesky(whole, "i", "j"), r"is needed, not int32"),
+        (ShapeError, lambda: mtf.triangular_solve(x, b, "i", "j"), r'no dimension "i"'),
+        (ShapeError, lambda: mtf.triangular_solve(x, x, "i", "j"), r'has dimension "j", which the solution'),
+        (ShapeError, lambda: mtf.qr(wide, "i", "j", "k"), r"\[i:4\] are fewer than \[j:5\]"),
+        (ShapeError, lambda: mtf.qr(x, "i", "j", "i"), r'has a dimension "i" already'),
+    ]  # fmt: skip
+    for kind, call, message in cases:
+        with pytest.raises(kind, match=message):
+            call()
+    assert len(mesh.graph.operations) == before

@@ -1,0 +1,138 @@
+"""Pooling against TensorFlow's."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.errors import DtypeError, LayoutError, ShapeError
+from meshtf.testing import assert_layout_invariant, interpret, plan
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((2, 12, 8, 4))
+INPUT = {"x": ("b:2 h:12 w:8 c:4", X)}
+LAYOUTS = ["", "c:rows", "h:rows", "h:rows;w:cols", "h:cols+rows", "c:rows;h:cols", "b:cols;w:rows"]
+GRID = [
+    ([2, 2], [2, 2]), ([3, 2], [1, 1]), ([3, 3], [2, 1]), ([2, 1], [3, 2]), ([5, 7], [1, 1]), ([4, 4], [4, 2]),
+]  # fmt: skip
+
+
+def legal(ours: Any, shape: str) -> list[str]:
+    found = []
+    for layout in LAYOUTS:
+        try:
+            plan(ours, {"x": mtf.TensorSpec(shape, tf.float64)}, "rows:2;cols:2", layout)
+            found.append(layout)
+        except LayoutError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize(("ksize", "strides"), GRID)
+@pytest.mark.parametrize("kind", ["max", "avg"])
+def test_two_dimensions_and_gradients(
+    agrees: Any, kind: str, ksize: list[int], strides: list[int], padding: str
+) -> None:
+    ours, theirs = {"max": (mtf.max_pool, tf.nn.max_pool2d), "avg": (mtf.avg_pool, tf.nn.avg_pool2d)}[kind]
+
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        return ours(x, dict(zip("hw", ksize, strict=True)), strides, padding)
+
+    layouts = legal(program, INPUT["x"][0])
+    assert len(layouts) >= 2
+    agrees(program, lambda x: theirs(x, ksize, strides, padding), INPUT, layouts)
+
+
+def taps(x: tf.Tensor, ksize: list[int]) -> tf.Tensor:
+    """Of [b, ..] with windows side by side: every element of each window, first."""
+    parts = [x[:, k[0] :: ksize[0], k[1] :: ksize[1], k[2] :: ksize[2]] for k in itertools.product(*map(range, ksize))]
+    return tf.stack(parts)
+
+
+def test_three_dimensions_and_windows_side_by_side(agrees: Any) -> None:
+    x = RNG.standard_normal((2, 8, 4, 12))
+    ksize = {"d": 2, "h": 1, "w": 3}
+    agrees(
+        lambda x: [mtf.max_pool(x, ksize), mtf.avg_pool(x, ksize)],
+        lambda x: [tf.reduce_max(taps(x, [2, 1, 3]), 0), tf.reduce_mean(taps(x, [2, 1, 3]), 0)],
+        {"x": ("b:2 d:8 h:4 w:12", x)},
+        ["", "d:rows;w:cols", "d:rows+cols", "h:rows;d:cols"],
+    )
+
+
+def test_one_dimension_on_many_meshes(agrees_on_many_meshes: Any) -> None:
+    x = RNG.standard_normal((12, 24, 1))
+    agrees_on_many_meshes(
+        lambda x: [mtf.max_pool(x, {"w": 3}, 1, "SAME"), mtf.avg_pool(x, {"w": 5}, 2, "SAME")],
+        lambda x: [tf.nn.max_pool1d(x, 3, 1, "SAME"), tf.nn.avg_pool1d(x, 5, 2, "SAME")],
+        {"x": ("b:12 w:24 c:1", x)},
+    )
+
+
+@pytest.mark.parametrize("layout", ["", "h:rows", "h:cols;w:rows", "w:cols+rows"])
+def test_of_equal_elements_the_first_of_the_window_has_the_gradient(layout: str) -> None:
+    x = RNG.integers(0, 2, (2, 12, 8, 4)).astype(np.float64)
+
+    def program(x: mtf.Tensor) -> list[Any]:
+        return mtf.gradients(mtf.max_pool(x, {"h": 3, "w": 2}, 1, "SAME"), [x])
+
+    with tf.GradientTape() as tape:
+        variable = tf.Variable(x)
+        y = tf.nn.max_pool2d(variable, [3, 2], 1, "SAME")
+    expected = tape.gradient(y, variable)
+    found = interpret(program, {"x": ("b:2 h:12 w:8 c:4", x)}, "rows:2;cols:2", layout).results[0]
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.uint8, tf.bfloat16, tf.float16])
+def test_dtypes(dtype: tf.DType) -> None:
+    x = tf.cast(RNG.integers(0, 50, (1, 8, 1)), dtype)
+    for layout in ("", "w:rows", "w:rows+cols"):
+        found = interpret(lambda x: mtf.max_pool(x, {"w": 3}, 1, "SAME"), {"x": ("b:1 w:8 c:1", x.numpy())},
+                          "rows:2;cols:2", layout).results  # fmt: skip
+        assert tf.as_dtype(found.dtype) == dtype
+        expected = tf.nn.max_pool1d(tf.cast(x, tf.float32), 3, 1, "SAME")
+        np.testing.assert_array_equal(tf.cast(found, tf.float32), expected)
+
+
+@pytest.mark.parametrize(("ksize", "stride", "rows"), [(3, 1, 2), (2, 2, 0), (4, 2, 2), (5, 1, 4)])
+def test_borders_and_no_more_are_sent(ksize: int, stride: int, rows: int) -> None:
+    planned = plan(lambda x: mtf.max_pool(x, {"h": ksize}, stride, "SAME"), {"x": mtf.TensorSpec("h:64 w:3")},
+                   "rows:2;cols:4", "h:rows+cols")  # fmt: skip
+    sent = sum(c.step.bytes_sent(c.input.slice_bytes, planned.mesh_shape) for c in planned.collectives)
+    assert sent == rows * 3 * 4
+
+
+def test_on_virtual_cpus() -> None:
+    def program(x: mtf.Tensor) -> list[Any]:
+        ksize = {"h": 3, "w": 2}
+        return [mtf.max_pool(x, ksize, 1, "SAME"), mtf.square(mtf.avg_pool(x, ksize, 1, "SAME"))]
+
+    inputs = {"x": ("b:2 h:8 w:8", RNG.standard_normal((2, 8, 8)).astype(np.float32))}
+    assert_layout_invariant(program, inputs, ["h:rows;w:cols", "h:cols+rows", "b:rows;w:cols"])
+
+
+def test_errors_say_what_is_wrong() -> None:
+    mesh = mtf.Mesh(mtf.Graph())
+    x = mtf.placeholder(mesh, "batch:4 height:8")
+    for ours in (mtf.max_pool, mtf.avg_pool):
+        with pytest.raises(ShapeError, match=r'no dimension "hight" .*; did you mean "height"'):
+            ours(x, {"hight": 2})
+        with pytest.raises(ShapeError, match=r'a window of 9 along "height" is larger than its size 8'):
+            ours(x, {"height": 9})
+        with pytest.raises(ShapeError, match=r"ksize gives sizes by dimension"):
+            ours(x, 2)
+        with pytest.raises(ShapeError, match=r"ksize must be at least 1"):
+            ours(x, {"height": 0})
+        with pytest.raises(ShapeError, match=r'padding is "SAME" or "VALID"'):
+            ours(x, {"height": 2}, padding="FULL")
+    with pytest.raises(DtypeError, match=r"bool has no largest element"):
+        mtf.max_pool(mtf.greater(x, 0.0), {"height": 2})
+    with pytest.raises(DtypeError, match=r"the mean of int32"):
+        mtf.avg_pool(mtf.to_int32(x), {"height": 2})

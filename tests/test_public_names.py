@@ -1,0 +1,50 @@
+"""What `import meshtf as mtf` gives, and what it must not do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import meshtf as mtf
+from meshtf import control_flow, ops
+
+IMPORT_ALONE = """
+import sys
+import meshtf
+from tensorflow.python.eager import context
+from tensorflow.python.framework import ops
+
+assert not context.context()._initialized, "TensorFlow has started"
+assert not ops.get_default_graph().get_operations(), "an operation was made"
+early = [name for name in ("meshtf.layers", "meshtf.models", "meshtf.train", "gin") if name in sys.modules]
+assert not early, f"imported before it was asked for: {early}"
+assert callable(meshtf.layers.dense) and callable(meshtf.models.MLPClassifier)
+"""
+
+
+@pytest.mark.parametrize("package", [ops, control_flow], ids=lambda package: package.__name__)
+def test_every_name_of_the_language_is_public(package: object) -> None:
+    """A name added to `meshtf/ops/__init__.py` belongs in `meshtf/__init__.py` too, in its import and in `__all__`."""
+    assert [name for name in package.__all__ if getattr(mtf, name, None) is not getattr(package, name)] == []
+    assert sorted(set(package.__all__) - set(mtf.__all__)) == []
+
+
+def test_every_public_name_is_there_once() -> None:
+    assert [name for name in mtf.__all__ if not hasattr(mtf, name)] == []
+    assert len(mtf.__all__) == len(set(mtf.__all__))
+
+
+def test_a_misspelt_name_gives_the_nearest() -> None:
+    with pytest.raises(AttributeError, match=r'no attribute \'reduce_summ\'; did you mean "reduce_sum"\?'):
+        mtf.reduce_summ  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'nonexistant'$"):
+        mtf.nonexistant  # noqa: B018
+
+
+def test_importing_starts_nothing_and_imports_no_layers() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_ALONE], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr

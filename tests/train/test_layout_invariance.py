@@ -1,0 +1,56 @@
+"""The main job learns the same under every layout, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import gin
+import numpy as np
+import pytest
+
+from meshtf.train import Trainer, Training
+from meshtf.train.configuration import find_gin_file, read_configuration
+from meshtf.train.task import training_batches
+
+NUM_STEPS = 50
+
+ONE_CORE = ("cores:1", "")
+MESHES_AND_LAYOUTS = [
+    ("cores:8", "batch:cores"),
+    ("cores:8", "hidden:cores"),
+    ("rows:2;cols:4", "batch:rows;hidden:cols"),
+    ("rows:2;cols:4", "batch:rows+cols"),
+    ("rows:2;cols:4", "hidden:cols+rows"),
+]
+
+
+def losses_under(mesh_shape: str, layout: str) -> np.ndarray:
+    """The loss of each of the first steps, [NUM_STEPS]."""
+    overrides = [f'Training.mesh_shape = "{mesh_shape}"', f'Training.layout = "{layout}"']
+    read_configuration([find_gin_file("digits_mlp.gin")], overrides)
+    trainer = Trainer(Training())  # type: ignore[call-arg]  # gin fills in the arguments
+    training = trainer.training
+    batches = training_batches(training.task.train, training.batch_size, training.seed).take(NUM_STEPS)
+    return np.array([trainer.train_step(**features) for features in batches])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _clear_gin() -> Iterator[None]:
+    yield
+    gin.clear_config()
+
+
+@pytest.fixture(scope="module")
+def losses_on_one_core() -> np.ndarray:
+    return losses_under(*ONE_CORE)
+
+
+def test_training_learns(losses_on_one_core: np.ndarray) -> None:
+    """Else equal losses would say little."""
+    assert losses_on_one_core[-1] < 0.2 * losses_on_one_core[0]
+
+
+@pytest.mark.parametrize(("mesh_shape", "layout"), MESHES_AND_LAYOUTS)
+def test_losses_are_those_of_one_core(mesh_shape: str, layout: str, losses_on_one_core: np.ndarray) -> None:
+    losses = losses_under(mesh_shape, layout)
+    np.testing.assert_allclose(losses, losses_on_one_core, rtol=0, atol=1e-5 * losses_on_one_core[0])
