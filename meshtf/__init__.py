@@ -19,6 +19,7 @@ from meshtf.mesh_impl.virtual_cpus import virtual_cpus
 from meshtf.ops import *  # noqa: F403
 from meshtf.ops import __all__ as _operations
 from meshtf.variables import VariableStore
+from meshtf.visualize import visualize_layout
 
 _LAZY = ("layers", "models", "testing")
 
@@ -56,6 +57,7 @@ __all__ = [
     "optimize",
     "variable_scope",
     "virtual_cpus",
+    "visualize_layout",
     *_control_flow,
     *_operations,
 ]

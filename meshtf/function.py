@@ -12,7 +12,7 @@ import tensorflow as tf
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import FeedError, GraphError, nearest
 from meshtf.graph import Graph, Mesh, Tensor, VariableDType, dtype_of, shape_of
-from meshtf.lowering.feeding import check_feeds
+from meshtf.lowering.feeding import check_feeds, inputs_of
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.report import Report
 from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
@@ -73,7 +73,7 @@ class Function:
           FeedError: an input is missing, unknown, or of the wrong shape or dtype.
         """
         feeds = self._named(args, kwargs)
-        needed = [f.operation for f in self._execution.plan.feeds]
+        needed = inputs_of(self._execution.plan)
         known = {**self._inputs, **{o.name: o for o in needed}}
         checked = check_feeds([*self._inputs.values()], feeds, known, self.name)
         by_operation = dict(zip(self._inputs.values(), checked, strict=True))

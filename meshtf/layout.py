@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from meshtf.dimension import Dimension, Shape, parse_pairs
 from meshtf.errors import LayoutError, ShapeError, nearest
@@ -51,7 +51,7 @@ class LayoutRules:
 
     @says_where
     def __init__(self, rules: Mapping[str, Axes | str] | Iterable[tuple[str, Axes | str]]) -> None:
-        pairs = list(rules.items() if isinstance(rules, Mapping) else rules)
+        pairs = cast("Iterable[tuple[str, Axes | str]]", rules.items() if isinstance(rules, Mapping) else rules)
         merged: dict[str, Axes] = {}
         for name, axes in pairs:
             axes = tuple(axes.split("+")) if isinstance(axes, str) else tuple(axes)

@@ -56,7 +56,7 @@ class CondOperation(Operation):
             block, kept = self._backward(operations, [(wanted[i], grads[i]) for i in used], side)
             blocks.append(block)
             given += [(outside_of[t] if t in outside_of else self._keep(t, side), t) for t in kept]
-        backward = CondOperation(self.inputs[0], *blocks, given)
+        backward = CondOperation(self.inputs[0], blocks[0], blocks[1], given)
         return sum_by_input(self.inputs, [outside_of.get(wanted[i], wanted[i]) for i in used], backward.outputs)
 
     def _branch_gradients(
@@ -105,9 +105,7 @@ class CondOperation(Operation):
 
 
 @language_function
-def cond(
-    predicate: Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any]
-) -> list[Tensor]:
+def cond(predicate: Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> list[Tensor]:
     """The results of `true_fn()` where `predicate` holds, else those of `false_fn()`. Only one of them runs.
 
     Args:
@@ -134,7 +132,7 @@ def cond(
         second = [_like(b, a) for a, b in zip(first, second, strict=True)]
     second_operations += added
     made = [Block(tuple(o), (), tuple(t)) for o, t in ((blocks[0][0], first), (second_operations, second))]
-    return list(CondOperation(predicate, *made).outputs)
+    return list(CondOperation(predicate, made[0], made[1]).outputs)
 
 
 def _like(x: Tensor, wanted: Tensor) -> Tensor:

@@ -44,7 +44,10 @@ class CustomGradientOperation(InlineOperation):
             raise GraphError(
                 f"grad_fn returned {len(grads)} gradients for {len(every)} inputs: {', '.join(map(repr, every))}"
             )
-        return [None if grad is None else _like(check_tensor(grad, "gradient"), x) for x, grad in zip(every, grads, strict=True)]
+        return [
+            None if grad is None else _like(check_tensor(grad, "gradient"), x)
+            for x, grad in zip(every, grads, strict=True)
+        ]
 
     @property
     def all_inputs(self) -> list[Tensor]:

@@ -27,6 +27,8 @@ class LoopSpec:
     accumulated: tensors of the block, returned summed over the iterations; sums over cores may stay pending inside.
     condition: a block over the values carried, of one bool scalar; the loop ends where it is false.
     count: an int32 scalar: how many iterations, at most `dim.size`.
+    is_segment: its iterations are counted on from one of the loop around to the next: random bits are then those of one
+      long loop.
     microbatched: the dimension of which each iteration has every so-manieth element, if it is a micro-batch: random
       bits are then those of the whole.
     """
@@ -40,6 +42,7 @@ class LoopSpec:
     condition: Block | None = None
     count: Tensor | None = None
     is_reversed: bool = False
+    is_segment: bool = False
     microbatched: str = ""
     policy: RecomputePolicy = KEEP_EVERYTHING
 

@@ -16,13 +16,16 @@ class RecomputePolicy:
 
     keep: "everything", "nothing", or "products" (what contractions and convolutions give: costly to compute again).
     names: operations whose outputs are kept whatever `keep` says, by the end of their names.
+    nested: of a scan: for all but one segment of sqrt(n) of its n iterations, only the values carried into the segment
+      are kept; a gradient then computes the scan twice more (Chen et al. 2016).
     """
 
     keep: str = "everything"
     names: tuple[str, ...] = ()
+    nested: bool = False
 
     def __post_init__(self) -> None:
-        choices = ("everything", "nothing", "products")
+        choices = ("everything", "nested", "nothing", "products")
         if self.keep not in choices:
             known = nearest(self.keep, choices)
             raise GraphError(f'a policy keeps one of {", ".join(choices)}, not "{self.keep}"{known}')
@@ -44,15 +47,24 @@ class RecomputePolicy:
                 raise GraphError(f'the policy keeps "{name}", which is no operation of the block{nearest(name, known)}')
 
 
+def unnested_policy(policy: RecomputePolicy | str | bool | None) -> RecomputePolicy:
+    """As `as_policy`, where there are no segments to nest."""
+    found = as_policy(policy)
+    if found.nested:
+        raise GraphError('"nested" recomputation is for mtf.scan, which knows how many iterations it has')
+    return found
+
+
 KEEP_EVERYTHING = RecomputePolicy("everything")
 
 
 def as_policy(policy: RecomputePolicy | str | bool | None) -> RecomputePolicy:
-    """A policy from itself, from what it keeps, or from True (recompute everything) and False or None (nothing)."""
+    """A policy from itself, from what it keeps, from "nested", or from True (recompute everything) and False or None
+    (nothing)."""
     if isinstance(policy, RecomputePolicy):
         return policy
     if isinstance(policy, str):
-        return RecomputePolicy(policy)
+        return RecomputePolicy("nothing", nested=True) if policy == "nested" else RecomputePolicy(policy)
     return RecomputePolicy("nothing" if policy else "everything")
 
 

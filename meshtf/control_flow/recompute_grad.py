@@ -8,7 +8,7 @@ from typing import Any
 from meshtf.autodiff import differentiate
 from meshtf.control_flow.blocks import as_tensors, build, explicit, sum_by_input
 from meshtf.control_flow.inline import InlineOperation
-from meshtf.control_flow.recomputation import RecomputePolicy, as_policy, split_kept
+from meshtf.control_flow.recomputation import RecomputePolicy, unnested_policy, split_kept
 from meshtf.graph import Block, Mesh, Tensor, is_differentiable
 from meshtf.sites import language_function
 
@@ -63,7 +63,7 @@ def recompute_grad(
       name: of the operation.
     """
     inputs = explicit(explicit_inputs)
-    policy = as_policy(recompute)
+    policy = unnested_policy(recompute)
     operations, results = build(inputs[0].mesh, fn, inputs, "the function of mtf.recompute_grad")
     policy.check(operations)
     outputs = as_tensors(results, "the function")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +14,7 @@ from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimensi
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Tensor, check_tensor
 from meshtf.ops.einsum import transpose
+from meshtf.ops.reshape import replace_dimensions
 from meshtf.sites import language_function
 
 
@@ -36,8 +39,8 @@ def scan(
       sliced: tensors that have `dim`: stacked weights, inputs step by step. May be empty.
       dim: the dimension to go along.
       reverse: from the last element to the first.
-      recompute: what the gradient keeps of each iteration: "everything" (the default), "products", "nothing" (True), or
-        a `RecomputePolicy`.
+      recompute: what the gradient keeps of each iteration: "everything" (the default), "products", "nothing" (True),
+        "nested" (nothing but the values carried into every sqrt(n)-th of n iterations), or a `RecomputePolicy`.
       name: of the operation.
 
     Returns:
@@ -51,38 +54,79 @@ def scan(
     if dimension is None:
         raise ShapeError("scan needs the dimension to go along")
     initial, wholes = _listed(carried), _listed(sliced)
-    parts = [block_input(x, "part", _without(x, dimension)) for x in wholes]
-    entering = [block_input(x, "carried") for x in initial]
-    like = (initial or wholes or [None])[0]
-    if like is None:
+    if not (initial or wholes):
         raise ShapeError("scan needs at least one carried or sliced tensor, and was given none of either")
+    for x in wholes:
+        x.shape.axis(dimension)
     policy = as_policy(recompute)
-    what = f"the body of mtf.scan over {dimension}"
-    operations, (leaving, results) = build(like.mesh, lambda: _called(fn, entering, parts), [], what, entering + parts)
-    policy.check(operations)
-    spec = LoopSpec(
-        dim=dimension,
-        carried=tuple(zip(initial, entering, checked_carried(entering, leaving, fn), strict=True)),
-        sliced=tuple(zip(wholes, parts, strict=True)),
-        stacked=tuple((t, dimension) for t in results),
-        accumulated=(),
-        operations=operations,
-        is_reversed=reverse,
-        policy=policy,
-    )
-    for result in results:
-        if result.shape.has(dimension.name):
-            raise ShapeError(f'a result of {_name(fn)} has dimension "{dimension.name}" itself: [{result.shape}]')
-    loop = LoopOperation(spec, like, name)
-    return list(loop.carried_outputs), list(loop.stacked_outputs)
+    body = _Body(fn, dimension, policy, reverse, name)
+    segments = _segments(dimension) if policy.nested else None
+    return body.loop(initial, wholes) if segments is None else body.nested_loops(initial, wholes, *segments)
 
 
-def _called(fn: Callable[..., Any], entering: list[Tensor], parts: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    returned = fn(list(entering), list(parts))
-    if not isinstance(returned, tuple) or len(returned) != 2:
-        raise ShapeError(f"{_name(fn)} must return (carried, results), two lists of tensors")
-    carried, results = (as_tensors(r, _name(fn)) for r in returned)
-    return [_ordered(x, e.shape) for x, e in zip(carried, entering, strict=False)] + carried[len(entering) :], results
+@dataclasses.dataclass(frozen=True)
+class _Body:
+    """What a scan repeats, and how."""
+
+    fn: Callable[..., Any]
+    dim: Dimension
+    policy: RecomputePolicy
+    is_reversed: bool
+    name: str
+    is_segment: bool = False
+
+    def loop(self, initial: list[Tensor], wholes: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        parts = [block_input(x, "part", _without(x, self.dim)) for x in wholes]
+        entering = [block_input(x, "carried") for x in initial]
+        like = (initial or wholes)[0]
+        what = f"the body of mtf.scan over {self.dim}"
+        operations, (leaving, results) = build(like.mesh, self._called, [entering, parts], what, entering + parts)
+        self.policy.check(operations)
+        spec = LoopSpec(
+            dim=self.dim,
+            carried=tuple(zip(initial, entering, checked_carried(entering, leaving, self.fn), strict=True)),
+            sliced=tuple(zip(wholes, parts, strict=True)),
+            stacked=tuple((t, self.dim) for t in results),
+            accumulated=(),
+            operations=operations,
+            is_reversed=self.is_reversed,
+            is_segment=self.is_segment,
+            policy=self.policy,
+        )
+        loop = LoopOperation(spec, like, self.name)
+        return list(loop.carried_outputs), list(loop.stacked_outputs)
+
+    def nested_loops(
+        self, initial: list[Tensor], wholes: list[Tensor], segments: Dimension, segment: Dimension
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """A loop over segments, each a loop that the gradient runs again: of n elements 2 sqrt(n) are kept at most."""
+        inner = dataclasses.replace(
+            self, dim=segment, policy=dataclasses.replace(self.policy, nested=False), is_segment=True
+        )
+        outer = _Body(inner.loop, segments, RecomputePolicy("nothing"), self.is_reversed, self.name)
+        cut = [replace_dimensions(x, [self.dim], [segments, segment]) for x in wholes]
+        carried, results = outer.loop(initial, cut)
+        return carried, [replace_dimensions(y, [segments, segment], [self.dim]) for y in results]
+
+    def _called(self, entering: list[Tensor], parts: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        what = _name(self.fn)
+        returned = self.fn(list(entering), list(parts))
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            raise ShapeError(f"{what} must return (carried, results), two lists of tensors")
+        carried, results = (as_tensors(r, what) for r in returned)
+        for result in results:
+            if result.shape.has(self.dim.name):
+                raise ShapeError(f'a result of {what} has dimension "{self.dim.name}" itself: [{result.shape}]')
+        ordered = [_ordered(x, e.shape) for x, e in zip(carried, entering, strict=False)]
+        return ordered + carried[len(entering) :], results
+
+
+def _segments(dim: Dimension) -> tuple[Dimension, Dimension] | None:
+    """The two dimensions nearest to square of which a dimension is made, or None of a prime."""
+    outer = max((n for n in range(2, math.isqrt(dim.size) + 1) if dim.size % n == 0), default=None)
+    if outer is None:
+        return None
+    return Dimension(f"({dim.name} segments)", outer), Dimension(f"({dim.name})", dim.size // outer)
 
 
 def checked_carried(entering: Sequence[Tensor], leaving: Sequence[Tensor], fn: Callable[..., Any]) -> list[Tensor]:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from meshtf.control_flow.blocks import as_tensors, block_input, build
 from meshtf.control_flow.loop import LoopOperation, LoopSpec
-from meshtf.control_flow.recomputation import RecomputePolicy, as_policy
+from meshtf.control_flow.recomputation import RecomputePolicy, unnested_policy
 from meshtf.control_flow.scan import checked_carried
 from meshtf.dimension import Dimension
 from meshtf.errors import DtypeError, GraphError, ShapeError
@@ -60,7 +60,7 @@ def while_loop(
     if not isinstance(goes_on, Tensor) or goes_on.shape.ndims or goes_on.dtype != tf.bool:
         raise DtypeError(f"cond_fn must return a bool scalar, and returned {goes_on!r}")
     _check_no_effect(asked)
-    policy = as_policy(recompute)
+    policy = unnested_policy(recompute)
     operations, returned = build(mesh, lambda: _called(body_fn, entering), [], "the body of mtf.while_loop", entering)
     policy.check(operations)
     if len(returned) > len(entering) and not has_accumulators:

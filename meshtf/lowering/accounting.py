@@ -99,7 +99,8 @@ def peak_memory(plan: Plan) -> PeakMemory:
 def _bodies(instruction: Instruction) -> list[tuple[Sequence[Instruction], Sequence[Value]]]:
     """Instructions nested in one, and the values that they are given."""
     if isinstance(instruction, Loop):
-        return [(instruction.body, [*(c.entering for c in instruction.carried), *(s.part for s in instruction.sliced)])]
+        # A value carried enters an iteration in the memory that its result has after the last.
+        return [(instruction.body, [s.part for s in instruction.sliced])]
     if isinstance(instruction, Branch):
         return [(instruction.if_true, ()), (instruction.if_false, ())]
     return []

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from meshtf.layout import Axes
 from meshtf.lowering import cores
-from meshtf.lowering.emitted_loops import emit_branch, emit_loop
+from meshtf.lowering.emitted_loops import emit_branch, emit_loop, only_sliced
 from meshtf.lowering.plan import (
     AssignVariable,
     Branch,
@@ -174,21 +174,15 @@ class CoreProgram:
         self, plan: Plan, core: TracedCore, collectives: BoundCollectives, handles: Mapping[str, tf.Tensor]
     ) -> None:
         self.slices: dict[Value, tf.Tensor] = {}
+        self.arrays: dict[Value, tf.TensorArray] = {}
+        """What loops stacked, and only loops take parts of: never put together, which would take as much memory again."""
+        self.only_sliced = only_sliced(plan)
         self._plan = plan
         self._core = core
         self._collectives = collectives
         self._handles = handles
         self._numbers = {instruction: n for n, (instruction, _) in enumerate(walk(plan.instructions))}
         self._feeds: Mapping[str, tf.Tensor] = {}
-        self._emitters: dict[type, Callable[..., None]] = {
-            Compute: self._compute,
-            Collective: self._collective,
-            Feed: self._feed,
-            ReadVariable: self._read,
-            AssignVariable: self._assign,
-            Loop: lambda loop: emit_loop(self, loop),
-            Branch: lambda branch: emit_branch(self, branch),
-        }
 
     def run(self, feeds: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
         """Emits everything; returns the slices of the fetches and the index of the first failed check."""
@@ -211,14 +205,16 @@ class CoreProgram:
         """Emits instructions, in order."""
         for instruction in instructions:
             with tf.name_scope(scope_name(self._numbers[instruction], instruction)):
-                self._emitters[type(instruction)](instruction)
+                _EMITTERS[type(instruction)](self, instruction)
             for value in instruction.outputs:
-                self.slices[value].set_shape(value.slice_shape)
+                if value not in self.arrays:
+                    self.slices[value].set_shape(value.slice_shape)
 
     def inside(self, given: Mapping[Value, tf.Tensor]) -> CoreProgram:
         """This program inside a loop or a branch, where it has some more slices. What is made there stays there."""
-        inner = CoreProgram(self._plan, self._core.inside(), self._collectives, self._handles)
-        inner.slices = {**self.slices, **given}
+        inner = copy.copy(self)
+        inner._core = self._core.inside()
+        inner.slices, inner.arrays = {**self.slices, **given}, dict(self.arrays)
         return inner
 
     def _compute(self, instruction: Compute) -> None:
@@ -248,6 +244,17 @@ class CoreProgram:
         for index, check in reversed(list(enumerate(self._plan.checks))):
             failed = tf.where(self.slices[check.value], failed, index)
         return failed
+
+
+_EMITTERS: dict[type, Callable[[CoreProgram, Any], None]] = {
+    Compute: CoreProgram._compute,
+    Collective: CoreProgram._collective,
+    Feed: CoreProgram._feed,
+    ReadVariable: CoreProgram._read,
+    AssignVariable: CoreProgram._assign,
+    Loop: emit_loop,
+    Branch: emit_branch,
+}
 
 
 def emit_collective(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from meshtf.lowering.plan import Branch, Loop, Value
+from meshtf.lowering.plan import Branch, Loop, Plan, Value, walk
 
 if TYPE_CHECKING:
     from meshtf.lowering.emission import CoreProgram
@@ -31,7 +31,11 @@ def emit_loop(program: CoreProgram, loop: Loop) -> None:
     trips, finals, filled = results
     slices[loop.trips] = trips
     slices.update(zip((c.result for c in loop.carried), finals, strict=True))
-    slices.update(zip((s.whole for s in loop.stacked), (array.stack() for array in filled), strict=True))
+    for stacked, array in zip(loop.stacked, filled, strict=True):
+        if stacked.whole in program.only_sliced:
+            program.arrays[stacked.whole] = array
+        else:
+            slices[stacked.whole] = array.stack()
 
 
 def _goes_on(program: CoreProgram, loop: Loop, turn: tf.Tensor, count: Any, values: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -54,7 +58,8 @@ def _iterate(
     given: dict[Value, tf.Tensor] = {loop.index: index}
     given.update(zip((c.entering for c in loop.carried), values, strict=True))
     for s in loop.sliced:
-        given[s.part] = tf.gather(program.slices[s.whole], index, axis=s.dim)
+        array = program.arrays.get(s.whole)
+        given[s.part] = tf.gather(program.slices[s.whole], index, axis=s.dim) if array is None else array.read(index)
     inner = program.inside(given)
     inner.emit(loop.body)
     written = [a.write(index, inner.slices[s.part]) for a, s in zip(arrays, loop.stacked, strict=True)]
@@ -75,3 +80,20 @@ def emit_branch(program: CoreProgram, branch: Branch) -> None:
         lambda: take(branch.if_false, branch.false_results),
     )
     program.slices.update(zip(branch.results, taken, strict=True))
+
+
+def only_sliced(plan: Plan) -> frozenset[Value]:
+    """What loops stack, and nothing uses but loops that take its parts."""
+    stacked: set[Value] = set()
+    used = {*plan.fetches, *(c.value for c in plan.checks)}
+    for instruction, _ in walk(plan.instructions):
+        if isinstance(instruction, Loop):
+            stacked.update(s.whole for s in instruction.stacked)
+            used.update(s.whole for s in instruction.sliced if s.dim != 0)
+            used.update(v for c in instruction.carried for v in (c.initial, c.leaving))
+            used.update(s.part for s in instruction.stacked)
+        elif isinstance(instruction, Branch):
+            used.update([*instruction.true_results, *instruction.false_results])
+        else:
+            used.update(instruction.inputs)
+    return frozenset(stacked - used)

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.errors import FeedError, nearest
+from meshtf.lowering.plan import Plan
 from meshtf.ops.inputs import InputOperation
 from meshtf.sites import user_site
 
@@ -37,6 +38,11 @@ def check_feeds(
     if faults:
         raise FeedError("\n  ".join([f'program "{program}" was fed wrongly:', *faults, f"at {user_site()}"]))
     return arrays
+
+
+def inputs_of(plan: Plan) -> list[InputOperation]:
+    """The inputs that a program is handed, in order."""
+    return [feed.operation for feed in plan.feeds if isinstance(feed.operation, InputOperation)]
 
 
 class _Unfit(Exception):  # noqa: N818

@@ -11,8 +11,10 @@ from meshtf.dimension import Shape
 from meshtf.graph import Graph, Mesh
 from meshtf.layout import LayoutRules, TensorLayout
 from meshtf.lowering.emission import EmittedProgram
+from meshtf.lowering.feeding import inputs_of
 from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
 from meshtf.lowering.plan import Plan
+from meshtf.lowering.planner import StoredVariable
 from meshtf.ops.inputs import InputOperation
 from meshtf.ops.variables import Assign, Variable
 from meshtf.variables import handles
@@ -30,7 +32,7 @@ def initialize(variables: Sequence[Variable], layouts: Mapping[str, TensorLayout
         plan = initial_plan(variables, layouts, mesh_impl.shape, mesh_impl.layout_rules, lowering.seed)
         program = EmittedProgram(plan, mesh_impl, handles(store, plan.variable_names))
         with tf.init_scope():
-            program([tf.convert_to_tensor(f.operation.value) for f in plan.feeds])
+            program([tf.convert_to_tensor(i.value) for i in inputs_of(plan)])
     except BaseException:
         # A variable without its initial value must not be taken for one that has it.
         for variable in variables:
@@ -67,7 +69,7 @@ class _Fixed:
     def __init__(self, layouts: Mapping[str, TensorLayout]) -> None:
         self._layouts = layouts
 
-    def layout(self, variable: Variable, layouts: LayoutTable) -> TensorLayout:
+    def layout(self, variable: StoredVariable, layouts: LayoutTable) -> TensorLayout:
         return self._layouts[variable.full_name]
 
 

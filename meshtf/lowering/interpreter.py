@@ -124,7 +124,7 @@ class Interpreter:
         while turn < count and self._goes_on(loop, turn, carried, slices):
             index = count - 1 - turn if loop.is_reversed else turn
             inner = dict(slices)
-            inner[loop.index] = [np.int32(index)] * len(self._cores)
+            inner[loop.index] = [np.asarray(index, np.int32)] * len(self._cores)
             inner.update(zip((c.entering for c in loop.carried), carried, strict=True))
             inner.update({s.part: [np.take(x, index, s.dim) for x in slices[s.whole]] for s in loop.sliced})
             self._execute(loop.body, inner)
@@ -132,7 +132,7 @@ class Interpreter:
             stacks[index] = [inner[s.part] for s in loop.stacked]
             turn += 1
         slices.update(zip((c.result for c in loop.carried), carried, strict=True))
-        slices[loop.trips] = [np.int32(turn)] * len(self._cores)
+        slices[loop.trips] = [np.asarray(turn, np.int32)] * len(self._cores)
         for n, s in enumerate(loop.stacked):
             absent = [np.zeros(s.part.slice_shape, s.part.dtype.as_numpy_dtype)] * len(self._cores)
             rows = [stacks[i][n] if i in stacks else absent for i in range(loop.length)]
@@ -146,7 +146,7 @@ class Interpreter:
         if loop.condition is None:
             return True
         inner = {**slices, **dict(zip(loop.condition.entering, carried, strict=False))}
-        inner[loop.index] = [np.int32(turn)] * len(self._cores)
+        inner[loop.index] = [np.asarray(turn, np.int32)] * len(self._cores)
         self._execute(loop.condition.instructions, inner)
         return bool(_alike(inner[loop.condition.goes_on], loop))
 

@@ -71,6 +71,11 @@ def _index(operation: LoopOperation, planner: Planner, inner: Planner) -> Value:
     index = inner.value(Shape([]), tf.int32, _SCALAR)
     if spec.microbatched:
         inner.microbatches = {**planner.microbatches, spec.microbatched: (spec.dim.size, index)}
+    elif spec.is_segment:
+        *around, segment = planner.iterations
+        size, scalar = spec.dim.size, (Shape([]), tf.int32, _SCALAR)
+        (number,) = inner.compute("index", lambda core, s, i: s * size + i, [segment, index], [scalar])
+        inner.iterations = (*around, number)
     else:
         inner.iterations = (*planner.iterations, index)
     return index
@@ -156,7 +161,8 @@ def _condition(
         return None
     inner = planner.inside(block_sums(block, block.outputs, planner.layouts), block.captures)
     inner.iterations = (*planner.iterations, index)
-    entering = [inner.value(c.initial.shape, c.initial.dtype, c.entering.layout) for c in [*carried, *assigned.values()]]
+    values = [c.entering for c in [*carried, *assigned.values()]]
+    entering = [inner.value(v.shape, v.dtype, v.layout) for v in values]
     for tensor, value in zip(block.bound, entering, strict=False):
         inner.give(tensor, value)
     for name, value in zip(assigned, entering[len(carried) :], strict=True):

@@ -11,7 +11,7 @@ import tensorflow as tf
 from meshtf.errors import GraphError, LayoutError, nearest
 from meshtf.graph import Graph, Mesh, Operation, Tensor, check_tensor
 from meshtf.lowering.execution import Execution
-from meshtf.lowering.feeding import check_feeds
+from meshtf.lowering.feeding import check_feeds, inputs_of
 from meshtf.lowering.layouts import LayoutTable, warn_unused_rules
 from meshtf.lowering.pending_sums import PendingSums
 from meshtf.lowering.plan import Plan
@@ -143,7 +143,7 @@ class Lowering:
         wanted = [self._exported(f) if isinstance(f, str) else f for f in listed]
         execution = self.execution(wanted, with_effects=with_effects)
         by_name = {k.operation.name if isinstance(k, Tensor) else k: v for k, v in feeds.items()}
-        inputs = [f.operation for f in execution.plan.feeds]
+        inputs = inputs_of(execution.plan)
         known = {o.name: o for o in self.graph.operations if isinstance(o, InputOperation)}
         results = execution(check_feeds(inputs, by_name, known, self.graph.name))
         return results[0] if is_one else results

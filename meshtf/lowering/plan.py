@@ -15,6 +15,7 @@ import tensorflow as tf
 from meshtf.dimension import Shape
 from meshtf.graph import Operation
 from meshtf.layout import Axes, TensorLayout, axes_size
+from meshtf.mesh_impl.reductions import Reduction
 
 Cut: TypeAlias = tuple[int, Axes, int]
 """(dimension, mesh axes, size): the core's position along the axes, times the size."""
@@ -94,7 +95,7 @@ class CollectiveStep:
 
     kind: str
     axes: Axes
-    reduction: str = "add"
+    reduction: Reduction = "add"
     dim: int = 0
     concat_dim: int = 0
     destinations: tuple[int, ...] = ()

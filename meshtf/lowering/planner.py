@@ -34,6 +34,7 @@ from meshtf.lowering.plan import (
     Value,
 )
 from meshtf.lowering.reshard import LocalSlice, Route, cheapest_route
+from meshtf.mesh_impl.reductions import Reduction
 from meshtf.sites import Site
 
 
@@ -86,6 +87,7 @@ class Planner:
         self._numbers = itertools.count()
         self._outside: Planner | None = None
         self._borrowed: frozenset[Tensor] = frozenset()
+        self._from_outside: set[Value] = set()
 
     def lower(self, operation: Operation) -> None:
         """Lowers one operation; its inputs must have been lowered."""
@@ -223,14 +225,20 @@ class Planner:
         if tensor in self._borrowed and tensor not in self._versions:
             assert self._outside is not None
             self._versions[tensor] = [self._outside._whole(tensor)]
+            self._from_outside.update(self._versions[tensor])
         return self._versions[tensor]
 
     def _read_outside(self, tensor: Tensor, layout: TensorLayout | None) -> Value:
+        return self._done_outside(lambda outside: outside.read(tensor, layout))
+
+    def _done_outside(self, move: Callable[[Planner], Value]) -> Value:
+        """What the planner outside this block gives, on behalf of the operation being lowered here."""
         outside = self._outside
         assert outside is not None
         asking, outside._operation = outside._operation, self._operation
-        value = outside.read(tensor, layout)
+        value = move(outside)
         outside._operation = asking
+        self._from_outside.add(value)
         return value
 
     def read_operands(self, operation: Operation, layouts: Sequence[TensorLayout]) -> list[Value]:
@@ -272,12 +280,18 @@ class Planner:
         self._instructions.append(Compute(self._current, kind, tuple(inputs), values, emit, flops, is_view, kernel))
         return values
 
-    def all_reduce(self, value: Value, axes: Axes, reduction: str) -> Value:
+    def all_reduce(self, value: Value, axes: Axes, reduction: Reduction) -> Value:
         """Combines ("max", "min", "multiply", "add") the values of the cores along these mesh axes."""
         axes = tuple(a for a in axes if self._axis_size(a) > 1)
         if not axes:
             return value
         return self._collective(CollectiveStep("all_reduce", axes, reduction), value, value.layout, value.pending)
+
+    def once(self, value: Value, key: object, make: Callable[[], Value]) -> Value:
+        """What `make` gives; when the same is asked of a value again, what it gave the first time."""
+        if (value, key) not in self._moved:
+            self._moved[value, key] = make()
+        return self._moved[value, key]
 
     def all_gather(self, value: Value, dim: int) -> Value:
         """The value with one dimension whole on every core; sums stay pending."""
@@ -317,6 +331,7 @@ class Planner:
                 value = self._moved[value, steps]
                 continue
             for step, state in group:
+                assert not isinstance(step, LocalSlice)
                 if (value, step) not in self._moved:
                     layout = TensorLayout(state.axes)
                     self._moved[value, step] = self._collective(step, value, layout, state.pending)
@@ -386,11 +401,15 @@ class Planner:
         return value, route
 
     def _collective(self, step: CollectiveStep, value: Value, layout: TensorLayout, pending: Axes) -> Value:
+        if value in self._from_outside:
+            return self._done_outside(lambda outside: outside._collective(step, value, layout, pending))
         output = self._value(value.shape, value.dtype, layout, pending)
         self._instructions.append(Collective(self._current, step, value, output))
         return output
 
     def _local_slice(self, value: Value, layout: TensorLayout, steps: Sequence[LocalSlice]) -> Value:
+        if value in self._from_outside:
+            return self._done_outside(lambda outside: outside._local_slice(value, layout, steps))
         size, sizes = layout.slice_shape(value.shape, self.mesh_shape), value.slice_shape
         cuts = []
         for step in steps:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 import networkx
 import tensorflow as tf
 
-from meshtf.lowering.plan import AssignVariable, Collective, Compute, Core, Instruction, Plan, Value
+from meshtf.lowering.plan import AssignVariable, Collective, Compute, Core, Instruction, Kernel, Plan, Value
 
 WORTHWHILE = 1 << 12
 """Elements of the slice from which on a program's updates are worth compiling; then the smaller ones are, too."""
@@ -28,7 +28,7 @@ def fuse_updates(plan: Plan) -> Plan:
     if not any(math.prod(_shape(segment[0])) >= WORTHWHILE for segment in segments):
         return plan
     compiled: dict[Hashable, Callable[..., Sequence[tf.Tensor]]] = {}
-    fused = {c: segment for segment in segments for c in segment}
+    fused: dict[Instruction, list[Compute]] = {c: segment for segment in segments for c in segment}
     replaced: dict[int, Compute] = {}
     used_by = _consumers(plan)
     for segment in segments:
@@ -118,7 +118,7 @@ def _fused(
     inputs = list(dict.fromkeys(v for c in segment for v in c.inputs if v not in made))
     outputs = [v for c in segment for v in c.outputs if any(i not in members for i in consumers.get(v, []))]
     numbers = {v: n for n, v in enumerate([*inputs, *(c.outputs[0] for c in segment)])}
-    steps = tuple((c.kernel, tuple(numbers[v] for v in c.inputs)) for c in segment)
+    steps = tuple((_kernel_of(c), tuple(numbers[v] for v in c.inputs)) for c in segment)
     results = tuple(numbers[v] for v in outputs)
     specs = tuple((v.slice_shape, v.dtype) for v in inputs)
     key = (steps, results, specs)
@@ -131,6 +131,11 @@ def _fused(
 
     flops = sum(c.flops for c in segment)
     return Compute(segment[-1].operation, "fused update", tuple(inputs), tuple(outputs), emit, flops)
+
+
+def _kernel_of(compute: Compute) -> Kernel:
+    assert compute.kernel is not None  # elementwise, as all that is fused
+    return compute.kernel
 
 
 def _compiled(

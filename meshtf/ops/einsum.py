@@ -6,6 +6,7 @@ import difflib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -222,7 +223,8 @@ def _output_shape(
         if output_shape is not None:
             return output_shape
         return Shape([d for d in everything if sum(s.has(d.name) for s in shapes) == 1])
-    reduced = Shape([reduced_dims] if isinstance(reduced_dims, str) else list(reduced_dims))
+    listed: list[Any] = [reduced_dims] if isinstance(reduced_dims, str) else list(reduced_dims)
+    reduced = Shape(listed)
     for dim in reduced:
         if not everything.has(dim.name):
             known = nearest(dim.name, everything.dimension_names)

@@ -208,7 +208,8 @@ def _binary(
 
     def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
         assert slopes is not None
-        return [multiply(dy, _conjugated(s)) for s in slopes(*op.inputs, op.outputs[0])]
+        x1, x2 = op.inputs
+        return [multiply(dy, _conjugated(s)) for s in slopes(x1, x2, op.outputs[0])]
 
     def function(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str = name) -> Tensor:
         operands = _operands(x1, x2)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Mesh, Operation, Tensor, dtype_of, shape_of
+from meshtf.graph import Mesh, Operation, Tensor, check_mesh, dtype_of, shape_of
 from meshtf.lowering.plan import Core
 from meshtf.lowering.planner import Planner
 from meshtf.sites import language_function
@@ -19,7 +19,8 @@ class InputOperation(Operation):
     """An array handed to the program when it runs, or one known now that each core takes its slice of."""
 
     def __init__(self, mesh: Mesh, shape: Shape, dtype: tf.DType, name: str, value: Any = None) -> None:
-        super().__init__([], [(shape, dtype)], name=name, mesh=mesh)
+        with check_mesh(mesh).graph.outermost():  # a program is fed, not the loops in it
+            super().__init__([], [(shape, dtype)], name=name, mesh=mesh)
         self.value = value
 
     def lower(self, planner: Planner) -> None:
@@ -79,7 +80,7 @@ def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None,
     """
     value = tf_tensor if isinstance(tf_tensor, tf.Tensor) else np.asarray(tf_tensor)
     named = convert_to_shape(shape) or Shape([])
-    own = value.shape.as_list() if isinstance(value, tf.Tensor) else list(value.shape)
+    own = list(value.shape)
     if own != named.to_integer_list:
         raise ShapeError(f"an array of shape {own} cannot be [{named}]; name each of its dimensions, with its size")
     return InputOperation(mesh, named, dtype_of(value.dtype), name, value).outputs[0]

@@ -47,7 +47,7 @@ def read_window(
     assembly = _assembled_by(window, parts, n, n, wrap)
     held = value
     if parts > 1 and assembly.received(parts) >= n * (parts - 1):
-        held = planner.all_gather(value, axis)
+        held = planner.once(value, ("whole", axis), lambda: planner.all_gather(value, axis))
         assembly = _assembled_by(window, parts, n * parts, 0, wrap)
     if assembly.is_whole_slice:
         return value
@@ -157,7 +157,11 @@ def _received(planner: Planner, value: Value, axis: int, piece: _Piece) -> Value
     """The piece of the core that far along, on this one."""
     axes = value.layout.axes[axis]
     parts = axes_size(axes, planner.mesh_shape)
-    border = part_of(planner, value, axis, piece.begin, piece.end - piece.begin)
+
+    def send() -> Value:
+        border = part_of(planner, value, axis, piece.begin, piece.end - piece.begin)
+        return planner.permute(border, axes, lambda j: (j - piece.distance) % parts)
+
     if not piece.distance % parts:
-        return border
-    return planner.permute(border, axes, lambda j: (j - piece.distance) % parts)
+        return part_of(planner, value, axis, piece.begin, piece.end - piece.begin)
+    return planner.once(value, (axis, piece), send)  # a gradient often needs the border that the operation needed

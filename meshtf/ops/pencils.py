@@ -67,7 +67,7 @@ def cheapest_stages(
     They are those that send the fewest bytes, the result's way to `target` counted, and among them do the least work.
     """
     search, numbers = _Search(shape, dtype_size, mesh_shape), itertools.count()
-    heap = [
+    heap: list[tuple[int, int, int, bool, TensorLayout, frozenset[int], tuple[Stage, ...]]] = [
         (0, 0, next(numbers), False, source, frozenset(dims), ()) for source in dict.fromkeys(sources)
     ]  # bytes, work, tie-break, whether the way to the target is counted, layout, dimensions left, stages
     done: set[tuple[bool, TensorLayout, frozenset[int]]] = set()

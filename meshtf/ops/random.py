@@ -162,7 +162,7 @@ def dropout(
 
 
 def _keep_mask(keep: float) -> Draw:
-    return lambda *where: random.keep_mask(*where, keep)
+    return lambda *where: random.keep_mask(*where, keep_prob=keep)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from meshtf.layout import restricted
 from meshtf.lowering.layouts import LayoutTable
 from meshtf.lowering.plan import Core
 from meshtf.lowering.planner import Planner
+from meshtf.mesh_impl import reductions
 from meshtf.sites import language_function
 
 
@@ -24,7 +25,7 @@ class Reduction:
 
     name: str
     local: Callable[..., tf.Tensor]
-    across: str
+    across: reductions.Reduction
 
 
 SUM = Reduction("reduce_sum", tf.reduce_sum, "add")

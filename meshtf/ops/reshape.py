@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias, cast, overload
 
 import tensorflow as tf
 
-from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension
+from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike
 from meshtf.errors import ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor, shape_of
 from meshtf.layout import TensorLayout
@@ -15,6 +16,8 @@ from meshtf.lowering.planner import Planner
 from meshtf.lowering.refinement import Refinement, coarser, factor_shape, over_dimensions, refine
 from meshtf.lowering.reshard import cheapest_route
 from meshtf.sites import language_function
+
+Dims: TypeAlias = "DimensionLike | Sequence[DimensionLike]"
 
 
 class ReshapeOperation(Operation):
@@ -41,6 +44,8 @@ class ReshapeOperation(Operation):
 
 
 def _resharded(planner: Planner, value: Value, shape: Shape, layout: TensorLayout) -> Value:
+    if not shape.size:
+        return _reshaped(planner, value, shape, layout)  # every slice is empty
     refinement = refine(value.shape, value.layout, shape, layout, planner.mesh_shape)
     if refinement is None:
         source, target = _cheapest_pair(planner, value, shape, layout)
@@ -126,11 +131,15 @@ def rename_dimension(x: Tensor, old_name: str, new_name: str) -> Tensor:
     return reshape(x, x.shape.rename_dimension(old_name, new_name), name="rename_dimension")
 
 
+@overload
+def replace_dimensions(tensor_or_shape: Tensor, old_dim_or_dims: Dims, new_dim_or_dims: Dims) -> Tensor: ...
+@overload
+def replace_dimensions(tensor_or_shape: Shape, old_dim_or_dims: Dims, new_dim_or_dims: Dims) -> Shape: ...
 @language_function
 def replace_dimensions(
     tensor_or_shape: Tensor | Shape,
-    old_dim_or_dims: DimensionLike | Sequence[DimensionLike],
-    new_dim_or_dims: DimensionLike | Sequence[DimensionLike],
+    old_dim_or_dims: Dims,
+    new_dim_or_dims: Dims,
 ) -> Tensor | Shape:
     """Puts other dimensions in place of a run of consecutive ones, on a tensor (a reshape) or a shape.
 
@@ -148,7 +157,7 @@ def replace_dimensions(
     return reshape(tensor_or_shape, replaced) if isinstance(tensor_or_shape, Tensor) else replaced
 
 
-def _as_shape(dims: DimensionLike | Sequence[DimensionLike]) -> Shape:
+def _as_shape(dims: Dims) -> Shape:
     if isinstance(dims, Dimension) or (isinstance(dims, tuple) and len(dims) == 2 and isinstance(dims[0], str)):
-        return Shape([d for d in [convert_to_dimension(dims)] if d is not None])
-    return Shape(list(dims))  # type: ignore[arg-type]
+        return Shape([cast("DimensionLike", dims)])
+    return Shape(cast("Sequence[DimensionLike]", dims))

@@ -33,7 +33,8 @@ def fold_in(key: Key, data: Data) -> Key:
     Many keys at once, uint32 [n, 2], give [n, 2]: cheaper than n folds, each of which is a call of a compiled function.
     """
     if isinstance(key, tuple) and isinstance(data, int | tuple):
-        return threefry_2x32_of_ints(*key, *split_words(data))
+        (key_high, key_low), (high, low) = key, split_words(data)
+        return threefry_2x32_of_ints(key_high, key_low, high, low)
     keys = key_tensor(key)
     return _fold_segment(tuple(keys.shape))(keys, _data_tensor(data))
 

@@ -9,6 +9,7 @@ TensorFlow analyses the body at every place that calls it on every core, at a mi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
@@ -28,7 +29,7 @@ def opaque(
         concrete = tf.function(function, jit_compile=True, autograph=False).get_concrete_function(*signature)
         result = concrete.structured_outputs
         # What the public `experimental_get_compiler_ir` calls, which also draws from the user's seeded random numbers.
-        module = context.context().get_compiler_ir(
+        module = cast("Any", context.context()).get_compiler_ir(
             device_name="",
             platform_name="CPU",
             function_name=concrete.name,
@@ -38,7 +39,7 @@ def opaque(
         )
 
         def call(*arguments: tf.Tensor) -> tf.Tensor:
-            return gen_xla_ops.xla_call_module(
+            results = gen_xla_ops.xla_call_module(
                 arguments,
                 version=MODULE_VERSION,
                 module=module,
@@ -46,6 +47,7 @@ def opaque(
                 Tout=[result.dtype],
                 platforms=["CPU"],
                 disabled_checks=["platform"],  # nothing in the module is of one platform
-            )[0]
+            )
+            return cast("Sequence[tf.Tensor]", results)[0]
 
         return tf.function(call, jit_compile=True, autograph=False).get_concrete_function(*signature)

@@ -59,10 +59,6 @@ def arrays(sizes: Sequence[int], taps: Sequence[int], channels: tuple[int, int] 
     }
 
 
-OURS = {1: mtf.conv1d, 2: mtf.conv2d, 3: mtf.conv3d}
-TENSORFLOW = {1: tf.nn.conv1d, 2: tf.nn.conv2d, 3: tf.nn.conv3d}
-
-
 def layouts_for(inputs: dict[str, Any], ours: Any, layouts: Sequence[str], mesh: str = "rows:2;cols:2") -> list[str]:
     """Those of the layouts that sizes allow."""
     specs = {n: mtf.TensorSpec(s, tf.float64) for n, (s, _) in inputs.items()}
@@ -100,11 +96,11 @@ STEPS_1D = [
     (1, 3, 1),
 ]
 GRID_1D = [
-    (size, taps, stride, dilation, padding)
-    for size in (8, 12, 24)
-    for taps, stride, dilation in STEPS_1D
+    pytest.param(size, *steps, padding, marks=[] if size == 12 else pytest.mark.long)
+    for size in (8, 12, 24, 30)
+    for steps in STEPS_1D
     for padding in ("SAME", "VALID")
-    if padding == "SAME" or (taps - 1) * dilation < size
+    if padding == "SAME" or (steps[0] - 1) * steps[2] < size
 ]
 
 
@@ -141,6 +137,25 @@ def test_conv2d_and_its_gradients(
     layouts = layouts_for(inputs, ours, LAYOUTS_2D)
     assert len(layouts) >= 2
     agrees(ours, lambda x, w: convolved(x, w, strides, dilations, padding), inputs, layouts)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize("taps", [[1, 2], [2, 3], [3, 3], [4, 5], [7, 1]])
+@pytest.mark.parametrize("strides", [[1, 1], [2, 1], [2, 3], [3, 3]])
+@pytest.mark.parametrize("dilations", [[1, 1], [2, 1], [3, 2]])
+def test_many_convolutions_in_many_layouts(
+    agrees: Any, taps: list[int], strides: list[int], dilations: list[int], padding: str
+) -> None:
+    sizes = [16, 24]
+    if padding == "VALID" and any((k - 1) * d >= n for k, d, n in zip(taps, dilations, sizes, strict=True)):
+        pytest.skip("no window fits in")
+    agrees(
+        lambda x, w: mtf.conv2d(x, w, strides, padding, dilations),
+        lambda x, w: convolved(x, w, strides, dilations, padding),
+        arrays(sizes, taps),
+        order=1,
+    )
 
 
 @pytest.mark.parametrize("dilation", [1, 2])
@@ -307,6 +322,18 @@ def test_borders_and_no_more_are_sent(layout: str, slices: tuple[int, int]) -> N
     sent = sum(c.step.bytes_sent(c.input.slice_bytes, planned.mesh_shape) for c in planned.collectives)
     assert {c.step.kind for c in planned.collectives} == {"permute"}
     assert sent == (wide[0] * wide[1] - own) * 2 * 3 * 4
+
+
+def test_gradients_send_each_border_once() -> None:
+    def program(x: mtf.Tensor, w: mtf.Tensor) -> list[Any]:
+        return mtf.gradients(mtf.reduce_sum(mtf.square(mtf.conv2d(x, w))), [x, w])
+
+    specs = {"x": mtf.TensorSpec("b:2 h:16 w:16 i:3"), "w": mtf.TensorSpec("fh:3 fw:3 i:3 o:4")}
+    planned = plan(program, specs, "rows:2;cols:4", "h:cols")
+    sent = [(c.step.kind, c.input.shape) for c in planned.collectives]
+    image, result = (mtf.convert_to_shape(f"b:2 h:4 w:16 {c}") for c in ("i:3", "o:4"))
+    kernel = mtf.convert_to_shape("fh:3 fw:3 i:3 o:4")
+    assert sent == [("permute", image)] * 2 + [("permute", result)] * 2 + [("all_reduce", kernel)]
 
 
 def test_split_channels_cost_one_sum_or_nothing() -> None:

@@ -14,7 +14,7 @@ from meshtf.testing import assert_layout_invariant, interpret
 
 RNG = np.random.default_rng(0)
 X, UPDATE = RNG.standard_normal((4, 12)), RNG.standard_normal((4, 4))
-LAYOUTS = ["", "b:rows", "b:rows+cols", "b:cols+rows", "a:rows;b:cols", "a:cols"]
+LAYOUTS = ["b:rows", "b:cols+rows", "a:rows;b:cols", "a:cols"]
 
 
 def _slice(x: mtf.Tensor, begin: mtf.Tensor) -> mtf.Tensor:
@@ -35,7 +35,7 @@ def _sliced(x: tf.Tensor, begin: tf.Tensor) -> tf.Tensor:
     return x[:, at : at + 4]
 
 
-@pytest.mark.parametrize("begin", [-(2**31), 0, 1, 5, 8, 11])
+@pytest.mark.parametrize("begin", [-(2**31), 1, 8, 11])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_values_and_gradients(agrees: Any, layout: str, begin: int) -> None:
     at = np.array(begin, np.int32)
@@ -56,7 +56,7 @@ def test_on_many_meshes(agrees_on_many_meshes: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [bool, np.int32, np.uint8, np.float16, np.complex64])
-@pytest.mark.parametrize("layout", ["", "b:rows", "b:cols+rows"])
+@pytest.mark.parametrize("layout", ["b:rows", "b:cols+rows"])
 def test_dtypes(dtype: Any, layout: str) -> None:
     x, update = (2 * X).astype(dtype), (2 * UPDATE).astype(dtype)
     inputs = {"x": ("a:4 b:12", x), "update": ("a:4 b:4", update), "begin": ("", np.array(3, np.int64))}

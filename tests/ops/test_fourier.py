@@ -28,7 +28,7 @@ def _over(function: Any, x: tf.Tensor, axes: list[int]) -> tf.Tensor:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dims", ["a", "b", "ac", "cab"])
+@pytest.mark.parametrize("dims", ["a", "cb", "cab"])
 def test_fft_and_ifft(layout: str, dims: str) -> None:
     axes = ["abc".index(d) for d in dims]
     check(

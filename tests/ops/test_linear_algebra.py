@@ -53,7 +53,7 @@ def test_second_gradient_of_cholesky_by_finite_differences() -> None:
         np.testing.assert_allclose(np.sum(at(a)[1] * along), expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("layout", [*LAYOUTS, "k:rows", "k:rows;batch:cols"])
+@pytest.mark.parametrize("layout", ["batch:rows", "i:cols;j:rows", "j:cols+rows", "k:rows;batch:cols"])
 @pytest.mark.parametrize("lower", [True, False], ids=["lower", "upper"])
 @pytest.mark.parametrize("adjoint", [True, False], ids=["adjoint", "straight"])
 def test_triangular_solve(layout: str, lower: bool, adjoint: bool) -> None:
@@ -68,7 +68,7 @@ def test_triangular_solve(layout: str, lower: bool, adjoint: bool) -> None:
         return tf.transpose(y, [1, 2, 0])
 
     check(lambda a, b: mtf.triangular_solve(a, b, "i", "j", lower=lower, adjoint=adjoint), reference, inputs, [layout],
-          order=2 if layout in ("", "batch:rows") else 1)  # fmt: skip
+          order=2 if layout == "batch:rows" else 1)  # fmt: skip
 
 
 @pytest.mark.parametrize("layout", ["", "batch:rows", "i:rows"])
@@ -85,12 +85,10 @@ def test_one_right_side_for_a_batch_of_systems(layout: str) -> None:
     check(lambda a, b: mtf.triangular_solve(a, b, "i", "j"), reference, inputs, [layout], order=1)
 
 
-@pytest.mark.parametrize("layout", [*LAYOUTS, "k:rows"])
+@pytest.mark.parametrize("layout", ["", "batch:rows", "i:cols;j:rows", "i:cols+rows", "batch:cols;i:rows", "k:rows"])
 @pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
 @pytest.mark.parametrize("columns", [4, 2])
 def test_qr(layout: str, is_complex: bool, columns: int) -> None:
-    if layout == "j:cols+rows" and columns == 2:
-        layout = "j:cols"
     x = complex_array(RNG, 4, 4, columns) if is_complex else RNG.standard_normal((4, 4, columns))
     check(
         lambda x: list(mtf.qr(x, "i", "j", "k")),

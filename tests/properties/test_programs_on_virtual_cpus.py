@@ -37,6 +37,7 @@ def check(count: int, seed: int) -> None:
     assert not found, f"{len(found)} programs failed\n\n" + "\n\n".join(found[:5])
 
 
+@pytest.mark.timeout(600)
 def test_random_programs() -> None:
     check(_PAIRS, seed=0)
 

@@ -33,8 +33,9 @@ class Sliding:
     def is_padded(self) -> bool:
         return any(before or after for before, after in self.paddings)
 
-    def without_padding(self) -> Sliding:
-        return dataclasses.replace(self, paddings=((0, 0),) * len(self.paddings))
+    def is_same(self, sizes: Sequence[int], taps: Sequence[int]) -> bool:
+        """Whether an image of these sizes is padded as TensorFlow pads for SAME."""
+        return self.paddings == tuple(map(_same, sizes, taps, self.strides, self.dilations))
 
     def padded_sizes(self, sizes: Sequence[int]) -> list[int]:
         return [n + sum(padding) for n, padding in zip(sizes, self.paddings, strict=True)]
@@ -97,48 +98,34 @@ def kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequenc
 
 
 def _native(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
-    strides = [1, *sliding.strides, 1]
-    if x.shape.rank == 4:
-        options = _padding_options(sliding, x.shape.as_list()[1:3], w.shape.as_list()[:2])
-        return tf.raw_ops.Conv2D(input=x, filter=w, strides=strides, dilations=[1, *sliding.dilations, 1], **options)
-    x = tf.pad(x, _paddings(sliding, 1)) if sliding.is_padded else x
-    return tf.raw_ops.Conv3D(input=x, filter=w, strides=strides, padding="VALID")
+    x, padding = _padded(x, sliding, w.shape.as_list()[:-2])
+    options = {"input": x, "filter": w, "strides": [1, *sliding.strides, 1], "padding": padding}
+    if x.shape.rank == 5:
+        return tf.raw_ops.Conv3D(**options)
+    return tf.raw_ops.Conv2D(dilations=[1, *sliding.dilations, 1], **options)
 
 
 def _native_image_gradient(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
-    strides, inner = [1, *sliding.strides, 1], w.shape[-2]
-    if dy.shape.rank == 4:
-        return tf.raw_ops.Conv2DBackpropInput(
-            input_sizes=[dy.shape[0], *sizes, inner], filter=w, out_backprop=dy, strides=strides,
-            **_padding_options(sliding, sizes, w.shape.as_list()[:2]),
-        )  # fmt: skip
-    whole = [dy.shape[0], *sliding.padded_sizes(sizes), inner]
-    dx = tf.raw_ops.Conv3DBackpropInputV2(
-        input_sizes=whole, filter=w, out_backprop=dy, strides=strides, padding="VALID"
-    )
-    begin = [0, *(before for before, _ in sliding.paddings), 0]
-    return tf.slice(dx, begin, [dy.shape[0], *sizes, inner]) if sliding.is_padded else dx
+    size, padding = [dy.shape[0], *sizes, w.shape[-2]], "SAME"
+    whole = size
+    if not sliding.is_same(sizes, w.shape.as_list()[:-2]):
+        whole, padding = [size[0], *sliding.padded_sizes(sizes), size[-1]], "VALID"
+    op = tf.raw_ops.Conv2DBackpropInput if dy.shape.rank == 4 else tf.raw_ops.Conv3DBackpropInputV2
+    dx = op(input_sizes=whole, filter=w, out_backprop=dy, strides=[1, *sliding.strides, 1], padding=padding)
+    return dx if whole == size else tf.slice(dx, [0, *(before for before, _ in sliding.paddings), 0], size)
 
 
 def _native_kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
-    strides = [1, *sliding.strides, 1]
-    if x.shape.rank == 4:
-        options = _padding_options(sliding, x.shape.as_list()[1:3], sizes[:2])
-        return tf.raw_ops.Conv2DBackpropFilter(input=x, filter_sizes=sizes, out_backprop=dy, strides=strides, **options)
-    x = tf.pad(x, _paddings(sliding, 1)) if sliding.is_padded else x
-    return tf.raw_ops.Conv3DBackpropFilterV2(
-        input=x, filter_sizes=sizes, out_backprop=dy, strides=strides, padding="VALID"
-    )
+    x, padding = _padded(x, sliding, sizes[:-2])
+    op = tf.raw_ops.Conv2DBackpropFilter if x.shape.rank == 4 else tf.raw_ops.Conv3DBackpropFilterV2
+    return op(input=x, filter_sizes=sizes, out_backprop=dy, strides=[1, *sliding.strides, 1], padding=padding)
 
 
-def _padding_options(sliding: Sliding, sizes: Sequence[int], taps: Sequence[int]) -> dict[str, object]:
-    """Of TensorFlow's two-dimensional kernels, which are fastest where the padding has a name."""
-    if not sliding.is_padded:
-        return {"padding": "VALID"}
-    if sliding.paddings == tuple(map(_same, sizes, taps, sliding.strides, sliding.dilations)):
-        return {"padding": "SAME"}
-    explicit = [0, 0, *itertools.chain.from_iterable(sliding.paddings), 0, 0]
-    return {"padding": "EXPLICIT", "explicit_paddings": explicit}
+def _padded(x: tf.Tensor, sliding: Sliding, taps: Sequence[int]) -> tuple[tf.Tensor, str]:
+    """An image, and the padding left to the kernel. Those with explicit padding are slower than those without."""
+    if sliding.is_same(x.shape.as_list()[1:-1], taps):
+        return x, "SAME"
+    return (tf.pad(x, _paddings(sliding, 1)) if sliding.is_padded else x), "VALID"
 
 
 def _same(size: int, taps: int, stride: int, dilation: int) -> tuple[int, int]:

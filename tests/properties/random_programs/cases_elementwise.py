@@ -188,7 +188,7 @@ def scalar_form(symbol: str) -> Case:
         return not symbol.startswith(("<", ">")) or _is_far_apart(*pair)
 
     def case(b: Builder) -> None:
-        scalar, is_left = b.rng.choice([0.5, 1.7, 2.0, 3]), b.chance(0.5)
+        scalar, is_left = b.rng.choice([0.5, 1.75, 2.0, 3]), b.chance(0.5)  # exact in every dtype
         x = b.pick(low=0.4, high=2.0, accepts=lambda n: fits(n, scalar, is_left))
         if not fits(x, scalar, is_left):
             raise RejectedError

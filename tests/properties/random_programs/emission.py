@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
 from random_programs.builder import RejectedError
@@ -17,6 +18,9 @@ import meshtf as mtf
 from meshtf.ops.variables import program_step
 
 _TIMEOUT_SECONDS = 60.0
+
+Drawn: TypeAlias = tuple[Program, mtf.LayoutRules, mtf.LayoutRules]
+"""A program, its layout, and its variables' layout between steps."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,10 +53,13 @@ def run_batch(batch: Batch) -> list[str]:
     with mesh.graph:
         program_step(mesh)
         drawn = [_drawn(batch, case, mesh, mesh_shape) for case in batch.cases]
-    programs = [program for program, _ in drawn]
-    rules = mtf.LayoutRules([rule for _, own in drawn for rule in own.rules])
+    programs = [program for program, _, _ in drawn]
     mesh_impl = mtf.SpmdMeshImpl(
-        mesh_shape, rules, [f"CPU:{d}" for d in batch.devices], collective_timeout_seconds=_TIMEOUT_SECONDS
+        mesh_shape,
+        _joined(rules for _, rules, _ in drawn),
+        [f"CPU:{d}" for d in batch.devices],
+        parameter_layout=_joined(rules for _, _, rules in drawn),
+        collective_timeout_seconds=_TIMEOUT_SECONDS,
     )
     lowering = mtf.Lowering(mesh.graph, {mesh: mesh_impl})
     fetches = [x for program in programs for x in program.fetches]
@@ -62,7 +69,11 @@ def run_batch(batch: Batch) -> list[str]:
     return _differences(drawn, values, lowering, mesh_shape, batch)
 
 
-def _drawn(batch: Batch, case: str, mesh: mtf.Mesh, mesh_shape: mtf.Shape) -> tuple[Program, mtf.LayoutRules]:
+def _joined(layouts: Iterable[mtf.LayoutRules]) -> mtf.LayoutRules:
+    return mtf.LayoutRules([rule for rules in layouts for rule in rules.rules])
+
+
+def _drawn(batch: Batch, case: str, mesh: mtf.Mesh, mesh_shape: mtf.Shape) -> Drawn:
     rng = random.Random(zlib.crc32(f"{case} {batch.seed}".encode()))
     prefix = f"{batch.cases.index(case)}_"
     for _ in range(20):
@@ -70,12 +81,13 @@ def _drawn(batch: Batch, case: str, mesh: mtf.Mesh, mesh_shape: mtf.Shape) -> tu
             program = random_program(rng, mesh, mesh_shape, case, prefix, longest=3)
         except RejectedError:
             continue
-        return program, draw_layout(rng, program, mesh_shape)
+        rules = draw_layout(rng, program, mesh_shape)
+        return program, rules, draw_layout(rng, program, mesh_shape) if rng.randrange(3) == 0 else rules
     raise AssertionError(f"no program with case {case!r} was found")
 
 
 def _differences(
-    drawn: Sequence[tuple[Program, mtf.LayoutRules]],
+    drawn: Sequence[Drawn],
     values: Sequence[tf.Tensor],
     lowering: mtf.Lowering,
     mesh_shape: mtf.Shape,
@@ -83,7 +95,7 @@ def _differences(
 ) -> list[str]:
     found, start = [], 0
     variables = {name: lowering.variables[name] for name in lowering.variables}
-    for program, rules in drawn:
+    for program, rules, _ in drawn:
         own = values[start : start + len(program.fetches)]
         start += len(program.fetches)
         try:

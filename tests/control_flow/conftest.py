@@ -1,0 +1,85 @@
+"""Programs with loops against the same programs without, on the interpreter and on virtual CPUs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.lowering.accounting import collectives
+from meshtf.lowering.plan import Plan
+from meshtf.testing import assert_close, interpret
+
+Inputs = Mapping[str, tuple[str, np.ndarray]]
+MESH = "rows:2;cols:2"
+
+
+class Twins:
+    """Checks a program against a plain one: results, gradients of the sum of their squares, gradients of those."""
+
+    def __call__(
+        self,
+        program: Callable[..., Any],
+        plain: Callable[..., Any],
+        inputs: Inputs,
+        layouts: Sequence[str],
+        *,
+        mesh: str = MESH,
+        order: int = 2,
+    ) -> None:
+        expected = interpret(with_gradients(plain, order), inputs, "one:1")
+        for layout in ("", *layouts):
+            done = interpret(with_gradients(program, order), inputs, mesh, layout)
+            assert len(done.results) == len(expected.results)
+            for i, (found, wanted) in enumerate(zip(done.results, expected.results, strict=True)):
+                assert (found is None) == (wanted is None), f"result {i} is {found}, expected {wanted}"
+                if wanted is not None:
+                    assert_close(found, wanted, tf.as_dtype(wanted.dtype), f'result {i} under "{layout}"')
+            assert done.variables.keys() >= expected.variables.keys()
+            for name, value in expected.variables.items():
+                assert_close(done.variables[name], value, tf.as_dtype(value.dtype), f'{name} under "{layout}"')
+
+
+def with_gradients(fn: Callable[..., Any], order: int) -> Callable[..., Any]:
+    """Results, then gradients by the floating inputs and trainable variables, order by order."""
+
+    def program(mesh: mtf.Mesh, **inputs: mtf.Tensor) -> list[mtf.Tensor | None]:
+        ys = [y for y in tf.nest.flatten(fn(mesh, **inputs)) if isinstance(y, mtf.Tensor)]
+        xs = [x for x in inputs.values() if x.dtype.is_floating]
+        xs += [v.value for v in mesh.graph.trainable_variables]
+        found, level = list(ys), [y for y in ys if y.dtype.is_floating]
+        for _ in range(order):
+            grads = mtf.gradients([mtf.reduce_sum(mtf.square(y)) for y in level], xs)
+            found += grads
+            level = [g for g in grads if g is not None]
+        return found
+
+    return program
+
+
+def counted(plan: Plan) -> Counter[str]:
+    """How many collectives of each kind run."""
+    counts: Counter[str] = Counter()
+    for collective, times in collectives(plan):
+        counts[collective.step.kind] += times
+    return counts
+
+
+@pytest.fixture
+def twins() -> Twins:
+    return Twins()
+
+
+@pytest.fixture
+def count_collectives() -> Callable[[Plan], Counter[str]]:
+    return counted
+
+
+@pytest.fixture
+def gradients_of() -> Callable[..., Any]:
+    return with_gradients

@@ -1,0 +1,116 @@
+"""custom_gradient: the user's gradient under every layout, to second order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.errors import DtypeError, GraphError, ShapeError
+from meshtf.testing import assert_close, assert_layout_invariant, interpret
+
+BATCH, D, HIDDEN = mtf.Dimension("batch", 4), mtf.Dimension("d", 4), mtf.Dimension("hidden", 8)
+RNG = np.random.default_rng(3)
+INPUTS: dict[str, Any] = {
+    "x": ("batch:4 d:4", RNG.normal(size=(4, 4))),
+    "w": ("d:4 hidden:8", RNG.normal(size=(4, 8)) / 2),
+}
+LAYOUTS = ["batch:rows;hidden:cols", "d:rows;hidden:cols", "d:cols;batch:rows", "hidden:rows+cols"]
+
+
+def forward(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+    return mtf.tanh(mtf.einsum([x, w], reduced_dims=[D]))
+
+
+def by_hand(explicit: Any, every: Any, operations: Any, outputs: Any, grads: Any) -> list[mtf.Tensor | None]:
+    """The gradient of `forward`, from its own result inside the block."""
+    (x,), (_, w) = explicit, every
+    (tanh,) = (o.outputs[0] for o in operations if o.name.startswith("tanh"))
+    slope = grads[0] * (1.0 - mtf.square(tanh))
+    return [mtf.einsum([slope, w], output_shape=x.shape), mtf.einsum([x, slope], output_shape=[HIDDEN, D])]
+
+
+def test_a_gradient_from_what_is_inside(twins: Any) -> None:
+    """It may come in another order of dimensions, and is differentiable in turn."""
+
+    def program(mesh: mtf.Mesh, x: mtf.Tensor, w: mtf.Tensor) -> Any:
+        return mtf.custom_gradient(lambda x: forward(x, w), by_hand, x)
+
+    twins(program, lambda mesh, x, w: forward(x, w), INPUTS, LAYOUTS)
+
+
+def test_on_virtual_cpus() -> None:
+    def program(x: mtf.Tensor, w: mtf.Tensor) -> Any:
+        return mtf.custom_gradient(lambda x: forward(x, w), by_hand, [x])
+
+    inputs = {name: (shape, array.astype(np.float32)) for name, (shape, array) in INPUTS.items()}
+    assert_layout_invariant(program, inputs, LAYOUTS[:2])
+
+
+def test_several_results_variables_and_missing_gradients() -> None:
+    def program(mesh: mtf.Mesh, x: mtf.Tensor, w: mtf.Tensor) -> Any:
+        v = mtf.get_variable(mesh, "v", [D], tf.float64, initializer=np.ones(4))
+
+        def double(explicit: Any, every: Any, operations: Any, outputs: Any, grads: Any) -> list[mtf.Tensor | None]:
+            assert every == [x, w, v]
+            assert grads[1] is None
+            return [grads[0] * 2.0, None, mtf.reduce_sum(grads[0] * outputs[0], output_shape=[D])]
+
+        y, _ = mtf.custom_gradient(lambda x, w: [x * v, mtf.reduce_sum(w)], double, [x, w])
+        return mtf.gradients([mtf.reduce_sum(y)], [x, w, v])
+
+    for layout in ["", *LAYOUTS]:
+        gx, gw, gv = interpret(program, INPUTS, "rows:2;cols:2", layout).results
+        assert gw is None
+        assert_close(gx, np.full((4, 4), 2.0), tf.float64)
+        assert_close(gv, INPUTS["x"][1].sum(0), tf.float64)
+
+
+def test_in_a_scan(twins: Any) -> None:
+    def program(mesh: mtf.Mesh, x: mtf.Tensor, w: mtf.Tensor) -> Any:
+        def body(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> Any:
+            h = mtf.custom_gradient(lambda x: forward(x, w), by_hand, carried[0])
+            return [mtf.einsum([h, w], output_shape=x.shape) + parts[0]], []
+
+        return mtf.scan(body, x, x, BATCH, recompute=recompute)[0]
+
+    def plain(mesh: mtf.Mesh, x: mtf.Tensor, w: mtf.Tensor) -> Any:
+        y = x
+        for part in mtf.unstack(x, BATCH):
+            y = mtf.einsum([forward(y, w), w], output_shape=x.shape) + part
+        return y
+
+    for recompute in (None, True):
+        twins(program, plain, INPUTS, LAYOUTS[:2])
+
+
+BAD: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
+    "count": (lambda g: [g, g], GraphError, r"grad_fn returned 2 gradients for 1 inputs: x \[batch:4 d:4\]"),
+    "shape": (lambda g: mtf.reduce_sum(g), ShapeError, r"returned \[\] as the gradient of \[batch:4 d:4\]"),
+    "dtype": (lambda g: mtf.cast(g, tf.bfloat16), DtypeError, "returned bfloat16 as the gradient of"),
+    "no tensor": (lambda g: 1.0, GraphError, "the gradient must be an mtf.Tensor, not float"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(case: str) -> None:
+    returned, error, message = BAD[case]
+    mesh = mtf.Mesh(mtf.Graph())
+    with mesh.graph:
+        x = mtf.placeholder(mesh, [BATCH, D], name="x")
+        y = mtf.custom_gradient(mtf.sin, lambda e, a, o, ys, gs: returned(gs[0]), x)
+        with pytest.raises(error, match=message) as raised:
+            mtf.gradients([mtf.reduce_sum(y)], [x])
+    assert "test_custom_gradient.py:" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: mtf.custom_gradient(mtf.sin, mtf.sin, []), lambda: mtf.recompute_grad(mtf.sin, [])]
+)
+def test_no_inputs(make: Callable[[], Any]) -> None:
+    with pytest.raises(GraphError, match="explicit_inputs is empty"):
+        make()

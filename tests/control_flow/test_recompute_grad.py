@@ -1,0 +1,224 @@
+"""recompute_grad and recomputation in scans: the same results, less memory, in the accounting and in the process."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshtf as mtf
+from meshtf.errors import GraphError
+from meshtf.lowering.plan import Plan
+from meshtf.testing import assert_close, assert_layout_invariant, interpret, plan
+
+BATCH, D, HIDDEN = mtf.Dimension("batch", 4), mtf.Dimension("d", 4), mtf.Dimension("hidden", 8)
+RNG = np.random.default_rng(4)
+INPUTS: dict[str, Any] = {
+    "x": ("batch:4 d:4", RNG.normal(size=(4, 4))),
+    "w": ("d:4 hidden:8", RNG.normal(size=(4, 8)) / 2),
+}
+LAYOUTS = ["batch:rows;hidden:cols", "d:rows;hidden:cols", "hidden:rows+cols"]
+POLICIES = [True, "products", "everything", mtf.RecomputePolicy("nothing", names=("tanh", "block/einsum"))]
+
+
+def layer(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+    with mtf.variable_scope("block"):
+        h = mtf.tanh(mtf.einsum([x, w], reduced_dims=[D]))
+        h = mtf.dropout(h, True, rate=0.25)
+        return x + mtf.einsum([mtf.sin(h), w], output_shape=x.shape)
+
+
+def two_layers(recompute: Any) -> Callable[..., Any]:
+    def program(mesh: mtf.Mesh, x: mtf.Tensor, w: mtf.Tensor) -> Any:
+        for name in ("first", "second"):
+            with mtf.variable_scope(name):
+                x = layer(x, w) if recompute is None else mtf.recompute_grad(lambda x: layer(x, w), x, recompute)
+        return x
+
+    return program
+
+
+@pytest.mark.parametrize("recompute", POLICIES, ids=str)
+def test_results_gradients_and_dropout_are_the_same(twins: Any, recompute: Any) -> None:
+    twins(two_layers(recompute), two_layers(None), INPUTS, LAYOUTS[:2] if recompute is True else LAYOUTS[:1])
+
+
+def test_on_virtual_cpus() -> None:
+    def program(x: mtf.Tensor, w: mtf.Tensor, mesh: mtf.Mesh) -> Any:
+        return two_layers(True)(mesh, x, w)
+
+    inputs = {name: (shape, array.astype(np.float32)) for name, (shape, array) in INPUTS.items()}
+    assert_layout_invariant(program, inputs, LAYOUTS[:2])
+
+
+def test_a_loop_inside_and_two_results(twins: Any) -> None:
+    def inside(x: mtf.Tensor, w: mtf.Tensor) -> list[mtf.Tensor]:
+        (y,), (sums,) = mtf.scan(lambda c, p: ([layer(c[0], w)], [mtf.reduce_sum(c[0] * p[0])]), x, x, BATCH)
+        return [y, sums]
+
+    def program(mesh: mtf.Mesh, x: mtf.Tensor, w: mtf.Tensor) -> Any:
+        return mtf.recompute_grad(lambda x, w: inside(x, w), [x, w])
+
+    twins(program, lambda mesh, x, w: inside(x, w), INPUTS, LAYOUTS[:2])
+
+
+def test_variables_are_assigned_once_and_read_as_they_were() -> None:
+    def program(mesh: mtf.Mesh, x: mtf.Tensor, w: mtf.Tensor) -> Any:
+        v = mtf.get_variable(mesh, "v", [], INPUTS["x"][1].dtype, initializer=np.array(2.0))
+
+        def block(x: mtf.Tensor) -> mtf.Tensor:
+            before = mtf.read_variable(v)
+            after = mtf.assign_add(v, mtf.ones(mesh, [], before.dtype))
+            return mtf.sin(x * before) * after
+
+        y = mtf.recompute_grad(block, x)
+        mtf.assign_add(v, mtf.ones(mesh, [], v.dtype) * 10.0)
+        return mtf.gradients([mtf.reduce_sum(y)], [x])[0]
+
+    done = interpret(program, INPUTS, "rows:2", "d:rows")
+    assert_close(done.results, 2 * 3 * np.cos(2 * INPUTS["x"][1]), "float64")
+    assert done.variables["v"] == 13.0
+
+
+def test_printing_is_not_repeated(capfd: pytest.CaptureFixture[str]) -> None:
+    def program(mesh: mtf.Mesh, x: mtf.Tensor, w: mtf.Tensor) -> Any:
+        y = mtf.recompute_grad(lambda x: mtf.sin(mtf.print_tensor(mtf.tanh(x), [], "once")), x)
+        return mtf.gradients([mtf.reduce_sum(y)], [x])[0]
+
+    interpret(program, INPUTS, "rows:2", "d:rows")
+    assert capfd.readouterr().err.count("once") == 1
+
+
+def test_gradients_of_one_weight_in_several_blocks_are_reduced_together(count_collectives: Any) -> None:
+    def program(mesh: mtf.Mesh, x: mtf.Tensor, w: mtf.Tensor) -> Any:
+        y = two_layers(recompute)(mesh, x, w)
+        return mtf.tanh(mtf.gradients([mtf.reduce_sum(mtf.square(y))], [w])[0])
+
+    for recompute in (None, True):
+        done = interpret(program, INPUTS, "rows:2;cols:2", "batch:rows")
+        assert count_collectives(done.plan) == {"all_reduce": 1}
+
+
+def test_a_policy_that_names_nothing() -> None:
+    mesh = mtf.Mesh(mtf.Graph())
+    with mesh.graph:
+        x = mtf.placeholder(mesh, [BATCH, D], name="x")
+        with pytest.raises(GraphError, match='keeps "tahn", which is no operation of the block; did you mean "tanh"'):
+            mtf.recompute_grad(mtf.tanh, x, mtf.RecomputePolicy(names=("tahn",)))
+
+
+# Memory. One activation is [rows, width] float32; a layer makes two products and keeps its input.
+
+DEEP = mtf.Dimension("layers", 12)
+ROWS, WIDTH, OUT = mtf.Dimension("rows", 1024), mtf.Dimension("width", 256), mtf.Dimension("out", 256)
+ACTIVATION = ROWS.size * WIDTH.size * 4
+
+
+def deep_program(how: str, recompute: Any) -> Callable[..., Any]:
+    """Twelve layers, as a scan or unrolled, and the sum of the squares of their gradients."""
+
+    def layer(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+        for _ in range(2):
+            h = mtf.tanh(mtf.einsum([x, w], output_shape=[ROWS, OUT]))
+            x = mtf.tanh(mtf.einsum([h, w], output_shape=[ROWS, WIDTH]))
+        return x
+
+    def program(x: mtf.Tensor, w: mtf.Tensor) -> Any:
+        if how == "scan":
+            (y,), _ = mtf.scan(lambda c, p: ([layer(c[0], p[0])], []), x, w, DEEP, recompute=recompute)
+        else:
+            y = x
+            for own in mtf.unstack(w, DEEP):
+                y = mtf.recompute_grad(lambda y, own=own: layer(y, own), y, recompute)
+        (grad,) = mtf.gradients([mtf.reduce_sum(mtf.square(y))], [x])
+        return mtf.reduce_sum(mtf.square(grad))
+
+    return program
+
+
+SPECS = {
+    "x": mtf.TensorSpec([ROWS, WIDTH]),
+    "w": mtf.TensorSpec([DEEP, WIDTH, OUT]),
+}
+
+
+def activations(plan: Plan) -> float:
+    """The accounting's peak beside what is fed, in activations."""
+    from meshtf.lowering.accounting import peak_memory
+
+    peak = peak_memory(plan)
+    return (peak.total - peak.feeds - peak.variables) / ACTIVATION
+
+
+@pytest.mark.parametrize("how", ["scan", "unrolled"])
+def test_the_accounting_is_close_to_theory(how: str) -> None:
+    found = {
+        keep: activations(plan(deep_program(how, keep), SPECS, "cores:1", ""))
+        for keep in ("everything", "products", "nothing")
+    }
+    # Per layer: "everything" keeps 4 tanh and the input, "products" 4 products and the input, "nothing" the input.
+    # Beside them, of one layer: what it computes again, and a few values at once.
+    theory = {"everything": 4 * 12, "products": 5 * 12 + 4, "nothing": 12 + 8}
+    for keep, count in theory.items():
+        assert count - 4 <= found[keep] <= count + 12, (keep, found)
+    assert found["nothing"] < 0.6 * min(found["everything"], found["products"])
+
+
+def test_the_accounting_of_nested_recomputation() -> None:
+    """Square-root scheme: segments of four layers, of which the inputs are kept; then the inputs inside one segment."""
+    nested = activations(plan(deep_program("scan", "nested"), SPECS, "cores:1", ""))
+    flat = activations(plan(deep_program("scan", "nothing"), SPECS, "cores:1", ""))
+    assert nested < flat
+    assert nested <= math.ceil(math.sqrt(12)) * 2 + 14
+
+
+WORKER = """
+import sys
+import numpy as np
+import meshtf as mtf
+mtf.virtual_cpus(1)
+sys.path.insert(0, {folder!r})
+import test_recompute_grad as t
+
+def status(key):
+    return int(next(l for l in open("/proc/self/status") if l.startswith(key)).split()[1]) * 1024
+
+how, keep = sys.argv[1:]
+step = mtf.function(t.deep_program(how, keep), mtf.SpmdMeshImpl("cores:1", ""), inputs=t.SPECS)
+rng = np.random.default_rng(0)
+x = rng.normal(size=(t.ROWS.size, t.WIDTH.size)).astype("f")
+w = (rng.normal(size=(12, t.WIDTH.size, t.WIDTH.size)) / 20).astype("f")
+execution = step._execution
+execution.program._traced(asserted=False)
+open("/proc/self/clear_refs", "w").write("5")
+before = status("VmRSS")
+value = float(step(x=x, w=w))
+print((status("VmHWM") - before) / t.ACTIVATION, value)
+"""
+
+
+def high_water(how: str, keep: str) -> tuple[float, float]:
+    from pathlib import Path
+
+    program = WORKER.format(folder=str(Path(__file__).parent))
+    done = subprocess.run(
+        [sys.executable, "-c", program, how, keep], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    measured, value = done.stdout.split()[-2:]
+    return float(measured), float(value)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("how", ["scan", "unrolled"])
+def test_the_process_needs_less(how: str) -> None:
+    """Recomputation is undone by nobody: not by the executor, that runs early what it can, and not by merging."""
+    everything, first = high_water(how, "everything")
+    nothing, second = high_water(how, "nothing")
+    assert first == pytest.approx(second, rel=1e-4)
+    assert nothing < everything - 18, (everything, nothing)
