@@ -1,4 +1,4 @@
-"""A 3x3 convolution over 512x512 images on 8 virtual CPUs, against one: `python benchmarks/convolution.py`.
+"""A 3x3 convolution over 512x512 images on 8 virtual CPUs, against one: `python -m benchmarks.convolution`.
 
 The same mtf program on one virtual CPU and, with height and width split over the mesh, on eight; and TensorFlow's
 `tf.nn.conv2d` on one device for comparison. Times are medians of rounds in which the candidates take turns. Eight
@@ -17,9 +17,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
-from machine import machine
 
 import meshtf as mtf
+from benchmarks.machine import machine
 
 SIZE, LIMIT = 512, 1.6
 IMAGE, KERNEL = "batch:{batch} height:512 width:512 in:{channels}", "fh:3 fw:3 in:{channels} out:{channels}"

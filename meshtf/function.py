@@ -17,6 +17,7 @@ from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.report import Report
 from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.ops.inputs import InputOperation
+from meshtf.ops.summaries import wanted_summaries, write_summaries
 from meshtf.sites import says_where, user_site
 from meshtf.variables import VariableStore
 
@@ -73,12 +74,17 @@ class Function:
           FeedError: an input is missing, unknown, or of the wrong shape or dtype.
         """
         feeds = self._named(args, kwargs)
-        needed = inputs_of(self._execution.plan)
+        summaries, execution = wanted_summaries(self.graph), self._execution
+        if summaries:
+            execution = self.lowering.execution([*self._fetches, *(s.tensor for s in summaries)])
+        needed = inputs_of(execution.plan)
         known = {**self._inputs, **{o.name: o for o in needed}}
         checked = check_feeds([*self._inputs.values()], feeds, known, self.name)
         by_operation = dict(zip(self._inputs.values(), checked, strict=True))
         arrays = [by_operation[o] if o in by_operation else check_feeds([o], {}, known, self.name)[0] for o in needed]
-        fetched = iter(self._execution(arrays))
+        results = execution(arrays)
+        write_summaries(summaries, results[len(self._fetches) :])
+        fetched = iter(results)
         return tf.nest.map_structure(lambda x: next(fetched) if isinstance(x, Tensor) else x, self._results)
 
     def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

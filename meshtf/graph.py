@@ -65,6 +65,8 @@ class Graph:
         self._places: list[frozenset[Place]] = [frozenset([PROGRAM])]
         self.place = PROGRAM
         self.variables: dict[str, Operation] = {}
+        self.summaries: dict[str, Any] = {}
+        """What goes to TensorBoard; see `mtf.scalar_summary`."""
         self.exports: dict[str, Tensor] = {}
         """Tensors that may be fetched by name; see `mtf.export`."""
         self._scopes: list[str] = []
@@ -137,6 +139,11 @@ class Graph:
             yield
         finally:
             self.operations, self.place = inside, place
+
+    @property
+    def program_operations(self) -> list[Operation]:
+        """The operations of the program itself, without those of the block that is being built, if one is."""
+        return (self._outside or [self.operations])[0]
 
     def every_operation(self) -> Iterator[Operation]:
         """All operations made so far, in blocks too, those of blocks that are being built included."""

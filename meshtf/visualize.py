@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import math
 import os
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import rich.console
 import rich.table
@@ -195,8 +195,8 @@ def runs(numbers: tuple[int, ...]) -> str:
 
 def _mesh_and_rules(mesh: LaidOutMesh | ShapeLike, layout: LayoutLike | None) -> tuple[Shape, LayoutRules]:
     if hasattr(mesh, "layout_rules"):
-        rules = mesh.layout_rules if layout is None else convert_to_layout_rules(layout)
-        return mesh.shape, rules
+        impl = cast("LaidOutMesh", mesh)
+        return impl.shape, impl.layout_rules if layout is None else convert_to_layout_rules(layout)
     if layout is None:
         raise LayoutError('with a mesh shape a layout is needed; for one that splits nothing give ""')
     return convert_to_shape(mesh), convert_to_layout_rules(layout)  # type: ignore[arg-type]

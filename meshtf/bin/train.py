@@ -119,10 +119,15 @@ def prepare() -> tuple[Trainer, Path]:
     trainer = Trainer(training)
     model_folder = make_model_folder(MODEL_DIR.value or f"runs/{files[-1].stem}")
     write_operative_configuration(model_folder)
-    print("configuration:", *files)
+    print("configuration:", *(_shown(path) for path in files))
     print(describe(trainer))
     print(trainer.train_step.report())
     return trainer, model_folder
+
+
+def _shown(path: Path) -> str:
+    """Relative to the current folder where it is inside."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def describe(trainer: Trainer) -> str:

@@ -38,7 +38,7 @@ def block_input(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:
 
 
 def build(
-    mesh: Mesh, fn: Callable[..., Any], arguments: Sequence[Tensor], what: str, given: Sequence[Tensor] = ()
+    mesh: Mesh, fn: Callable[..., Any], arguments: Sequence[Any], what: str, given: Sequence[Tensor] = ()
 ) -> tuple[tuple[Operation, ...], Any]:
     """The operations that `fn(*arguments)` makes, and what it returns.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from meshtf.autodiff import differentiate
 from meshtf.control_flow.blocks import block_input
-from meshtf.control_flow.loop import LoopOperation, LoopSpec
+from meshtf.control_flow.loop import LoopOperation
 from meshtf.control_flow.recomputation import split_kept
 from meshtf.dimension import Dimension
 from meshtf.errors import GraphError

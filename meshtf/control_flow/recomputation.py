@@ -84,9 +84,7 @@ def split_kept(
         tensor = waiting.pop()
         if tensor in kept or tensor.operation in again:
             continue
-        if tensor in given or (tensor in inside and policy.keeps(tensor)):
-            kept[tensor] = None
-        elif tensor in inside and depends_on_when(tensor.operation):
+        if tensor in given or (tensor in inside and (policy.keeps(tensor) or depends_on_when(tensor.operation))):
             kept[tensor] = None
         elif tensor in inside:
             again.add(tensor.operation)

@@ -126,7 +126,8 @@ def _segments(dim: Dimension) -> tuple[Dimension, Dimension] | None:
     outer = max((n for n in range(2, math.isqrt(dim.size) + 1) if dim.size % n == 0), default=None)
     if outer is None:
         return None
-    return Dimension(f"({dim.name} segments)", outer), Dimension(f"({dim.name})", dim.size // outer)
+    # No layout rule names these.
+    return Dimension(f"({dim.name}-segments)", outer), Dimension(f"({dim.name})", dim.size // outer)
 
 
 def checked_carried(entering: Sequence[Tensor], leaving: Sequence[Tensor], fn: Callable[..., Any]) -> list[Tensor]:

@@ -98,6 +98,7 @@ from meshtf.ops.shift import dynamic_shift, halo_exchange, left_halo_exchange, r
 from meshtf.ops.slicewise import cwise, slicewise
 from meshtf.ops.softmax import log_softmax, reduce_logsumexp, softmax
 from meshtf.ops.sorting import argsort, sort
+from meshtf.ops.summaries import histogram_summary, scalar_summary
 from meshtf.ops.top_k import nth_largest_element, nth_smallest_element, top_k
 from meshtf.ops.variables import (
     Variable,
@@ -172,6 +173,7 @@ __all__ = [
     "greater",
     "greater_equal",
     "halo_exchange",
+    "histogram_summary",
     "identity",
     "ifft",
     "imag",
@@ -232,6 +234,7 @@ __all__ = [
     "roll",
     "round",
     "rsqrt",
+    "scalar_summary",
     "scatter_add",
     "scatter_update",
     "selu",

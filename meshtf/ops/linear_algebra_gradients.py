@@ -31,7 +31,7 @@ def triangular_solve_gradient(
 
 
 def cholesky_gradient(factor: Tensor, grad: Tensor, rows: Dimension, columns: Dimension) -> Tensor:
-    """The mean of S = L^-H P L^-1 and its adjoint, where P is the lower triangle of L^H times the gradient, its diagonal halved."""
+    """The mean of S = L^-H P L^-1 and its adjoint; P: the lower triangle, its diagonal halved, of L^H times `grad`."""
     from meshtf.ops.linear_algebra import triangular_solve
 
     inner = Dimension(unused_name("inner", factor.shape), rows.size)

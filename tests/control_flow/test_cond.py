@@ -170,7 +170,8 @@ def test_random_bits_in_a_branch_are_the_same_under_every_layout() -> None:
     y, grad = interpret(program, {"x": INPUTS["x"]}, "rows:1", "").results
     np.testing.assert_array_equal(y, X * grad)
     for layout in ("batch:rows", "d:cols;batch:rows"):
-        for found, wanted in zip(interpret(program, {"x": INPUTS["x"]}, "rows:2;cols:2", layout).results, (y, grad)):
+        results = interpret(program, {"x": INPUTS["x"]}, "rows:2;cols:2", layout).results
+        for found, wanted in zip(results, (y, grad), strict=True):
             np.testing.assert_array_equal(found, wanted)
 
 
@@ -185,7 +186,8 @@ BAD: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
     "dtypes differ": (lambda p, x: mtf.cond(p, lambda: x, lambda: mtf.cast(x, tf.bfloat16)), DtypeError,
                       "true_fn returned float32 where false_fn returned bfloat16"),
     "no tensor": (lambda p, x: mtf.cond(p, lambda: 1.0, lambda: x), GraphError, "true_fn must return mtf.Tensors"),
-    "no predicate": (lambda p, x: mtf.cond(True, lambda: x, lambda: x), GraphError, "the predicate must be an mtf.Tensor"),
+    "no predicate": (lambda p, x: mtf.cond(True, lambda: x, lambda: x), GraphError,
+                     "the predicate must be an mtf.Tensor"),
 }  # fmt: skip
 
 

@@ -84,7 +84,7 @@ def test_in_a_scan(twins: Any) -> None:
             y = mtf.einsum([forward(y, w), w], output_shape=x.shape) + part
         return y
 
-    for recompute in (None, True):
+    for recompute in (None, True):  # noqa: B007 - the program reads it
         twins(program, plain, INPUTS, LAYOUTS[:2])
 
 

@@ -99,7 +99,7 @@ def test_gradients_of_one_weight_in_several_blocks_are_reduced_together(count_co
         y = two_layers(recompute)(mesh, x, w)
         return mtf.tanh(mtf.gradients([mtf.reduce_sum(mtf.square(y))], [w])[0])
 
-    for recompute in (None, True):
+    for recompute in (None, True):  # noqa: B007 - the program reads it
         done = interpret(program, INPUTS, "rows:2;cols:2", "batch:rows")
         assert count_collectives(done.plan) == {"all_reduce": 1}
 

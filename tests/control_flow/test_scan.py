@@ -181,7 +181,7 @@ def test_scan_of_scan_and_one_result_twice(twins: Any) -> None:
 
 def test_unconnected_inputs_have_no_gradient() -> None:
     def program(mesh: mtf.Mesh, x: mtf.Tensor, y: mtf.Tensor, z: mtf.Tensor) -> Any:
-        (a, b), _ = mtf.scan(lambda c, p: ([c[0] * p[0], c[1] * 2.0], []), [x, y], z, LAYERS)
+        (_, b), _ = mtf.scan(lambda c, p: ([c[0] * p[0], c[1] * 2.0], []), [x, y], z, LAYERS)
         return mtf.gradients([b], [x, y, z])
 
     inputs = {"x": ("d:4", np.ones(4)), "y": ("d:4", np.ones(4)), "z": ("layers:4", np.ones(4))}
@@ -202,7 +202,7 @@ def test_random_bits_differ_by_iteration_and_not_by_layout() -> None:
 
     inputs = {"x": ("batch:16 d:4", RNG.normal(size=(16, 4)))}
     expected = None
-    for recompute in (None, True, "nested"):
+    for recompute in (None, True, "nested"):  # noqa: B007 - the program reads it
         for layout in ("", "batch:rows", "batch:cols+rows", "d:cols"):
             masks, y, grad = interpret(program, inputs, "rows:2;cols:2", layout).results
             expected = (masks, y, grad) if expected is None else expected
@@ -251,7 +251,8 @@ BAD: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
     ),
     "no pair": (lambda x: mtf.scan(lambda c, p: c, x, x, BATCH), ShapeError, r"must return \(carried, results\)"),
     "no tensor": (
-        lambda x: mtf.scan(lambda c, p: (c, [1.0]), x, x, BATCH), GraphError, "must return mtf.Tensors, and returned float",
+        lambda x: mtf.scan(lambda c, p: (c, [1.0]), x, x, BATCH),
+        GraphError, "must return mtf.Tensors, and returned float",
     ),
     "no such dimension": (
         lambda x: mtf.scan(lambda c, p: (c, []), x, x, LAYERS), ShapeError, r'no dimension "layers"',
@@ -261,7 +262,9 @@ BAD: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
     ),
     "nothing": (lambda x: mtf.scan(lambda c, p: (c, []), [], [], BATCH), ShapeError, "at least one carried or sliced"),
     "policy": (
-        lambda x: mtf.scan(lambda c, p: ([mtf.tanh(c[0])], []), x, x, BATCH, recompute=mtf.RecomputePolicy(names=("tanhh",))),
+        lambda x: mtf.scan(
+            lambda c, p: ([mtf.tanh(c[0])], []), x, x, BATCH, recompute=mtf.RecomputePolicy(names=("tanhh",))
+        ),
         GraphError, r'keeps "tanhh", which is no operation of the block; did you mean "tanh"',
     ),
     "what a policy keeps": (
@@ -295,7 +298,7 @@ def test_a_tensor_that_leaves_its_loop_is_refused() -> None:
         x = mtf.placeholder(mesh, [BATCH, D], name="x")
         mtf.scan(body, x, x, BATCH)
         for tensor in leaked:
-            with pytest.raises(GraphError, match="is inside the body of mtf.scan over batch:4, and is used outside"):
+            with pytest.raises(GraphError, match=r"is inside the body of mtf\.scan over batch:4, and is used outside"):
                 mtf.sin(tensor)
 
 

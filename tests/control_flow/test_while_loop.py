@@ -152,7 +152,7 @@ def test_variables_are_assigned_and_read_in_program_order(twins: Any) -> None:
             y = step(v, y)
         return y, mtf.read_variable(v)
 
-    for recompute in (None, True):
+    for recompute in (None, True):  # noqa: B007 - the program reads it
         # A variable's value, as another iteration left it, is a constant to the gradient of a loop.
         twins(program, plain, {"x": INPUTS["x"]}, ["batch:rows", "d:cols;batch:rows"], order=0)
 
@@ -169,7 +169,7 @@ def test_recomputation_uses_the_value_that_a_variable_had() -> None:
         y = repeat(mesh, 3, body, [x], maximum_iterations=4, recompute=recompute)[0]
         return mtf.gradients([mtf.reduce_sum(y)], [x])[0]
 
-    for recompute in (None, "products", True):
+    for recompute in (None, "products", True):  # noqa: B007 - the program reads it
         done = interpret(program, {"x": INPUTS["x"]}, "rows:2", "d:rows")
         assert_close(done.results, np.full((4, 4), np.exp(0.2 + 0.3 + 0.4)), tf.float64)
         assert done.variables["v"] == 5.0

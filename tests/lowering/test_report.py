@@ -277,4 +277,4 @@ def test_a_reshape_names_the_users_dimensions() -> None:
         return mtf.exp(mtf.replace_dimensions(mtf.exp(x), IN, [heads, key]))
 
     (record,) = step_of(body, "batch:rows;d_in:cols").report().collectives
-    assert (record.kind, record.layout) == ("all_gather", "batch[0]:2/rows batch[1]:4 d_in[0]:4/cols d_in[1]:4")
+    assert (record.kind, record.layout) == ("all_gather", "batch:8/rows d_in:16/cols")

@@ -1,0 +1,132 @@
+"""Micro-batches: the whole batch's gradients, outputs and random bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshtf as mtf
+from meshtf.errors import GraphError, ShapeError
+from meshtf.testing import assert_close, assert_layout_invariant, interpret
+
+BATCH, D, HIDDEN = mtf.Dimension("batch", 16), mtf.Dimension("d", 4), mtf.Dimension("hidden", 8)
+RNG = np.random.default_rng(5)
+INPUTS: dict[str, Any] = {
+    "x": ("batch:16 d:4", RNG.normal(size=(16, 4))),
+    "scale": ("d:4", RNG.normal(size=4)),
+}
+LAYOUTS = ["batch:rows;hidden:cols", "batch:rows+cols", "d:cols;batch:rows", "hidden:rows+cols"]
+
+
+def model(features: dict[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
+    x = features["x"]
+    w = mtf.get_variable(x.mesh, "w", [D, HIDDEN], x.dtype, initializer=mtf.RandomNormal())
+    v = mtf.get_variable(x.mesh, "v", [HIDDEN], x.dtype, initializer=mtf.RandomNormal(stddev=1.0))
+    h = mtf.dropout(mtf.tanh(mtf.einsum([x * features["scale"], w], reduced_dims=[D])), True, rate=0.5)
+    noise = mtf.random_uniform(x.mesh, [HIDDEN, x.shape[0]], x.dtype)
+    y = mtf.einsum([h, v], reduced_dims=[HIDDEN])
+    return {"loss": mtf.reduce_sum(mtf.square(y)) * 0.01, "y": y, "h": h, "noise": noise, "sum": mtf.reduce_sum(h)}
+
+
+def program(splits: int) -> Callable[..., Any]:
+    def step(mesh: mtf.Mesh, x: mtf.Tensor, scale: mtf.Tensor) -> Any:
+        features = {"x": x, "scale": scale}
+        if splits == 0:
+            outputs = model(features)
+            return mtf.gradients([outputs["loss"]], [v.value for v in mesh.graph.trainable_variables]), outputs
+        return mtf.serialize_training_step(features, model, BATCH, splits)
+
+    return step
+
+
+def test_equal_to_the_whole_batch() -> None:
+    grads, outputs = interpret(program(0), INPUTS, "one:1").results
+    for splits in (1, 2, 4):
+        for layout in ["", *(LAYOUTS if splits == 2 else LAYOUTS[:2])]:
+            found_grads, found = interpret(program(splits), INPUTS, "rows:2;cols:2", layout).results
+            for name, value in outputs.items():
+                assert_close(found[name], value, value.dtype, f"{name}, {splits} splits")
+            np.testing.assert_array_equal(found["h"] == 0, outputs["h"] == 0)
+            np.testing.assert_array_equal(found["noise"], outputs["noise"])
+            for grad, wanted in zip(found_grads, grads, strict=True):
+                assert_close(grad, wanted, wanted.dtype, f"gradient, {splits} splits")
+
+
+def test_gradients_are_reduced_once(count_collectives: Any) -> None:
+    """A training step by micro-batches sends what it would without."""
+
+    def step(splits: int) -> Callable[..., Any]:
+        def fn(mesh: mtf.Mesh, x: mtf.Tensor, scale: mtf.Tensor) -> Any:
+            grads, outputs = program(splits)(mesh, x, scale)
+            return [mtf.tanh(g) for g in grads], mtf.tanh(outputs["loss"])
+
+        return fn
+
+    counts = [count_collectives(interpret(step(n), INPUTS, "rows:2;cols:2", "batch:rows+cols").plan) for n in (0, 1, 4)]
+    assert counts[0] == counts[1] == counts[2] == {"all_reduce": 3}
+
+
+def test_on_virtual_cpus() -> None:
+    def step(x: mtf.Tensor, scale: mtf.Tensor, mesh: mtf.Mesh) -> Any:
+        return program(2)(mesh, x, scale)
+
+    inputs = {name: (shape, array.astype(np.float32)) for name, (shape, array) in INPUTS.items()}
+    assert_layout_invariant(step, inputs, LAYOUTS[:2], with_gradients=False)
+
+
+def test_with_a_scan_and_an_optimizer_inside_and_outside() -> None:
+    """Layers by a scan in each micro-batch; the update follows, once."""
+    layers = mtf.Dimension("layers", 3)
+
+    def model(features: dict[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
+        x = features["x"]
+        w = mtf.get_variable(x.mesh, "w", [layers, D], x.dtype, initializer=np.ones((3, 4)))
+        body = lambda c, p: ([mtf.dropout(mtf.sin(c[0] * p[0]), True, rate=0.2)], [])  # noqa: E731
+        (y,), _ = mtf.scan(body, x, w, layers)
+        return {"loss": mtf.reduce_sum(mtf.square(y))}
+
+    def step(mesh: mtf.Mesh, x: mtf.Tensor, scale: mtf.Tensor) -> Any:
+        if splits:
+            grads, outputs = mtf.serialize_training_step({"x": x}, model, ("batch", 16), splits)
+        else:
+            outputs = model({"x": x})
+            grads = mtf.gradients([outputs["loss"]], [v.value for v in mesh.graph.trainable_variables])
+        mtf.optimize.SgdOptimizer(0.1).apply_grads(grads, mesh.graph.trainable_variables)
+        return outputs["loss"]
+
+    splits = 0
+    expected = interpret(step, INPUTS, "one:1")
+    for splits in (2, 4):  # noqa: B007 - the program reads it
+        done = interpret(step, INPUTS, "rows:2;cols:2", "batch:rows;d:cols")
+        assert_close(done.results, expected.results, "float64")
+        assert_close(done.variables["w"], expected.variables["w"], "float64")
+
+
+BAD: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
+    "does not divide": (lambda x: mtf.serialize_training_step({"x": x}, model, BATCH, 3), ShapeError,
+                        r'"batch:16" does not divide into 3 micro-batches; these fit: \[1, 2, 4, 8, 16\]'),
+    "none": (lambda x: mtf.serialize_training_step({"x": x}, model, BATCH, 0), ShapeError, "into 0 micro-batches"),
+    "no batch": (lambda x: mtf.serialize_training_step({"x": mtf.reduce_sum(x)}, model, BATCH, 2), ShapeError,
+                 'no feature has dimension "batch:16"'),
+    "no loss": (lambda x: mtf.serialize_training_step({"x": x}, lambda f: {"y": f["x"]}, BATCH, 2), GraphError,
+                'must return a scalar "loss", and returned None'),
+    "no dependence": (
+        lambda x: (mtf.get_variable(x.mesh, "w", [D]),
+                   mtf.serialize_training_step({"x": x}, lambda f: {"loss": mtf.reduce_sum(f["x"])}, BATCH, 2)),
+        GraphError, "the loss does not depend on the trainable variables w",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(case: str) -> None:
+    call, error, message = BAD[case]
+    mesh = mtf.Mesh(mtf.Graph())
+    with mesh.graph:
+        x = mtf.placeholder(mesh, [BATCH, D], name="x")
+        with pytest.raises(error, match=message) as raised:
+            call(x)
+    assert "test_serialize_training_step.py:" in str(raised.value)
