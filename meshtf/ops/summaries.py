@@ -71,7 +71,7 @@ def _registered(name: str, x: Tensor, write: Callable[..., Any]) -> Tensor:
 
 
 def wanted_summaries(graph: Graph) -> list[Summary]:
-    """The graph's summaries, if a writer is there to take them. Inside a tf.function the writer may come later.
+    """The graph's summaries, if a writer is there to take them; inside a tf.function, if a step is set for one.
 
     Raises:
       UsageError: the writer has no step.
@@ -79,6 +79,8 @@ def wanted_summaries(graph: Graph) -> list[Summary]:
     if not graph.summaries or (tf.executing_eagerly() and not tf.summary.should_record_summaries()):
         return []
     if tf.summary.experimental.get_step() is None:
+        if not tf.executing_eagerly():
+            return []
         raise UsageError(
             f'program "{graph.name}" has summaries, and the writer has no step; give it one, as in '
             f"`with writer.as_default(step=...)`\n  at {user_site()}"
