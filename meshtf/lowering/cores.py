@@ -30,7 +30,7 @@ def block(core: int, axes: tuple[Axes, ...], mesh_shape: Shape) -> tuple[int, ..
 
 
 def destinations(axes: Axes, place: Callable[[int], int], mesh_shape: Shape) -> tuple[int, ...]:
-    """For each core, the one that is at position `place(its own)` along these mesh axes, and beside it along the rest."""
+    """For each core, the one at position `place(its own)` along these mesh axes, and beside it along the rest."""
     sizes = {d.name: d.size for d in mesh_shape}
     found = []
     for core in range(mesh_shape.size):

@@ -175,7 +175,7 @@ class CoreProgram:
     ) -> None:
         self.slices: dict[Value, tf.Tensor] = {}
         self.arrays: dict[Value, tf.TensorArray] = {}
-        """What loops stacked, and only loops take parts of: never put together, which would take as much memory again."""
+        """What loops stacked, and only loops take parts of: never put together, which would take as much again."""
         self.only_sliced = only_sliced(plan)
         self._plan = plan
         self._core = core

@@ -15,9 +15,11 @@ from random_programs.generate import CASES, draw_layout, random_program
 import meshtf as mtf
 from meshtf.ops.variables import count_step
 
+pytestmark = pytest.mark.timeout(900)  # a failing program is made as small as it can be, which takes its time
+
 MESHES = ["all:1", "rows:2;cols:2", "rows:2;cols:4", "all:8", "x:2;y:2;z:2", "all:3", "rows:2;one:1;cols:3"]
 LARGE_MESHES = ["all:12", "rows:3;cols:4", "rows:2;cols:8", "all:16", "rows:8;cols:8", "pods:4;rows:16", "x:4;y:4;z:4"]
-_EXAMPLES, _LAYOUTS, _MANY = 8, 3, 25
+_EXAMPLES, _LAYOUTS, _MANY = 6, 3, 30
 
 # What computes nothing, has a case under another name, or is in every program.
 NOT_DRAWN = {

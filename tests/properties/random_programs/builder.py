@@ -19,6 +19,7 @@ from meshtf.lowering.layouts import LayoutTable
 from meshtf.ops.broadcasting import union
 
 LARGEST = 1500  # elements of a tensor
+MOST_DIMENSIONS = 7  # TensorFlow's slices have at most 8, and a reshape on its way may have one more than its ends
 _LARGEST_VALUE = 60.0
 
 Accepts = Callable[[np.ndarray], bool]
@@ -174,7 +175,7 @@ class Builder:
     def _check_value(self, node: Node, text: str) -> None:
         got, expected = node.value.shape.as_list(), node.shape.to_integer_list
         assert got == expected, f"the reference of {text} gives {got}, the language [{node.shape}]"
-        if node.tensor.size > LARGEST:
+        if node.tensor.size > LARGEST or node.shape.ndims > MOST_DIMENSIONS:
             raise RejectedError
         if node.value.dtype.is_floating and not np.all(np.abs(node.array) < _LARGEST_VALUE):
             raise RejectedError

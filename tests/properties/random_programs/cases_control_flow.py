@@ -1,0 +1,104 @@
+"""Cases of loops, branches and recomputation: the same computation is, in TensorFlow, unrolled."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from random_programs.builder import Builder, RejectedError, is_clear_of
+from random_programs.cases_elementwise import Case
+from random_programs.program import spread, summed
+
+import meshtf as mtf
+
+_POLICIES = [None, True, "products", "nested"]
+
+
+def scan(b: Builder) -> None:
+    """Along one dimension of a drawn tensor; the value carried has the others, and one more."""
+    x = b.pick(least=1, accepts=lambda n: min(d.size for d in n.shape) <= 8)
+    small = [i for i, d in enumerate(x.shape) if d.size <= 8]
+    if not small:
+        raise RejectedError
+    at, reverse = b.rng.choice(small), b.chance(0.3)
+    part = mtf.Shape([d for i, d in enumerate(x.shape) if i != at])
+    carried = b.fresh(part, x.tensor.dtype)
+
+    def body(values: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+        y = mtf.sin(values[0]) + parts[0] * 0.5
+        return [y], [y * values[0]]
+
+    (last,), (results,) = mtf.scan(
+        body, carried.tensor, x.tensor, x.shape[at], reverse=reverse, recompute=b.rng.choice(_POLICIES)
+    )
+
+    def reference(c: tf.Tensor, p: tf.Tensor) -> list[tf.Tensor]:
+        found = []
+        parts = tf.unstack(p, axis=at)
+        for own in reversed(parts) if reverse else parts:
+            y = tf.sin(c) + own * 0.5
+            found.append(y * c)
+            c = y
+        return [c, tf.stack(found[::-1] if reverse else found)]
+
+    b.step(f"scan[{x.shape[at]}, reverse={reverse}]", [carried, x], [last, results], reference)
+
+
+def while_loop(b: Builder) -> None:
+    """A sum over cores goes round, another is accumulated, one is captured."""
+    x = b.pick(least=1)
+    dim = b.rng.choice(x.shape.dims)
+    kept = mtf.Shape([d for d in x.shape if d.name != dim.name])
+    times, most = b.rng.randrange(4), 3
+    scale = 1.0 / dim.size
+
+    def body(n: mtf.Tensor, y: mtf.Tensor) -> list[mtf.Tensor]:
+        return [n + 1, mtf.reduce_sum(mtf.sin(y) * x.tensor, output_shape=kept) * scale + y, mtf.reduce_sum(y * x.tensor)]
+
+    start = mtf.reduce_sum(x.tensor, output_shape=kept) * scale
+    n = mtf.zeros(b.mesh, [], tf.int32)
+    policy = b.rng.choice(_POLICIES[:3])
+    _, y, total = mtf.while_loop(
+        lambda n, _: mtf.less(n, times), body, [n, start], has_accumulators=True, maximum_iterations=most,
+        recompute=policy,
+    )  # fmt: skip
+
+    def reference(p: tf.Tensor) -> list[tf.Tensor]:
+        y, total = summed(p, x.shape, kept) * scale, tf.zeros([], tf.float64) + 0.0 * tf.reduce_sum(p)
+        for _ in range(times):
+            wide = spread(y, kept.dimension_names, x.shape)
+            y, total = summed(tf.sin(wide) * p, x.shape, kept) * scale + y, total + tf.reduce_sum(wide * p)
+        return [y, total]
+
+    b.step(f"while_loop[{times} of {most}, over {dim}]", [x], [y, total], reference)
+
+
+def cond(b: Builder) -> None:
+    x = b.pick()
+    if not is_clear_of(x, lambda p: abs(p.sum())):
+        raise RejectedError
+    predicate = mtf.less(mtf.reduce_sum(x.tensor), 0.0)
+    (z,) = mtf.cond(predicate, lambda: mtf.sin(x.tensor) * 2.0, lambda: mtf.square(x.tensor))
+    b.step("cond", [x], z, lambda p: tf.sin(p) * 2.0 if tf.reduce_sum(p) < 0 else tf.square(p))
+
+
+def recompute_grad(b: Builder) -> None:
+    x = b.pick()
+    y = b.fresh(x.shape, x.tensor.dtype)
+    policy = b.rng.choice(_POLICIES[1:3])
+    z = mtf.recompute_grad(lambda p: mtf.tanh(p * y.tensor) + mtf.reduce_mean(mtf.sin(p)), x.tensor, policy)
+    b.step("recompute_grad", [x, y], z, lambda p, q: tf.tanh(p * q) + tf.reduce_mean(tf.sin(p)))
+
+
+def custom_gradient(b: Builder) -> None:
+    """The true gradient, so that the reference is the function itself."""
+    x = b.pick()
+    z = mtf.custom_gradient(mtf.sin, lambda xs, every, operations, ys, grads: [grads[0] * mtf.cos(xs[0])], x.tensor)
+    b.step("custom_gradient", [x], z, tf.sin)
+
+
+CASES: dict[str, Case] = {
+    "scan": scan,
+    "while_loop": while_loop,
+    "cond": cond,
+    "recompute_grad": recompute_grad,
+    "custom_gradient": custom_gradient,
+}
