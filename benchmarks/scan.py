@@ -3,8 +3,8 @@
     python -m benchmarks.scan
 
 Each row is a training step (values, gradients, an SGD update) in a process of its own, so that neither pays for what
-TensorFlow loads at first use: that is paid by a small program first. The sum is of building, lowering and the first call,
-without the variables' initial values, which are a program of their own.
+TensorFlow loads at first use: that is paid by a small program first. The sum is of building, lowering and the first
+call, without the variables' initial values, which are a program of their own.
 """
 
 from __future__ import annotations

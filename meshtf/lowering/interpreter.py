@@ -126,7 +126,7 @@ class Interpreter:
             inner = dict(slices)
             inner[loop.index] = [np.asarray(index, np.int32)] * len(self._cores)
             inner.update(zip((c.entering for c in loop.carried), carried, strict=True))
-            inner.update({s.part: [np.take(x, index, s.dim) for x in slices[s.whole]] for s in loop.sliced})
+            inner.update({s.part: [_part(x, index, s.dim) for x in slices[s.whole]] for s in loop.sliced})
             self._execute(loop.body, inner)
             carried = [inner[c.leaving] for c in loop.carried]
             stacks[index] = [inner[s.part] for s in loop.stacked]
@@ -269,6 +269,12 @@ def split(whole: np.ndarray, layout: TensorLayout, plan: Plan) -> list[np.ndarra
         for core in range(plan.mesh_shape.size)
         for position in [cores.block(core, layout.axes, plan.mesh_shape)]
     ]
+
+
+def _part(x: np.ndarray, index: int, dim: int) -> np.ndarray:
+    """One element along a dimension. (`np.take` of bfloat16 may crash.)"""
+    where = (slice(None),) * dim
+    return x[(*where, slice(index, index + 1))].reshape(x.shape[:dim] + x.shape[dim + 1 :])
 
 
 def _array(x: Any) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from random_programs import (
     cases_contraction,
+    cases_control_flow,
     cases_elementwise,
     cases_escape,
     cases_neighbours,
@@ -37,6 +38,7 @@ CASES: dict[str, Case] = {
     **cases_sequence.CASES,
     **cases_sources.CASES,
     **cases_escape.CASES,
+    **cases_control_flow.CASES,
     **cases_transforms.CASES,
 }
 
