@@ -20,10 +20,10 @@ train: $(VENV)/has-examples
 	$(QUIET) $(BIN)/meshtf-train $(TRAIN_ARGS)
 
 test: lint
-	$(BIN)/python -m pytest $(TEST_ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses=4 $(TEST_ARGS)
 
 test-long: lint
-	$(BIN)/python -m pytest -m "long or not long" --timeout=1800 $(TEST_ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses=4 -m "long or not long" --timeout=1800 $(TEST_ARGS)
 
 lint: $(VENV)/has-test
 	$(BIN)/ruff check .

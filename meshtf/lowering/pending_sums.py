@@ -59,6 +59,10 @@ class PendingSums:
         """The operations that read the tensor."""
         return self._consumers.get(tensor, ())
 
+    def is_used(self, tensor: Tensor) -> bool:
+        """Whether anything reads or fetches the tensor."""
+        return tensor in self._fetches or bool(self._consumers.get(tensor))
+
     def is_needed_whole(self, tensor: Tensor) -> bool:
         """Whether some consumer needs the tensor reduced, in its own layout."""
         return tensor in self._fetches or any(

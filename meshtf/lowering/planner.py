@@ -194,6 +194,10 @@ class Planner:
         """The operations that read the tensor: none, where it is only fetched."""
         return self._pending_sums.consumers(tensor)
 
+    def is_used(self, tensor: Tensor) -> bool:
+        """Whether anything reads or fetches the tensor: one of several outputs that is not need not be written."""
+        return self._pending_sums.is_used(tensor)
+
     def read_operands_as_they_are(self, operation: Operation) -> list[Value]:
         """The inputs in whatever layout they are held, pending where the operation passes pending sums on."""
         if self._pending_sums.is_passed_by(operation):

@@ -44,6 +44,7 @@ def read_window(
     """
     axes, n = value.layout.axes[axis], value.slice_shape[axis]
     parts = axes_size(axes, planner.mesh_shape)
+    fill = bool(fill) if value.dtype == tf.bool else fill
     assembly = _assembled_by(window, parts, n, n, wrap)
     held = value
     if parts > 1 and assembly.received(parts) >= n * (parts - 1):

@@ -1,7 +1,7 @@
 """The operations behind concat, split, stack, unstack, slice and pad.
 
-Each works on a dimension that every core holds whole: where it is split it is gathered first. The result is left
-without a split on that dimension; whoever wants it split takes its part.
+Along a split dimension each core reads the window of its inputs that its part of the result is, so that only what must
+move does. Where the parts do not come out even, or where that is cheaper, the dimension is gathered.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor
-from meshtf.layout import restricted, without_split
+from meshtf.layout import Axes, TensorLayout, axes_size, restricted, without_split
 from meshtf.lowering.plan import Core, Value
 from meshtf.lowering.planner import Planner
 from meshtf.ops.broadcasting import aligner
+from meshtf.ops.neighbours import Window, read_window
 
 
 class ConcatOperation(Operation):
@@ -62,6 +63,52 @@ class ConcatOperation(Operation):
         return [transpose(y, x.shape) for y, x in zip(kept, self.inputs, strict=True)]
 
     def lower(self, planner: Planner) -> None:
+        if not self._lower_by_windows(planner):
+            self._lower_whole(planner)
+
+    def _lower_by_windows(self, planner: Planner) -> bool:
+        """Each core puts together its own part of the result. False where the dimension is not split evenly."""
+        (output,) = self.outputs
+        layout, axis = planner.layouts[output], output.shape.axis(self.dim_name)
+        parts = axes_size(layout.axes[axis], planner.mesh_shape)
+        sizes = [x.shape.get_dim_by_name(self.dim_name).size for x in self.inputs]
+        if parts == 1 or any(n % parts or not n for n in sizes):
+            return False
+        length = output.shape[axis].size // parts
+        values = planner.read_operands(self, [restricted(layout, output.shape, x.shape) for x in self.inputs])
+        offsets = list(itertools.accumulate(self.sizes, initial=0))
+        begins = [offset for offset, gap in zip(offsets, self._gaps, strict=False) if gap is None]
+        windows = [
+            read_window(planner, v, v.shape.axis(self.dim_name), Window(-begin, length, length), fill=self.fill)
+            for v, begin in zip(values, begins, strict=True)
+        ]
+        emit = self._joining_kernel(begins, sizes, layout.axes[axis], length)
+        spec = (output.shape, output.dtype, layout)
+        planner.write(output, planner.compute("concat", emit, windows, [spec], pending=values[0].pending)[0])
+        return True
+
+    def _joining_kernel(
+        self, begins: Sequence[int], sizes: Sequence[int], axes: Axes, length: int
+    ) -> Callable[..., tf.Tensor]:
+        """From the windows of all inputs, each of which is `fill` where the result is not that input."""
+        (output,) = self.outputs
+        axis, rank = output.shape.axis(self.dim_name), output.shape.ndims
+        aligners = [aligner(x.shape, output.shape) for x in self.inputs]
+
+        def emit(core: Core, *windows: tf.Tensor) -> tf.Tensor:
+            aligned = [align(x) for align, x in zip(aligners, windows, strict=True)]
+            if len(aligned) == 1:
+                return aligned[0]
+            position = core.coordinate(axes) * length + tf.range(length)
+            position = tf.reshape(position, [length if i == axis else 1 for i in range(rank)])
+            y = aligned[0]
+            for begin, size, x in zip(begins[1:], sizes[1:], aligned[1:], strict=True):
+                y = tf.where((position >= begin) & (position < begin + size), x, y)
+            return y
+
+        return emit
+
+    def _lower_whole(self, planner: Planner) -> None:
         (output,) = self.outputs
         if len(self.inputs) == 1:
             values = [read_whole_along(planner, self, self.dim_name)]
@@ -110,6 +157,13 @@ class SplitOperation(Operation):
     def lower(self, planner: Planner) -> None:
         (x,) = self.inputs
         axis = x.shape.axis(self.dim_name)
+        begins = itertools.accumulate(self.sizes, initial=0)
+        if all(is_even(planner, planner.layouts[x], axis, n) for n in self.sizes):
+            value = planner.read(x)
+            for output, begin, size in zip(self.outputs, begins, self.sizes, strict=False):
+                if planner.is_used(output):
+                    planner.write(output, read_stretch(planner, value, axis, begin, size))
+            return
         value = planner.read(x, without_split(planner.layouts[x], x.shape, self.dim_name))
         sizes = len(self.sizes) if len(set(self.sizes)) == 1 else self.sizes
         specs = [(y.shape, y.dtype, value.layout) for y in self.outputs]
@@ -134,7 +188,14 @@ class SliceOperation(Operation):
         return [ConcatOperation([self.begin, dy, after], x.shape, self.dim_name, name="pad").outputs[0]]
 
     def lower(self, planner: Planner) -> None:
-        (output,) = self.outputs
+        (x,), (output,) = self.inputs, self.outputs
+        axis = x.shape.axis(self.dim_name)
+        (held,) = planner.read_operands_as_they_are(self)
+        if not held.pending:
+            held = planner.read(x)
+        if is_even(planner, held.layout, axis, self.size):
+            planner.write(output, read_stretch(planner, held, axis, self.begin, self.size))
+            return
         value = read_whole_along(planner, self, self.dim_name)
         begin = [self.begin if d.name == self.dim_name else 0 for d in output.shape]
         size = value.layout.slice_shape(output.shape, planner.mesh_shape)
@@ -202,6 +263,18 @@ class UnstackOperation(Operation):
         values = planner.compute("unstack", lambda core, s: tf.unstack(s, axis=axis), [value], specs)
         for output, piece in zip(self.outputs, values, strict=True):
             planner.write(output, piece)
+
+
+def is_even(planner: Planner, layout: TensorLayout, axis: int, size: int) -> bool:
+    """Whether a dimension is split, and a stretch of so many elements of it divides into as many parts."""
+    parts = axes_size(layout.axes[axis], planner.mesh_shape)
+    return parts > 1 and size > 0 and size % parts == 0
+
+
+def read_stretch(planner: Planner, value: Value, axis: int, begin: int, size: int) -> Value:
+    """Elements [begin, begin + size) of a split dimension, split in the same way."""
+    length = size // axes_size(value.layout.axes[axis], planner.mesh_shape)
+    return read_window(planner, value, axis, Window(begin, length, length))
 
 
 def read_whole_along(planner: Planner, operation: Operation, dim_name: str) -> Value:

@@ -179,6 +179,9 @@ class Builder:
             raise RejectedError
         if node.value.dtype.is_floating and not np.all(np.abs(node.array) < _LARGEST_VALUE):
             raise RejectedError
+        # The reference computes in int64: a program that overflows the tensor's own type says nothing.
+        if node.tensor.dtype.is_integer and np.any(np.abs(node.array.astype(np.float64)) > node.tensor.dtype.max):
+            raise RejectedError
 
     def _check_layout(self) -> None:
         """Overrides must agree among themselves, whatever the rules."""
