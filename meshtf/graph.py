@@ -376,6 +376,9 @@ class Operation(abc.ABC):
     passes_pending_sums: bool = False
     """Linear in all inputs together: sums of its inputs over cores may be left to its consumers."""
 
+    takes_any_layout: bool = False
+    """Works on its input as it is held, whatever layout that is; its output may then be brought to its own."""
+
     is_product: bool = False
     """A contraction or a convolution: costly, and worth keeping rather than computing again."""
 

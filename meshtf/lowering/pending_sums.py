@@ -34,6 +34,7 @@ class PendingSums:
         self._own: dict[Tensor, tuple[str, ...]] = {}
         self._candidates: dict[Tensor, frozenset[str]] = {}
         self._consumers: dict[Tensor, list[Operation]] = {}
+        self._able: set[Operation] = set()
         self._passing: set[Operation] = set()
         for operation in operations:
             self._visit(operation)
@@ -83,25 +84,35 @@ class PendingSums:
         for x in operation.inputs:
             self._consumers.setdefault(x, []).append(operation)
         carried = [self._candidates[x] for x in operation.inputs if x in self._candidates]
+        if carried and operation.passes_pending_sums and self._leaves_slices_apart(operation, carried):
+            self._able.add(operation)
         for output, own in zip(operation.outputs, operation.output_pending_axes(self._layouts), strict=True):
-            axes = frozenset(own).union(*carried) if operation.passes_pending_sums else frozenset(own)
+            axes = frozenset(own).union(*carried) if operation in self._able else frozenset(own)
             self._own[output] = own
             if axes:
                 self._candidates[output] = axes
 
-    def _can_pass(self, operation: Operation) -> bool:
-        return operation.passes_pending_sums and any(x in self._candidates for x in operation.inputs)
+    def _leaves_slices_apart(self, operation: Operation, carried: Sequence[frozenset[str]]) -> bool:
+        """Whether no output is split over an axis over which a sum is pending: its cores hold no terms of one sum."""
+        axes = frozenset().union(*carried)
+        return operation.takes_any_layout or not any(axes & self._layouts[t].used for t in operation.outputs)
+
+    def is_able_to_pass(self, operation: Operation) -> bool:
+        """Whether it could take pending inputs as they are."""
+        return operation in self._able
 
     def _components(self) -> Iterable[list[Operation]]:
         """Operations tied together by candidates that some operation could pass on."""
-        passing = [o for o in self._operations if self._can_pass(o)]
+        passing = [o for o in self._operations if self.is_able_to_pass(o)]
         ties = networkx.Graph()
         ties.add_nodes_from(passing)
         for operation in passing:
             for x in operation.inputs:
                 if x in self._candidates:
-                    ties.add_edges_from((operation, other) for other in self._consumers[x] if self._can_pass(other))
-                    if self._can_pass(x.operation):
+                    ties.add_edges_from(
+                        (operation, other) for other in self._consumers[x] if self.is_able_to_pass(other)
+                    )
+                    if self.is_able_to_pass(x.operation):
                         ties.add_edge(operation, x.operation)
         order = {operation: i for i, operation in enumerate(passing)}
         for component in networkx.connected_components(ties):
@@ -127,11 +138,11 @@ class PendingSums:
         in_any_case = min(whole, self._reduction_bytes(tensor, frozenset(own))) if own else 0
         if own:
             cut.add_edge(_START, reduction, capacity=in_any_case)
-        if self._can_pass(tensor.operation) or not own:
+        if self.is_able_to_pass(tensor.operation) or not own:
             cut.add_edge(tensor.operation, reduction, capacity=whole - in_any_case)
         consumers = self._consumers.get(tensor, [])
         for consumer in consumers:
-            cut.add_edge(reduction, consumer if self._can_pass(consumer) else _END)
+            cut.add_edge(reduction, consumer if self.is_able_to_pass(consumer) else _END)
         if tensor in self._fetches or not consumers:
             cut.add_edge(reduction, _END)
 

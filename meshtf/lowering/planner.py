@@ -259,6 +259,7 @@ class Planner:
             for value in [self._versions_of(x)[0]]
         ]
         axes = tuple(d.name for d in self.mesh_shape if any(d.name in v.pending for v in values))
+        assert not any(set(axes) & v.layout.used for v in values), (operation, axes, *map(str, values))
         return [self._made_pending(v, axes) for v in values]
 
     # Adding instructions

@@ -21,6 +21,7 @@ class DependOperation(Operation):
     """x, computed after other operations. A sum pending in x stays pending."""
 
     passes_pending_sums = True
+    takes_any_layout = True
 
     def __init__(self, x: Tensor, dependencies: Sequence[Operation], name: str = "depend") -> None:
         super().__init__([x], [(x.shape, x.dtype)], name=name)

@@ -24,6 +24,7 @@ class ReshapeOperation(Operation):
     """Row-major order is kept. What moves between cores is what the two layouts call for, and no more."""
 
     passes_pending_sums = True
+    takes_any_layout = True
 
     def __init__(self, x: Tensor, new_shape: Shape, name: str = "reshape") -> None:
         super().__init__([x], [(new_shape, x.dtype)], name=name)

@@ -16,6 +16,7 @@ class WithLayoutOperation(Operation):
     """x in another layout: the rules', an override's, or another tensor's."""
 
     passes_pending_sums = True
+    takes_any_layout = True
 
     def __init__(self, x: Tensor, rules: LayoutRules | None, like: Tensor | None = None) -> None:
         super().__init__([x], [(x.shape, x.dtype)], name="with_layout")

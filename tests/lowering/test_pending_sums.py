@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 import meshtf as mtf
@@ -16,6 +17,7 @@ from meshtf.lowering.lowering import needed
 from meshtf.lowering.pending_sums import PendingSums
 from meshtf.lowering.plan import Collective, Compute, Plan
 from meshtf.lowering.planner import Planner, StoredVariable
+from meshtf.testing import interpret
 
 MESH_SHAPE = mtf.convert_to_shape("rows:2;cols:2")
 _MASK_SHARE = 16  # a mask costs one sixteenth of sending what it masks
@@ -79,7 +81,7 @@ def test_no_placement_costs_less(layout: str) -> None:
         operations = needed([x.operation for x in fetches])
         pending = PendingSums(operations, fetches, table)
         chosen = cost(plan(pending, operations, fetches, table))
-        passing = [o for o in operations if o.passes_pending_sums]
+        passing = [o for o in operations if pending.is_able_to_pass(o)]
         for size in range(len(passing) + 1):
             for placement in itertools.combinations(passing, size):
                 pending._passing = set(placement)
@@ -100,3 +102,20 @@ def test_of_equal_placements_the_latest_is_taken() -> None:
     found = plan(PendingSums(operations, [y], table), operations, [y], table)
     (reduction,) = found.collectives
     assert reduction.operation.name == "negative"
+
+
+def test_a_pending_scalar_beside_a_tensor_split_over_the_same_axis_is_reduced_first() -> None:
+    """Cores that hold different slices hold no terms of one sum: the scalar cannot stay pending in their sum."""
+    a, b = mtf.Dimension("a", 8), mtf.Dimension("b", 8)
+
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        mean = mtf.reduce_mean(x)
+        products = mtf.einsum([x, mtf.rename_dimension(x, "a", "e")], output_shape=[b, a, ("e", 8)])
+        powers = mtf.einsum([mean, x, x, x], output_shape=[b, a])
+        total = mtf.reduce_sum(products * mtf.range(x.mesh, a, tf.float32)) + mtf.reduce_sum(powers)
+        return mtf.gradients(total, x)[0]
+
+    x = np.arange(8, dtype=np.float32) - 3
+    inputs = {"x": ([a], x)}
+    expected = interpret(program, inputs, "all:1").results
+    np.testing.assert_allclose(interpret(program, inputs, "all:8", "a:all").results, expected, rtol=1e-6)

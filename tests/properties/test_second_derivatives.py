@@ -27,7 +27,9 @@ def scanned(x: mtf.Tensor) -> mtf.Tensor:
 
 def convolved(x: mtf.Tensor) -> mtf.Tensor:
     signal = mtf.reshape(mtf.tanh(x), [ROWS, COLUMNS, ("channels", 1)])
-    kernel = mtf.reshape(mtf.slice(mtf.rename_dimension(mtf.sin(x), "columns_dim", "taps"), 0, 3, "taps"), [ROWS, ("tap", 3)])
+    kernel = mtf.reshape(
+        mtf.slice(mtf.rename_dimension(mtf.sin(x), "columns_dim", "taps"), 0, 3, "taps"), [ROWS, ("tap", 3)]
+    )
     kernel = mtf.reshape(mtf.reduce_sum(kernel, reduced_dim=ROWS), [("tap", 3), ("channels", 1), ("filters", 1)])
     return mtf.conv1d(signal, kernel)
 
