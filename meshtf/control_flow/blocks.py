@@ -24,7 +24,7 @@ class BlockInputOperation(Operation):
             super().__init__([], [(shape, dtype)], name=name, mesh=mesh)
 
     def output_layouts(self, layouts: LayoutTable) -> Sequence[ResolvedLayout]:
-        return [layouts.resolved(self.outputs[0])]
+        return [layouts.given(self.outputs[0])]
 
     def lower(self, planner: Planner) -> None:
         raise AssertionError(f"{self.name} is given to its block, not lowered")

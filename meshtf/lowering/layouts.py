@@ -41,6 +41,15 @@ class LayoutTable:
         return self._resolved[tensor].layout
 
     def resolved(self, tensor: Tensor) -> ResolvedLayout:
+        """A tensor's layout; of one that no operation of the program needs, but another is laid out like, found now."""
+        if tensor not in self._resolved:
+            for x in tensor.operation.inputs:
+                self.resolved(x)
+            self.resolve([tensor.operation])
+        return self._resolved[tensor]
+
+    def given(self, tensor: Tensor) -> ResolvedLayout:
+        """The layout of a tensor that is given to a block; see `give`."""
         return self._resolved[tensor]
 
     def resolve(self, operations: Iterable[Operation]) -> None:

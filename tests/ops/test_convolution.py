@@ -382,3 +382,17 @@ def test_errors_say_what_is_wrong() -> None:
         mtf.convolution(x, w, {"h": "fx"})
     made = [o.name for o in mesh.graph.operations[before:]]
     assert all(name.startswith("input") for name in made), made
+
+
+def test_the_gradient_of_windows_that_leave_gaps() -> None:
+    """TensorFlow's filter gradient corrupts memory for 1x1 windows with strides (2, 1)."""
+    shape = mtf.convert_to_shape("batch:1 height:20 width:4 inner:2")
+    kernel = mtf.convert_to_shape("kh:1 kw:1 inner:2 outer:1")
+
+    def program(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+        return mtf.gradients(mtf.reduce_sum(mtf.conv2d(x, w, strides=[2, 1])), w)[0]
+
+    x = np.arange(160, dtype=np.float32).reshape(1, 20, 4, 2)
+    inputs = {"x": (shape, x), "w": (kernel, np.ones([1, 1, 2, 1], np.float32))}
+    expected = x[:, ::2].sum((0, 1, 2)).reshape(1, 1, 2, 1)
+    np.testing.assert_allclose(interpret(program, inputs, "all:2", "height:all").results, expected, rtol=1e-6)

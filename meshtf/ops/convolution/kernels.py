@@ -8,13 +8,16 @@ window element by window element ("tap by tap") with matrix products.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
-_NATIVE = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+_NATIVE = (tf.float32, tf.float64)
+_NARROW = (tf.float16, tf.bfloat16)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,6 +44,20 @@ class Sliding:
         return [n + sum(padding) for n, padding in zip(sizes, self.paddings, strict=True)]
 
 
+def _in_float32(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """Computes for 16-bit types in float32: TensorFlow's own 16-bit gradient kernels on CPU were seen to crash."""
+
+    @functools.wraps(function)
+    def wrapper(first: tf.Tensor, second: tf.Tensor, *rest: Any) -> tf.Tensor:
+        if first.dtype not in _NARROW:
+            return function(first, second, *rest)
+        result = function(tf.cast(first, tf.float32), tf.cast(second, tf.float32), *rest)
+        return tf.cast(result, first.dtype)
+
+    return wrapper
+
+
+@_in_float32
 def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
     """[batch, *windows, groups, outer]."""
     if x.shape.rank == 4:
@@ -60,6 +77,7 @@ def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
     return total
 
 
+@_in_float32
 def image_gradient(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
     """[batch, *sizes, groups, inner]."""
     if dy.shape.rank == 4:
@@ -77,12 +95,15 @@ def image_gradient(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequenc
     return _cut(total, sliding, sizes)
 
 
+@_in_float32
 def kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequence[int]) -> tf.Tensor:
     """[*taps, groups, inner, outer]."""
     if x.shape.rank == 4:
         return tf.squeeze(kernel_gradient(x[:, None], dy[:, None], _widened(sliding), [1, *taps]), [0])
     groups, inner, outer = x.shape[-2], x.shape[-1], dy.shape[-1]
-    if x.dtype in _NATIVE and groups == 1 and not sliding.is_dilated:
+    # TensorFlow's kernel writes outside its memory for some windows that leave gaps (1x1, strides (2, 1): it crashes).
+    leaves_gaps = any(stride > k for stride, k in zip(sliding.strides, taps, strict=True))
+    if x.dtype in _NATIVE and groups == 1 and not (sliding.is_dilated or leaves_gaps):
         sizes = [*taps, inner, outer]
         dw = _native_kernel_gradient(_without_groups(x, 2), _without_groups(dy, 2), sliding, sizes)
         return tf.reshape(dw, [*taps, groups, inner, outer])
