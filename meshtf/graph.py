@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import tensorflow as tf
 
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
-from meshtf.errors import DtypeError, GraphError, MeshtfError, ShapeError, UsageError, nearest
+from meshtf.errors import DtypeError, GraphError, ShapeError, UsageError, nearest
 from meshtf.sites import Site, user_site
 
 if TYPE_CHECKING:
@@ -526,15 +526,3 @@ def check_tensor(x: object, what: str = "operand") -> Tensor:
             f"or with mtf.constant or mtf.import_tf_tensor"
         )
     return x
-
-
-__all__ = [
-    "Graph",
-    "Mesh",
-    "MeshtfError",
-    "Operation",
-    "Tensor",
-    "VariableDType",
-    "current_graph",
-    "variable_scope",
-]

@@ -12,10 +12,9 @@ from meshtf.graph import Graph, Mesh
 from meshtf.layout import LayoutRules, TensorLayout
 from meshtf.lowering.emission import EmittedProgram
 from meshtf.lowering.feeding import inputs_of
-from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
+from meshtf.lowering.layouts import LayoutTable
 from meshtf.lowering.plan import Plan
 from meshtf.lowering.planner import StoredVariable
-from meshtf.ops.inputs import InputOperation
 from meshtf.ops.variables import Assign, Variable
 from meshtf.variables import handles
 
@@ -71,6 +70,3 @@ class _Fixed:
 
     def layout(self, variable: StoredVariable, layouts: LayoutTable) -> TensorLayout:
         return self._layouts[variable.full_name]
-
-
-__all__ = ["InputOperation", "ResolvedLayout", "initialize"]

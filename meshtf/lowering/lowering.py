@@ -21,7 +21,7 @@ from meshtf.lowering.update_fusion import fuse_updates
 from meshtf.lowering.weight_update_sharding import sharded_updates
 from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.ops.inputs import InputOperation
-from meshtf.ops.variables import Variable, count_step
+from meshtf.ops.variables import count_step
 from meshtf.sites import says_where
 from meshtf.variables import StoreLayouts, VariableStore
 
@@ -181,13 +181,3 @@ def needed(roots: Sequence[Operation]) -> list[Operation]:
             wanted.update(x.operation for x in operation.inputs)
             wanted.update(operation.dependencies)
     return [o for o in roots[0].graph.operations if o in wanted]
-
-
-def variables_of(operations: Sequence[Operation]) -> list[Variable]:
-    """The variables that operations read or assign."""
-    found: dict[Variable, None] = {}
-    for operation in operations:
-        variable = operation if isinstance(operation, Variable) else getattr(operation, "variable", None)
-        if isinstance(variable, Variable):
-            found[variable] = None
-    return list(found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -16,13 +15,11 @@ from meshtf.graph import Tensor, check_tensor, dtype_of, is_differentiable, same
 from meshtf.lowering.plan import Kernel
 from meshtf.ops.arithmetic import (
     Operand,
-    add,
     divide,
     is_scalar,
     multiply,
     negative,
     scalar_constant,
-    sub,
 )
 from meshtf.ops.inputs import constant, zeros_like
 from meshtf.ops.pointwise import CastKernel, PointwiseOperation, conjugate
@@ -341,11 +338,3 @@ def to_bfloat16(x: Tensor, name: str = "to_bfloat16") -> Tensor:
 def to_int32(x: Tensor, name: str = "to_int32") -> Tensor:
     """x as int32."""
     return cast(x, tf.int32, name)
-
-
-__all__ = [
-    name
-    for name, value in globals().items()
-    if builtins.callable(value) and getattr(value, "__module__", "") == __name__ and not name.startswith("_")
-]
-__all__ += ["add", "divide", "multiply", "sub"]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from meshtf.dimension import Dimension, Shape
 from meshtf.graph import Tensor
+from meshtf.ops.arithmetic import sub
 from meshtf.ops.einsum import einsum, transpose
-from meshtf.ops.elementwise import equal, greater, greater_equal, less_equal, sub, where
+from meshtf.ops.elementwise import equal, greater, greater_equal, less_equal, where
 from meshtf.ops.inputs import range as positions
 from meshtf.ops.inputs import zeros_like
 from meshtf.ops.pointwise import conjugate

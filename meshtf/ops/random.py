@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -202,6 +202,3 @@ def _shape(x: ShapeLike) -> Shape:
     shape = convert_to_shape(x)
     assert shape is not None
     return shape
-
-
-__all__: Sequence[str] = ["RandomNormal", "RandomUniform", "TruncatedNormal"]

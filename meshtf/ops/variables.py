@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,7 +21,6 @@ from meshtf.graph import (
     shape_of,
     with_nested,
 )
-from meshtf.layout import TensorLayout
 from meshtf.lowering.planner import Planner
 from meshtf.ops.arithmetic import add, sub
 from meshtf.ops.elementwise import cast
@@ -248,6 +247,3 @@ def _ordered(x: Tensor, shape: Shape) -> Tensor:
     from meshtf.ops.einsum import transpose
 
     return transpose(x, shape)
-
-
-__all__: Sequence[str] = ["TensorLayout", "Variable"]
