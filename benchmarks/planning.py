@@ -20,7 +20,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from benchmarks.machine import machine
-from meshtf.lowering.emission import EmittedProgram
+from meshtf.lowering.emit.emission import EmittedProgram
 from meshtf.lowering.lowering import Lowering
 
 WIDTH = 64

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import meshtf as mtf
+from meshtf.call_sites import language_function
 from meshtf.errors import ShapeError
 from meshtf.layers.dense import check_not_whole, dense
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
-from meshtf.sites import language_function
 
 OneOrEach: TypeAlias = "int | Sequence[int]"
 """One number for all spatial dimensions, or one for each, in order."""

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import meshtf as mtf
+from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError
 from meshtf.layers.activations import Activation, activation_function
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
-from meshtf.sites import language_function
 
 Dims: TypeAlias = "Iterable[mtf.Dimension]"
 

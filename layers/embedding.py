@@ -9,9 +9,9 @@ import gin
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.layers.initializers import DenseInitializer, Initializer, NormalInitializer
-from meshtf.sites import language_function
 
 MASKED_LOGIT = -1e9
 """The logit of what is no entry of a vocabulary: finite, and its exponential is 0 beside that of any real logit."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import meshtf as mtf
+from meshtf.call_sites import language_function
 from meshtf.layers.activations import Activation
 from meshtf.layers.dense import dense, dense_product
 from meshtf.layers.initializers import DenseInitializer
-from meshtf.sites import language_function
 
 
 @language_function

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError, ShapeError
-from meshtf.sites import language_function
 
 
 @language_function

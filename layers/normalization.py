@@ -8,9 +8,9 @@ from typing import TypeAlias
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError
 from meshtf.layers.initializers import Initializer
-from meshtf.sites import language_function
 
 OneOrMoreDims: TypeAlias = "mtf.Dimension | Iterable[mtf.Dimension]"
 

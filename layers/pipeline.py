@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.call_sites import language_function
 from meshtf.errors import ShapeError
 from meshtf.layers.pipeline_schedule import PipelineSchedule
-from meshtf.sites import language_function
 
 STAGE, ROUND, STEP, MICROBATCH = "stage", "round", "step", "microbatch"
 _GROUP = "group"

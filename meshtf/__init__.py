@@ -25,6 +25,7 @@ from meshtf.function import Function, TensorSpec, function
 from meshtf.graph import Graph, Mesh, Operation, Tensor, VariableDType, current_graph, variable_scope
 from meshtf.layout import LayoutRules, TensorLayout, convert_to_layout_rules
 from meshtf.lowering.lowering import Lowering
+from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.plan_mesh_impl import PlanMeshImpl
 from meshtf.mesh_impl.processor_groups import (
     pnum_to_group,
@@ -209,7 +210,6 @@ from meshtf.ops import (
     zeros,
     zeros_like,
 )
-from meshtf.variables import VariableStore
 from meshtf.visualize import visualize_layout
 
 _LAZY = ("checkpoint", "layers", "models", "testing")

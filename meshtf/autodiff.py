@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensors, is_differentiable
-from meshtf.ops.arithmetic import add
-from meshtf.ops.inputs import ones_like
-from meshtf.ops.with_layout import with_layout_of
-from meshtf.sites import language_function
+from meshtf.ops.algebra.arithmetic import add
+from meshtf.ops.inputs.inputs import ones_like
+from meshtf.ops.rearranging.with_layout import with_layout_of
 
 
 @language_function

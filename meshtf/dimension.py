@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias, overload
 
+from meshtf.call_sites import says_where, user_site
 from meshtf.errors import ShapeError, nearest
-from meshtf.sites import says_where, user_site
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

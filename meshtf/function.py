@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from meshtf.call_sites import says_where, user_site
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import FeedError, GraphError, UsageError, nearest
 from meshtf.graph import Graph, Mesh, Operation, Tensor, VariableDType, dtype_of, shape_of
 from meshtf.layout import TensorLayout
 from meshtf.lowering.feeding import check_feeds, inputs_of
 from meshtf.lowering.lowering import Lowering
-from meshtf.lowering.report import Report
+from meshtf.lowering.report.report import Report
+from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.mesh_impl import MeshImpl
-from meshtf.ops.inputs import InputOperation
-from meshtf.ops.summaries import wanted_summaries, write_summaries
-from meshtf.sites import says_where, user_site
-from meshtf.variables import VariableStore
+from meshtf.ops.inputs.inputs import InputOperation
+from meshtf.ops.side_effects.summaries import wanted_summaries, write_summaries
 
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False)

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from meshtf.call_sites import Site, user_site
 from meshtf.dimension import Dimension, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError, GraphError, ShapeError, nearest
 from meshtf.layer_scopes import LayerScope
-from meshtf.no_value import NoValue
-from meshtf.sites import Site, user_site
+from meshtf.tensor_operators import TensorOperators
 
 if TYPE_CHECKING:
-    from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
-    from meshtf.lowering.planner import Planner
+    from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+    from meshtf.planning.planner import Planner
 
 _current_graph: contextvars.ContextVar[Graph | None] = contextvars.ContextVar("meshtf_graph", default=None)
 
@@ -234,7 +234,7 @@ class Mesh:
         self.name = name
 
 
-class Tensor(NoValue):
+class Tensor(TensorOperators):
     """A tensor over named dimensions: an output of an operation."""
 
     def __init__(self, operation: Operation, shape: Shape, dtype: tf.DType, index: int = 0) -> None:
@@ -266,127 +266,6 @@ class Tensor(NoValue):
 
     def __repr__(self) -> str:
         return f"{self.name} [{self.shape}] {self.dtype.name}"
-
-    # The operators are defined by meshtf.ops, which is built on this module: hence the imports inside.
-    def __add__(self, other: Any) -> Tensor:
-        from meshtf.ops import arithmetic
-
-        return arithmetic.add(self, other)
-
-    def __radd__(self, other: Any) -> Tensor:
-        from meshtf.ops import arithmetic
-
-        return arithmetic.add(other, self)
-
-    def __sub__(self, other: Any) -> Tensor:
-        from meshtf.ops import arithmetic
-
-        return arithmetic.sub(self, other)
-
-    def __rsub__(self, other: Any) -> Tensor:
-        from meshtf.ops import arithmetic
-
-        return arithmetic.sub(other, self)
-
-    def __mul__(self, other: Any) -> Tensor:
-        from meshtf.ops import arithmetic
-
-        return arithmetic.multiply(self, other)
-
-    def __rmul__(self, other: Any) -> Tensor:
-        from meshtf.ops import arithmetic
-
-        return arithmetic.multiply(other, self)
-
-    def __truediv__(self, other: Any) -> Tensor:
-        from meshtf.ops import arithmetic
-
-        return arithmetic.divide(self, other)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        from meshtf.ops import arithmetic
-
-        return arithmetic.divide(other, self)
-
-    def __floordiv__(self, other: Any) -> Tensor:
-        from meshtf.ops import elementwise
-
-        return elementwise.floordiv(self, other)
-
-    def __rfloordiv__(self, other: Any) -> Tensor:
-        from meshtf.ops import elementwise
-
-        return elementwise.floordiv(other, self)
-
-    def __mod__(self, other: Any) -> Tensor:
-        from meshtf.ops import elementwise
-
-        return elementwise.mod(self, other)
-
-    def __rmod__(self, other: Any) -> Tensor:
-        from meshtf.ops import elementwise
-
-        return elementwise.mod(other, self)
-
-    def __pow__(self, other: Any) -> Tensor:
-        from meshtf.ops import elementwise
-
-        return elementwise.pow(self, other)
-
-    def __rpow__(self, other: Any) -> Tensor:
-        from meshtf.ops import elementwise
-
-        return elementwise.pow(other, self)
-
-    def __neg__(self) -> Tensor:
-        from meshtf.ops import arithmetic
-
-        return arithmetic.negative(self)
-
-    def __abs__(self) -> Tensor:
-        from meshtf.ops import complex_numbers
-
-        return complex_numbers.abs(self)
-
-    def __lt__(self, other: Any) -> Tensor:
-        from meshtf.ops import elementwise
-
-        return elementwise.less(self, other)
-
-    def __le__(self, other: Any) -> Tensor:
-        from meshtf.ops import elementwise
-
-        return elementwise.less_equal(self, other)
-
-    def __gt__(self, other: Any) -> Tensor:
-        from meshtf.ops import elementwise
-
-        return elementwise.greater(self, other)
-
-    def __ge__(self, other: Any) -> Tensor:
-        from meshtf.ops import elementwise
-
-        return elementwise.greater_equal(self, other)
-
-    def __and__(self, other: Any) -> Tensor:
-        from meshtf.ops import elementwise
-
-        return elementwise.logical_and(self, other)
-
-    def __or__(self, other: Any) -> Tensor:
-        from meshtf.ops import elementwise
-
-        return elementwise.logical_or(self, other)
-
-    def __xor__(self, other: Any) -> Tensor:
-        from meshtf.ops import elementwise
-
-        return elementwise.logical_xor(self, other)
-
-    def __invert__(self) -> Tensor:
-        from meshtf.ops import elementwise
-
-        return elementwise.logical_not(self)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias, cast
 
+from meshtf.call_sites import says_where
 from meshtf.dimension import Dimension, Shape, parse_pairs
 from meshtf.errors import LayoutError, ShapeError, nearest
-from meshtf.sites import says_where
 
 Axes: TypeAlias = tuple[str, ...]
 """Mesh axes in order, the first one major: a dimension over ("pods", "rows") has `pods` outermost."""

@@ -12,13 +12,13 @@ from typing import Any, Protocol, cast
 import rich.console
 import rich.table
 
+from meshtf.call_sites import says_where
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
 from meshtf.errors import LayoutError, UsageError
 from meshtf.graph import Tensor
 from meshtf.layout import LayoutLike, LayoutRules, TensorLayout, convert_to_layout_rules
-from meshtf.lowering import cores
-from meshtf.lowering.layouts import LayoutTable
-from meshtf.sites import says_where
+from meshtf.planning import core_positions
+from meshtf.planning.layout_table import LayoutTable
 
 _MOST_ROWS = 64
 _NEEDS_MATPLOTLIB = "a picture is drawn with matplotlib: install it with `pip install meshtf[plots]`"
@@ -218,7 +218,7 @@ def _laid_out(
 def _blocks(shape: Shape, layout: TensorLayout, mesh_shape: Shape) -> list[Block]:
     holders: dict[tuple[int, ...], list[int]] = {}
     for core in range(mesh_shape.size):
-        holders.setdefault(cores.block(core, layout.axes, mesh_shape), []).append(core)
+        holders.setdefault(core_positions.block(core, layout.axes, mesh_shape), []).append(core)
     sizes, parts = layout.slice_shape(shape, mesh_shape), layout.parts(mesh_shape)
     assert len(holders) == math.prod(parts)
     return [

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import meshtf as mtf
 from meshtf.axis_parts import WHOLE_AXES, AxisParts
 from meshtf.layout import TensorLayout
-from meshtf.lowering import cores
+from meshtf.planning import core_positions
 
 MESH = mtf.Shape([("pods", 3), ("data", 12), ("model", 2)])
 PARTS = AxisParts.of(MESH, {"data": (4, 3), "pods": (3, 1)})
@@ -30,7 +30,7 @@ def test_cores_keep_their_slices(order: list[str], cut: int) -> None:
     apart = tuple(map(PARTS.axes_taken_apart, axes))
     finer = PARTS.taken_apart(MESH)
     for core in range(MESH.size):
-        assert cores.block(core, axes, MESH) == cores.block(core, apart, finer)
+        assert core_positions.block(core, axes, MESH) == core_positions.block(core, apart, finer)
     assert PARTS.layout_joined(TensorLayout(apart)) == TensorLayout(axes)
     assert PARTS.layout_taken_apart(TensorLayout(axes)) == TensorLayout(apart)
 

@@ -7,10 +7,10 @@ import dataclasses
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.layers.attention.config import AttentionConfig
 from meshtf.layers.attention.tokens import MEMORY_LENGTH, Tokens
-from meshtf.sites import language_function
 
 
 @dataclasses.dataclass(frozen=True)

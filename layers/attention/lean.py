@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.call_sites import language_function
 from meshtf.errors import GraphError
 from meshtf.layers.attention.blocks import Blocks
 from meshtf.layers.attention.options import DEFAULT_OPTIONS, DROPOUT, AttentionOptions
@@ -22,7 +23,6 @@ from meshtf.layers.attention.scores import (
     masked_value,
 )
 from meshtf.layers.attention.tokens import D_KV, LENGTH, MEMORY_LENGTH, Tokens
-from meshtf.sites import language_function
 
 MEMORY_BLOCKS = "memory_blocks"
 

@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.layers.attention.tokens import D_KV, LENGTH
-from meshtf.sites import language_function
 
 
 @language_function

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import meshtf as mtf
+from meshtf.call_sites import language_function
 from meshtf.layers.attention.config import AttentionConfig
 from meshtf.layers.attention.tokens import as_memory
-from meshtf.sites import language_function
 
 
 @language_function

@@ -9,11 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.call_sites import language_function
 from meshtf.errors import GraphError
 from meshtf.layers.attention.config import AttentionConfig
 from meshtf.layers.attention.tokens import distance_ahead
 from meshtf.layers.initializers import VarianceScalingInitializer
-from meshtf.sites import language_function
 
 BUCKETS = "relative_position_buckets"
 

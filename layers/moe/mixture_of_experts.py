@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import gin
 
 import meshtf as mtf
+from meshtf.call_sites import language_function
 from meshtf.errors import GraphError
 from meshtf.layers.activations import activation_function
 from meshtf.layers.initializers import DenseInitializer
@@ -20,7 +21,6 @@ from meshtf.layers.moe.slots import Slots
 from meshtf.layers.moe.tallies import Tallies, observations, tallied
 from meshtf.layers.moe.token_groups import TokenGroups, group_size_within
 from meshtf.layers.transformer.context import Context, DecodingSpace
-from meshtf.sites import language_function
 
 _NOT_CAUSAL = """\
 {router}: which tokens an expert takes depends on later ones, which a causal model does not have when it decodes; use \

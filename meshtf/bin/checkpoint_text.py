@@ -9,11 +9,11 @@ from datetime import datetime
 from pathlib import Path
 
 from meshtf.checkpoint.comparison import Comparison
+from meshtf.checkpoint.formats.tensor_source import TensorSource
 from meshtf.checkpoint.manifest import MANIFEST
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
-from meshtf.checkpoint.tensor_source import TensorSource
 from meshtf.errors import CheckpointError
-from meshtf.lowering.text_table import Column, bytes_text, table
+from meshtf.lowering.report.text_table import Column, bytes_text, table
 
 _WIDTH = 120
 

@@ -22,9 +22,9 @@ from meshtf.bin.exit_status import ExitStatus
 from meshtf.bin.mesh import check_rules_are_used, mesh_for
 from meshtf.bin.program import run_program
 from meshtf.train.evaluation import evaluate
-from meshtf.train.metrics import as_lists
+from meshtf.train.monitoring.metrics import as_lists
 from meshtf.train.run_folder import RunFolder
-from meshtf.train.steps import evaluation_step
+from meshtf.train.step_programs import evaluation_step
 from meshtf.train.training import Training
 
 PROGRAM = "meshtf-eval"

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import DeviceError, LayoutError
-from meshtf.lowering.layouts import unused_rules
 from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.planning.layout_table import unused_rules
 from meshtf.train.trainer import mesh_of
 from meshtf.train.training import Training
 

@@ -13,8 +13,8 @@ from meshtf.bin.command_line import CommandLine, define_gin_flags, define_layout
 from meshtf.bin.exit_status import ExitStatus
 from meshtf.bin.program import run_program
 from meshtf.train.configuration import find_gin_file, read_configuration
-from meshtf.train.description import one_line
-from meshtf.train.steps import training_step
+from meshtf.train.monitoring.description import one_line
+from meshtf.train.step_programs import training_step
 from meshtf.train.training import Training, configured_training
 
 PROGRAM = "meshtf-plan"

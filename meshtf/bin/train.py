@@ -15,13 +15,13 @@ from meshtf.bin.exit_status import ExitStatus
 from meshtf.bin.mesh import mesh_for
 from meshtf.bin.program import run_program
 from meshtf.train.configuration import find_gin_file, make_model_folder, read_configuration
-from meshtf.train.description import described, one_line
 from meshtf.train.loop import TrainingRun
-from meshtf.train.metrics import digest_of
+from meshtf.train.monitoring.description import described, one_line
+from meshtf.train.monitoring.metrics import digest_of
+from meshtf.train.monitoring.tensorboard import Board, open_board
 from meshtf.train.resuming import Start, changed_bindings, resumed_start
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.signals import stop_request
-from meshtf.train.tensorboard import Board, open_board
 from meshtf.train.trainer import Trainer
 from meshtf.train.training import configured_training
 

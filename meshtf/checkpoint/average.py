@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.checkpoint.box import Box
+from meshtf.checkpoint.formats.tensor_source import TensorSource
 from meshtf.checkpoint.manifest import SavedTensor
-from meshtf.checkpoint.tensor_source import TensorSource
 from meshtf.errors import CheckpointError
 
 

@@ -14,7 +14,7 @@ from meshtf.checkpoint.host_buffers import HostBuffers
 from meshtf.checkpoint.manifest import checked_state
 from meshtf.checkpoint.pieces import Piece
 from meshtf.checkpoint.writing import check_not_empty
-from meshtf.variables import VariableStore
+from meshtf.lowering.variable_store import VariableStore
 
 _LOWEST_PRIORITY = 19
 

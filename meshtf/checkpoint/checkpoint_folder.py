@@ -15,7 +15,7 @@ from meshtf.checkpoint.pieces import Piece, pieces_of
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.checkpoint.writing import write_checkpoint
 from meshtf.errors import CheckpointError, DamagedCheckpointError
-from meshtf.variables import VariableStore
+from meshtf.lowering.variable_store import VariableStore
 
 _STEP = re.compile(r"step_(\d{8,})")
 _LOG = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from meshtf.checkpoint.tensor_source import TensorSource, parts_of
+from meshtf.checkpoint.formats.tensor_source import TensorSource, parts_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.checkpoint.pieces import saved_shape
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError, nearest
-from meshtf.ops.variables import Variable
+from meshtf.ops.variables.variables import Variable
 
 _SHOWN = 20
 

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.checkpoint.pieces import WHOLE_TYPES, Piece, boxes, pieces_of
-from meshtf.variables import VariableSlices, VariableStore
+from meshtf.lowering.variable_store import VariableSlices, VariableStore
 
 
 class HostBuffers:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from meshtf.checkpoint.checkpoint_folder import CheckpointFolder, is_step_name
+from meshtf.checkpoint.formats.npz_file import NpzFile, write_npz
+from meshtf.checkpoint.formats.safetensors_file import SafetensorsFile, write_safetensors
+from meshtf.checkpoint.formats.tensor_source import TensorSource, write_source
 from meshtf.checkpoint.manifest import MANIFEST
-from meshtf.checkpoint.npz_file import NpzFile, write_npz
-from meshtf.checkpoint.safetensors_file import SafetensorsFile, write_safetensors
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
-from meshtf.checkpoint.tensor_source import TensorSource, write_source
 from meshtf.errors import CheckpointError
 
 _OF_A_RUN = "checkpoints"

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from meshtf.checkpoint.box import Box
 from meshtf.dimension import Shape
-from meshtf.variables import VariableSlices
+from meshtf.lowering.variable_store import VariableSlices
 
 LARGEST_PIECE = 32 << 20
 """Bytes. A reader that needs a part of a piece reads all of it."""

@@ -16,9 +16,9 @@ from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError
 from meshtf.function import Function
 from meshtf.layout import TensorLayout
+from meshtf.lowering.variable_store import VariableSlices, VariableStore
 from meshtf.mesh_impl.mesh_impl import DeviceMesh, whole_shape
-from meshtf.ops.variables import Variable
-from meshtf.variables import VariableSlices, VariableStore
+from meshtf.ops.variables.variables import Variable
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.checkpoint.box import Box
+from meshtf.checkpoint.formats.tensor_files import read_box
 from meshtf.checkpoint.manifest import MANIFEST, Manifest, SavedFile, SavedTensor
-from meshtf.checkpoint.tensor_files import read_box
 from meshtf.errors import CheckpointError, DamagedCheckpointError, nearest
 
 PREFIX = "variables"

@@ -10,10 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.checkpoint.atomic_folder import atomic_folder
+from meshtf.checkpoint.formats.tensor_files import write_pieces
 from meshtf.checkpoint.manifest import MANIFEST, Manifest, checked_state, tensors_of
 from meshtf.checkpoint.pieces import Piece
 from meshtf.checkpoint.saved_checkpoint import PREFIX, described_file
-from meshtf.checkpoint.tensor_files import write_pieces
 from meshtf.errors import CheckpointError, SaveError
 
 _NOT_SAVED = """\

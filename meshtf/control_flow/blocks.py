@@ -10,9 +10,9 @@ import tensorflow as tf
 from meshtf.dimension import Shape
 from meshtf.errors import GraphError
 from meshtf.graph import Block, Mesh, Operation, Tensor, check_tensor, with_nested
-from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
-from meshtf.lowering.planner import Planner
-from meshtf.ops.arithmetic import add
+from meshtf.ops.algebra.arithmetic import add
+from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.planner import Planner
 
 
 class BlockInputOperation(Operation):
@@ -78,7 +78,7 @@ def overrides_layout(blocks: Sequence[Block]) -> bool:
 def depends_on_when(operation: Operation) -> bool:
     """Whether running the operation once more, later, would give or do something else: it assigns a variable, or
     reads one that is assigned somewhere."""
-    from meshtf.ops.variables import Assign, ReadVariable
+    from meshtf.ops.variables.variables import Assign, ReadVariable
 
     inside = list(with_nested([operation]))
     if any(isinstance(o, Assign) for o in inside):

@@ -8,15 +8,15 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.autodiff import differentiate
+from meshtf.call_sites import language_function
 from meshtf.control_flow.blocks import as_tensors, build, has_side_effect, overrides_layout, sum_by_input
 from meshtf.control_flow.recomputation import RecomputePolicy, split_kept
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Block, Operation, Tensor, check_tensor, is_differentiable
-from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
-from meshtf.lowering.planner import Planner
-from meshtf.ops.einsum import transpose
-from meshtf.ops.inputs import zeros_like
-from meshtf.sites import language_function
+from meshtf.ops.algebra.einsum import transpose
+from meshtf.ops.inputs.inputs import zeros_like
+from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.planner import Planner
 
 
 class CondOperation(Operation):
@@ -99,7 +99,7 @@ class CondOperation(Operation):
         return [layouts.resolved(t) for t in self.blocks[0].outputs]
 
     def lower(self, planner: Planner) -> None:
-        from meshtf.lowering.loops import lower_branch
+        from meshtf.control_flow.loop_lowering import lower_branch
 
         lower_branch(self, planner)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from meshtf.call_sites import language_function
 from meshtf.control_flow.blocks import as_tensors, build, explicit, sum_by_input
 from meshtf.control_flow.inline import InlineOperation
 from meshtf.control_flow.recomputation import KEEP_EVERYTHING
 from meshtf.control_flow.recompute_grad import RecomputeOperation
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph import Block, Mesh, Tensor, check_tensor, is_differentiable
-from meshtf.ops.einsum import transpose
-from meshtf.sites import language_function
+from meshtf.ops.algebra.einsum import transpose
 
 
 class CustomGradientOperation(InlineOperation):

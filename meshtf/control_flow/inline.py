@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from meshtf.control_flow.blocks import has_side_effect, overrides_layout
 from meshtf.graph import Block, Mesh, Operation, Tensor, is_differentiable
-from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
-from meshtf.lowering.pending_sums import PendingSums, block_sums
-from meshtf.lowering.planner import Planner
+from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.pending_sums import PendingSums, block_sums
+from meshtf.planning.planner import Planner
 
 
 class InlineOperation(Operation):
@@ -63,6 +63,6 @@ class InlineOperation(Operation):
         return added
 
     def lower(self, planner: Planner) -> None:
-        from meshtf.lowering.inlining import lower_inline
+        from meshtf.control_flow.inline_lowering import lower_inline
 
         lower_inline(self, planner)

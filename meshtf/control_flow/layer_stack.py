@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from meshtf.call_sites import language_function
 from meshtf.control_flow.layer_variables import GivenVariables, RehearsedVariables, inside_layers, stand_in
 from meshtf.control_flow.recomputation import KEEP_EVERYTHING, RecomputePolicy, as_policy
 from meshtf.control_flow.recompute_grad import recompute_grad
@@ -15,9 +16,8 @@ from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimensi
 from meshtf.errors import ShapeError
 from meshtf.graph import Mesh, Tensor
 from meshtf.layer_scopes import LayerScope
-from meshtf.ops.pieces import stack, unstack
-from meshtf.ops.variables import VariableSpec, make_variable
-from meshtf.sites import language_function
+from meshtf.ops.rearranging.concat_and_slice import stack, unstack
+from meshtf.ops.variables.variables import VariableSpec, make_variable
 
 LayerFn = Callable[[list[Tensor], list[Tensor]], tuple[Sequence[Tensor], Sequence[Tensor]]]
 

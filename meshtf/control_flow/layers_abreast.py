@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from meshtf.call_sites import language_function
 from meshtf.control_flow.blocks import as_tensors
 from meshtf.control_flow.layer_variables import GivenVariables, RehearsedVariables, inside_layers, stand_in
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import GraphError, ShapeError
 from meshtf.graph import Mesh, Operation, Tensor, check_mesh, with_nested
 from meshtf.layer_scopes import Abreast, BatchCut, LayerScope, abreast_of
-from meshtf.ops.variables import VariableSpec, make_variable
-from meshtf.sites import language_function
+from meshtf.ops.variables.variables import VariableSpec, make_variable
 
 ManyLayersFn = Callable[[list[Tensor]], Sequence[Tensor]]
 

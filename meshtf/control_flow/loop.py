@@ -13,10 +13,10 @@ from meshtf.control_flow.recomputation import KEEP_EVERYTHING, RecomputePolicy
 from meshtf.dimension import Dimension, Shape
 from meshtf.graph import Block, Operation, Tensor, is_differentiable, sum_dtype
 from meshtf.layout import TensorLayout
-from meshtf.lowering.layouts import LayoutTable, ResolvedLayout
-from meshtf.lowering.pending_sums import PendingSums, block_sums
-from meshtf.lowering.pipelines import PipelineNote
-from meshtf.lowering.planner import Planner
+from meshtf.lowering.report.pipelines import PipelineNote
+from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.pending_sums import PendingSums, block_sums
+from meshtf.planning.planner import Planner
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -172,7 +172,7 @@ class LoopOperation(Operation):
         return ResolvedLayout(TensorLayout(axes), own.is_overridden)
 
     def lower(self, planner: Planner) -> None:
-        from meshtf.lowering.loops import lower_loop
+        from meshtf.control_flow.loop_lowering import lower_loop
 
         lower_loop(self, planner)
 

@@ -12,11 +12,11 @@ from meshtf.control_flow.recomputation import split_kept
 from meshtf.dimension import Dimension
 from meshtf.errors import GraphError
 from meshtf.graph import Operation, Tensor, is_differentiable
-from meshtf.lowering.plan import UNBOUNDED
-from meshtf.ops.arithmetic import add
-from meshtf.ops.einsum import transpose
-from meshtf.ops.elementwise import cast
-from meshtf.ops.inputs import zeros_like
+from meshtf.ops.algebra.arithmetic import add
+from meshtf.ops.algebra.einsum import transpose
+from meshtf.ops.elementwise.elementwise import cast
+from meshtf.ops.inputs.inputs import zeros_like
+from meshtf.planning.plan import UNBOUNDED
 
 
 def loop_gradient(loop: LoopOperation, grad_ys: Sequence[Tensor | None]) -> list[Tensor | None]:

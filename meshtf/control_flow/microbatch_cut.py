@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from meshtf.dimension import Dimension, Shape
 from meshtf.graph import Operation, with_nested
-from meshtf.ops.reshape import ReshapeOperation
+from meshtf.ops.rearranging.reshape import ReshapeOperation
 
 
 @dataclasses.dataclass(frozen=True)

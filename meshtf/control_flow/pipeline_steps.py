@@ -10,7 +10,7 @@ import numpy as np
 from meshtf.dimension import Dimension
 from meshtf.errors import GraphError, ShapeError
 from meshtf.graph import Tensor
-from meshtf.lowering.pipelines import PipelineNote
+from meshtf.lowering.report.pipelines import PipelineNote
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

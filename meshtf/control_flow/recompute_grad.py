@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshtf.autodiff import differentiate
+from meshtf.call_sites import language_function
 from meshtf.control_flow.blocks import as_tensors, build, explicit, sum_by_input
 from meshtf.control_flow.inline import InlineOperation
 from meshtf.control_flow.recomputation import RecomputePolicy, split_kept, unnested_policy
 from meshtf.graph import Block, Mesh, Tensor, is_differentiable
-from meshtf.sites import language_function
 
 
 class RecomputeOperation(InlineOperation):

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from meshtf.call_sites import language_function
 from meshtf.control_flow.blocks import as_tensors, block_input, build
 from meshtf.control_flow.loop import LoopOperation, LoopSpec
 from meshtf.control_flow.pipeline_steps import PipelineSteps
@@ -14,10 +15,9 @@ from meshtf.control_flow.recomputation import RecomputePolicy, as_policy
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph import Tensor, check_tensor
-from meshtf.lowering.pipelines import PipelineNote
-from meshtf.ops.einsum import transpose
-from meshtf.ops.reshape import replace_dimensions
-from meshtf.sites import language_function
+from meshtf.lowering.report.pipelines import PipelineNote
+from meshtf.ops.algebra.einsum import transpose
+from meshtf.ops.rearranging.reshape import replace_dimensions
 
 
 @language_function

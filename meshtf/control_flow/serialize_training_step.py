@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from meshtf.autodiff import gradients
+from meshtf.call_sites import language_function
 from meshtf.control_flow.blocks import block_input, build
 from meshtf.control_flow.loop import LoopOperation, LoopSpec
 from meshtf.control_flow.microbatch_cut import MicrobatchCut
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
 from meshtf.errors import GraphError, ShapeError
 from meshtf.graph import Tensor, check_tensor
-from meshtf.ops.einsum import transpose
-from meshtf.ops.elementwise import cast
-from meshtf.ops.inputs import zeros
-from meshtf.ops.reshape import replace_dimensions, reshape
-from meshtf.sites import language_function
+from meshtf.ops.algebra.einsum import transpose
+from meshtf.ops.elementwise.elementwise import cast
+from meshtf.ops.inputs.inputs import zeros
+from meshtf.ops.rearranging.reshape import replace_dimensions, reshape
 
 _MICROBATCH = "microbatch"
 

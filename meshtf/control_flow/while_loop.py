@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from meshtf.call_sites import language_function
 from meshtf.control_flow.blocks import as_tensors, block_input, build
 from meshtf.control_flow.loop import LoopOperation, LoopSpec
 from meshtf.control_flow.recomputation import RecomputePolicy, unnested_policy
@@ -14,11 +15,10 @@ from meshtf.control_flow.scan import checked_carried
 from meshtf.dimension import Dimension
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph import Block, Operation, Tensor, check_tensor, with_nested
-from meshtf.lowering.plan import UNBOUNDED
-from meshtf.ops.effects import CheckFiniteOperation
-from meshtf.ops.einsum import transpose
-from meshtf.ops.variables import Assign
-from meshtf.sites import language_function
+from meshtf.ops.algebra.einsum import transpose
+from meshtf.ops.side_effects.side_effects import CheckFiniteOperation
+from meshtf.ops.variables.variables import Assign
+from meshtf.planning.plan import UNBOUNDED
 
 
 @language_function

@@ -10,17 +10,17 @@ import tensorflow as tf
 from tensorflow.python import pywrap_tfe  # no public name tells whether a GradientTape is recording
 from tensorflow.python.ops import control_flow_util  # nor whether an outer function is compiled by XLA
 
+from meshtf.call_sites import user_site
 from meshtf.errors import NonFiniteError, UsageError
 from meshtf.layout import TensorLayout
-from meshtf.lowering.core_results import NO_CHECK_FAILED
-from meshtf.lowering.emission import EmittedProgram, scope_name
-from meshtf.lowering.plan import Collective, Instruction, Plan, ReadVariable, walk
-from meshtf.lowering.programs import program_for
-from meshtf.lowering.tpu_program import TpuProgram
-from meshtf.mesh_impl.collective_runtime import step_in_progress
-from meshtf.mesh_impl.step_errors import translate
-from meshtf.sites import user_site
-from meshtf.variables import handles
+from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
+from meshtf.lowering.emit.emission import EmittedProgram, scope_name
+from meshtf.lowering.emit.programs import program_for
+from meshtf.lowering.emit.tpu_program import TpuProgram
+from meshtf.lowering.variable_store import handles
+from meshtf.mesh_impl.spmd.collective_runtime import step_in_progress
+from meshtf.mesh_impl.spmd.step_errors import translate
+from meshtf.planning.plan import Collective, Instruction, Plan, ReadVariable, walk
 
 if TYPE_CHECKING:
     from meshtf.lowering.lowering import Lowering

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from meshtf.call_sites import user_site
 from meshtf.errors import FeedError, nearest
-from meshtf.lowering.plan import Plan
-from meshtf.ops.inputs import InputOperation
-from meshtf.sites import user_site
+from meshtf.ops.inputs.inputs import InputOperation
+from meshtf.planning.plan import Plan
 
 
 def check_feeds(

@@ -11,14 +11,14 @@ from meshtf.axis_parts import WHOLE_AXES, AxisParts
 from meshtf.dimension import Shape
 from meshtf.graph import Graph, Mesh
 from meshtf.layout import LayoutRules, TensorLayout
+from meshtf.lowering.emit.programs import program_for
 from meshtf.lowering.feeding import inputs_of
-from meshtf.lowering.layouts import LayoutTable
-from meshtf.lowering.plan import Plan
-from meshtf.lowering.planner import StoredVariable
-from meshtf.lowering.programs import program_for
-from meshtf.ops.inputs import zeros
-from meshtf.ops.variables import Assign, Variable
-from meshtf.variables import handles
+from meshtf.lowering.variable_store import handles
+from meshtf.ops.inputs.inputs import zeros
+from meshtf.ops.variables.variables import Assign, Variable
+from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.plan import Plan
+from meshtf.planning.planner import StoredVariable
 
 if TYPE_CHECKING:
     from meshtf.lowering.lowering import Lowering

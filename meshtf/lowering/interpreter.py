@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from meshtf.errors import NonFiniteError
 from meshtf.layout import Axes, TensorLayout
-from meshtf.lowering import cores
-from meshtf.lowering.plan import (
+from meshtf.planning import core_positions
+from meshtf.planning.plan import (
     AssignVariable,
     Branch,
     Collective,
@@ -48,7 +48,7 @@ class KnownCore:
         self.asked: dict[Axes, int] = {}
 
     def position(self, axes: Axes) -> int:
-        return cores.position(self._core, axes, self._plan.mesh_shape)
+        return core_positions.position(self._core, axes, self._plan.mesh_shape)
 
     def coordinate(self, axes: Axes) -> tf.Tensor:
         return tf.constant(self._answer(axes), tf.int32)
@@ -250,7 +250,7 @@ def joined(slices: Sequence[np.ndarray], layout: TensorLayout, plan: Plan) -> np
     """The whole array of which the cores hold slices, its padding included; slices that should be alike must be."""
     blocks: dict[tuple[int, ...], np.ndarray] = {}
     for core, piece in enumerate(slices):
-        first = blocks.setdefault(cores.block(core, layout.axes, plan.mesh_shape), piece)
+        first = blocks.setdefault(core_positions.block(core, layout.axes, plan.mesh_shape), piece)
         if first is not piece:
             np.testing.assert_array_equal(
                 first, piece, err_msg=f"core {core} disagrees with another that holds its block"
@@ -271,7 +271,7 @@ def split(whole: np.ndarray, layout: TensorLayout, plan: Plan) -> list[np.ndarra
     return [
         whole[tuple(slice(p * n, (p + 1) * n) for p, n in zip(position, sizes, strict=True))]
         for core in range(plan.mesh_shape.size)
-        for position in [cores.block(core, layout.axes, plan.mesh_shape)]
+        for position in [core_positions.block(core, layout.axes, plan.mesh_shape)]
     ]
 
 

@@ -9,31 +9,31 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.axis_parts import AxisParts
+from meshtf.call_sites import says_where, user_site
 from meshtf.dimension import Shape
 from meshtf.errors import GraphError, LayoutError, UsageError, nearest
 from meshtf.graph import Graph, Mesh, Operation, Tensor, check_tensor
-from meshtf.lowering.buckets import bucket_collectives
-from meshtf.lowering.divided_layouts import parts_that_help
-from meshtf.lowering.early_updates import update_early
+from meshtf.lowering.emit.xla_hlo import hlo_of
 from meshtf.lowering.execution import Execution
 from meshtf.lowering.feeding import check_feeds, inputs_of
-from meshtf.lowering.gathered_again import gather_again
-from meshtf.lowering.gradient_sums import sum_gradients_in
-from meshtf.lowering.layouts import LayoutTable, warn_unused_rules
-from meshtf.lowering.pending_sums import PendingSums
-from meshtf.lowering.plan import Plan
-from meshtf.lowering.planner import Planner, Storage
-from meshtf.lowering.report import Report, Updates
-from meshtf.lowering.update_fusion import fuse_updates
-from meshtf.lowering.weight_update_sharding import ShardedUpdates, sharded_updates
-from meshtf.lowering.xla_hlo import hlo_of
+from meshtf.lowering.passes.buckets import bucket_collectives
+from meshtf.lowering.passes.early_updates import update_early
+from meshtf.lowering.passes.gradient_sums import sum_gradients_in
+from meshtf.lowering.passes.regathered_weights import gather_again
+from meshtf.lowering.passes.update_fusion import fuse_updates
+from meshtf.lowering.passes.weight_update_sharding import ShardedUpdates, sharded_updates
+from meshtf.lowering.report.report import Report, Updates
+from meshtf.lowering.variable_store import StoreLayouts, VariableStore
 from meshtf.mesh_impl.mesh_impl import MeshImpl, taken_apart, whole_shape
 from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.mesh_impl.tpu_mesh_impl import TpuMeshImpl
-from meshtf.ops.inputs import InputOperation
-from meshtf.ops.variables import count_step
-from meshtf.sites import says_where, user_site
-from meshtf.variables import StoreLayouts, VariableStore
+from meshtf.ops.inputs.inputs import InputOperation
+from meshtf.ops.variables.variables import count_step
+from meshtf.planning.divided_layouts import parts_that_help
+from meshtf.planning.layout_table import LayoutTable, warn_unused_rules
+from meshtf.planning.pending_sums import PendingSums
+from meshtf.planning.plan import Plan
+from meshtf.planning.planner import Planner, Storage
 
 
 class Lowering:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from meshtf.mesh_impl.reductions import Reduction
+from meshtf.planning.reductions import Reduction
 
 
 class Collectives(Protocol):

@@ -8,10 +8,10 @@ from typing import final
 import tensorflow as tf
 
 from meshtf.axis_parts import AxisParts
+from meshtf.call_sites import says_where
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.layout import LayoutLike, LayoutRules
 from meshtf.mesh_impl.mesh_impl import BUCKET_BYTES, lay_out
-from meshtf.sites import says_where
 
 
 @final

@@ -8,11 +8,11 @@ from typing import final
 import tensorflow as tf
 
 from meshtf.axis_parts import AxisParts
+from meshtf.call_sites import says_where
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import DeviceError, nearest
 from meshtf.layout import LayoutLike, LayoutRules
 from meshtf.mesh_impl.mesh_impl import BUCKET_BYTES, lay_out
-from meshtf.sites import says_where
 
 _TOO_FEW = """\
 mesh [{shape}] has {size} cores, and TensorFlow has {cpus} logical CPU{s} and {gpus} logical GPUs.

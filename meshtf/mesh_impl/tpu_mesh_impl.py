@@ -9,13 +9,13 @@ from typing import final
 import tensorflow as tf
 
 from meshtf.axis_parts import AxisParts
+from meshtf.call_sites import says_where
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import DeviceError
 from meshtf.layout import LayoutLike, LayoutRules
 from meshtf.mesh_impl.mesh_impl import BUCKET_BYTES, lay_out
-from meshtf.mesh_impl.torus import Torus
-from meshtf.mesh_impl.tpu_system import LOCAL, TpuSystem, tpu_system
-from meshtf.sites import says_where
+from meshtf.mesh_impl.tpu.torus import Torus
+from meshtf.mesh_impl.tpu.tpu_system import LOCAL, TpuSystem, tpu_system
 
 _ANOTHER_TORUS = """\
 mesh [{shape}] was laid onto {given}, and TPU "{tpu}" has {found}; leave physical_torus out, or give the TPU's own."""

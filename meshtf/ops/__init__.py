@@ -1,8 +1,17 @@
 """The operations of the language, one file per family."""
 
-from meshtf.ops.arithmetic import add, add_n, divide, identity, multiply, negative, stop_gradient, sub
-from meshtf.ops.binary_function import binary_op_with_broadcasting
-from meshtf.ops.complex_numbers import abs, angle, complex, conj, imag, real
+from meshtf.ops import operators
+from meshtf.ops.algebra.arithmetic import add, add_n, divide, identity, multiply, negative, stop_gradient, sub
+from meshtf.ops.algebra.einsum import broadcast, einsum, matmul, transpose
+from meshtf.ops.algebra.reduction import (
+    reduce_all,
+    reduce_any,
+    reduce_max,
+    reduce_mean,
+    reduce_min,
+    reduce_prod,
+    reduce_sum,
+)
 from meshtf.ops.convolution import (
     avg_pool,
     conv1d,
@@ -26,17 +35,9 @@ from meshtf.ops.convolution import (
     max_pool,
     pool_backprop,
 )
-from meshtf.ops.cumulative import cummax, cumsum
-from meshtf.ops.downsampling import (
-    pool_tensor_1d,
-    reduce_first,
-    stride_tensor_1d,
-)
-from meshtf.ops.dynamic_shift import dynamic_shift
-from meshtf.ops.dynamic_slice import dynamic_slice, dynamic_update_slice
-from meshtf.ops.effects import Print, check_finite, depend, export, print_tensor
-from meshtf.ops.einsum import broadcast, einsum, matmul, transpose
-from meshtf.ops.elementwise import (
+from meshtf.ops.elementwise.binary_function import binary_op_with_broadcasting
+from meshtf.ops.elementwise.complex_numbers import abs, angle, complex, conj, imag, real
+from meshtf.ops.elementwise.elementwise import (
     cast,
     ceil,
     clip_by_value,
@@ -85,13 +86,26 @@ from meshtf.ops.elementwise import (
     to_int32,
     where,
 )
-from meshtf.ops.fourier import fft, ifft, irfft, rfft
-from meshtf.ops.indexing import gather, one_hot
-from meshtf.ops.inputs import constant, fill, import_tf_tensor, ones, ones_like, placeholder, range, zeros, zeros_like
-from meshtf.ops.linear_algebra import cholesky, qr, triangular_solve
-from meshtf.ops.order import argmax, top_1
-from meshtf.ops.pieces import concat, pad, slice, split, stack, unstack
-from meshtf.ops.random import (
+from meshtf.ops.fourier.fourier import fft, ifft, irfft, rfft
+from meshtf.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
+from meshtf.ops.indexing.indexing import gather, one_hot
+from meshtf.ops.indexing.scatter import scatter_add, scatter_update
+from meshtf.ops.inputs.inputs import (
+    constant,
+    fill,
+    import_tf_tensor,
+    ones,
+    ones_like,
+    placeholder,
+    range,
+    zeros,
+    zeros_like,
+)
+from meshtf.ops.linear_algebra.linear_algebra import cholesky, qr, triangular_solve
+from meshtf.ops.order.order import argmax, top_1
+from meshtf.ops.order.sorting import argsort, sort
+from meshtf.ops.order.top_k import nth_largest_element, nth_smallest_element, top_k
+from meshtf.ops.random.random import (
     RandomNormal,
     RandomUniform,
     TruncatedNormal,
@@ -100,25 +114,17 @@ from meshtf.ops.random import (
     random_truncated_normal,
     random_uniform,
 )
-from meshtf.ops.reduction import (
-    reduce_all,
-    reduce_any,
-    reduce_max,
-    reduce_mean,
-    reduce_min,
-    reduce_prod,
-    reduce_sum,
-)
-from meshtf.ops.reshape import rename_dimension, replace_dimensions, reshape
-from meshtf.ops.sampling import sample_with_temperature
-from meshtf.ops.scatter import scatter_add, scatter_update
-from meshtf.ops.shift import halo_exchange, left_halo_exchange, reverse, roll, shift
-from meshtf.ops.slicewise import cwise, slicewise
-from meshtf.ops.softmax import log_softmax, reduce_logsumexp, softmax
-from meshtf.ops.sorting import argsort, sort
-from meshtf.ops.summaries import histogram_summary, scalar_summary
-from meshtf.ops.top_k import nth_largest_element, nth_smallest_element, top_k
-from meshtf.ops.variables import (
+from meshtf.ops.random.sampling import sample_with_temperature
+from meshtf.ops.rearranging.concat_and_slice import concat, pad, slice, split, stack, unstack
+from meshtf.ops.rearranging.reshape import rename_dimension, replace_dimensions, reshape
+from meshtf.ops.rearranging.with_layout import replicate, with_layout
+from meshtf.ops.reductions.cumulative import cummax, cumsum
+from meshtf.ops.reductions.downsampling import pool_tensor_1d, reduce_first, stride_tensor_1d
+from meshtf.ops.reductions.softmax import log_softmax, reduce_logsumexp, softmax
+from meshtf.ops.side_effects.side_effects import Print, check_finite, depend, export, print_tensor
+from meshtf.ops.side_effects.summaries import histogram_summary, scalar_summary
+from meshtf.ops.slicewise.slicewise import cwise, slicewise
+from meshtf.ops.variables.variables import (
     Variable,
     assign,
     assign_add,
@@ -127,7 +133,10 @@ from meshtf.ops.variables import (
     like_variable,
     read_variable,
 )
-from meshtf.ops.with_layout import replicate, with_layout
+from meshtf.ops.windows.dynamic_shift import dynamic_shift
+from meshtf.ops.windows.shift import halo_exchange, left_halo_exchange, reverse, roll, shift
+
+operators.register()
 
 __all__ = [
     "Print",

@@ -9,10 +9,10 @@ import meshtf as mtf
 from meshtf.optimize.checks import check_above_zero, check_are_real, check_fractions
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
+from meshtf.optimize.rates import Steps, count_step
 from meshtf.optimize.schedules import Rate, check_rates
 from meshtf.optimize.slots import moving_mean
 from meshtf.optimize.statistics import mean_over, root_mean_square
-from meshtf.optimize.steps import Steps, count_step
 
 _SMALLEST_FACTORED = 128
 _UNSCALED_SHARE = 0.05

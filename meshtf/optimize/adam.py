@@ -12,8 +12,8 @@ from meshtf.optimize.moments import Moments
 from meshtf.optimize.name_rules import check_patterns
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
+from meshtf.optimize.rates import count_step, rate_now
 from meshtf.optimize.schedules import Rate, check_rates
-from meshtf.optimize.steps import count_step, rate_now
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,9 +11,9 @@ from meshtf.optimize.decay import Decay
 from meshtf.optimize.name_rules import check_patterns
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
+from meshtf.optimize.rates import rate_now
 from meshtf.optimize.schedules import Rate, check_rates
 from meshtf.optimize.slots import slot
-from meshtf.optimize.steps import rate_now
 
 
 @dataclasses.dataclass(frozen=True)

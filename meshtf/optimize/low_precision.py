@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.ops.stochastic_rounding import rounded_to_bfloat16
+from meshtf.ops.random.stochastic_rounding import rounded_to_bfloat16
 from meshtf.optimize.checks import check_are_optimizers
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter

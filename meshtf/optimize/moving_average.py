@@ -11,8 +11,8 @@ from meshtf.errors import GraphError
 from meshtf.optimize.checks import check_are_optimizers, check_fractions
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
+from meshtf.optimize.rates import count_step
 from meshtf.optimize.slots import slot
-from meshtf.optimize.steps import count_step
 
 AVERAGE = "ema"
 

@@ -6,9 +6,9 @@ import abc
 from collections.abc import Sequence
 
 import meshtf as mtf
+from meshtf.call_sites import says_where
 from meshtf.errors import GraphError
 from meshtf.optimize.parameter import Parameter
-from meshtf.sites import says_where
 
 
 class Optimizer(abc.ABC):

@@ -9,9 +9,9 @@ import meshtf as mtf
 from meshtf.optimize.checks import check_fractions
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
+from meshtf.optimize.rates import rate_now
 from meshtf.optimize.schedules import Rate, check_rates
 from meshtf.optimize.slots import slot
-from meshtf.optimize.steps import rate_now
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.ops.sum_of_squares import sum_of_squares
+from meshtf.ops.reductions.sum_of_squares import sum_of_squares
 from meshtf.optimize.parameter import Parameter
 
 

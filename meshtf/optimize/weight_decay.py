@@ -10,8 +10,8 @@ from meshtf.optimize.checks import check_are_optimizers
 from meshtf.optimize.name_rules import check_patterns, check_patterns_match, is_found_by
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
+from meshtf.optimize.rates import rate_now
 from meshtf.optimize.schedules import Rate, check_rates
-from meshtf.optimize.steps import rate_now
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,12 +16,12 @@ from meshtf.graph import Graph, Mesh, Tensor
 from meshtf.layout import LayoutLike, LayoutRules, TensorLayout, convert_to_layout_rules
 from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.interpreter import Interpreter, joined
-from meshtf.lowering.layouts import LayoutTable
 from meshtf.lowering.lowering import make_plan
-from meshtf.lowering.plan import Feed, Plan
-from meshtf.lowering.planner import StoredVariable
-from meshtf.ops.inputs import InputOperation
-from meshtf.ops.variables import Variable, count_step
+from meshtf.ops.inputs.inputs import InputOperation
+from meshtf.ops.variables.variables import Variable, count_step
+from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.plan import Feed, Plan
+from meshtf.planning.planner import StoredVariable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,7 @@ def plan(
     *,
     parameter_layout: LayoutLike | None = None,
 ) -> Plan:
-    """The plan alone, which says what every core does and every collective: see `meshtf.lowering.plan`."""
+    """The plan alone, which says what every core does and every collective: see `meshtf.planning.plan`."""
     graph, results = build(fn, inputs)
     fetches = [x for x in tf.nest.flatten(results) if isinstance(x, Tensor)]
     rules = convert_to_layout_rules(layout)

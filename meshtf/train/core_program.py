@@ -9,10 +9,10 @@ from typing import Any
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.lowering.accounting import PeakMemory, peak_memory
-from meshtf.lowering.emission import EmittedProgram
-from meshtf.lowering.plan import Feed, Plan, ReadVariable
-from meshtf.ops.inputs import InputOperation
+from meshtf.lowering.emit.emission import EmittedProgram
+from meshtf.lowering.report.accounting import PeakMemory, peak_memory
+from meshtf.ops.inputs.inputs import InputOperation
+from meshtf.planning.plan import Feed, Plan, ReadVariable
 
 STEP = "step"
 """The feed that stands for how often a program has run; what it draws depends on it."""

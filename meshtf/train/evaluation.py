@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 import meshtf as mtf
-from meshtf.train.steps import DENOMINATORS, LOSS, NUMERATORS
+from meshtf.train.step_programs import DENOMINATORS, LOSS, NUMERATORS
 from meshtf.train.task import WEIGHTS, Task
 
 BITS_PER_BYTE = "bits_per_byte"

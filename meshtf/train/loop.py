@@ -11,16 +11,16 @@ import numpy as np
 from meshtf.checkpoint import BackgroundSaver
 from meshtf.errors import CollectiveError, MeshtfError, NonFiniteError, SaveError
 from meshtf.train.evaluation import Evaluation
-from meshtf.train.loss_curve import draw_loss_curve
-from meshtf.train.metrics import HELD_OUT, MetricsLog, digest_of
-from meshtf.train.non_finite import first_non_finite_variable, where_it_began
-from meshtf.train.progress import ProgressDisplay, Speedometer, StepReport, progress_display
+from meshtf.train.monitoring.loss_curve import draw_loss_curve
+from meshtf.train.monitoring.metrics import HELD_OUT, MetricsLog, digest_of
+from meshtf.train.monitoring.non_finite import first_non_finite_variable, where_it_began
+from meshtf.train.monitoring.progress import ProgressDisplay, Speedometer, StepReport, progress_display
+from meshtf.train.monitoring.tensorboard import Board
 from meshtf.train.resuming import RunState, Start
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.signals import StopRequest
-from meshtf.train.steps import GRADIENT_NORM, LOSS
+from meshtf.train.step_programs import GRADIENT_NORM, LOSS
 from meshtf.train.task import Batches, Position
-from meshtf.train.tensorboard import Board
 from meshtf.train.trainer import Trainer
 
 _ENDED = """\

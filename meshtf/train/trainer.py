@@ -7,7 +7,7 @@ from collections.abc import Callable
 import meshtf as mtf
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train.evaluation import Evaluation, evaluate
-from meshtf.train.steps import evaluation_step, training_step
+from meshtf.train.step_programs import evaluation_step, training_step
 from meshtf.train.training import Training
 
 

@@ -12,7 +12,7 @@ import pytest
 from meshtf.bin import eval as evaluation
 from meshtf.bin import train
 from meshtf.bin.exit_status import ExitStatus
-from meshtf.train.metrics import read_metrics
+from meshtf.train.monitoring.metrics import read_metrics
 
 
 @pytest.fixture(scope="module")

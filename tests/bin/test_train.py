@@ -21,7 +21,7 @@ from meshtf.bin import train
 from meshtf.bin.exit_status import ExitStatus
 from meshtf.errors import CollectiveError, NonFiniteError, SaveError
 from meshtf.train import RunFolder, TrainingRun
-from meshtf.train.metrics import read_metrics
+from meshtf.train.monitoring.metrics import read_metrics
 
 DIGITS = "--gin_file=digits_mlp.gin"
 TWO_CORES = ("--mesh_shape=rows:2", "--layout=batch:rows")

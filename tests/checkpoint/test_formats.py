@@ -11,13 +11,14 @@ import safetensors
 import safetensors.tensorflow
 import tensorflow as tf
 
-from meshtf.checkpoint import SavedCheckpoint, tensor_source
+from meshtf.checkpoint import SavedCheckpoint
 from meshtf.checkpoint.average import Average
 from meshtf.checkpoint.box import Box
 from meshtf.checkpoint.comparison import TensorDifference, compare
+from meshtf.checkpoint.formats import tensor_source
+from meshtf.checkpoint.formats.tensor_source import TensorSource, elements, parts_of
 from meshtf.checkpoint.locations import open_source, write_to
 from meshtf.checkpoint.manifest import SavedTensor
-from meshtf.checkpoint.tensor_source import TensorSource, elements, parts_of
 from meshtf.errors import CheckpointError, SaveError
 
 

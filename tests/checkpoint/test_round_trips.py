@@ -11,8 +11,9 @@ import tensorflow as tf
 from small_training import SPECS, Trained, X, assert_same_bits, build, by_layer
 
 import meshtf as mtf
-from meshtf.checkpoint import CheckpointFolder, restore, tensor_files
+from meshtf.checkpoint import CheckpointFolder, restore
 from meshtf.checkpoint.box import Box
+from meshtf.checkpoint.formats import tensor_files
 from meshtf.checkpoint.pieces import Piece, pieces_of
 
 MESHES = [

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.lowering.accounting import collectives
-from meshtf.lowering.plan import Plan
+from meshtf.lowering.report.accounting import collectives
+from meshtf.planning.plan import Plan
 from meshtf.testing import assert_close, interpret
 
 Inputs = Mapping[str, tuple[str, np.ndarray]]

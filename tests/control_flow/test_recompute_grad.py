@@ -13,8 +13,8 @@ import pytest
 
 import meshtf as mtf
 from meshtf.errors import GraphError
-from meshtf.lowering.accounting import peak_memory
-from meshtf.lowering.plan import Plan
+from meshtf.lowering.report.accounting import peak_memory
+from meshtf.planning.plan import Plan
 from meshtf.testing import assert_close, assert_layout_invariant, interpret, plan
 
 BATCH, D, HIDDEN = mtf.Dimension("batch", 4), mtf.Dimension("d", 4), mtf.Dimension("hidden", 8)

@@ -11,7 +11,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.layers import softmax_cross_entropy_with_logits
-from meshtf.lowering.plan import Collective
+from meshtf.planning.plan import Collective
 from meshtf.testing import interpret, plan
 
 BATCH, VOCAB = mtf.Dimension("batch", 8), mtf.Dimension("vocab", 8)

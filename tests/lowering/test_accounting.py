@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
-from meshtf.lowering import accounting
-from meshtf.lowering.plan import Plan
+from meshtf.lowering.report import accounting
+from meshtf.planning.plan import Plan
 
 FLOAT = 4  # bytes
 BATCH, IN, HIDDEN, OUT = (

@@ -10,9 +10,10 @@ import pytest
 
 import meshtf as mtf
 from meshtf.errors import UsageError
-from meshtf.lowering import accounting, buckets, weight_update_sharding
 from meshtf.lowering.interpreter import Interpreter
-from meshtf.lowering.plan import Collective, Loop, Plan
+from meshtf.lowering.passes import buckets, weight_update_sharding
+from meshtf.lowering.report import accounting
+from meshtf.planning.plan import Collective, Loop, Plan
 from meshtf.testing import build
 
 BATCH, D_MODEL, D_FF, LAYERS = (

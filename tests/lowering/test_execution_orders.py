@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 import meshtf as mtf
-from meshtf.lowering.execution_orders import collectives_early, collectives_late
-from meshtf.lowering.plan import Collective, Compute, Instruction, Plan
+from meshtf.lowering.report.execution_orders import collectives_early, collectives_late
+from meshtf.planning.plan import Collective, Compute, Instruction, Plan
 
 BATCH, WIDTH, INNER = mtf.Dimension("batch", 8), mtf.Dimension("width", 4), mtf.Dimension("inner", 4)
 

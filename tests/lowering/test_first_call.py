@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.lowering.emission import EmittedProgram
+from meshtf.lowering.emit.emission import EmittedProgram
 from meshtf.lowering.initial_values import initial_plan
-from meshtf.variables import handles
+from meshtf.lowering.variable_store import handles
 
 BATCH, ROWS, COLUMNS = mtf.Dimension("batch", 8), mtf.Dimension("rows", 128), mtf.Dimension("columns", 512)
 MESH = mtf.SpmdMeshImpl("all:2", "batch:all")

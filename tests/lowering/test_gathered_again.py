@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
-from meshtf.lowering.plan import Collective, Plan, ReadVariable
+from meshtf.planning.plan import Collective, Plan, ReadVariable
 from tests.optimize.interpreted_training import InterpretedTraining
 
 BATCH, WIDTH, INNER = mtf.Dimension("batch", 8), mtf.Dimension("width", 4), mtf.Dimension("inner", 4)

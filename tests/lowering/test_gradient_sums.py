@@ -12,10 +12,10 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import UsageError
-from meshtf.lowering import weight_update_sharding
 from meshtf.lowering.interpreter import Interpreter, joined
-from meshtf.lowering.plan import Compute, Plan, walk
+from meshtf.lowering.passes import weight_update_sharding
 from meshtf.optimize.parameter import Parameter
+from meshtf.planning.plan import Compute, Plan, walk
 
 BATCH, D_MODEL, D_FF, LAYERS = (
     mtf.Dimension(name, size) for name, size in (("batch", 8), ("d_model", 8), ("d_ff", 16), ("layers", 3))

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
-from meshtf.lowering import accounting, pacing
-from meshtf.lowering.execution_orders import collectives_early, collectives_late
-from meshtf.lowering.plan import Collective, Compute, Instruction
+from meshtf.lowering.emit import pacing
+from meshtf.lowering.report import accounting
+from meshtf.lowering.report.execution_orders import collectives_early, collectives_late
+from meshtf.planning.plan import Collective, Compute, Instruction
 
 BATCH, WIDTH, INNER = mtf.Dimension("batch", 64), mtf.Dimension("width", 256), mtf.Dimension("inner", 256)
 LAYERS = 6

@@ -13,11 +13,11 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.graph import Operation
 from meshtf.layout import LayoutRules, TensorLayout
-from meshtf.lowering.layouts import LayoutTable
 from meshtf.lowering.lowering import needed
-from meshtf.lowering.pending_sums import PendingSums
-from meshtf.lowering.plan import Collective, Compute, Plan
-from meshtf.lowering.planner import Planner, StoredVariable
+from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.pending_sums import PendingSums
+from meshtf.planning.plan import Collective, Compute, Plan
+from meshtf.planning.planner import Planner, StoredVariable
 from meshtf.testing import interpret
 
 MESH_SHAPE = mtf.convert_to_shape("rows:2;cols:2")

@@ -13,8 +13,8 @@ import pytest
 from meshtf.dimension import Shape, convert_to_shape
 from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.lowering.interpreter import split
-from meshtf.lowering.plan import Plan
-from meshtf.lowering.refinement import Refinement, coarser, over_dimensions, refine
+from meshtf.planning.plan import Plan
+from meshtf.planning.refinement import Refinement, coarser, over_dimensions, refine
 
 MESHES = ["rows:2;cols:4", "x:2;y:2;z:2", "rows:3;cols:2"]
 _FACTORS = [1, 2, 3, 4, 5, 6, 8]

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.layers import PipelineSchedule
-from meshtf.lowering.report import Report
-from meshtf.lowering.report_text import render
-from meshtf.lowering.text_table import Column, bytes_text, flops_text, shorten, table
+from meshtf.lowering.report.report import Report
+from meshtf.lowering.report.report_text import render
+from meshtf.lowering.report.text_table import Column, bytes_text, flops_text, shorten, table
 
 BATCH, IN, HIDDEN, OUT = (
     mtf.Dimension("batch", 8),

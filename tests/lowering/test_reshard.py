@@ -13,10 +13,10 @@ import pytest
 
 from meshtf.dimension import Shape, convert_to_shape
 from meshtf.layout import Axes, TensorLayout, axes_size
-from meshtf.lowering import cores
 from meshtf.lowering.interpreter import Interpreter, joined, split
-from meshtf.lowering.plan import CollectiveStep, Plan
-from meshtf.lowering.reshard import LocalSlice, Route, State, cheapest_route
+from meshtf.planning import core_positions
+from meshtf.planning.plan import CollectiveStep, Plan
+from meshtf.planning.reshard import LocalSlice, Route, State, cheapest_route
 
 _DTYPE_SIZE = 4
 
@@ -138,7 +138,7 @@ def follow(route: Route, slices: list[np.ndarray], start: State, plan: Plan) -> 
             continue
         assert isinstance(step, LocalSlice)
         n = axes_size(step.axes, plan.mesh_shape)
-        at = [cores.position(core, step.axes, plan.mesh_shape) for core in range(len(slices))]
+        at = [core_positions.position(core, step.axes, plan.mesh_shape) for core in range(len(slices))]
         slices = [np.split(x, n, step.dim)[position] for x, position in zip(slices, at, strict=True)]
     return slices
 
@@ -154,7 +154,7 @@ def test_what_arrives_is_right(mesh: str, sizes: tuple[int, ...], count: int) ->
         slices = split(whole, TensorLayout(start.axes), plan)
         # Terms that differ from core to core along the pending axes, and add up to the whole.
         n = axes_size(start.pending, mesh_shape)
-        own = [cores.position(core, start.pending, mesh_shape) + 1 for core in range(mesh_shape.size)]
+        own = [core_positions.position(core, start.pending, mesh_shape) + 1 for core in range(mesh_shape.size)]
         terms = [x * weight / (n * (n + 1) / 2) for x, weight in zip(slices, own, strict=True)]
         arrived = joined(follow(route, terms, start, plan), target, plan)
         np.testing.assert_allclose(arrived, whole, rtol=1e-12, err_msg=f"{start} to {target}: {route}")

@@ -12,8 +12,8 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import NonFiniteError
 from meshtf.layers import PipelineSchedule, pipeline
-from meshtf.lowering import accounting
-from meshtf.lowering.plan import Branch, Loop, Plan, Value, walk
+from meshtf.lowering.report import accounting
+from meshtf.planning.plan import Branch, Loop, Plan, Value, walk
 from meshtf.testing import assert_close, assert_layout_invariant, interpret
 from meshtf.testing import plan as plan_on_paper
 

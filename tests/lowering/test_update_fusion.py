@@ -7,7 +7,7 @@ import pytest
 
 import meshtf as mtf
 from meshtf.errors import NonFiniteError
-from meshtf.lowering.update_fusion import updates_in_place
+from meshtf.lowering.passes.update_fusion import updates_in_place
 
 BATCH, ROWS, COLUMNS = mtf.Dimension("batch", 4), mtf.Dimension("rows", 64), mtf.Dimension("columns", 128)
 

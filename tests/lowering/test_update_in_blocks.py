@@ -9,8 +9,8 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf import optimize
 from meshtf.errors import NonFiniteError
-from meshtf.lowering import update_in_blocks
-from meshtf.lowering.update_in_blocks import Blocks, UpdateInBlocks
+from meshtf.lowering.passes import update_in_blocks
+from meshtf.lowering.passes.update_in_blocks import Blocks, UpdateInBlocks
 
 LARGE = (1024, 1024)
 OPTIMIZERS = {

@@ -16,7 +16,7 @@ from meshtf import optimize
 from meshtf.checkpoint import CheckpointFolder, restore
 from meshtf.dimension import ShapeLike
 from meshtf.errors import LayoutError
-from meshtf.lowering import weight_update_sharding
+from meshtf.lowering.passes import weight_update_sharding
 from tests.lowering.update_programs import OPTIMIZERS, TwoMatrices
 
 SIZES = TwoMatrices.of_sizes(12, 20, 18)

@@ -13,7 +13,8 @@ import pytest
 import meshtf as mtf
 from meshtf import optimize
 from meshtf.checkpoint import CheckpointFolder, restore
-from meshtf.lowering import accounting, weight_update_sharding
+from meshtf.lowering.passes import weight_update_sharding
+from meshtf.lowering.report import accounting
 from tests.lowering.update_programs import OPTIMIZERS, TwoMatrices
 
 SIZES = TwoMatrices.of_sizes(15, 23, 17)

@@ -10,9 +10,9 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.graph import Operation
 from meshtf.layout import TensorLayout
-from meshtf.lowering.accounting import peak_memory
-from meshtf.lowering.plan import Collective, CollectiveStep, Loop, Value
-from meshtf.lowering.work_space import collective_space, stacking_space
+from meshtf.lowering.report.accounting import peak_memory
+from meshtf.lowering.report.scratch_memory import collective_space, stacking_space
+from meshtf.planning.plan import Collective, CollectiveStep, Loop, Value
 
 MESH = mtf.Shape([mtf.Dimension("cores", 4)])
 SENT = 8 * 12 * 4  # bytes of float32 [8, 12]

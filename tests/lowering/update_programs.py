@@ -9,10 +9,10 @@ import numpy as np
 
 import meshtf as mtf
 from meshtf import optimize
-from meshtf.lowering import accounting
 from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.interpreter import Interpreter
-from meshtf.lowering.plan import Plan
+from meshtf.lowering.report import accounting
+from meshtf.planning.plan import Plan
 from meshtf.testing import build
 
 OPTIMIZERS: dict[str, optimize.Optimizer] = {

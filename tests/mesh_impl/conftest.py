@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from meshtf.mesh_impl.bound_collectives import BoundCollectives
-from meshtf.mesh_impl.spmd_collectives import SpmdCollectives
+from meshtf.mesh_impl.spmd.bound_collectives import BoundCollectives
+from meshtf.mesh_impl.spmd.spmd_collectives import SpmdCollectives
 from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
 
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from meshtf.errors import DtypeError
-from meshtf.mesh_impl.bound_collectives import BoundCollectives
+from meshtf.mesh_impl.spmd.bound_collectives import BoundCollectives
 from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
 
 DTYPES = (

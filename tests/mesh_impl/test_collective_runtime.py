@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from meshtf.errors import CollectiveError, UsageError
-from meshtf.mesh_impl.collective_runtime import CollectiveRuntime, collective_runtime
+from meshtf.mesh_impl.spmd.collective_runtime import CollectiveRuntime, collective_runtime
 from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
 
 

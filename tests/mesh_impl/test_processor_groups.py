@@ -4,7 +4,6 @@ import pytest
 
 from meshtf.dimension import convert_to_shape
 from meshtf.errors import LayoutError
-from meshtf.mesh_impl.group_facts import GroupFacts
 from meshtf.mesh_impl.processor_groups import (
     ordered_groups,
     pnum_to_group,
@@ -12,6 +11,7 @@ from meshtf.mesh_impl.processor_groups import (
     processor_coordinates_to_pnum,
     processor_groups,
 )
+from meshtf.mesh_impl.spmd.group_facts import GroupFacts
 
 MESH = convert_to_shape("a:2;b:3;c:4")
 

@@ -13,10 +13,10 @@ _SET_UP = """
 import sys, tensorflow as tf
 from meshtf.errors import CollectiveError, DeviceError
 from meshtf.mesh_impl.virtual_cpus import virtual_cpus
-from meshtf.mesh_impl.collective_runtime import step_in_progress
-from meshtf.mesh_impl.spmd_collectives import SpmdCollectives
+from meshtf.mesh_impl.spmd.collective_runtime import step_in_progress
+from meshtf.mesh_impl.spmd.spmd_collectives import SpmdCollectives
 from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
-from meshtf.mesh_impl.step_errors import collective_scope, translate
+from meshtf.mesh_impl.spmd.step_errors import collective_scope, translate
 
 ORIGINS = {"collective_1": 'einsum "logits" (model.py:12)', "op_2": 'check "mine" (model.py:13)'}
 

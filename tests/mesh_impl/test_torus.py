@@ -8,7 +8,7 @@ import pytest
 
 import meshtf as mtf
 from meshtf.errors import DeviceError
-from meshtf.mesh_impl.torus import Torus
+from meshtf.mesh_impl.tpu.torus import Torus
 
 FITTING = [
     ("all:8", "2x2", 2),

@@ -10,10 +10,10 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import DeviceError, LayoutError, ShapeError
-from meshtf.lowering.tpu_program import TpuProgram
+from meshtf.lowering.emit.tpu_program import TpuProgram
 from meshtf.mesh_impl import tpu_mesh_impl
-from meshtf.mesh_impl.torus import Torus
-from meshtf.mesh_impl.tpu_system import TpuSystem
+from meshtf.mesh_impl.tpu.torus import Torus
+from meshtf.mesh_impl.tpu.tpu_system import TpuSystem
 
 BATCH, D_MODEL = mtf.Dimension("batch", 16), mtf.Dimension("d_model", 8)
 

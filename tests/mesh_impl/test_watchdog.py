@@ -7,7 +7,7 @@ import sys
 
 _LOOKS_WHILE_GARBAGE_WAITS = """
 import gc, threading
-from meshtf.mesh_impl.watchdog import someone_waits
+from meshtf.mesh_impl.spmd.watchdog import someone_waits
 
 def deep(depth, reached, end):
     if depth:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf import testing
-from meshtf.ops.slicewise import SlicewiseOperation
+from meshtf.ops.slicewise.slicewise import SlicewiseOperation
 
 _RNG = np.random.default_rng(0)
 X = _RNG.normal(size=(4, 8, 6)).astype(np.float32)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
-from meshtf.ops.sum_of_squares import sum_of_squares
+from meshtf.ops.reductions.sum_of_squares import sum_of_squares
 from meshtf.testing import interpret
 
 LAYERS, ROWS, COLS = mtf.Dimension("layers", 2), mtf.Dimension("rows", 6), mtf.Dimension("cols", 4)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 import meshtf as mtf
-from meshtf.lowering.accounting import stored_variables
 from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.interpreter import Interpreter, joined
-from meshtf.lowering.plan import Plan
+from meshtf.lowering.report.accounting import stored_variables
+from meshtf.planning.plan import Plan
 from meshtf.testing import build
 
 BATCH, INNER, HIDDEN, OUTER = (

@@ -14,9 +14,9 @@ from traced_training import TracedTraining
 
 import meshtf as mtf
 from meshtf import optimize
-from meshtf.lowering import weight_update_sharding
-from meshtf.lowering.accounting import stored_variables, traffic
-from meshtf.lowering.plan import Plan
+from meshtf.lowering.passes import weight_update_sharding
+from meshtf.lowering.report.accounting import stored_variables, traffic
+from meshtf.planning.plan import Plan
 from meshtf.testing import build
 
 NUM_STEPS = 50

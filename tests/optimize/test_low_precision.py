@@ -7,7 +7,7 @@ from interpreted_training import InterpretedTraining
 
 import meshtf as mtf
 from meshtf import optimize
-from meshtf.lowering import weight_update_sharding
+from meshtf.lowering.passes import weight_update_sharding
 
 ROWS = mtf.Dimension("rows", 4096)
 STEP = 2.0**-13  # of which bfloat16 has 32 between 1 and the number below

@@ -7,7 +7,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf import optimize
 from meshtf.errors import GraphError
-from meshtf.lowering import weight_update_sharding
+from meshtf.lowering.passes import weight_update_sharding
 
 BATCH, INNER, OUTER = mtf.Dimension("batch", 4), mtf.Dimension("inner", 4), mtf.Dimension("outer", 2)
 INPUTS = {"x": mtf.TensorSpec([BATCH, INNER])}

@@ -12,7 +12,7 @@ from interpreted_training import InterpretedTraining, known
 
 from meshtf.layout import Axes
 from meshtf.lowering.interpreter import KnownCore
-from meshtf.lowering.plan import AssignVariable, Collective, CollectiveStep, Compute, Feed, Plan, ReadVariable, Value
+from meshtf.planning.plan import AssignVariable, Collective, CollectiveStep, Compute, Feed, Plan, ReadVariable, Value
 
 Slices = list[tf.Tensor]
 """What each core holds of a value."""

@@ -37,8 +37,8 @@ def made(mesh_shape, layout):
 """
 
 _COUNT = """
-from meshtf.lowering.emission import EmittedProgram
-from meshtf.variables import handles
+from meshtf.lowering.emit.emission import EmittedProgram
+from meshtf.lowering.variable_store import handles
 
 def operations(function):
     # Variables without initial values: computing those runs a program, and this only traces.

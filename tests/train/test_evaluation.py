@@ -13,7 +13,7 @@ import pytest
 import meshtf as mtf
 from meshtf.train import Evaluation, Trainer, Training
 from meshtf.train.evaluation import evaluate
-from meshtf.train.steps import evaluation_step
+from meshtf.train.step_programs import evaluation_step
 from meshtf.train.trainer import mesh_of
 
 Make = Callable[..., Training]

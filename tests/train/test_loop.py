@@ -18,11 +18,11 @@ from meshtf.errors import CheckpointError, CollectiveError, NonFiniteError, Save
 from meshtf.train import RunFolder, Start, Trainer, Training, TrainingRun
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.evaluation import Evaluation
-from meshtf.train.metrics import digest_of, read_metrics
-from meshtf.train.non_finite import first_non_finite_variable, where_it_began
+from meshtf.train.monitoring.metrics import digest_of, read_metrics
+from meshtf.train.monitoring.non_finite import first_non_finite_variable, where_it_began
+from meshtf.train.monitoring.tensorboard import NoBoard, open_board
 from meshtf.train.resuming import changed_bindings, resumed_start
 from meshtf.train.signals import StopRequest
-from meshtf.train.tensorboard import NoBoard, open_board
 
 Make = Callable[..., Training]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meshtf.train.metrics import LONGEST_ROW, MetricsLog, read_metrics
+from meshtf.train.monitoring.metrics import LONGEST_ROW, MetricsLog, read_metrics
 
 
 def test_lines_after_the_restored_step_are_taken_away(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from meshtf.train.progress import ProgressLines, Speed, Speedometer, StepReport, duration, progress_display
+from meshtf.train.monitoring.progress import ProgressLines, Speed, Speedometer, StepReport, duration, progress_display
 
 SPEED = Speed(seconds_per_step=0.5, per_second=1234.5, unit="tokens", share_of_peak=0.314)
 

@@ -18,11 +18,11 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import EventA
 from meshtf.errors import CheckpointError
 from meshtf.train import RunFolder, Start, Trainer, Training, TrainingRun
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.description import described, one_line
-from meshtf.train.loss_curve import MISSING_MATPLOTLIB, draw_loss_curve
+from meshtf.train.monitoring.description import described, one_line
+from meshtf.train.monitoring.loss_curve import MISSING_MATPLOTLIB, draw_loss_curve
+from meshtf.train.monitoring.tensorboard import MISSING_TENSORBOARD, open_board
 from meshtf.train.signals import StopRequest
-from meshtf.train.steps import evaluation_step
-from meshtf.train.tensorboard import MISSING_TENSORBOARD, open_board
+from meshtf.train.step_programs import evaluation_step
 from meshtf.train.trainer import mesh_of
 
 Make = Callable[..., Training]

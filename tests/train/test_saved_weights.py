@@ -15,7 +15,7 @@ from meshtf.checkpoint import CheckpointFolder, SavedCheckpoint
 from meshtf.train import RunFolder, Trainer, Training
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.saved_weights import averages_in
-from meshtf.train.steps import evaluation_step
+from meshtf.train.step_programs import evaluation_step
 from meshtf.train.trainer import mesh_of
 
 Make = Callable[..., Training]

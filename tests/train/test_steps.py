@@ -17,7 +17,7 @@ from meshtf.train import Trainer, Training
 from meshtf.train.averages import MetricError
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import ByteVocabulary
-from meshtf.train.steps import GRADIENT_NORM, LOSS
+from meshtf.train.step_programs import GRADIENT_NORM, LOSS
 
 Make = Callable[..., Training]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 import meshtf as mtf
-from meshtf.lowering import cores
-from meshtf.lowering.plan import Value
+from meshtf.planning import core_positions
+from meshtf.planning.plan import Value
 
 
 def cut(array: np.ndarray, value: Value, mesh_shape: mtf.Shape) -> list[np.ndarray]:
@@ -23,7 +23,7 @@ def joined(slices: Sequence[np.ndarray], value: Value, mesh_shape: mtf.Shape, si
     whole = np.empty(_padded(value, mesh_shape), slices[0].dtype)
     first: dict[tuple[int, ...], np.ndarray] = {}
     for core, piece in enumerate(slices):
-        block = cores.block(core, value.layout.axes, mesh_shape)
+        block = core_positions.block(core, value.layout.axes, mesh_shape)
         np.testing.assert_array_equal(piece, first.setdefault(block, piece), f"core {core} disagrees on {value}")
         whole[_box(core, value, mesh_shape)] = piece
     return whole[tuple(slice(n) for n in sizes)]
@@ -34,5 +34,5 @@ def _padded(value: Value, mesh_shape: mtf.Shape) -> list[int]:
 
 
 def _box(core: int, value: Value, mesh_shape: mtf.Shape) -> tuple[slice, ...]:
-    block = cores.block(core, value.layout.axes, mesh_shape)
+    block = core_positions.block(core, value.layout.axes, mesh_shape)
     return tuple(slice(b * n, (b + 1) * n) for b, n in zip(block, value.slice_shape, strict=True))

@@ -11,8 +11,8 @@ import numpy as np
 from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from meshtf.lowering.plan import Plan
 from meshtf.mesh_impl.processor_groups import ordered_groups
+from meshtf.planning.plan import Plan
 
 _KINDS = {
     "all-reduce": "all_reduce",

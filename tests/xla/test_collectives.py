@@ -13,9 +13,9 @@ from hlo_collectives import collectives_of_hlo
 import meshtf as mtf
 from meshtf.errors import DtypeError
 from meshtf.lowering.interpreter import Interpreter
-from meshtf.lowering.plan import CollectiveStep, Plan
-from meshtf.mesh_impl.stablehlo import element_type
-from meshtf.mesh_impl.xla_collectives import XlaCollectives, combine
+from meshtf.mesh_impl.tpu.stablehlo import element_type
+from meshtf.mesh_impl.tpu.xla_collectives import XlaCollectives, combine
+from meshtf.planning.plan import CollectiveStep, Plan
 from meshtf.testing import assert_close
 
 MESH = mtf.convert_to_shape("rows:2;one:1;cols:4")

@@ -15,9 +15,9 @@ from xla_run import XlaRun
 import meshtf as mtf
 from meshtf.layers import AttentionMask, AttentionPattern, Tokens
 from meshtf.layout import convert_to_layout_rules
-from meshtf.lowering import weight_update_sharding
+from meshtf.lowering.emit.xla_hlo import hlo_of
 from meshtf.lowering.initial_values import initial_plan
-from meshtf.lowering.xla_hlo import hlo_of
+from meshtf.lowering.passes import weight_update_sharding
 from meshtf.testing import assert_close
 from tests.models.transformers import MODELS, case
 

@@ -10,7 +10,7 @@ from core_slices import cut, joined
 from eight_cores import CORES, CompiledHlo
 
 import meshtf as mtf
-from meshtf.lowering.plan import Feed, Plan, ReadVariable, Value
+from meshtf.planning.plan import Feed, Plan, ReadVariable, Value
 
 
 class XlaRun:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from meshtf.dimension import Dimension, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError, nearest
 from meshtf.graph import Tensor, check_tensor, same_dtype
-from meshtf.ops.broadcasting import size_clash
+from meshtf.ops.algebra.broadcasting import size_clash
 from meshtf.ops.convolution.geometry import Geometry, Slide, slide, transposed_slide
 
 Steps: TypeAlias = "int | Sequence[int] | Mapping[str, int] | None"

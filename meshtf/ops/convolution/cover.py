@@ -5,9 +5,9 @@ from __future__ import annotations
 import tensorflow as tf
 
 from meshtf.layout import Axes
-from meshtf.lowering.plan import Core
 from meshtf.ops.convolution.geometry import Slide
-from meshtf.ops.neighbours import Window
+from meshtf.ops.windows.window_reads import Window
+from meshtf.planning.plan import Core
 
 
 class Cover:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from meshtf.call_sites import language_function
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.graph import Tensor
 from meshtf.ops.convolution.arguments import (
@@ -20,7 +21,6 @@ from meshtf.ops.convolution.arguments import (
 )
 from meshtf.ops.convolution.geometry import Geometry, slide
 from meshtf.ops.convolution.operations import ConvolutionImageOperation, ConvolutionOperation
-from meshtf.sites import language_function
 
 
 @language_function

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from meshtf.call_sites import language_function
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import ShapeError
 from meshtf.graph import Tensor, shape_of
+from meshtf.ops.algebra.einsum import transpose
 from meshtf.ops.convolution.arguments import (
     Steps,
     geometry_by_order,
@@ -16,8 +18,6 @@ from meshtf.ops.convolution.operations import (
     ConvolutionKernelOperation,
     ConvolutionOperation,
 )
-from meshtf.ops.einsum import transpose
-from meshtf.sites import language_function
 
 
 @language_function

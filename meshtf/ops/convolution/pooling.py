@@ -10,20 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
+from meshtf.call_sites import language_function
 from meshtf.dimension import Shape
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import TensorLayout
-from meshtf.lowering.plan import Core, Value
-from meshtf.lowering.planner import Planner
-from meshtf.ops.arithmetic import multiply
+from meshtf.ops.algebra.arithmetic import multiply
 from meshtf.ops.convolution.arguments import Steps, numbers_by_name
 from meshtf.ops.convolution.cover import Cover
 from meshtf.ops.convolution.geometry import Slide, slide
-from meshtf.ops.elementwise import cast, maximum, minimum, reciprocal
-from meshtf.ops.inputs import range as range_along
-from meshtf.ops.neighbours import Window, read_window
-from meshtf.sites import language_function
+from meshtf.ops.elementwise.elementwise import cast, maximum, minimum, reciprocal
+from meshtf.ops.inputs.inputs import range as range_along
+from meshtf.ops.windows.window_reads import Window, read_window
+from meshtf.planning.plan import Core, Value
+from meshtf.planning.planner import Planner
 
 _EMPTY = -1  # the tap of a window in which nothing was chosen
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from meshtf.call_sites import language_function
 from meshtf.errors import ShapeError, UsageError, nearest
 from meshtf.graph import Tensor, check_tensor
+from meshtf.ops.algebra.einsum import transpose
 from meshtf.ops.convolution.arguments import Steps
 from meshtf.ops.convolution.pooling import avg_pool, max_pool
-from meshtf.ops.einsum import transpose
-from meshtf.sites import language_function
 
 _POOLING = {"MAX_2D": (max_pool, 2), "AVG_2D": (avg_pool, 2), "MAX_3D": (max_pool, 3), "AVG_3D": (avg_pool, 3)}
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from meshtf.dimension import Shape
 from meshtf.graph import Tensor
 from meshtf.layout import Axes, axes_size
-from meshtf.lowering.layouts import LayoutTable
-from meshtf.lowering.reshard import cheapest_route
-from meshtf.ops.einsum import layout_over
+from meshtf.ops.algebra.einsum import layout_over
+from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.reshard import cheapest_route
 
 
 def choose_splits(

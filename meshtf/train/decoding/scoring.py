@@ -9,7 +9,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import GraphError
 from meshtf.train.decoding.step_decoder import TextModel
-from meshtf.train.steps import LOSS
+from meshtf.train.step_programs import LOSS
 
 
 def token_log_likelihoods(model: TextModel, features: Mapping[str, mtf.Tensor]) -> mtf.Tensor:

@@ -10,7 +10,7 @@ from small_mixture import observed
 
 import meshtf as mtf
 from meshtf.layers.moe import Capacity, Gates, MixtureOfExperts, Top2Router
-from meshtf.lowering.plan import Collective, Plan
+from meshtf.planning.plan import Collective, Plan
 from meshtf.testing import plan
 
 BATCH, LENGTH, D_MODEL = mtf.Dimension("batch", 8), mtf.Dimension("length", 64), mtf.Dimension("d_model", 16)

@@ -15,8 +15,8 @@ from random_programs.program import Node, Program, Reference, Step
 import meshtf as mtf
 from meshtf.errors import LayoutError, ShapeError
 from meshtf.layout import LayoutRules
-from meshtf.lowering.layouts import LayoutTable
-from meshtf.ops.broadcasting import union
+from meshtf.ops.algebra.broadcasting import union
+from meshtf.planning.layout_table import LayoutTable
 
 LARGEST = 1500  # elements of a tensor
 MOST_DIMENSIONS = 7  # TensorFlow's slices have at most 8, and a reshape on its way may have one more than its ends

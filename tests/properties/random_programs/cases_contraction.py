@@ -15,7 +15,7 @@ from random_programs.program import Node, spread, summed
 
 import meshtf as mtf
 from meshtf.layout import axes_size
-from meshtf.ops.broadcasting import union
+from meshtf.ops.algebra.broadcasting import union
 
 
 def _product(inputs: list[Node], output: mtf.Shape) -> Callable[..., tf.Tensor]:

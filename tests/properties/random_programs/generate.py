@@ -26,7 +26,7 @@ from random_programs.program import Node, Program
 import meshtf as mtf
 from meshtf.errors import LayoutError
 from meshtf.layout import Axes, LayoutRules
-from meshtf.lowering.layouts import LayoutTable
+from meshtf.planning.layout_table import LayoutTable
 from meshtf.testing.legal_layouts import choices_by_dimension, neighbours
 
 CASES: dict[str, Case] = {

@@ -1,0 +1,47 @@
+"""From what each core gives at the end of a program to what the program returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from meshtf.planning import core_positions
+from meshtf.planning.plan import Plan, Value
+
+NO_CHECK_FAILED = -1
+
+CoreResults = Sequence[Sequence[tf.Tensor]]
+"""By core: slices of the fetches, and the index of the check that failed, or -1."""
+
+
+def whole_fetches(plan: Plan, results: CoreResults) -> list[tf.Tensor]:
+    """The fetches, whole."""
+    return [_joined(plan, value, [r[i] for r in results]) for i, value in enumerate(plan.fetches)]
+
+
+def asserted_fetches(plan: Plan, results: CoreResults) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """The fetches, whole, and the index of the failed check, where a failed check is an InvalidArgumentError."""
+    failed = results[0][-1]
+    # Only when all cores are through: an error ends the collectives that are under way, and spoils the process.
+    with tf.control_dependencies([r[-1] for r in results]):
+        texts = tf.constant([c.text for c in plan.checks])
+        text = tf.gather(texts, tf.maximum(failed, 0))
+        assertion = tf.debugging.Assert(tf.equal(failed, NO_CHECK_FAILED), [text])
+    with tf.control_dependencies([assertion]):
+        return whole_fetches(plan, results), tf.identity(failed)
+
+
+def _joined(plan: Plan, value: Value, slices: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The whole tensor from the slices of the cores. Slices that are alike are taken from the first core."""
+    layout_axes = value.layout.axes
+    blocks: dict[tuple[int, ...], tf.Tensor] = {}
+    for core, piece in enumerate(slices):
+        blocks.setdefault(core_positions.block(core, layout_axes, plan.mesh_shape), piece)
+    for dim in reversed(range(len(layout_axes))):
+        joined: dict[tuple[int, ...], list[tf.Tensor]] = {}
+        for position in sorted(blocks):
+            joined.setdefault(position[:dim], []).append(blocks[position])
+        blocks = {k: v[0] if len(v) == 1 else tf.concat(v, dim) for k, v in joined.items()}
+    whole, sizes = blocks[()], value.shape.to_integer_list
+    return tf.identity(whole) if whole.shape.as_list() == sizes else tf.slice(whole, [0] * len(sizes), sizes)

@@ -1,0 +1,346 @@
+"""From a plan to one traced TensorFlow function that every core runs, and the function that starts it everywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.layout import Axes
+from meshtf.lowering.emit.control_flow import emit_branch, emit_loop, only_sliced
+from meshtf.lowering.emit.core_results import NO_CHECK_FAILED, asserted_fetches, whole_fetches
+from meshtf.lowering.emit.grappler import grappler_off
+from meshtf.lowering.emit.pacing import paced
+from meshtf.lowering.passes.update_fusion import FusedUpdate, consumers_of, updates_in_place
+from meshtf.mesh_impl.collectives import Collectives
+from meshtf.mesh_impl.spmd.spmd_collectives import SpmdCollectives
+from meshtf.mesh_impl.spmd.step_errors import collective_scope
+from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
+from meshtf.planning import core_positions
+from meshtf.planning.plan import (
+    AssignVariable,
+    Branch,
+    Collective,
+    Compute,
+    Cut,
+    Feed,
+    Instruction,
+    Loop,
+    Plan,
+    ReadVariable,
+    Value,
+    walk,
+)
+
+
+class EmittedProgram:
+    """A plan as TensorFlow functions: traced when first called, once for all cores.
+
+    Args:
+      plan: what each core runs.
+      mesh_impl: where.
+      slices: of each variable, by core.
+      runs_once: so that what is compiled costs more than what it then saves.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        mesh_impl: SpmdMeshImpl,
+        slices: Mapping[str, Sequence[tf.Variable]],
+        *,
+        runs_once: bool = False,
+    ) -> None:
+        self._plan = plan
+        self._mesh_impl = mesh_impl
+        self._slices = slices
+        self._runs_once = runs_once
+        self._collectives = _collectives(plan, mesh_impl)
+        self.trace_count = 0
+        signature = [tf.TensorSpec([plan.mesh_shape.ndims], tf.int32), *self._collectives.signature()]
+        signature += [tf.TensorSpec(f.output.slice_shape, f.output.dtype) for f in plan.feeds]
+        signature += [tf.TensorSpec([], tf.resource) for _ in plan.variable_names]
+        self.core_function = tf.function(
+            self._core_program,
+            input_signature=signature,
+            autograph=False,
+            # Inlined, a collective inside a loop would get a different name on each core, and time out.
+            experimental_attributes={"_noinline": True},
+        )
+        self._on_all_cores: dict[bool, Callable[..., tuple[list[tf.Tensor], tf.Tensor]]] = {}
+
+    def __call__(self, feeds: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Runs the program once. Returns the fetches, whole, and the index of the check that failed, or -1.
+
+        Inside a tf.function, where nobody can look at the index, a failed check is an InvalidArgumentError.
+        """
+        with grappler_off():
+            return self._traced(asserted=bool(self._plan.checks) and not tf.executing_eagerly())(*feeds)
+
+    def _traced(self, *, asserted: bool) -> Callable[..., tuple[list[tf.Tensor], tf.Tensor]]:
+        if asserted not in self._on_all_cores:
+            body = self._on_every_core_asserted if asserted else self._on_every_core
+            specs = [tf.TensorSpec(f.output.slice_shape, f.output.dtype) for f in self._plan.feeds]
+            self._on_all_cores[asserted] = tf.function(body, autograph=False).get_concrete_function(*specs)
+        return self._on_all_cores[asserted]
+
+    def _on_every_core(self, *feeds: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
+        results = self._started(feeds)
+        with tf.device(self._mesh_impl.devices[0]):
+            return whole_fetches(self._plan, results), tf.identity(results[0][-1])
+
+    def _on_every_core_asserted(self, *feeds: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
+        results = self._started(feeds)
+        with tf.device(self._mesh_impl.devices[0]):
+            return asserted_fetches(self._plan, results)
+
+    def _started(self, feeds: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
+        """What each core gives: slices of the fetches, and the index of the failed check."""
+        results = []
+        for core, device in enumerate(self._mesh_impl.devices):
+            with tf.device(device):
+                handles = [self._slices[name][core].handle for name in self._plan.variable_names]
+                coordinates = tf.constant(
+                    list(core_positions.coordinates(core, self._plan.mesh_shape).values()), tf.int32
+                )
+                arguments = self._collectives.arguments(core)
+                results.append(self.core_function(coordinates, *arguments, *feeds, *handles))
+        return results
+
+    def _core_program(self, coordinates: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:
+        self.trace_count += 1
+        plan = self._plan
+        counts = [len(self._collectives.signature()), len(plan.feeds), len(plan.variable_names)]
+        bound = self._collectives.bind(arguments[: counts[0]])
+        feeds = arguments[counts[0] : counts[0] + counts[1]]
+        handles = dict(zip(plan.variable_names, arguments[counts[0] + counts[1] :], strict=True))
+        devices = self._mesh_impl.devices
+        body = CoreProgram(
+            plan,
+            TracedCore(plan, coordinates),
+            bound,
+            handles,
+            on_processors=all(tf.DeviceSpec.from_string(d).device_type == "CPU" for d in devices),
+            drawing_device=devices[0] if self._runs_once and _share_processors(devices) else None,
+        )
+        return body.run(dict(zip((f.name for f in plan.feeds), feeds, strict=True)))
+
+
+def _share_processors(devices: Sequence[str]) -> bool:
+    """Whether they are virtual CPUs of one process: the same processors, and the same memory."""
+    specs = [tf.DeviceSpec.from_string(d) for d in devices]
+    return specs[0].device_type == "CPU" and len({(s.job, s.replica, s.task, s.device_type) for s in specs}) == 1
+
+
+class TracedCore:
+    """A core whose coordinates are known when the program runs."""
+
+    def __init__(self, plan: Plan, coordinates: tf.Tensor) -> None:
+        self._sizes = {d.name: d.size for d in plan.mesh_shape}
+        names = plan.mesh_shape.dimension_names
+        split = tf.unstack(coordinates) if names else []
+        self._coordinates = dict(zip(names, split, strict=True))
+        self._positions: dict[Axes, tf.Tensor] = {}
+        self._transposed: dict[tuple[Any, tuple[int, ...]], tf.Tensor] = {}
+        self._begins: dict[tuple[int, tuple[Cut, ...]], tf.Tensor] = {}
+
+    def inside(self) -> TracedCore:
+        """The same core inside a loop or a branch: it may use what was made outside, and keeps its own there."""
+        inner = copy.copy(self)
+        inner._positions, inner._transposed = dict(self._positions), dict(self._transposed)
+        inner._begins = dict(self._begins)
+        return inner
+
+    def coordinate(self, axes: Axes) -> tf.Tensor:
+        if axes not in self._positions:
+            position = tf.zeros([], tf.int32) if not axes else self._coordinates[axes[0]]
+            for axis in axes[1:]:
+                position = position * self._sizes[axis] + self._coordinates[axis]
+            self._positions[axes] = position
+        return self._positions[axes]
+
+    def begin(self, rank: int, cuts: tuple[Cut, ...]) -> tf.Tensor:
+        key = (rank, cuts)
+        if key not in self._begins:
+            begin: list[tf.Tensor | int] = [0] * rank
+            for dim, axes, size in cuts:
+                begin[dim] = self.coordinate(axes) * size + begin[dim]
+            self._begins[key] = tf.stack(begin)
+        return self._begins[key]
+
+    def transposed(self, x: tf.Tensor, permutation: Sequence[int]) -> tf.Tensor:
+        key = (x.ref(), tuple(permutation))
+        if key not in self._transposed:
+            self._transposed[key] = tf.transpose(x, permutation)
+        return self._transposed[key]
+
+
+class CoreProgram:
+    """Emits the instructions of a plan, inside the trace of the per-core function."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        core: TracedCore,
+        collectives: Collectives,
+        handles: Mapping[str, tf.Tensor],
+        *,
+        on_processors: bool = False,
+        drawing_device: str | None = None,
+    ) -> None:
+        self.slices: dict[Value, tf.Tensor] = {}
+        self.arrays: dict[Value, tf.TensorArray] = {}
+        """What loops stacked, and only loops take parts of: never put together, which would take as much again."""
+        self.only_sliced = only_sliced(plan)
+        self._plan = plan
+        self._core = core
+        self._collectives = collectives
+        self._handles = handles
+        self._on_processors = on_processors
+        self._drawing_device = drawing_device
+        self._numbers = {instruction: n for n, (instruction, _) in enumerate(walk(plan.instructions))}
+        self._feeds: Mapping[str, tf.Tensor] = {}
+        self._in_place = updates_in_place(plan)
+        self._consumers = consumers_of(plan)
+        self._paced = paced(plan.instructions)
+
+    def run(self, feeds: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
+        """Emits everything; returns the slices of the fetches and the index of the first failed check."""
+        self._feeds = feeds
+        done = {name for pairs in self._in_place.values() for _, name in pairs.values()}
+        assignments = [i for i in self._plan.assignments if i.name not in done]
+        self.emit([i for i in self._plan.instructions if not isinstance(i, AssignVariable) and self._is_needed(i)])
+        failed = self._first_failed_check()
+
+        def assign() -> tf.Tensor:
+            self.emit(assignments)
+            return tf.constant(True)
+
+        if self._plan.checks and assignments:
+            tf.cond(tf.equal(failed, NO_CHECK_FAILED), assign, lambda: tf.constant(False))
+        else:
+            assign()
+        return [*(tf.identity(self.slices[v]) for v in self._plan.fetches), failed]
+
+    def emit(self, instructions: Sequence[Instruction]) -> None:
+        """Emits instructions, in order."""
+        for instruction in instructions:
+            scope = scope_name(self._numbers[instruction], instruction)
+            with tf.name_scope(scope), tf.control_dependencies(self._awaited(instruction)):
+                _EMITTERS[type(instruction)](self, instruction)
+            for value in instruction.outputs:
+                if value in self.slices and value not in self.arrays:
+                    self.slices[value].set_shape(value.slice_shape)
+
+    def inside(self, given: Mapping[Value, tf.Tensor]) -> CoreProgram:
+        """This program inside a loop or a branch, where it has some more slices. What is made there stays there."""
+        inner = copy.copy(self)
+        inner._core = self._core.inside()
+        inner.slices, inner.arrays = {**self.slices, **given}, dict(self.arrays)
+        return inner
+
+    def _awaited(self, instruction: Instruction) -> list[tf.Tensor]:
+        awaited = self._paced.get(instruction)
+        return [] if awaited is None else [self.slices[awaited.outputs[0]]]
+
+    def _is_needed(self, instruction: Instruction) -> bool:
+        """False for a read of what only updates in place use: it would hold on to the memory that they write to."""
+        if not isinstance(instruction, ReadVariable):
+            return True
+        users = self._consumers.get(instruction.output, [])
+        return not users or not all(self._updates(user, instruction.name) for user in users)
+
+    def _updates(self, instruction: Instruction | None, name: str) -> bool:
+        """Whether an instruction updates a variable where it is."""
+        pairs = self._in_place.get(instruction, {}) if isinstance(instruction, Compute) else {}
+        return any(name == own for _, own in pairs.values())
+
+    def _compute(self, instruction: Compute) -> None:
+        if instruction in self._in_place:
+            return self._update_in_place(instruction)
+        slices = [self.slices[v] for v in instruction.inputs]
+        with self._device_for(instruction):
+            if self._on_processors and isinstance(instruction.emit, FusedUpdate):
+                results = instruction.emit.flat(*slices)
+            else:
+                results = instruction.emit(self._core, *slices)
+        if isinstance(results, tf.Tensor):
+            results = [results]
+        for value, result in zip(instruction.outputs, results, strict=True):
+            self.slices[value] = result
+
+    def _device_for(self, instruction: Compute) -> contextlib.AbstractContextManager[None]:
+        """Random numbers are drawn by compiled functions, and each device compiles its own: one may do it for all."""
+        is_elsewhere = self._drawing_device is not None and instruction.kind == "random"
+        return tf.device(self._drawing_device) if is_elsewhere else contextlib.nullcontext()
+
+    def _update_in_place(self, instruction: Compute) -> None:
+        pairs = self._in_place[instruction]
+        variables = {n: (result, self._handles[name]) for n, (result, name) in pairs.items()}
+        slices = [self.slices[v] for n, v in enumerate(instruction.inputs) if n not in variables]
+        assert isinstance(instruction.emit, FusedUpdate)
+        for n, result in instruction.emit.in_place(variables, slices, in_blocks=self._on_processors).items():
+            self.slices[instruction.outputs[n]] = result
+
+    def _collective(self, instruction: Collective) -> None:
+        self.slices[instruction.output] = emit_collective(self._collectives, instruction, self.slices)
+
+    def _feed(self, instruction: Feed) -> None:
+        self.slices[instruction.output] = self._feeds[instruction.name]
+
+    def _read(self, instruction: ReadVariable) -> None:
+        self.slices[instruction.output] = tf.raw_ops.ReadVariableOp(
+            resource=self._handles[instruction.name], dtype=instruction.output.dtype
+        )
+
+    def _assign(self, instruction: AssignVariable) -> None:
+        handle, value = self._handles[instruction.name], self.slices[instruction.input]
+        tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+
+    def _first_failed_check(self) -> tf.Tensor:
+        failed = tf.constant(NO_CHECK_FAILED)
+        for index, check in reversed(list(enumerate(self._plan.checks))):
+            failed = tf.where(self.slices[check.value], failed, index)
+        return failed
+
+
+_EMITTERS: dict[type, Callable[[CoreProgram, Any], None]] = {
+    Compute: CoreProgram._compute,
+    Collective: CoreProgram._collective,
+    Feed: CoreProgram._feed,
+    ReadVariable: CoreProgram._read,
+    AssignVariable: CoreProgram._assign,
+    Loop: emit_loop,
+    Branch: emit_branch,
+}
+
+
+def emit_collective(collectives: Collectives, instruction: Collective, slices: Mapping[Value, tf.Tensor]) -> tf.Tensor:
+    step, x = instruction.step, slices[instruction.input]
+    if step.kind == "all_reduce":
+        return collectives.all_reduce(x, step.axes, step.reduction)
+    if step.kind == "all_gather":
+        return collectives.all_gather(x, step.axes, step.dim)
+    if step.kind == "all_to_all":
+        return collectives.all_to_all(x, step.axes, step.dim, step.concat_dim)
+    if step.kind == "reduce_scatter":
+        return collectives.reduce_scatter(x, step.axes, step.dim)
+    return collectives.permute(x, step.destinations)
+
+
+def scope_name(number: int, instruction: Instruction) -> str:
+    """The name scope of an instruction; from a collective's an error finds its way back to the user's line."""
+    if isinstance(instruction, Collective):
+        return collective_scope(number, instruction.step.kind, instruction.step.axes)
+    return f"{type(instruction).__name__}_{number}"
+
+
+def _collectives(plan: Plan, mesh_impl: SpmdMeshImpl) -> SpmdCollectives:
+    steps = [c.step for c in plan.collectives]
+    axes = dict.fromkeys(s.axes for s in steps if s.kind != "permute")
+    permutations = dict.fromkeys(s.destinations for s in steps if s.kind == "permute")
+    exchanging = [s.axes for s in steps if s.kind in ("all_to_all", "reduce_scatter")]
+    return SpmdCollectives(mesh_impl, list(axes), list(permutations), exchanging)

@@ -1,0 +1,57 @@
+"""How far computing and communicating get ahead of each other.
+
+Within a core TensorFlow runs whatever is ready. Weights that are gathered to be used need nothing that is computed, so
+all of them would be gathered first; gradients need nothing that other cores compute, so where communication is slow all
+of them would wait for it at once. Either takes the memory that splitting them was to save. So a collective waits for
+heavy work that stands before it in the plan, and heavy work for a collective: for one so far back that what the
+collectives in between move stays small. Ahead by less they run as they like, at the same time where devices can.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+
+from meshtf.lowering.passes.buckets import is_light
+from meshtf.planning.plan import Collective, Compute, Instruction
+
+MOST_AHEAD = 64 << 20
+"""Bytes of a core's slices in collectives by which one may be ahead of the other."""
+
+
+def paced(instructions: Sequence[Instruction]) -> dict[Instruction, Compute | Collective]:
+    """By instruction, the earlier one that it waits for, besides those that make its inputs.
+
+    Every one waits for an earlier one of the same plan, so cores that execute the same plan never wait in a circle.
+    """
+    awaited: dict[Instruction, Compute | Collective] = {}
+    moved = 0
+    work, sent = _Passed(), _Passed()
+    for instruction in instructions:
+        if isinstance(instruction, Collective):
+            if (last := work.last_before(moved - MOST_AHEAD)) is not None:
+                awaited[instruction] = last
+            moved += max(instruction.input.slice_bytes, instruction.output.slice_bytes)
+            sent.add(instruction, moved)
+        elif isinstance(instruction, Compute) and not is_light(instruction):
+            if (last := sent.last_before(moved - MOST_AHEAD)) is not None:
+                awaited[instruction] = last
+            work.add(instruction, moved)
+    return awaited
+
+
+class _Passed:
+    """Instructions, each with how many bytes had been moved when it was over."""
+
+    def __init__(self) -> None:
+        self._instructions: collections.deque[tuple[Compute | Collective, int]] = collections.deque()
+        self._last: Compute | Collective | None = None
+
+    def add(self, instruction: Compute | Collective, moved: int) -> None:
+        self._instructions.append((instruction, moved))
+
+    def last_before(self, moved: int) -> Compute | Collective | None:
+        """The last that was over when no more than so many bytes had been moved; they never become fewer."""
+        while self._instructions and self._instructions[0][1] <= moved:
+            self._last = self._instructions.popleft()[0]
+        return self._last

@@ -1,0 +1,206 @@
+"""Buckets: small collectives of one kind travel together.
+
+Each collective costs its start, however little it carries: the gradients of biases and scales, one by one, cost more
+than those of the matrices. Sums (and gathers of new weights) of one kind, over the same mesh axes and of one dtype,
+that do not need one another become one: their slices are flattened, put one behind the other, and taken apart again
+afterwards. A collective waits for others only as long as nothing but light work needs its result: products and loops
+never wait. The pass is over the plan, loop bodies and branches included.
+
+The interpreter gives the same bits with buckets and without. On devices, where TensorFlow adds up the parts of a
+tensor in different orders, so does what stands elsewhere in a bucket; a program's bits stay the same run after run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import tensorflow as tf
+
+from meshtf.dimension import Dimension, Shape
+from meshtf.layout import Axes, TensorLayout, axes_size
+from meshtf.mesh_impl.blocks import merge_from_front, split_to_front
+from meshtf.planning.plan import (
+    AssignVariable,
+    Collective,
+    CollectiveStep,
+    Compute,
+    Core,
+    Instruction,
+    Plan,
+    Value,
+    walk,
+    with_nested_changed,
+)
+
+LARGEST_MEMBER = 1 << 17
+"""Bytes of the largest slice that travels with others: copying a larger one costs more than a start saves."""
+
+LIGHT = 1 << 20
+"""FLOPs of work that may wait for a bucket to fill."""
+
+
+def bucket_collectives(plan: Plan, bucket_bytes: int) -> Plan:
+    """The plan with small collectives in buckets, each of at most so many bytes; 0 leaves it as it is."""
+    if not bucket_bytes:
+        return plan
+    first = 1 + max((v.index for i, _ in walk(plan.instructions) for v in i.outputs), default=0)
+    passes = _Pass(plan.mesh_shape, bucket_bytes, itertools.count(first))
+    return dataclasses.replace(plan, instructions=passes.bucketed(plan.instructions))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pass:
+    mesh_shape: Shape
+    bucket_bytes: int
+    numbers: Iterator[int]
+
+    def bucketed(self, instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
+        stream = _Stream(self)
+        for instruction in instructions:
+            stream.take(with_nested_changed(instruction, self.bucketed))
+        return stream.finished()
+
+    def key(self, collective: Collective) -> tuple[object, ...] | None:
+        """What the members of one bucket have in common; None of what travels alone."""
+        step, before, after = collective.step, collective.input, collective.output
+        size = max(before.slice_bytes, after.slice_bytes)
+        if not _is_gradient_or_weight(collective) or not 0 < size <= min(LARGEST_MEMBER, self.bucket_bytes):
+            return None
+        used = before.layout.used - set(step.axes)
+        return (step.kind, step.axes, step.reduction, before.dtype, before.pending, after.pending, used)
+
+
+def _is_gradient_or_weight(collective: Collective) -> bool:
+    """Whether it is a sum, or gathers what is assigned: weights that are gathered to be used are, one by one."""
+    kind = collective.step.kind
+    return kind in ("all_reduce", "reduce_scatter") or (kind == "all_gather" and collective.operation.has_side_effect)
+
+
+@dataclasses.dataclass(eq=False)
+class _Bucket:
+    members: list[Collective]
+    bytes: int = 0
+
+
+class _Stream:
+    """Instructions in a new order, in which what needs an open bucket stands behind it."""
+
+    def __init__(self, passes: _Pass) -> None:
+        self._pass = passes
+        self._done: list[Instruction] = []
+        self._open: dict[tuple[object, ...], _Bucket] = {}
+        self._waiting_for: dict[Value, frozenset[_Bucket]] = {}
+        self._postponed: list[Instruction] = []
+
+    def take(self, instruction: Instruction) -> None:
+        while needed := self._needed(instruction):
+            if _may_wait(instruction):
+                self._postponed.append(instruction)
+                self._waiting_for.update(dict.fromkeys(instruction.outputs, needed))
+                return
+            self._close(needed)
+        key = self._pass.key(instruction) if isinstance(instruction, Collective) else None
+        if key is None:
+            self._done.append(instruction)
+        else:
+            assert isinstance(instruction, Collective)
+            self._add(key, instruction)
+
+    def finished(self) -> tuple[Instruction, ...]:
+        while self._open:
+            self._close(frozenset(self._open.values()))
+        return tuple(self._done)
+
+    def _needed(self, instruction: Instruction) -> frozenset[_Bucket]:
+        """The open buckets without which the instruction cannot be done."""
+        return frozenset().union(*(self._waiting_for.get(v, ()) for v in instruction.inputs))
+
+    def _add(self, key: tuple[object, ...], member: Collective) -> None:
+        size = max(member.input.slice_bytes, member.output.slice_bytes)
+        bucket = self._open.get(key)
+        if bucket is not None and bucket.bytes + size > self._pass.bucket_bytes:
+            self._close(frozenset({bucket}))
+        bucket = self._open.setdefault(key, _Bucket([]))
+        bucket.members.append(member)
+        bucket.bytes += size
+        self._waiting_for[member.output] = frozenset({bucket})
+
+    def _close(self, buckets: frozenset[_Bucket]) -> None:
+        """What waited for the buckets is taken again: it may go on into the next ones."""
+        closed = [key for key, bucket in self._open.items() if bucket in buckets]
+        for key in closed:
+            self._done.extend(_joined(self._open.pop(key).members, self._pass))
+        self._waiting_for = {v: needed for v, needed in self._waiting_for.items() if not needed & buckets}
+        again, self._postponed = self._postponed, []
+        for instruction in again:
+            self.take(instruction)
+
+
+def _may_wait(instruction: Instruction) -> bool:
+    if isinstance(instruction, Compute):
+        return is_light(instruction)
+    return isinstance(instruction, Collective | AssignVariable)
+
+
+def is_light(compute: Compute) -> bool:
+    """Whether others lose nothing by waiting for it: it is no product, or what it makes is for the next step."""
+    return compute.flops <= LIGHT or compute.kind == "fused update"
+
+
+def _joined(members: Sequence[Collective], passes: _Pass) -> list[Instruction]:
+    """The instructions that move all members at once."""
+    if len(members) == 1:
+        return list(members)
+    first, mesh_shape = members[0], passes.mesh_shape
+    step, parts = first.step, axes_size(first.step.axes, mesh_shape)
+    used = tuple(d.name for d in mesh_shape if d.name in first.input.layout.used and d.name not in step.axes)
+    before = _Side([m.input for m in members], (*used, *(step.axes if step.kind == "all_gather" else ())))
+    after = _Side([m.output for m in members], (*used, *(step.axes if step.kind == "reduce_scatter" else ())))
+    moved, received = before.value(passes), after.value(passes)
+    pack = Compute(first.operation, "pack", tuple(before.values), (moved,), _packing(step, members, parts))
+    unpack = Compute(first.operation, "unpack", (received,), tuple(after.values), _unpacking(step, members, parts))
+    together = CollectiveStep(step.kind, step.axes, step.reduction)
+    return [pack, Collective(first.operation, together, moved, received, tuple(members)), unpack]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Side:
+    """Slices that travel together, and the mesh axes that split them."""
+
+    values: Sequence[Value]
+    axes: Axes
+
+    def value(self, passes: _Pass) -> Value:
+        own, first = sum(math.prod(v.slice_shape) for v in self.values), self.values[0]
+        shape = Shape([Dimension("bucket", own * axes_size(self.axes, passes.mesh_shape))])
+        return Value(next(passes.numbers), shape, first.dtype, TensorLayout((self.axes,)), first.pending, (own,))
+
+
+def _packing(step: CollectiveStep, members: Sequence[Collective], parts: int) -> Callable[..., tf.Tensor]:
+    dims = [m.step.dim for m in members]
+
+    def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
+        if step.kind != "reduce_scatter":
+            return tf.concat([tf.reshape(x, [-1]) for x in slices], 0)
+        blocks = [tf.reshape(split_to_front(x, d, parts), [parts, -1]) for x, d in zip(slices, dims, strict=True)]
+        return tf.reshape(tf.concat(blocks, 1), [-1])
+
+    return emit
+
+
+def _unpacking(step: CollectiveStep, members: Sequence[Collective], parts: int) -> Callable[..., list[tf.Tensor]]:
+    dims = [m.step.dim for m in members]
+    after = [m.output.slice_shape for m in members]
+    sent = [m.input.slice_shape for m in members]
+
+    def emit(core: Core, x: tf.Tensor) -> list[tf.Tensor]:
+        if step.kind != "all_gather":
+            flat = tf.split(x, [math.prod(size) for size in after])
+            return [tf.reshape(y, size) for y, size in zip(flat, after, strict=True)]
+        flat = tf.split(tf.reshape(x, [parts, -1]), [math.prod(size) for size in sent], axis=1)
+        return [merge_from_front(tf.reshape(y, [parts, *size]), d) for y, size, d in zip(flat, sent, dims, strict=True)]
+
+    return emit

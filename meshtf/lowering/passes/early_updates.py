@@ -1,0 +1,83 @@
+"""Updates as soon as their gradients are there: gradients that have been used need no memory while others are made.
+
+A program's updates stand behind all of its gradients, and its collectives run in the order in which they stand. Where
+the update of a weight needs its own gradient only, its collectives and elementwise work move up to where that is made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from meshtf.planning.plan import Collective, Compute, Instruction, Plan, Value
+
+_LOCAL_KINDS = frozenset({"fused update", "cast", "slice", "view", "pad", "crop", "pack", "unpack"})
+
+
+def update_early(plan: Plan) -> Plan:
+    """The plan with what only updates need as early as it can be."""
+    producers = {v: i for i in plan.instructions for v in i.outputs}
+    order = _Order(_before_assignments(plan, producers), producers)
+    for instruction in plan.instructions:
+        order.add(instruction)
+    return dataclasses.replace(plan, instructions=tuple(order.instructions))
+
+
+def _before_assignments(plan: Plan, producers: Mapping[Value, Instruction]) -> list[Instruction]:
+    """Collectives and elementwise work from which assignments follow, in program order."""
+    found: set[Instruction] = set()
+    waiting = [i.input for i in plan.assignments]
+    while waiting:
+        producer = producers[waiting.pop()]
+        if producer not in found and is_part_of_update(producer):
+            found.add(producer)
+            waiting.extend(producer.inputs)
+    return [i for i in plan.instructions if i in found]
+
+
+def is_part_of_update(instruction: Instruction) -> bool:
+    """Whether it works element by element, or moves data."""
+    if isinstance(instruction, Compute):
+        return instruction.kernel is not None or instruction.is_view or instruction.kind in _LOCAL_KINDS
+    return isinstance(instruction, Collective)
+
+
+class _Order:
+    """A new order, in which an instruction follows what it needs: at once where it is movable, else as before."""
+
+    def __init__(self, movable: Sequence[Instruction], producers: Mapping[Value, Instruction]) -> None:
+        self.instructions: list[Instruction] = []
+        self._done: set[Instruction] = set()
+        # What is made of variables and constants alone, as a learning rate is, comes when it is first needed.
+        at_any_time: set[Instruction] = set()
+        self._earlier: dict[Instruction, list[Instruction]] = {}
+        self._missing: dict[Instruction, set[Instruction]] = {}
+        self._after: dict[Instruction, list[Instruction]] = {}
+        for instruction in [*(i for i in producers.values() if not i.inputs), *movable]:
+            needed = list(dict.fromkeys(producers[v] for v in instruction.inputs))
+            self._earlier[instruction] = [p for p in needed if p in at_any_time]
+            self._missing[instruction] = {p for p in needed if p not in at_any_time}
+            if not self._missing[instruction] and not isinstance(instruction, Collective):
+                at_any_time.add(instruction)
+            for producer in self._missing[instruction]:
+                self._after.setdefault(producer, []).append(instruction)
+
+    def add(self, instruction: Instruction) -> None:
+        """Adds an instruction that may be there already, and what has waited for it alone."""
+        ready = [instruction]
+        while ready:
+            now = ready.pop(0)
+            if now in self._done:
+                continue
+            self._append(now)
+            for following in self._after.get(now, ()):
+                self._missing[following].discard(now)
+                if not self._missing[following]:
+                    ready.append(following)
+
+    def _append(self, instruction: Instruction) -> None:
+        for earlier in self._earlier.get(instruction, ()):
+            if earlier not in self._done:
+                self._append(earlier)
+        self._done.add(instruction)
+        self.instructions.append(instruction)

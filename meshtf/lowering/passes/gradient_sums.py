@@ -1,0 +1,185 @@
+"""Gradients summed over cores in a dtype of choice, whatever dtype they have themselves.
+
+Sums in float32 of bfloat16 gradients keep the digits that a long sum would lose; sums in bfloat16 of float32 gradients
+send half the bytes (Micikevicius et al. 2018). The pass puts a cast before each sum and one after it. No number is
+rounded twice: where a sum's terms were rounded just before, or its result is cast just after, what stands in between
+goes; work that only moves slices, such as padding, is done in the dtype of the sum.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TypeGuard
+
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.lowering.passes.trained_updates import leading_to_updates
+from meshtf.ops.algebra.pointwise import CastKernel
+from meshtf.planning.plan import (
+    Branch,
+    Collective,
+    Compute,
+    Instruction,
+    Kernel,
+    Loop,
+    Plan,
+    Value,
+    walk,
+    with_nested_changed,
+)
+
+_MOVES = frozenset({"crop", "pad", "slice", "zero padding"})
+_MOVING = frozenset({"all_gather", "all_to_all", "permute"})
+
+
+def sum_gradients_in(plan: Plan, dtype: tf.DType | None, trained: Mapping[str, Shape]) -> Plan:
+    """The plan with the gradients of trained variables summed over cores in `dtype`; None leaves it as it is.
+
+    Losses, metrics, norms and other statistics are summed as before: see `leading_to_updates`.
+
+    Args:
+      plan: not yet fused, nor in buckets.
+      dtype: float32 or bfloat16.
+      trained: the shapes of the variables that are trained, by name.
+    """
+    if dtype is None:
+        return plan
+    updates = leading_to_updates(plan, trained)
+    if not any(_is_sum_to_change(i, dtype) for i in updates):
+        return plan
+    rewriting = _Rewriting(plan, dtype, updates)
+    return rewriting.without_spare(rewriting.rewritten(plan.instructions))
+
+
+def _is_sum_to_change(instruction: Instruction, dtype: tf.DType) -> bool:
+    """Whether it is a sum in another dtype. A scalar is not rounded to send half of its few bytes."""
+    if not isinstance(instruction, Collective) or instruction.step.kind not in ("all_reduce", "reduce_scatter"):
+        return False
+    own, is_scalar = instruction.input.dtype, not instruction.input.shape.dims
+    is_rounded = own.size > dtype.size
+    return instruction.step.reduction == "add" and own.is_floating and own != dtype and not (is_scalar and is_rounded)
+
+
+def _is_cast(instruction: Instruction | None) -> TypeGuard[Compute]:
+    if not isinstance(instruction, Compute):
+        return False
+    return isinstance(instruction.kernel, CastKernel) or (instruction.kernel is None and instruction.kind == "cast")
+
+
+def _only_moves(instruction: Instruction | None) -> TypeGuard[Compute]:
+    """Whether it is local work that gives elements of its one input, or zeros, whatever their dtype."""
+    if not isinstance(instruction, Compute) or len(instruction.inputs) != 1 or len(instruction.outputs) != 1:
+        return False
+    return instruction.is_view or instruction.kernel is tf.identity or instruction.kind in _MOVES
+
+
+class _Rewriting:
+    """The pass. A value's `double` is the same value in the dtype of the sums, with digits that it may not have."""
+
+    def __init__(self, plan: Plan, dtype: tf.DType, updates: Collection[Compute | Collective]) -> None:
+        self._plan = plan
+        self._dtype = dtype
+        self._updates = updates
+        self._numbers = itertools.count(1 + max(v.index for i, _ in walk(plan.instructions) for v in i.outputs))
+        self._producers = {v: i for i in updates for v in i.outputs}
+        self._doubles: dict[Value, Value] = {}
+        self._spare: set[Instruction] = set()
+
+    def rewritten(self, instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
+        """The instructions with sums in the chosen dtype, and with some that nobody needs any more."""
+        return tuple(new for i in instructions for new in self._instead_of(with_nested_changed(i, self.rewritten)))
+
+    def without_spare(self, instructions: Sequence[Instruction]) -> Plan:
+        """The plan of these instructions, without those that nobody needs."""
+        every = [i for i, _ in walk(instructions)]
+        uses = collections.Counter(v for i in every for v in _used_by(i))
+        uses.update([*self._plan.fetches, *(c.value for c in self._plan.checks)])
+        unused: set[Instruction] = set()
+        for instruction in reversed(every):
+            if instruction in self._spare and not any(uses[v] for v in instruction.outputs):
+                unused.add(instruction)
+                uses.subtract(instruction.inputs)
+        return dataclasses.replace(self._plan, instructions=_without(unused, instructions))
+
+    def _instead_of(self, instruction: Instruction) -> list[Instruction]:
+        if not isinstance(instruction, Compute | Collective) or instruction not in self._updates:
+            return [instruction]
+        if isinstance(instruction, Collective) and _is_sum_to_change(instruction, self._dtype):
+            before, double = self._exact_double(instruction.input) or self._cast(instruction)
+            return [*before, *self._done_on(double, instruction)]
+        double = self._doubles.get(instruction.inputs[0]) if len(instruction.inputs) == 1 else None
+        if double is None:
+            return [instruction]
+        if _is_cast(instruction) and instruction.outputs[0].dtype == self._dtype:
+            return [_elementwise(instruction, tf.identity, double, instruction.outputs[0])]
+        if isinstance(instruction, Collective):
+            moves = instruction.step.kind in _MOVING and double.dtype.size < instruction.input.dtype.size
+        else:
+            moves = _only_moves(instruction)
+        return self._done_on(double, instruction) if moves else [instruction]
+
+    def _exact_double(self, value: Value) -> tuple[list[Instruction], Value] | None:
+        """The double of a value where it needs no cast: of sums, and of what was cast from the chosen dtype."""
+        producer = self._producers.get(value)
+        if value in self._doubles:
+            return [], self._doubles[value]
+        if _is_cast(producer) and producer.inputs[0].dtype == self._dtype:
+            self._spare.add(producer)
+            return [], producer.inputs[0]
+        if _only_moves(producer) and (before := self._exact_double(producer.inputs[0])):
+            self._spare.add(producer)
+            moved = self._moved(producer, before[1])
+            return [*before[0], moved], moved.outputs[0]
+        return None
+
+    def _cast(self, instruction: Collective) -> tuple[list[Instruction], Value]:
+        double = self._value_like(instruction.input)
+        return [_elementwise(instruction, CastKernel(self._dtype), instruction.input, double)], double
+
+    def _done_on(self, double: Value, instruction: Compute | Collective) -> list[Instruction]:
+        """The instruction on its input's double, and its result cast back for whoever needs it so."""
+        done, (output,) = self._moved(instruction, double), instruction.outputs
+        back = _elementwise(instruction, CastKernel(output.dtype), done.outputs[0], output)
+        self._doubles[output] = done.outputs[0]
+        self._spare.add(back)
+        return [done, back]
+
+    def _moved(self, instruction: Compute | Collective, x: Value) -> Compute | Collective:
+        (output,) = instruction.outputs
+        if isinstance(instruction, Collective):
+            return dataclasses.replace(instruction, input=x, output=self._value_like(output))
+        return dataclasses.replace(instruction, inputs=(x,), outputs=(self._value_like(output),))
+
+    def _value_like(self, value: Value) -> Value:
+        return dataclasses.replace(value, index=next(self._numbers), dtype=self._dtype)
+
+
+def _elementwise(instruction: Compute | Collective, kernel: Kernel, x: Value, y: Value) -> Compute:
+    """y is x after `kernel`, on behalf of the instruction's operation."""
+    is_view = kernel is tf.identity
+    kind = "view" if is_view else "cast"
+    return Compute(instruction.operation, kind, (x,), (y,), lambda core, x: kernel(x), is_view=is_view, kernel=kernel)
+
+
+def _used_by(instruction: Instruction) -> Iterator[Value]:
+    """The values that an instruction names, those apart that are named by instructions inside it."""
+    if isinstance(instruction, Loop):
+        yield from (v for c in instruction.carried for v in (c.initial, c.leaving))
+        yield from (s.whole for s in instruction.sliced)
+        yield from (s.part for s in instruction.stacked)
+        yield from [instruction.count] if instruction.count is not None else []
+        yield from [instruction.condition.goes_on] if instruction.condition is not None else []
+    elif isinstance(instruction, Branch):
+        yield from (instruction.predicate, *instruction.true_results, *instruction.false_results)
+    else:
+        yield from instruction.inputs
+
+
+def _without(unused: Collection[Instruction], instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
+    return tuple(
+        with_nested_changed(i, lambda inside: _without(unused, inside)) for i in instructions if i not in unused
+    )

@@ -1,0 +1,300 @@
+"""Fusion of weight updates: the elementwise chain before an assignment becomes one XLA-compiled local segment.
+
+Op by op, an optimizer's dozen elementwise operations read and write every weight a dozen times; compiled, once.
+Segments of the same structure and shapes share one compiled function. The rest of a program stays op by op:
+TensorFlow's kernels for products are faster than XLA's on CPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+import networkx
+import tensorflow as tf
+
+from meshtf.lowering.passes.elementwise_chain import ElementwiseChain
+from meshtf.lowering.passes.update_in_blocks import UpdateInBlocks
+from meshtf.planning.plan import AssignVariable, Collective, Compute, Core, Instruction, Kernel, Plan, Value
+
+WORTHWHILE = 1 << 12
+"""Elements of the slice from which on a program's updates are worth compiling; then the smaller ones are, too."""
+
+
+def fuse_updates(plan: Plan) -> Plan:
+    """The plan with the elementwise chains that lead to assignments as compiled segments."""
+    producers = {v: i for i in plan.instructions for v in i.outputs}
+    chosen = _update_computes(plan, producers)
+    segments = [s for s in _segments(plan, producers, chosen) if len(s) > 1]
+    if not any(math.prod(_shape(segment[0])) >= WORTHWHILE for segment in segments):
+        return plan
+    compiled: dict[Hashable, FusedUpdate] = {}
+    chains: dict[Hashable, ElementwiseChain] = {}
+    fused: dict[Instruction, list[Compute]] = {c: segment for segment in segments for c in segment}
+    replaced: dict[int, Compute] = {}
+    used_by = consumers_of(plan)
+    checked, names = _needed_by_checks(plan, producers), _names_read(plan)
+    for segment in segments:
+        fusion = _fused(segment, used_by, compiled, chains)
+        if plan.checks and checked.isdisjoint(segment) and _assigned_in_place(fusion, names, used_by):
+            fusion = _guarded(fusion, plan, compiled)
+        replaced[id(segment)] = fusion
+    instructions = [replaced[id(fused[i])] if i in fused else i for i in plan.instructions if _is_kept(i, fused)]
+    return dataclasses.replace(plan, instructions=tuple(_ordered(instructions)))
+
+
+def _is_kept(instruction: Instruction, fused: Mapping[Instruction, list[Compute]]) -> bool:
+    """One instruction of each segment stands for all of it."""
+    return instruction not in fused or fused[instruction][0] is instruction
+
+
+def _is_elementwise(instruction: Instruction) -> bool:
+    if not isinstance(instruction, Compute) or instruction.kernel is None or len(instruction.outputs) != 1:
+        return False
+    (output,) = instruction.outputs
+    alike = all(v.slice_shape in ((), output.slice_shape) and _order(v, output) for v in instruction.inputs)
+    return alike and output.slice_shape != ()
+
+
+def _order(value: Value, output: Value) -> bool:
+    """Whether a value's dimensions stand in the output's order, so that no transpose is part of the kernel."""
+    return not value.shape.dims or value.shape == output.shape
+
+
+def _update_computes(plan: Plan, producers: Mapping[Value, Instruction]) -> set[Compute]:
+    """Elementwise computations from which assignments follow, directly or after moving between cores."""
+    chosen: set[Compute] = set()
+    waiting = [i.input for i in plan.assignments]
+    seen: set[Value] = set()
+    while waiting:
+        value = waiting.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        producer = producers.get(value)
+        if isinstance(producer, Collective):
+            waiting.append(producer.input)
+        elif isinstance(producer, Compute) and _is_elementwise(producer):
+            chosen.add(producer)
+            waiting.extend(producer.inputs)
+    return chosen
+
+
+def _segments(plan: Plan, producers: Mapping[Value, Instruction], chosen: set[Compute]) -> Iterable[list[Compute]]:
+    """Connected computations with no path between two of them that leaves the segment."""
+    depth = _depths(plan, producers, chosen)
+    ties = networkx.Graph()
+    ties.add_nodes_from(i for i in plan.instructions if i in chosen)
+    for instruction in ties.nodes:
+        before = [p for v in instruction.inputs if (p := producers[v]) in chosen]
+        ties.add_edges_from(
+            (instruction, p) for p in before if depth[p] == depth[instruction] and _shape(p) == _shape(instruction)
+        )
+    order = {instruction: n for n, instruction in enumerate(plan.instructions)}
+    for component in networkx.connected_components(ties):
+        yield sorted(component, key=order.__getitem__)
+
+
+def _depths(plan: Plan, producers: Mapping[Value, Instruction], chosen: set[Compute]) -> dict[Instruction, int]:
+    """How often a path to each instruction leaves the chosen ones; of those, the most that what follows allows, so that
+    they stand beside what uses them."""
+    depth: dict[Instruction, int] = {}
+    after: dict[Instruction, list[Instruction]] = {}
+    for instruction in plan.instructions:
+        before = [producers[v] for v in instruction.inputs]
+        depth[instruction] = max((depth[p] + (instruction not in chosen and p in chosen) for p in before), default=0)
+        for p in before:
+            after.setdefault(p, []).append(instruction)
+    for instruction in reversed(plan.instructions):
+        if instruction in chosen:
+            following = (depth[c] - (c not in chosen) for c in after.get(instruction, []))
+            depth[instruction] = min(following, default=depth[instruction])
+    return depth
+
+
+def _shape(instruction: Instruction) -> tuple[int, ...]:
+    return instruction.outputs[0].slice_shape
+
+
+def consumers_of(plan: Plan) -> dict[Value, list[Instruction | None]]:
+    consumers: dict[Value, list[Instruction | None]] = {}
+    for instruction in plan.instructions:
+        for value in instruction.inputs:
+            consumers.setdefault(value, []).append(instruction)
+    for value in (*plan.fetches, *(c.value for c in plan.checks)):
+        consumers.setdefault(value, []).append(None)
+    return consumers
+
+
+def _fused(
+    segment: list[Compute],
+    consumers: Mapping[Value, list[Instruction | None]],
+    compiled: dict[Hashable, FusedUpdate],
+    chains: dict[Hashable, ElementwiseChain],
+) -> Compute:
+    members = set(segment)
+    made = {c.outputs[0] for c in segment}
+    inputs = list(dict.fromkeys(v for c in segment for v in c.inputs if v not in made))
+    outputs = [v for c in segment for v in c.outputs if any(i not in members for i in consumers.get(v, []))]
+    numbers = {v: n for n, v in enumerate([*inputs, *(c.outputs[0] for c in segment)])}
+    steps = tuple((_kernel_of(c), tuple(numbers[v] for v in c.inputs)) for c in segment)
+    results = tuple(numbers[v] for v in outputs)
+    specs = tuple((v.slice_shape, v.dtype) for v in inputs)
+    chain = chains.setdefault((steps, results), ElementwiseChain(steps, results))
+    emit = compiled.setdefault((chain, specs), FusedUpdate(chain, specs))
+    flops = sum(c.flops for c in segment)
+    return Compute(segment[-1].operation, "fused update", tuple(inputs), tuple(outputs), emit, flops)
+
+
+def _needed_by_checks(plan: Plan, producers: Mapping[Value, Instruction]) -> set[Instruction]:
+    found: set[Instruction] = set()
+    waiting = [c.value for c in plan.checks]
+    while waiting:
+        producer = producers[waiting.pop()]
+        if producer not in found:
+            found.add(producer)
+            waiting.extend(producer.inputs)
+    return found
+
+
+def _guarded(fusion: Compute, plan: Plan, compiled: dict[Hashable, FusedUpdate]) -> Compute:
+    """The update behind the program's checks, which may then write to variables where they are."""
+    assert isinstance(fusion.emit, FusedUpdate)
+    guards = tuple(dict.fromkeys(c.value for c in plan.checks))
+    emit = compiled.setdefault((id(fusion.emit), len(guards)), fusion.emit.guarded(len(guards)))
+    return dataclasses.replace(fusion, inputs=(*fusion.inputs, *guards), emit=emit)
+
+
+def _kernel_of(compute: Compute) -> Kernel:
+    assert compute.kernel is not None  # elementwise, as all that is fused
+    return compute.kernel
+
+
+class FusedUpdate:
+    """A chain of elementwise kernels, compiled: as an `Emit`, or where it is, in the memory of variables."""
+
+    def __init__(
+        self, chain: ElementwiseChain, inputs: Sequence[tuple[tuple[int, ...], tf.DType]], guards: int = 0
+    ) -> None:
+        self._chain = chain
+        self._inputs = inputs
+        self.guards = guards
+        """How many booleans follow the inputs: unless all are true, variables keep their values."""
+        self._on_variables: dict[Hashable, Callable[..., Sequence[tf.Tensor]]] = {}
+
+    def guarded(self, guards: int) -> FusedUpdate:
+        """The same behind so many checks."""
+        return FusedUpdate(self._chain, self._inputs, guards)
+
+    def __call__(self, core: Core, *slices: tf.Tensor) -> Sequence[tf.Tensor]:
+        return self._chain(*slices[: len(self._inputs)])
+
+    def flat(self, *slices: tf.Tensor) -> Sequence[tf.Tensor]:
+        """The same, by a function that updates of other shapes share, if they have as many elements."""
+        return self._chain.flat(*slices[: len(self._inputs)])
+
+    def in_place(
+        self, variables: Mapping[int, tuple[int, tf.Tensor]], slices: Sequence[tf.Tensor], *, in_blocks: bool
+    ) -> dict[int, tf.Tensor]:
+        """Assigns some results to the variables that some inputs are read from, and returns the others.
+
+        Reads and assignments are inside the compiled function, which then writes to the memory that it reads.
+
+        Args:
+          variables: by the number of an input, that of the result to be assigned, and the variable's handle.
+          slices: the other inputs, in order, and the guards.
+          in_blocks: whether a large update is done block by block, as suits a processor with caches.
+
+        Returns:
+          The other results, by number.
+        """
+        pairs = tuple((n, result) for n, (result, _) in variables.items())
+        if (pairs, in_blocks) not in self._on_variables:
+            run = functools.partial(self._run_in_place, pairs, self._in_blocks(pairs) if in_blocks else None)
+            own = [tf.TensorSpec(shape, dtype) for n, (shape, dtype) in enumerate(self._inputs) if n not in dict(pairs)]
+            own += [tf.TensorSpec([], tf.bool)] * self.guards
+            # Without a signature each variable's handle would be a reason to trace again.
+            signature = ([tf.TensorSpec([], tf.resource)] * len(pairs), own)
+            self._on_variables[pairs, in_blocks] = tf.function(run, signature, jit_compile=True, autograph=False)
+        others = [n for n in range(len(self._chain.results)) if n not in dict(pairs).values()]
+        results = self._on_variables[pairs, in_blocks]([handle for _, handle in variables.values()], list(slices))
+        return dict(zip(others, results, strict=True))
+
+    def _in_blocks(self, pairs: Sequence[tuple[int, int]]) -> UpdateInBlocks | None:
+        if len(pairs) < len(self._chain.results):
+            return None
+        written = {n: self._chain.results[result] for n, result in pairs}
+        return UpdateInBlocks.of(self._chain.steps, len(self._inputs), written, self._inputs[pairs[0][0]][0])
+
+    def _run_in_place(
+        self,
+        pairs: Sequence[tuple[int, int]],
+        blocks: UpdateInBlocks | None,
+        handles: Sequence[tf.Tensor],
+        slices: Sequence[tf.Tensor],
+    ) -> list[tf.Tensor]:
+        read = {n: self._read(n, handle) for (n, _), handle in zip(pairs, handles, strict=True)}
+        given = iter(slices)
+        inputs = [read[n] if n in read else next(given) for n in range(len(self._inputs))]
+        guards = list(given)
+        is_kept = tf.reduce_all(guards) if guards else None
+        if blocks is not None:
+            others, new = [], blocks.run(inputs, is_kept)
+        else:
+            results = self._chain.values(*inputs)
+            others = [y for n, y in enumerate(results) if n not in dict(pairs).values()]
+            new = {n: results[k] if is_kept is None else tf.where(is_kept, results[k], read[n]) for n, k in pairs}
+        for (n, _), handle in zip(pairs, handles, strict=True):
+            tf.raw_ops.AssignVariableOp(resource=handle, value=new[n])
+        return others
+
+    def _read(self, number: int, handle: tf.Tensor) -> tf.Tensor:
+        shape, dtype = self._inputs[number]
+        value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+        value.set_shape(shape)
+        return value
+
+
+def updates_in_place(plan: Plan) -> dict[Compute, dict[int, tuple[int, str]]]:
+    """Fused updates that may write to the variables that they read: by instruction, then by the number of the input,
+    the number of the result and the variable's name. None where a failed check would have to undo it."""
+    consumers, names = consumers_of(plan), _names_read(plan)
+    found: dict[Compute, dict[int, tuple[int, str]]] = {}
+    for instruction in plan.instructions:
+        if isinstance(instruction, Compute) and isinstance(instruction.emit, FusedUpdate):
+            pairs = _assigned_in_place(instruction, names, consumers)
+            if pairs and (instruction.emit.guards or not plan.checks):
+                found[instruction] = pairs
+    return found
+
+
+def _names_read(plan: Plan) -> dict[Value, str]:
+    return {i.output: i.name for i in plan.reads}
+
+
+def _assigned_in_place(
+    fusion: Compute, names: Mapping[Value, str], consumers: Mapping[Value, list[Instruction | None]]
+) -> dict[int, tuple[int, str]]:
+    """Results that nothing needs but the assignment of a variable that is read here, as in `updates_in_place`."""
+    inputs = {names[v]: n for n, v in enumerate(fusion.inputs) if v in names}
+    found: dict[int, tuple[int, str]] = {}
+    for n, value in enumerate(fusion.outputs):
+        users = consumers.get(value, [])
+        if len(users) == 1 and isinstance(users[0], AssignVariable) and users[0].name in inputs:
+            found[inputs[users[0].name]] = (n, users[0].name)
+    return found
+
+
+def _ordered(instructions: Sequence[Instruction]) -> list[Instruction]:
+    """A topological order that keeps the program's where it can."""
+    producers = {v: i for i in instructions for v in i.outputs}
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(instructions)
+    graph.add_edges_from((producers[v], i) for i in instructions for v in i.inputs)
+    order = {instruction: n for n, instruction in enumerate(instructions)}
+    # Assignments take effect as the program ends, whatever is read later: they keep their place at the end.
+    return list(
+        networkx.lexicographical_topological_sort(graph, key=lambda i: (isinstance(i, AssignVariable), order[i]))
+    )

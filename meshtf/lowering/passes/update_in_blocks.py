@@ -1,0 +1,192 @@
+"""Fused updates of large variables, block by block.
+
+XLA's CPU compiler makes one loop for each result of a fused update. Of a variable that no cache holds, the second loop
+reads from memory again what the first has read and written. In blocks it is still in the cache. XLA writes the blocks
+in place as long as nothing needs an element's old and new value: a result that is made of another one, as a weight is
+of its moments, therefore follows it one block behind, and takes the new value from the variable.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from meshtf.planning.plan import Kernel
+
+BLOCK = 1 << 18
+"""Elements of the largest block: a few arrays of such blocks fit into a cache."""
+
+SMALLEST_BLOCK, FEWEST_BLOCKS, LONGEST_ROW = 1 << 15, 4, 1 << 12
+
+Step = tuple[Kernel, tuple[int, ...]]
+"""A kernel and the numbers of its operands: inputs count first, then steps in order."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+    """How a slice is cut: its elements in rows, of which a block has some. Loops run over rows in parallel."""
+
+    num_rows: int
+    row: int
+    block_rows: int
+
+    @classmethod
+    def of(cls, shape: Sequence[int]) -> Blocks | None:
+        """None of a slice that is small, or does not divide."""
+        size = math.prod(shape)
+        if size < FEWEST_BLOCKS * SMALLEST_BLOCK:
+            return None
+        row = _largest_divisor(size, LONGEST_ROW)
+        block_rows = _largest_divisor(size // row, BLOCK // row)
+        if block_rows * row < SMALLEST_BLOCK or size < FEWEST_BLOCKS * block_rows * row:
+            return None
+        return cls(size // row, row, block_rows)
+
+    @property
+    def count(self) -> int:
+        return self.num_rows // self.block_rows
+
+    def rows(self, x: tf.Tensor) -> tf.Tensor:
+        """A slice as [num_rows, row]; scalars as they are."""
+        return tf.reshape(x, [self.num_rows, self.row]) if x.shape.rank else x
+
+    def block(self, x: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """[num_rows, row] -> [block_rows, row]; scalars as they are."""
+        if not x.shape.rank:
+            return x
+        sizes = tf.constant([self.block_rows, self.row])
+        block = gen_xla_ops.xla_dynamic_slice(x, self._begin(number), sizes)
+        return tf.ensure_shape(block, [self.block_rows, self.row])
+
+    def with_block(self, x: tf.Tensor, block: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """[num_rows, row], with another block in place of its own."""
+        return gen_xla_ops.xla_dynamic_update_slice(x, block, self._begin(number))
+
+    def _begin(self, number: tf.Tensor) -> tf.Tensor:
+        return tf.stack([number * self.block_rows, tf.zeros_like(number)])
+
+
+def _largest_divisor(number: int, limit: int) -> int:
+    return next(n for n in range(min(number, limit), 0, -1) if number % n == 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Result:
+    """A new value of a variable: by number, itself, the input that is its old value, what it is made of, and how many
+    blocks it is behind."""
+
+    number: int
+    variable: int
+    inputs: frozenset[int]
+    results: frozenset[int]
+    behind: int
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateInBlocks:
+    """An update whose results are all new values of variables.
+
+    steps: what is done to each element. num_inputs: how many there are. results: in order of `behind`.
+    """
+
+    steps: Sequence[Step]
+    num_inputs: int
+    results: tuple[_Result, ...]
+    blocks: Blocks
+
+    @classmethod
+    def of(
+        cls, steps: Sequence[Step], num_inputs: int, written: Mapping[int, int], shape: Sequence[int]
+    ) -> UpdateInBlocks | None:
+        """None of one that is small, has one result, which one loop makes, or cannot be done in place.
+
+        Args:
+          steps: of the update.
+          num_inputs: how many inputs it has.
+          written: by the number of an input, that of its new value.
+          shape: of all inputs that are no scalars.
+        """
+        blocks = Blocks.of(shape)
+        if blocks is None or len(written) == 1 or len(set(written.values())) < len(written):
+            return None
+        results: dict[int, _Result] = {}
+        for variable, number in sorted(written.items(), key=lambda pair: pair[1]):
+            inputs, used = _made_of(number, steps, num_inputs, set(written.values()))
+            if not used <= set(results) or not inputs & set(written) <= {variable}:
+                return None
+            behind = max((1 + results[r].behind for r in used), default=0)
+            results[number] = _Result(number, variable, inputs, used, behind)
+        ordered = sorted(results.values(), key=lambda result: result.behind)
+        return cls(steps, num_inputs, tuple(ordered), blocks)
+
+    def run(self, inputs: Sequence[tf.Tensor], is_kept: tf.Tensor | None) -> dict[int, tf.Tensor]:
+        """The new values, by the number of the input that is the old one.
+
+        Args:
+          inputs: slices and scalars.
+          is_kept: bool scalar: where it is false the new values are the old ones.
+        """
+        rows = [self.blocks.rows(x) for x in inputs]
+        variables = {r.variable: rows[r.variable] for r in self.results}
+        last, count = self.results[-1].behind, self.blocks.count
+
+        def turn(number: tf.Tensor, present: Mapping[int, tf.Tensor], taken: Iterable[_Result]) -> dict[int, tf.Tensor]:
+            changed = dict(present)
+            for result in taken:
+                given = {n: changed.get(n, rows[n]) for n in range(self.num_inputs)}
+                changed[result.variable] = self._with_new_block(result, number - result.behind, given, is_kept)
+            return changed
+
+        for number in range(last):
+            variables = turn(tf.constant(number), variables, [r for r in self.results if r.behind <= number])
+        names = list(variables)
+
+        def body(number: tf.Tensor, *present: tf.Tensor) -> list[tf.Tensor]:
+            return [number + 1, *turn(number, dict(zip(names, present, strict=True)), self.results).values()]
+
+        start = [tf.constant(last), *variables.values()]
+        end, *present = tf.while_loop(lambda number, *_: number < count, body, start)
+        variables = dict(zip(names, present, strict=True))
+        for number in range(last):
+            variables = turn(end + number, variables, [r for r in self.results if r.behind > number])
+        return {n: tf.reshape(x, inputs[n].shape) for n, x in variables.items()}
+
+    def _with_new_block(
+        self, result: _Result, number: tf.Tensor, present: Mapping[int, tf.Tensor], is_kept: tf.Tensor | None
+    ) -> tf.Tensor:
+        variable_of = {r.number: r.variable for r in self.results}
+        known = {n: self.blocks.block(present[n], number) for n in result.inputs}
+        known |= {n: self.blocks.block(present[variable_of[n]], number) for n in result.results}
+        new = tf.broadcast_to(self._value(result.number, known), [self.blocks.block_rows, self.blocks.row])
+        if is_kept is not None:
+            old = self.blocks.block(present[result.variable], number)
+            new = tf.where(is_kept, new, old)
+        return self.blocks.with_block(present[result.variable], new, number)
+
+    def _value(self, number: int, known: dict[int, tf.Tensor]) -> tf.Tensor:
+        if number not in known:
+            kernel, operands = self.steps[number - self.num_inputs]
+            known[number] = kernel(*(self._value(n, known) for n in operands))
+        return known[number]
+
+
+def _made_of(
+    number: int, steps: Sequence[Step], num_inputs: int, results: set[int]
+) -> tuple[frozenset[int], frozenset[int]]:
+    """The inputs, and the other results, that a result is made of."""
+    inputs: set[int] = set()
+    used: set[int] = set()
+    waiting = list(steps[number - num_inputs][1])
+    while waiting:
+        operand = waiting.pop()
+        if operand < num_inputs:
+            inputs.add(operand)
+        elif operand in results:
+            used.add(operand)
+        else:
+            waiting.extend(steps[operand - num_inputs][1])
+    return frozenset(inputs), frozenset(used)

@@ -1,0 +1,193 @@
+"""Sharding of the weight update (Xu et al. 2020): cores that would repeat an update divide it among themselves.
+
+Where a gradient is a sum over mesh axes that do not split its variable, every core along them would do the same update.
+Instead the sum becomes a reduce-scatter, each core updates its share, optimizer state is kept in shares, and the new
+weights are gathered: as many bytes as the allreduce, and a fraction of the work and memory. The pass only chooses
+layouts, for the tensors between gradients and assignments; the collectives follow from them. Where the cores divide no
+dimension, one is padded (`uneven.py`), or two are divided by parts of a mesh axis (`divided_layouts.py`): files and
+users see neither.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+import networkx
+
+from meshtf.dimension import Shape
+from meshtf.graph import Operation, Tensor
+from meshtf.layout import TensorLayout
+from meshtf.ops.algebra.pointwise import PointwiseOperation
+from meshtf.ops.algebra.reduction import SUM, ReduceOperation
+from meshtf.ops.random.random import RandomOperation
+from meshtf.ops.random.stochastic_rounding import VariableBits
+from meshtf.ops.variables.variables import Assign, ReadVariable, Variable
+from meshtf.planning.divided_layouts import MOST_PADDING, Divisible, divided
+from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.pending_sums import PendingSums
+from meshtf.planning.planner import Storage
+
+SMALLEST = 1 << 14
+"""Elements of the smallest variable whose update is divided: below, a second collective costs more than it saves."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardedUpdates:
+    """The layouts that divide the updates of a program.
+
+    reasons: why others are done on every core, by variable. undivided: variables that some mesh axes do not divide.
+    """
+
+    layouts: dict[Tensor, ResolvedLayout] = dataclasses.field(default_factory=dict)
+    reasons: dict[str, str] = dataclasses.field(default_factory=dict)
+    undivided: tuple[Divisible, ...] = ()
+
+
+def sharded_updates(
+    operations: Sequence[Operation], layouts: LayoutTable, pending_sums: PendingSums, storage: Storage
+) -> ShardedUpdates:
+    """Divides the updates of a program whose other tensors are laid out as in `layouts`.
+
+    A variable that is kept in another layout than it is computed with is updated in the layout that it is kept in.
+    """
+    stored = {o.variable: storage.layout(o.variable, layouts) for o in operations if isinstance(o, Assign)}
+    divisible = {v for v, layout in stored.items() if v.shape.size >= SMALLEST or layout != layouts[v.value]}
+    region = _update_operations(operations, divisible, pending_sums)
+    program = _Program(region, _consumers(operations), stored, layouts, pending_sums)
+    reasons = {v.full_name: _reason_outside(v, divisible) for v in stored if v.trainable and program.repeats(v)}
+    chosen: dict[Tensor, ResolvedLayout] = {}
+    undivided: list[Divisible] = []
+    for component in _components(region):
+        assigned = [o.variable for o in component if isinstance(o, Assign)]
+        if not assigned:
+            continue
+        kept = next((v for v in assigned if v.trainable), assigned[0])
+        found = program.divisible(kept, component, assigned)
+        if isinstance(found, Divisible):
+            layout = divided(found, layouts.mesh_shape, layouts.axis_parts)
+            if not found.repeated <= layout.used:
+                undivided.append(found)
+            if not layout == found.layout == layouts[kept.value]:
+                chosen.update(program.divided_layouts(component, kept.shape, layout))
+                for variable in assigned:
+                    reasons.pop(variable.full_name, None)
+                continue
+            found = _reason_undivided(program.reader_of_padding(component))
+        reasons.update({v.full_name: found for v in assigned if v.full_name in reasons})
+    return ShardedUpdates(chosen, reasons, tuple(undivided))
+
+
+def _reason_outside(variable: Variable, divisible: set[Variable]) -> str:
+    if variable not in divisible:
+        return f"fewer than {SMALLEST} elements"
+    return "its new value is not made from the old one element by element"
+
+
+def _reason_undivided(reader: str) -> str:
+    least = f"without padding, which {reader} needs" if reader else f"with at most {MOST_PADDING:.1%} of padding"
+    return f"neither a mesh axis nor two parts of one divide it {least}"
+
+
+def _consumers(operations: Iterable[Operation]) -> dict[Tensor, list[Operation]]:
+    consumers: dict[Tensor, list[Operation]] = {}
+    for operation in operations:
+        for x in operation.inputs:
+            consumers.setdefault(x, []).append(operation)
+    return consumers
+
+
+_UPDATES = (PointwiseOperation, RandomOperation, VariableBits)
+
+
+def _update_operations(
+    operations: Sequence[Operation], assigned: set[Variable], pending_sums: PendingSums
+) -> set[Operation]:
+    """Elementwise operations whose results serve assignments and sums over them only, the assignments, the state that
+    they read, and random tensors, of which every core can draw any part.
+
+    A sum (a norm, a mean) takes its operand as it is split: each core adds up its share, and a few numbers are sent.
+    """
+    region: set[Operation] = set()
+    consumers = _consumers(operations)
+    shapes = {_names(v.shape) for v in assigned}
+    for operation in reversed(operations):
+        if any(t.is_overridden for t in operation.outputs) or pending_sums.is_passed_by(operation):
+            continue
+        is_update = isinstance(operation, _UPDATES) and _names(operation.outputs[0].shape) in shapes
+        is_state = isinstance(operation, Assign | ReadVariable) and operation.variable in assigned
+        is_slot = isinstance(operation, Variable) and operation in assigned and not operation.trainable
+        used = [c for t in operation.outputs for c in consumers.get(t, [])]
+        is_used_here = all(c in region or isinstance(c, ReduceOperation) for c in used)
+        if (is_update or is_state or is_slot) and (used or is_state) and is_used_here:
+            region.add(operation)
+    return region
+
+
+def _names(shape: Shape) -> frozenset[tuple[str, int]]:
+    return frozenset((d.name, d.size) for d in shape)
+
+
+def _components(region: set[Operation]) -> Iterable[list[Operation]]:
+    ties = networkx.Graph()
+    ties.add_nodes_from(region)
+    for operation in region:
+        # What reads one gradient must read it split alike, or it would be sent twice.
+        alike = [x for x in operation.inputs if _names(x.shape) == _names(operation.outputs[0].shape)]
+        ties.add_edges_from((operation, x.operation if x.operation in region else x) for x in alike)
+        if isinstance(operation, Assign | ReadVariable):
+            ties.add_edge(operation, operation.variable)
+    for component in networkx.connected_components(ties):
+        kept = [o for o in component if o in region]
+        if kept:
+            yield kept
+
+
+@dataclasses.dataclass(frozen=True)
+class _Program:
+    region: set[Operation]
+    consumers: Mapping[Tensor, Sequence[Operation]]
+    stored: Mapping[Variable, TensorLayout]
+    layouts: LayoutTable
+    pending_sums: PendingSums
+
+    def repeats(self, variable: Variable) -> bool:
+        """Whether several cores keep the same slice of the variable."""
+        used = self.stored[variable].used
+        return any(d.size > 1 and d.name not in used for d in self.layouts.mesh_shape)
+
+    def divisible(
+        self, kept: Variable, component: Sequence[Operation], assigned: Sequence[Variable]
+    ) -> Divisible | str:
+        """What of a component, which updates `kept`, is to be divided; or why it is left as it is."""
+        if len({_names(v.shape) for v in assigned}) != 1:
+            return "it is updated together with variables of other shapes"
+        entering = {x for o in component for x in o.inputs if x.operation not in self.region}
+        pending = [axes for x in entering if (axes := self.pending_sums.pending_over(x))]
+        repeated = frozenset.intersection(*pending) if pending else frozenset()
+        if not repeated and self.stored[kept] == self.layouts[kept.value]:
+            return "no sum over cores enters its update"
+        most_padding = 0 if self.reader_of_padding(component) else MOST_PADDING
+        return Divisible(kept.shape, self.stored[kept], repeated, most_padding)
+
+    def divided_layouts(
+        self, component: Sequence[Operation], shape: Shape, layout: TensorLayout
+    ) -> dict[Tensor, ResolvedLayout]:
+        """Those of a component's tensors, where one of `shape` has this layout."""
+        by_name = dict(zip(shape.dimension_names, layout.axes, strict=True))
+        return {
+            t: ResolvedLayout(TensorLayout(tuple(by_name[d.name] for d in t.shape)))
+            for o in component
+            for t in o.outputs
+            if not (isinstance(o, Assign) and o.variable not in self.region)
+        }
+
+    def reader_of_padding(self, component: Sequence[Operation]) -> str:
+        """The name of an operation outside that could not leave padding out, if there is one."""
+        readers = (c for o in component for t in o.outputs for c in self.consumers.get(t, ()) if c not in self.region)
+        return next((c.name for c in readers if not _leaves_padding_out(c)), "")
+
+
+def _leaves_padding_out(operation: Operation) -> bool:
+    is_sum = isinstance(operation, ReduceOperation) and operation.reduction is SUM
+    return is_sum or isinstance(operation, PointwiseOperation | Assign)

@@ -1,0 +1,302 @@
+"""What a plan costs one core: memory, FLOPs, bytes sent, and work that other cores do as well. From the plan alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from meshtf.dimension import Shape
+from meshtf.graph import Operation
+from meshtf.layout import Axes, axes_size
+from meshtf.lowering.emit.control_flow import only_sliced
+from meshtf.lowering.passes.early_updates import is_part_of_update
+from meshtf.lowering.passes.update_fusion import updates_in_place
+from meshtf.lowering.report.execution_orders import collectives_early, collectives_late
+from meshtf.lowering.report.scratch_memory import collective_space, stacking_space
+from meshtf.planning.plan import Branch, Collective, Compute, Feed, Instruction, Loop, Plan, ReadVariable, Value, walk
+
+CHEAP_KINDS = frozenset({"constant", "range", "slice"})
+"""Local work that is not worth splitting, and that `repeated_work` leaves out; views are left out as well."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PeakMemory:
+    """The most memory that one core needs at once, in bytes, and the operation during which it does.
+
+    total: all of it. variables, feeds: the parts that are there during the whole program.
+    """
+
+    total: int
+    variables: int
+    feeds: int
+    operation: Operation | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkingMemory:
+    """Bytes of one core beside variables and feeds: the most that gradients (and what updates make of them) need at
+    once, and the most that all else does. They need not be at the same time."""
+
+    gradients: int
+    activations: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Traffic:
+    """All collectives of one kind over the same mesh axes, and the bytes that each core sends in them."""
+
+    kind: str
+    axes: Axes
+    count: int
+    bytes_sent: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RepeatedWork:
+    """Work that `times` cores, those along `axes`, do alike; `flops` on each of them."""
+
+    compute: Compute
+    axes: Axes
+    times: int
+    flops: int
+
+
+def stored_variables(plan: Plan) -> dict[str, Value]:
+    """Of each variable that the program reads or assigns, a value in the layout and dtype in which it is stored."""
+    stored = {i.name: i.output for i in plan.reads}
+    for i in plan.assignments:
+        stored.setdefault(i.name, i.input)
+    return stored
+
+
+def variable_bytes(plan: Plan) -> int:
+    """Bytes of variables on one core."""
+    return sum(v.slice_bytes for v in stored_variables(plan).values())
+
+
+def peak_memory(plan: Plan) -> PeakMemory:
+    """The most memory that one core needs at once, were the instructions executed in the order of the plan; or, if that
+    is more, with every collective as late or as early as it can be, as where other cores are slow or fast.
+
+    Counted: the slices of all variables and the arrays fed, from beginning to end; every value from the instruction
+    that makes it to the last one that uses it, inputs and outputs of an instruction together; what collectives receive
+    and put in order; fetches to the end. A new value of a variable takes the place of the old one as soon as both are
+    through, or at the end where checks decide whether it does; an update that is fused and in place needs none, if
+    nothing else reads the variable, whose memory is held by what was read. What a loop stacks is there twice when it is
+    put together. A view (a reshape, a variable as it is read) takes nothing but keeps what it shows.
+
+    Not counted: scratch memory of a kernel, what the runtime and its allocators hold, and what TensorFlow saves by
+    writing an output over an input. It may also execute independent local work in another order.
+    """
+    peaks = [max(_moments(order), key=lambda m: m.total, default=None) for order in _orders(plan)]
+    variables, feeds = variable_bytes(plan), sum(f.output.slice_bytes for f in plan.feeds)
+    peak = max((p for p in peaks if p is not None), key=lambda m: m.total, default=None)
+    if peak is None or peak.total <= variables + feeds:
+        return PeakMemory(variables + feeds, variables, feeds, None)
+    return PeakMemory(peak.total, variables, feeds, peak.operation)
+
+
+def working_memory(plan: Plan) -> WorkingMemory:
+    """As `peak_memory`, of gradients and of activations by themselves."""
+    moments = [m for order in _orders(plan) for m in _moments(order)]
+    standing = variable_bytes(plan) + sum(f.output.slice_bytes for f in plan.feeds)
+    activations = max((m.total - m.gradients - standing for m in moments), default=0)
+    return WorkingMemory(max((m.gradients for m in moments), default=0), max(activations, 0))
+
+
+def _orders(plan: Plan) -> list[Plan]:
+    """The plan, with its instructions in each order that is looked at."""
+    if not plan.collectives:
+        return [plan]
+    orders = (plan.instructions, collectives_late(plan.instructions), collectives_early(plan.instructions))
+    return [dataclasses.replace(plan, instructions=tuple(order)) for order in orders]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Moment:
+    """While an instruction runs: all memory in use, and that of gradients among it."""
+
+    total: int
+    gradients: int
+    operation: Operation
+
+
+def _moments(plan: Plan) -> Iterator[_Moment]:
+    owner = _owners(plan)
+    freed = _freed(plan, owner)
+    gradients, stored = gradient_values(plan), set(stored_variables(plan).values())
+    space = _Space(plan.mesh_shape, only_sliced(plan))
+    live = variable_bytes(plan) + sum(f.output.slice_bytes for f in plan.feeds)
+    live_gradients = 0
+    for position, instruction in enumerate(plan.instructions):
+        made = _allocated(instruction, owner)
+        live += sum(v.slice_bytes for v in made)
+        live_gradients += sum(v.slice_bytes for v in made if v in gradients)
+        yield _Moment(live + space.of(instruction), live_gradients, instruction.operation)
+        live -= sum(v.slice_bytes for v in freed.get(position, ()))
+        # A new value is the variable's from where the old one is freed.
+        live_gradients -= sum(v.slice_bytes for v in freed.get(position, ()) if v in gradients or v in stored)
+
+
+def gradient_values(plan: Plan) -> set[Value]:
+    """Of the weights that are assigned: their gradients, as terms, sums and slices, and what updates make of them."""
+    producers = {v: i for i in plan.instructions for v in i.outputs}
+    found: set[Value] = set()
+    waiting = [i.input for i in plan.assignments]
+    while waiting:
+        value = waiting.pop()
+        producer = producers[value]
+        if value in found or isinstance(producer, ReadVariable | Feed) or not value.shape.dims:
+            continue
+        found.add(value)
+        if is_part_of_update(producer):
+            waiting.extend(producer.inputs)
+    return found
+
+
+def _bodies(instruction: Instruction) -> list[tuple[Sequence[Instruction], Sequence[Value]]]:
+    """Instructions nested in one, and the values that they are given."""
+    if isinstance(instruction, Loop):
+        # A value carried enters an iteration in the memory that its result has after the last.
+        return [(instruction.body, [s.part for s in instruction.sliced])]
+    if isinstance(instruction, Branch):
+        return [(instruction.if_true, ()), (instruction.if_false, ())]
+    return []
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Space:
+    """How much memory an instruction takes beside its inputs and outputs."""
+
+    mesh_shape: Shape
+    only_sliced: Collection[Value]
+
+    def of(self, instruction: Instruction) -> int:
+        if isinstance(instruction, Collective):
+            return collective_space(instruction, self.mesh_shape)
+        inside = max((self._peak_inside(body, bound) for body, bound in _bodies(instruction)), default=0)
+        stacking = stacking_space(instruction, self.only_sliced) if isinstance(instruction, Loop) else 0
+        return max(inside, stacking)
+
+    def _peak_inside(self, body: Sequence[Instruction], bound: Sequence[Value]) -> int:
+        """The most memory that one iteration needs at once beside what is there outside."""
+        owner = {v: v for v in bound}
+        last: dict[Value, int] = {}
+        for position, i in enumerate(body):
+            is_view = isinstance(i, Compute) and i.is_view
+            owner.update({v: owner.get(i.inputs[0], i.inputs[0]) if is_view else v for v in i.outputs})
+            last.update({owner.get(v, v): position for v in (*i.inputs, *i.outputs)})
+        own = set(owner.values())
+        peak = live = sum(v.slice_bytes for v in bound)
+        for position, i in enumerate(body):
+            made = [v for v in i.outputs if owner[v] is v]
+            live += sum(v.slice_bytes for v in made)
+            peak = max(peak, live + self.of(i))
+            freed = {owner.get(v, v) for v in (*i.inputs, *i.outputs)} & own
+            live -= sum(v.slice_bytes for v in freed if last[v] == position)
+        return peak
+
+
+def flops(plan: Plan) -> int:
+    """Floating-point operations of one core: 2*m*n*k for a matrix product, one per element of other work."""
+    return sum(i.flops * times for i, times in walk(plan.instructions) if isinstance(i, Compute))
+
+
+def collectives(plan: Plan) -> list[tuple[Collective, int]]:
+    """Every collective, and how many times it runs at most."""
+    return [(i, times) for i, times in walk(plan.instructions) if isinstance(i, Collective)]
+
+
+def collective_bytes(collective: Collective, plan: Plan) -> int:
+    """Bytes that each core sends in one collective, by the best algorithm."""
+    return collective.step.bytes_sent(collective.input.slice_bytes, plan.mesh_shape)
+
+
+def traffic(plan: Plan) -> list[Traffic]:
+    """Collectives by kind and mesh axes, most bytes first."""
+    totals: dict[tuple[str, Axes], tuple[int, int]] = {}
+    for collective, times in collectives(plan):
+        key = (collective.step.kind, collective.step.axes)
+        count, sent = totals.get(key, (0, 0))
+        totals[key] = (count + times, sent + times * collective_bytes(collective, plan))
+    found = [Traffic(kind, axes, count, sent) for (kind, axes), (count, sent) in totals.items()]
+    return sorted(found, key=lambda t: -t.bytes_sent)
+
+
+def repeated_work(plan: Plan) -> list[RepeatedWork]:
+    """Local work that several cores do alike, in program order; views and CHEAP_KINDS are left out.
+
+    Cores that differ only along mesh axes which split no input and no output of an instruction, and over which no sum
+    is pending in them, do the same work.
+    """
+    return [
+        RepeatedWork(i, axes, axes_size(axes, plan.mesh_shape), i.flops * times)
+        for i, times in walk(plan.instructions)
+        if isinstance(i, Compute) and not (i.is_view or (i.kind in CHEAP_KINDS and not i.flops))
+        for axes in [_repeated_axes(i, plan)]
+        if axes
+    ]
+
+
+def _repeated_axes(compute: Compute, plan: Plan) -> Axes:
+    used = {a for v in (*compute.inputs, *compute.outputs) for a in (*v.layout.used, *v.pending)}
+    return tuple(d.name for d in plan.mesh_shape if d.size > 1 and d.name not in used)
+
+
+def _owners(plan: Plan) -> dict[Value, Value]:
+    """For each value the one whose memory it is: itself, or what it is a view of."""
+    owner: dict[Value, Value] = {}
+    stored = stored_variables(plan)
+    for i in plan.instructions:
+        for value in i.outputs:
+            owner[value] = value
+        if isinstance(i, Compute) and i.is_view:
+            owner[i.outputs[0]] = owner[i.inputs[0]]
+        elif isinstance(i, ReadVariable):
+            owner[i.output] = stored[i.name]
+    updates = updates_in_place(plan)
+    held = _read_elsewhere(plan, updates)
+    for i, results in updates.items():
+        owner.update({i.outputs[out]: stored[name] for n, (out, name) in results.items() if i.inputs[n] not in held})
+    return owner
+
+
+def _read_elsewhere(plan: Plan, updates: Mapping[Compute, Mapping[int, tuple[int, str]]]) -> set[Value]:
+    """Values that something needs besides the updates of the variables which they are read from."""
+    found = {*plan.fetches, *(c.value for c in plan.checks)}
+    for i in plan.instructions:
+        updated = updates.get(i, {}) if isinstance(i, Compute) else {}
+        found.update(v for n, v in enumerate(i.inputs) if n not in updated)
+    return found
+
+
+def _freed(plan: Plan, owner: dict[Value, Value]) -> dict[int, list[Value]]:
+    """By the position of an instruction, whose memory is free after it; what stays to the end is not there."""
+    last: dict[Value, int] = {}
+    made: dict[Value, int] = {}
+    for position, i in enumerate(plan.instructions):
+        for value in (*i.inputs, *i.outputs):
+            last[owner[value]] = position
+        for value in i.outputs:
+            made.setdefault(owner[value], position)
+    stored = stored_variables(plan)
+    replaced = {stored[i.name]: owner[i.input] for i in plan.assignments} if not plan.checks else {}
+    # An assignment waits for nothing but its value, wherever it stands.
+    last |= {old: max(last.get(old, 0), made[new]) for old, new in replaced.items() if new in made}
+    kept = {owner[v] for v in _kept(plan)} - {old for old, new in replaced.items() if new is not old}
+    freed: dict[int, list[Value]] = {}
+    for value, position in last.items():
+        if value not in kept:
+            freed.setdefault(position, []).append(value)
+    return freed
+
+
+def _kept(plan: Plan) -> Sequence[Value]:
+    stored = [i.output for i in plan.instructions if isinstance(i, Feed | ReadVariable)]
+    return [*stored, *plan.fetches, *(i.input for i in plan.assignments), *(c.value for c in plan.checks)]
+
+
+def _allocated(instruction: Instruction, owner: dict[Value, Value]) -> list[Value]:
+    if isinstance(instruction, Feed | ReadVariable):
+        return []
+    return [v for v in instruction.outputs if owner[v] is v]

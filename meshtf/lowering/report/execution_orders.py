@@ -1,0 +1,73 @@
+"""The extremes among the orders in which a core may execute a plan: collectives as late as they can be, or as early.
+
+Within a core TensorFlow runs whatever is ready, but collectives one after the other, each when all its cores have come
+to it. Where collectives are slow, or one core is behind, the others go on with all work that needs none of them; where
+they are fast, they are over before the work that stands in front of them. Both only as far as `pacing` lets them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Sequence
+
+from meshtf.lowering.emit.pacing import paced
+from meshtf.planning.plan import Collective, Instruction, ReadVariable, walk
+
+
+def collectives_late(instructions: Sequence[Instruction]) -> list[Instruction]:
+    """The instructions in an order in which a collective comes when there is nothing else to do."""
+    return _ordered(instructions, collectives_first=False)
+
+
+def collectives_early(instructions: Sequence[Instruction]) -> list[Instruction]:
+    """The instructions in an order in which other work is done when no collective can be."""
+    return _ordered(instructions, collectives_first=True)
+
+
+def _ordered(instructions: Sequence[Instruction], *, collectives_first: bool) -> list[Instruction]:
+    """Collectives, and loops with collectives inside, keep their order among themselves, and so does other work, where
+    what it needs allows it."""
+    number = {instruction: n for n, instruction in enumerate(instructions)}
+    missing = _needed(instructions)
+    after: dict[Instruction, list[Instruction]] = {}
+    for instruction, needed in missing.items():
+        for producer in needed:
+            after.setdefault(producer, []).append(instruction)
+    local: list[int] = []
+    meeting: list[int] = []
+
+    def is_ready(instruction: Instruction) -> None:
+        # A variable is read for nothing, and what gathers it needs no more.
+        comes_first = collectives_first and isinstance(instruction, ReadVariable)
+        heapq.heappush(meeting if comes_first or _meets_others(instruction) else local, number[instruction])
+
+    for instruction, needed in missing.items():
+        if not needed:
+            is_ready(instruction)
+    order = []
+    while local or meeting:
+        done = instructions[heapq.heappop((meeting or local) if collectives_first else (local or meeting))]
+        order.append(done)
+        for following in after.get(done, ()):
+            missing[following].discard(done)
+            if not missing[following]:
+                is_ready(following)
+    return order
+
+
+def _needed(instructions: Sequence[Instruction]) -> dict[Instruction, set[Instruction]]:
+    """By instruction, those that must be over before it."""
+    producers = {v: i for i in instructions for v in i.outputs}
+    needed = {i: {producers[v] for v in i.inputs if v in producers} for i in instructions}
+    for instruction, awaited in paced(instructions).items():
+        needed[instruction].add(awaited)
+    meeting = [i for i in instructions if _meets_others(i)]
+    for before, instruction in itertools.pairwise(meeting):
+        needed[instruction].add(before)
+    return needed
+
+
+def _meets_others(instruction: Instruction) -> bool:
+    """Whether other cores take part in it."""
+    return any(isinstance(i, Collective) for i, _ in walk([instruction]))

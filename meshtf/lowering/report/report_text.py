@@ -1,0 +1,328 @@
+"""A report as text: what a program costs first, then aligned tables in which identical lines stand once."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeAlias, TypeVar
+
+from meshtf.lowering.report.report import (
+    CollectiveRecord,
+    MemoryRecord,
+    RepeatedWorkRecord,
+    Report,
+    TensorRecord,
+)
+from meshtf.lowering.report.text_table import Column, Row, bytes_text, flops_text, shorten, table
+
+T = TypeVar("T")
+
+_NEGLIGIBLE = 0.01
+"""Of all repeated work: lines with less are put together in one, whose FLOPs are still given."""
+
+_EMPTY = """\
+  It assigns nothing and returns nothing, so nothing is lowered. For the program that returns some tensors:
+      print(lowering.report([tensor, ...]))"""
+
+
+def render(report: Report, *, tensors: bool, width: int) -> str:
+    """The whole text."""
+    mesh, parts = (" ".join(f"{name}:{size}" for name, size in axes) for axes in (report.mesh, report.axis_parts))
+    cores = "1 core" if report.cores == 1 else f"{report.cores} cores"
+    lines = [f'program "{report.program}" on {cores}, mesh [{mesh}]{parts and f", in parts [{parts}]"}']
+    if not (report.variables or report.results or report.collectives):
+        lines.append(_EMPTY)
+    sections = [
+        _totals,
+        _memory,
+        _pipelines,
+        _kept_of_pipelines,
+        _traffic,
+        _buckets,
+        _collectives,
+        _repeated_updates,
+        _repeated_work,
+        _variables,
+        _feeds_and_results,
+    ]
+    if tensors:
+        sections.append(_tensors)
+    for section in sections:
+        lines += section(report, width)
+    return "\n".join(lines)
+
+
+def _totals(report: Report, width: int) -> list[str]:
+    memory, repeated = report.memory, report.repeated_flops_per_core
+    whole = sum(v.bytes_whole for v in report.variables)
+    rows = [("layout", report.layout or "(nothing is split)")]
+    if report.parameter_layout != report.layout:
+        rows.append(("parameter layout", report.parameter_layout or "(nothing is split)"))
+    peak = f"{_trimmed(bytes_text(memory.peak))} per core"
+    if memory.peak_operation:
+        peak += f", in {memory.peak_operation}, {_place(memory.peak_filename, memory.peak_line)}"
+    work = f"{_trimmed(flops_text(report.flops_per_core))} per core"
+    if repeated:
+        share = repeated / max(1, report.flops_per_core)
+        work += f", {_trimmed(flops_text(repeated))} ({share:.0%}) of it repeated on other cores"
+    variables = f"{_trimmed(bytes_text(memory.variables))} per core, {_trimmed(bytes_text(whole))} in all"
+    rows += [("variables", variables), ("peak memory", peak), ("work", work), ("communication", _sent(report))]
+    return [shorten(f"  {name:<16}  {text}", width) for name, text in rows]
+
+
+def _memory(report: Report, width: int) -> list[str]:
+    columns = [Column(title, True) for title in ("weights", "slots", "gradients", "activations", "inputs", "peak")]
+    rows = [(*_memory_row(report.memory), "as planned")]
+    if report.memory_without_sharding is not None:
+        rows.append((*_memory_row(report.memory_without_sharding), "if every core did all of its updates"))
+    return _section("memory per core; of gradients and activations the most", [*columns, Column("")], rows, width)
+
+
+def _memory_row(m: MemoryRecord) -> tuple[str, ...]:
+    return tuple(map(bytes_text, (m.weights, m.slots, m.gradients, m.activations, m.feeds, m.peak)))
+
+
+def _pipelines(report: Report, width: int) -> list[str]:
+    titles = ("bubble", "stages", "micro-batches", "rounds", "steps", "times", "sent a step")
+    columns = [*(Column(title, True) for title in titles), Column("mesh axes"), Column("operation", keeps="end")]
+    rows: list[Row] = []
+    for lines in _grouped(report.pipelines, lambda p: (p.filename, p.line)):
+        rows.append(f"{_place(lines[0].filename, lines[0].line)} in {lines[0].function}")
+        for p in lines:
+            sizes = (f"{n}" for n in (p.stages, p.microbatches, p.rounds, p.steps, p.times))
+            rows.append((f"{p.bubble:.1%}", *sizes, bytes_text(p.bytes_per_step), "+".join(p.axes), p.operation))
+    title = "pipelines; the bubble is the share of stage-steps that compute nothing useful"
+    return _section(title, columns, rows, width)
+
+
+def _kept_of_pipelines(report: Report, width: int) -> list[str]:
+    columns = [Column("all steps", True), Column("in a stage", True), Column("operation", keeps="end")]
+    rows = [
+        (bytes_text(p.bytes_kept), bytes_text(p.bytes_kept_in_stage), p.operation)
+        for p in report.pipelines
+        if p.bytes_kept is not None and p.bytes_kept_in_stage is not None
+    ]
+    title = "activations kept for the backward pass of pipelines, per core: of all steps; in a stage, of one step"
+    return _section(title, columns, rows, width)
+
+
+def _repeated_updates(report: Report, width: int) -> list[str]:
+    groups = _grouped(report.repeated_updates, lambda u: (_key(u.name), u.reason))
+    columns = [Column("times", True), Column("variable", keeps="end"), Column("because", keeps="start")]
+    rows = [(f"{len(group)}", _pattern([u.name for u in group]), group[0].reason) for group in groups]
+    return _section("weights that every core updates whole", columns, rows, width)
+
+
+def _sent(report: Report) -> str:
+    count = sum(c.times for c in report.collectives)
+    if not count:
+        return "none: no core sends anything to another"
+    return f"{_trimmed(bytes_text(report.bytes_sent_per_core))} sent per core, in {_counted(count, 'collective')}"
+
+
+def _traffic(report: Report, width: int) -> list[str]:
+    columns = [Column("kind"), Column("mesh axes"), Column("times", True), Column("sent per core", True)]
+    rows = [(t.kind, "+".join(t.axes), f"{t.count}", bytes_text(t.bytes_sent)) for t in report.traffic]
+    return _section("communication by kind and mesh axes", columns, rows, width)
+
+
+def _collectives(report: Report, width: int) -> list[str]:
+    columns = [
+        Column("sent", True),
+        Column("times", True),
+        Column("kind"),
+        Column("mesh axes"),
+        Column("operation", keeps="end"),
+        Column("tensor", keeps="start"),
+    ]
+    rows: list[Row] = []
+    asked = [a for i, c in enumerate(report.collectives) for a in _asked(c, _bucket_names(report).get(i, ""))]
+    for lines in _most_first(_grouped(asked, lambda a: (a[0].filename, a[0].line)), _bytes_asked):
+        first, _ = lines[0]
+        rows.append(f"{_place(first.filename, first.line)} in {first.function}")
+        rows += [_collective_row(group) for group in _most_first(_grouped(lines, _alike), _bytes_asked)]
+    return _section("every collective, by the line that asked for it; bytes sent per core", columns, rows, width)
+
+
+_Asked: TypeAlias = tuple[CollectiveRecord, str]
+"""What an operation asked for, and the name of the bucket in which it travels, or nothing."""
+
+
+def _asked(c: CollectiveRecord, bucket: str) -> list[_Asked]:
+    return [(member, bucket) for member in c.members] if c.members else [(c, "")]
+
+
+def _bucket_names(report: Report) -> dict[int, str]:
+    """By the number of the collective."""
+    buckets = [i for i, c in enumerate(report.collectives) if c.members]
+    return {i: f"bucket {number}" for number, i in enumerate(buckets, 1)}
+
+
+def _buckets(report: Report, width: int) -> list[str]:
+    columns = [
+        Column("bucket"),
+        Column("sent", True),
+        Column("times", True),
+        Column("kind"),
+        Column("mesh axes"),
+        Column("members", True),
+        Column("of operations", keeps="start"),
+    ]
+    rows = []
+    for i, name in _bucket_names(report).items():
+        bucket = report.collectives[i]
+        operations = list(dict.fromkeys(_pattern(group) for group in _grouped(_operations(bucket), _key)))
+        cells = (name.split()[1], bytes_text(bucket.bytes_sent), f"{bucket.times}", _kind(bucket))
+        rows.append((*cells, "+".join(bucket.axes), f"{len(bucket.members)}", ", ".join(operations)))
+    return _section("buckets: small collectives that travel as one", columns, rows, width)
+
+
+def _operations(bucket: CollectiveRecord) -> list[str]:
+    return [member.operation for member in bucket.members]
+
+
+def _alike(asked: _Asked) -> Hashable:
+    c, bucket = asked
+    return (c.kind, c.axes, _key(c.operation), c.layout, c.result_layout, c.dtype, bucket)
+
+
+def _bytes_asked(asked: _Asked) -> int:
+    return asked[0].bytes_sent
+
+
+def _kind(c: CollectiveRecord) -> str:
+    return c.kind if c.reduction in (None, "add") else f"{c.kind} ({c.reduction})"
+
+
+def _collective_row(group: Sequence[_Asked]) -> tuple[str, ...]:
+    first, bucket = group[0]
+    return (
+        bytes_text(sum(c.bytes_sent for c, _ in group)),
+        bucket or f"{sum(c.times for c, _ in group)}",
+        _kind(first),
+        "+".join(first.axes),
+        _pattern([c.operation for c, _ in group]),
+        f"{_change(first)} {first.dtype}",
+    )
+
+
+def _repeated_work(report: Report, width: int) -> list[str]:
+    def alike(w: RepeatedWorkRecord) -> Hashable:
+        return (w.axes, w.filename, w.line)
+
+    groups = _most_first(_grouped(report.repeated_work, alike), lambda w: w.flops)
+    least = _NEGLIGIBLE * report.repeated_flops_per_core
+    shown = [group for group in groups if sum(w.flops for w in group) >= least]
+    rest = [w for group in groups[len(shown) :] for w in group]
+    columns = [
+        Column("work per core", True),
+        Column("done by", True),
+        Column("along"),
+        Column("operations", True),
+        Column("line", keeps="end"),
+        Column("the largest", keeps="end"),
+    ]
+    rows = [_repeated_row(group) for group in shown]
+    if rest:
+        rows.append((flops_text(sum(w.flops for w in rest)), "", "", f"{len(rest)}", "elsewhere", ""))
+    return _section("work repeated on several cores (views, slices and constants left out)", columns, rows, width)
+
+
+def _repeated_row(group: Sequence[RepeatedWorkRecord]) -> tuple[str, ...]:
+    largest = max(group, key=lambda w: w.flops)
+    return (
+        flops_text(sum(w.flops for w in group)),
+        f"{largest.times} cores",
+        "+".join(largest.axes),
+        f"{len(group)}",
+        _place(largest.filename, largest.line),
+        largest.operation,
+    )
+
+
+def _variables(report: Report, width: int) -> list[str]:
+    groups = _grouped(report.variables, lambda v: (_key(v.name), v.layout, v.dtype))
+    groups = _most_first(groups, lambda v: v.bytes_per_core)
+    return _section("variables", _TENSOR_COLUMNS, [_tensor_row(group) for group in groups], width)
+
+
+def _feeds_and_results(report: Report, width: int) -> list[str]:
+    feeds, results = ([_tensor_row([t]) for t in tensors] for tensors in (report.feeds, report.results))
+    return [
+        *_section("inputs, handed whole to every core", _TENSOR_COLUMNS, feeds, width),
+        *_section("results, put together on the first core", _TENSOR_COLUMNS, results, width),
+    ]
+
+
+def _tensors(report: Report, width: int) -> list[str]:
+    return _section("every tensor", _TENSOR_COLUMNS, [_tensor_row([t]) for t in report.tensors], width)
+
+
+_TENSOR_COLUMNS = (
+    Column("per core", True),
+    Column("in all", True),
+    Column("times", True),
+    Column("dtype"),
+    Column("name", keeps="end"),
+    Column("layout", keeps="start"),
+)
+
+
+def _tensor_row(group: Sequence[TensorRecord]) -> tuple[str, ...]:
+    return (
+        bytes_text(sum(t.bytes_per_core for t in group)),
+        bytes_text(sum(t.bytes_whole for t in group)),
+        f"{len(group)}",
+        group[0].dtype,
+        _pattern([t.name for t in group]),
+        f"[{group[0].layout}]",
+    )
+
+
+def _section(title: str, columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[str]:
+    return ["", title, *table(columns, rows, width)] if rows else []
+
+
+def _grouped(records: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
+    groups: dict[Hashable, list[T]] = {}
+    for record in records:
+        groups.setdefault(key(record), []).append(record)
+    return list(groups.values())
+
+
+def _most_first(groups: list[list[T]], cost: Callable[[T], int]) -> list[list[T]]:
+    return sorted(groups, key=lambda group: -sum(map(cost, group)))
+
+
+def _key(name: str) -> str:
+    """The same for `layer_000/einsum_1` and `layer_012/einsum`."""
+    return re.sub(r"_?\d+", "", name)
+
+
+def _pattern(names: Sequence[str]) -> str:
+    """The name, or what several have in common, as `layer*/einsum`."""
+    return names[0] if len(set(names)) == 1 else re.sub(r"_?\d+", "*", max(names, key=len))
+
+
+def _change(c: CollectiveRecord) -> str:
+    """As `[batch:8/rows heads:4 -> batch heads/rows]`: the tensor, then how the dimensions that change are split."""
+    before, after = c.layout.split(), c.result_layout.split()
+    changed = [re.sub(r":\d+", "", new) for old, new in zip(before, after, strict=True) if new != old]
+    return f"[{' '.join([*before, *(['->', *changed] if changed else [])])}]"
+
+
+def _place(filename: str, line: int) -> str:
+    """The line, its file relative to the current folder where it is inside, else the last two parts of its path."""
+    relative = os.path.relpath(filename)
+    if relative.startswith(os.pardir):
+        relative = os.sep.join(filename.split(os.sep)[-2:])
+    return f"{relative}:{line}"
+
+
+def _trimmed(text: str) -> str:
+    return text.rstrip()
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

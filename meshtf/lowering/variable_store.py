@@ -1,0 +1,227 @@
+"""The slices of variables, shared by programs and saved by checkpoints."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.axis_parts import WHOLE_AXES, AxisParts
+from meshtf.call_sites import says_where
+from meshtf.dimension import Shape, described
+from meshtf.errors import GraphError, LayoutError, ShapeError, nearest
+from meshtf.layout import LayoutRules, TensorLayout
+from meshtf.mesh_impl.mesh_impl import DeviceMesh
+from meshtf.planning import core_positions
+from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.planner import StoredVariable
+
+_OTHER_PARTS = """\
+variable "{name}" is kept as [{layout}], split over parts of a mesh axis, as a program chose that updates it; another
+program was lowered before that one ran. Call the one that updates it, or its initialize(), before lowering others."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class VariableSlices:
+    """One variable: its named shape, its layout, and a slice on each core's device.
+
+    Attributes:
+      shape: as the slices hold it. unpadded_shape: as users and files see it, without the zeros at the ends.
+      stacked_dims: those of its dimensions that count layers.
+      axis_parts: the mesh axes that `mesh_shape` has in parts.
+      saved_names: under which each layer is kept in files, in row-major order of `stacked_dims`; else its own name.
+    """
+
+    name: str
+    shape: Shape
+    unpadded_shape: Shape
+    stacked_dims: Shape
+    saved_names: tuple[str, ...]
+    dtype: tf.DType
+    layout: TensorLayout
+    mesh_shape: Shape
+    axis_parts: AxisParts
+    devices: tuple[str, ...]
+    slices: tuple[tf.Variable, ...]
+
+    def layout_under(self, axis_parts: AxisParts) -> TensorLayout:
+        """The layout as a program has it that takes these axes apart.
+
+        Raises:
+          LayoutError: parts that it does not know split the variable.
+        """
+        if axis_parts == self.axis_parts:
+            return self.layout
+        joined = self.axis_parts.layout_joined(self.layout)
+        if not joined.used <= set(self.axis_parts.joined(self.mesh_shape).dimension_names):
+            raise LayoutError(_OTHER_PARTS.format(name=self.name, layout=joined.to_string(self.shape)))
+        return axis_parts.layout_taken_apart(joined)
+
+    def box(self, core: int) -> tuple[slice, ...]:
+        """The part of the whole that a core holds, without padding: perhaps empty."""
+        sizes = self.layout.slice_shape(self.shape, self.mesh_shape)
+        block = core_positions.block(core, self.layout.axes, self.mesh_shape)
+        ends = self.unpadded_shape.to_integer_list
+        return tuple(slice(min(b * n, e), min((b + 1) * n, e)) for b, n, e in zip(block, sizes, ends, strict=True))
+
+    def numpy(self) -> np.ndarray:
+        """The whole value, [unpadded_shape], on the host."""
+        whole = np.empty(self.unpadded_shape.to_integer_list, self.dtype.as_numpy_dtype)
+        done = set()
+        for core, piece in enumerate(self.slices):
+            block = core_positions.block(core, self.layout.axes, self.mesh_shape)
+            if block not in done:
+                done.add(block)
+                box = self.box(core)
+                whole[box] = piece.numpy()[tuple(slice(b.stop - b.start) for b in box)]
+        return whole
+
+    @says_where
+    def assign(self, value: Any) -> None:
+        """Gives every core its slice of a whole array, [unpadded_shape]. ShapeError where the sizes differ."""
+        array = np.asarray(value)
+        if list(array.shape) != self.unpadded_shape.to_integer_list:
+            raise ShapeError(
+                f'variable "{self.name}" is [{self.unpadded_shape}]; an array of shape {array.shape} does not fit'
+            )
+        array = array.astype(self.dtype.as_numpy_dtype)
+        sizes = self.layout.slice_shape(self.shape, self.mesh_shape)
+        for core, piece in enumerate(self.slices):
+            part = array[self.box(core)]
+            padded = np.zeros(sizes, array.dtype)
+            padded[tuple(slice(n) for n in part.shape)] = part
+            piece.assign(padded)
+
+
+class VariableStore(MutableMapping[str, np.ndarray]):
+    """Variables by name. `store["name"]` reads the whole value, `store["name"] = x` assigns, iterating lists."""
+
+    def __init__(self) -> None:
+        self._variables: dict[str, VariableSlices] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.slices(name).numpy()
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.slices(name).assign(value)
+
+    def __delitem__(self, name: str) -> None:
+        del self._variables[self.slices(name).name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._variables)
+
+    def __len__(self) -> int:
+        return len(self._variables)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._variables
+
+    @says_where
+    def slices(self, name: str) -> VariableSlices:
+        """One variable's slices; GraphError with the nearest name where it is not here."""
+        if name not in self._variables:
+            known = nearest(name, self._variables) or (
+                "; the store is empty until a program that makes variables has run" if not self._variables else ""
+            )
+            raise GraphError(f'no variable "{name}" in the store{known}')
+        return self._variables[name]
+
+    def axis_parts(self, names: Iterable[str], mesh_shape: Shape) -> AxisParts:
+        """Which axes of a mesh are in parts where some of these variables are kept: none, where they are not here."""
+        kept = [self._variables[name] for name in names if name in self._variables]
+        found = (v.axis_parts for v in kept if v.axis_parts and v.axis_parts.joined(v.mesh_shape) == mesh_shape)
+        return next(found, WHOLE_AXES)
+
+    def renamed(self, sources: Mapping[str, str]) -> VariableStore:
+        """A store that shares slices with this one: of the variables `sources.values()`, as `sources.keys()`."""
+        store = VariableStore()
+        for name, source in sources.items():
+            saved_names = self.slices(name if name in self else source).saved_names
+            store._variables[name] = dataclasses.replace(self.slices(source), name=name, saved_names=saved_names)
+        return store
+
+    def create(self, variable: StoredVariable, layout: TensorLayout, mesh_impl: DeviceMesh) -> None:
+        """Makes the slices of a variable, zero, one on each core's device."""
+        size, dtype = layout.slice_shape(variable.shape, mesh_impl.shape), variable.slice_dtype
+        slices = []
+        # A program may first run inside a user's tf.function, which must not own the variables.
+        with tf.init_scope():
+            for device in mesh_impl.devices:
+                with tf.device(device):
+                    slices.append(_zeros(variable.full_name.replace("/", "_"), size, dtype))
+        self._variables[variable.full_name] = VariableSlices(
+            name=variable.full_name,
+            shape=variable.shape,
+            unpadded_shape=variable.unpadded_shape,
+            stacked_dims=variable.stacked_dims,
+            saved_names=variable.saved_names,
+            dtype=dtype,
+            layout=layout,
+            mesh_shape=mesh_impl.shape,
+            axis_parts=mesh_impl.axis_parts,
+            devices=mesh_impl.devices,
+            slices=tuple(slices),
+        )
+
+    def check_fits(self, variable: StoredVariable, mesh_shape: Shape, devices: Sequence[str] | None = None) -> None:
+        """Raises where the store holds the variable in another shape or dtype, or on another mesh or other devices.
+
+        `mesh_shape` has no axis in parts.
+        """
+        kept = self.slices(variable.full_name)
+        own = (variable.shape, variable.unpadded_shape, variable.slice_dtype)
+        if (kept.shape, kept.unpadded_shape, kept.dtype) != own:
+            raise GraphError(
+                f'the store holds variable "{kept.name}" as {described(kept.shape, kept.unpadded_shape)} '
+                f"{kept.dtype.name}, and the program has {described(variable.shape, variable.unpadded_shape)} "
+                f"{variable.slice_dtype.name}; give one of them another name\n  at {variable.site}"
+            )
+        devices = kept.devices if devices is None else tuple(devices)
+        kept_mesh_shape = kept.axis_parts.joined(kept.mesh_shape)
+        if (kept_mesh_shape, kept.devices) != (mesh_shape, devices):
+            raise LayoutError(
+                f'variable "{kept.name}" lives on mesh [{kept_mesh_shape}] of devices {_short(kept.devices)}, and the '
+                f"program runs on mesh [{mesh_shape}] of devices {_short(devices)}; programs that share "
+                f"a store need the same mesh and devices\n  at {variable.site}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class StoreLayouts:
+    """Layouts of variables between steps: the store's where it has them, else the parameters' rules."""
+
+    store: VariableStore
+    parameter_rules: LayoutRules | None = None
+
+    def layout(self, variable: StoredVariable, layouts: LayoutTable) -> TensorLayout:
+        if variable.full_name in self.store:
+            self.store.check_fits(variable, layouts.whole_mesh_shape)
+            return self.store.slices(variable.full_name).layout_under(layouts.axis_parts)
+        if self.parameter_rules is None or layouts.is_chosen(variable.value):
+            return layouts[variable.value]
+        try:
+            return layouts.under(self.parameter_rules, variable.shape)
+        except LayoutError as error:
+            where = f'variable "{variable.full_name}", kept under the rules "{self.parameter_rules}"'
+            raise LayoutError(f"{error}\n  in {where}\n  at {variable.site}") from None
+
+
+def _zeros(name: str, size: Sequence[int], dtype: tf.DType) -> tf.Variable:
+    """A variable that no GradientTape of the user's watches, which could not see into the program, and for which no
+    tf.function of the user's is traced again."""
+    value = tf.zeros(size, dtype)
+    return tf.Variable(value, trainable=False, name=name, experimental_enable_variable_lifting=False)
+
+
+def _short(devices: Sequence[str]) -> str:
+    names = [device.rpartition("device:")[2] for device in devices]
+    return ", ".join(names if len(names) <= 8 else [*names[:7], "...", names[-1]])
+
+
+def handles(store: VariableStore, names: Sequence[str]) -> dict[str, tuple[tf.Variable, ...]]:
+    """The slices of these variables, by name."""
+    return {name: store.slices(name).slices for name in names}

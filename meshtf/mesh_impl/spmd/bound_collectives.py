@@ -1,0 +1,227 @@
+"""Emits collectives inside the trace of a per-core program.
+
+The program is one for all cores: what differs between them is in tensors. Blocks are in order of mesh position on both
+sides of every function here, whatever the order of the devices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.errors import UsageError
+from meshtf.layout import axes_size
+from meshtf.mesh_impl.blocks import merge_from_front, split_to_front, static_shape
+from meshtf.mesh_impl.spmd import bitcast
+from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
+from meshtf.mesh_impl.spmd.group_facts import LARGEST_ALLTOALL
+from meshtf.planning.reductions import NATIVE, Reduction, reduce_with, stacked_sum
+
+_ALL_TO_ALL_TAKES = NATIVE
+_GATHER_TAKES = tuple(dtype for dtype in NATIVE if dtype != tf.bfloat16)
+_FORWARD, _BACKWARD = 0, 1  # of the two tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundPairs:
+    """For a group so large that blocks are exchanged in pairs; each vector is by position in the group."""
+
+    own_position: tf.Tensor  # int32[]
+    keys: tf.Tensor  # int32[members]: of the group of two with the member there
+    rows: tf.Tensor  # int32[members]: the member's rank in it
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundGroup:
+    """The group of the running core over one tuple of mesh axes."""
+
+    size: int
+    key: tf.Tensor  # int32[]
+    ranks: tf.Tensor | None  # int32[members]: of each position; None where ranks are positions in every group
+    positions: tf.Tensor | None  # int32[members]: of each rank
+    pairs: BoundPairs | None
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundPermutation:
+    """The running core's two groups in a permutation: with the core it sends to, and with the one it hears from."""
+
+    send_key: tf.Tensor  # int32[]
+    receive_key: tf.Tensor | None  # int32[]; None where cores exchange: it is the same group
+    row: tf.Tensor  # int32[]: the sender's rank in the group with it
+    moves: tf.Tensor | None  # int32[]: 0 on a core that keeps its own values; None where no core does
+
+
+class BoundCollectives:
+    """The collectives of one program, inside its trace. Every `x` has a static shape."""
+
+    def __init__(
+        self,
+        groups: Mapping[tuple[str, ...], BoundGroup],
+        permutations: Mapping[tuple[int, ...], BoundPermutation],
+        tokens: Sequence[tf.Tensor],
+        mesh_shape: Shape,
+    ) -> None:
+        self._groups = groups
+        self._permutations = permutations
+        self._tokens = tokens
+        self._mesh_shape = mesh_shape
+        self._one = tf.constant(1, tf.int64) if tokens else None
+        for token in tokens:
+            self._leave(token)
+
+    def all_reduce(self, x: tf.Tensor, axes: Sequence[str], reduction: Reduction) -> tf.Tensor:
+        """The sum, product, maximum or minimum over the cores along `axes`, of any shape; of bool, "or" and "and"."""
+        group = self._group(axes)
+        if group is None or not x.shape.num_elements():
+            return x
+        if x.dtype.is_complex and reduction == "multiply":
+            return tf.reduce_prod(self._gather_blocks(x, group), axis=0)
+        return reduce_with(x, reduction, lambda y, merge_op: self._reduce(y, group, merge_op))
+
+    def all_gather(self, x: tf.Tensor, axes: Sequence[str], dim: int) -> tf.Tensor:
+        """The `x` of every core along `axes`, one behind the other along dimension `dim`."""
+        group = self._group(axes)
+        if group is None:
+            return x
+        if not x.shape.num_elements():
+            return merge_from_front(tf.zeros([group.size, *x.shape], x.dtype), dim)
+        return merge_from_front(self._gather_blocks(x, group), dim)
+
+    def all_to_all(self, x: tf.Tensor, axes: Sequence[str], split_dim: int, concat_dim: int) -> tf.Tensor:
+        """Block j of `split_dim` goes to position j along `axes`; those received stand in order along `concat_dim`."""
+        group = self._group(axes)
+        if group is None:
+            return x
+        return merge_from_front(self._exchange(split_to_front(x, split_dim, group.size), group), concat_dim)
+
+    def reduce_scatter(self, x: tf.Tensor, axes: Sequence[str], dim: int) -> tf.Tensor:
+        """The sum over the cores along `axes` ("or" of bool), of which position j keeps block j of dimension `dim`."""
+        group = self._group(axes)
+        if group is None:
+            return x
+        return stacked_sum(self._exchange(split_to_front(x, dim, group.size), group))
+
+    def permute(self, x: tf.Tensor, destinations: Sequence[int]) -> tf.Tensor:
+        """The `x` of core c ends on core `destinations[c]`, bit for bit."""
+        if all(core == destination for core, destination in enumerate(destinations)) or not x.shape.num_elements():
+            return x
+        permutation = self._permutations.get(tuple(destinations))
+        if permutation is None:
+            raise UsageError(f"permutation {tuple(destinations)} was not declared before the program was traced")
+        flat = tf.reshape(x, [1, x.shape.num_elements()])
+        moved = _carried(lambda blocks: self._send_and_receive(blocks, permutation), flat, _GATHER_TAKES)
+        return tf.reshape(moved, x.shape)
+
+    def _group(self, axes: Sequence[str]) -> BoundGroup | None:
+        """None where there is nothing to communicate."""
+        if axes_size(axes, self._mesh_shape) == 1:
+            return None
+        if tuple(axes) not in self._groups:
+            raise UsageError(f"collectives over {'+'.join(axes)} were not declared before the program was traced")
+        return self._groups[tuple(axes)]
+
+    def _reduce(self, x: tf.Tensor, group: BoundGroup, merge_op: str) -> tf.Tensor:
+        return self._emit(
+            tf.raw_ops.CollectiveReduceV2,
+            input=x,
+            group_size=group.size,
+            group_key=group.key,
+            merge_op=merge_op,
+            final_op="Id",
+        )
+
+    def _gather_blocks(self, x: tf.Tensor, group: BoundGroup) -> tf.Tensor:
+        """`[..]` as `[members, ..]`, by position."""
+
+        def gather(block: tf.Tensor) -> tf.Tensor:
+            gathered = self._emit(
+                tf.raw_ops.CollectiveGatherV2, input=block, group_size=group.size, group_key=group.key
+            )
+            gathered.set_shape([group.size, block.shape[1]])
+            return gathered if group.ranks is None else tf.gather(gathered, group.ranks)
+
+        blocks = _carried(gather, tf.reshape(x, [1, x.shape.num_elements()]), _GATHER_TAKES)
+        return tf.reshape(blocks, [group.size, *x.shape])
+
+    def _exchange(self, blocks: tf.Tensor, group: BoundGroup) -> tf.Tensor:
+        """Of `[members, ..]`, block j goes to position j; the result is by the position that sent."""
+        if not blocks.shape.num_elements():
+            return blocks
+        flat = tf.reshape(blocks, [group.size, blocks.shape[1:].num_elements()])
+        pairs = group.pairs
+        if pairs is None and group.size > LARGEST_ALLTOALL:
+            raise UsageError(f"an alltoall among {group.size} cores was not declared before the program was traced")
+        if pairs is None:
+            moved = _carried(lambda x: self._exchange_at_once(x, group), flat, _ALL_TO_ALL_TAKES)
+        else:
+            moved = _carried(lambda x: self._exchange_in_pairs(x, group.size, pairs), flat, _GATHER_TAKES)
+        return tf.reshape(moved, blocks.shape)
+
+    def _exchange_at_once(self, blocks: tf.Tensor, group: BoundGroup) -> tf.Tensor:
+        by_rank = blocks if group.positions is None else tf.gather(blocks, group.positions)
+        moved = self._emit(tf.raw_ops.CollectiveAllToAllV2, input=by_rank, group_size=group.size, group_key=group.key)
+        moved.set_shape(blocks.shape)
+        return moved if group.ranks is None else tf.gather(moved, group.ranks)
+
+    def _exchange_in_pairs(self, blocks: tf.Tensor, size: int, pairs: BoundPairs) -> tf.Tensor:
+        """In round r, positions p and q with p + q = r (modulo the size) exchange; alone where p = q."""
+
+        def exchange(turn: tf.Tensor, received: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            partner = tf.math.floormod(turn - pairs.own_position, size)
+            both = self._emit(
+                tf.raw_ops.CollectiveGatherV2,
+                input=tf.gather(blocks, partner[None]),
+                group_size=tf.where(tf.equal(partner, pairs.own_position), 1, 2),
+                group_key=tf.gather(pairs.keys, partner),
+            )
+            theirs = tf.gather(both, tf.gather(pairs.rows, partner[None]))
+            return turn + 1, tf.tensor_scatter_nd_update(received, partner[None, None], theirs)
+
+        loop = tf.while_loop(lambda turn, _: turn < size, exchange, (0, tf.zeros_like(blocks)), parallel_iterations=1)
+        return tf.ensure_shape(loop[1], blocks.shape)
+
+    def _send_and_receive(self, sent: tf.Tensor, permutation: BoundPermutation) -> tf.Tensor:
+        """Two gathers over groups of two, of which only the sender's half is used, or one where cores exchange. A core
+        that keeps its own is alone.
+
+        The two are not ordered, since a core's sender may wait for it to send: hence a token for each direction.
+        """
+        options: dict[str, Any] = {
+            "input": sent,
+            "group_size": 2 if permutation.moves is None else permutation.moves + 1,
+            "instance_key": collective_runtime().new_instance_key(),
+        }
+        both = self._emit(tf.raw_ops.CollectiveGatherV2, group_key=permutation.send_key, **options)
+        if permutation.receive_key is not None:
+            both = self._emit(tf.raw_ops.CollectiveGatherV2, _BACKWARD, group_key=permutation.receive_key, **options)
+        return tf.ensure_shape(tf.gather(both, permutation.row[None]), sent.shape)
+
+    def _leave(self, token: tf.Tensor) -> None:
+        """Makes the token even: an error elsewhere may have ended the last step while this core was in a collective."""
+        value = tf.raw_ops.ReadVariableOp(resource=token, dtype=tf.int64)
+        tf.raw_ops.AssignAddVariableOp(resource=token, value=tf.bitwise.bitwise_and(value, self._one))
+
+    def _emit(self, op: Callable[..., tf.Tensor], token: int = _FORWARD, **options: Any) -> tf.Tensor:
+        """The op between two steps of its token, which is odd inside it: so the watchdog sees one that waits.
+
+        All three take the token, so automatic control dependencies keep their order.
+        """
+        handle = self._tokens[token]
+        options.setdefault("instance_key", collective_runtime().new_instance_key())
+        with tf.control_dependencies([options["input"]]):  # a core that still computes its input does not wait yet
+            tf.raw_ops.AssignAddVariableOp(resource=handle, value=self._one)
+        result = op(ordering_token=[handle], **options)
+        tf.raw_ops.AssignAddVariableOp(resource=handle, value=self._one)
+        return result
+
+
+def _carried(move: Callable[[tf.Tensor], tf.Tensor], blocks: tf.Tensor, takes: Sequence[tf.DType]) -> tf.Tensor:
+    """Moves `[n, m]` blocks, as 32-bit words where the collective does not take their type."""
+    if blocks.dtype in takes:
+        return move(blocks)
+    return bitcast.from_words(move(bitcast.to_words(blocks)), blocks.dtype, static_shape(blocks)[1])

@@ -1,0 +1,149 @@
+"""What TensorFlow keeps per process for collectives, owned in one place: the only global state of meshtf.
+
+- A group key means one list of devices, and an instance key one collective, for as long as the process lives.
+- Collectives on one device must run in one order, on all devices the same: automatic control dependencies see to it,
+  since every collective takes the device's ordering token. Programs share it, so two in one `tf.function` are ordered.
+- A process in which a collective failed can run no other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+
+import tensorflow as tf
+
+from meshtf.errors import CollectiveError, UsageError
+from meshtf.mesh_impl.spmd.failure_text import is_collective_failure, short_text
+from meshtf.mesh_impl.spmd.stall_detector import Stall
+from meshtf.mesh_impl.spmd.watchdog import Watchdog
+
+_FIRST_KEY = 1 << 20  # out of the way of tf.distribute and DTensor in the same process, which count from 1
+_TOKENS_PER_DEVICE = 2  # the second is for the opposite direction of permutes
+
+_TWO_THREADS = """\
+{running} is running in thread "{owner}", and {called} was called from thread "{caller}".
+A process runs one step at a time: the collectives of two would meet in a different order on each core.
+Call every step from one thread, or one after the other."""
+
+_FAILED = """\
+{called} cannot run: a collective failed earlier in this process, after which TensorFlow runs none.
+The first failure: {first}
+Restart the process; training resumes from its last checkpoint."""
+
+
+class CollectiveRuntime:
+    """Keys, tokens and the lock of one process. Use the one at `collective_runtime()`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._group_keys: dict[tuple[str, ...], int] = {}
+        self._pair_keys: dict[tuple[str, ...], int] = {}
+        self._next_group_key = _FIRST_KEY
+        self._instance_keys = itertools.count(_FIRST_KEY)
+        self._tokens: dict[str, tuple[tf.Variable, ...]] = {}
+        self._watchdog = Watchdog(self._on_stall)
+        self._running: tuple[threading.Thread, str] | None = None
+        self._failed: str | None = None
+
+    @property
+    def failed(self) -> str | None:
+        """What failed first in this process, or None."""
+        return self._failed
+
+    def group_key(self, devices: Sequence[str]) -> int:
+        """The key of the group of these devices, in this order."""
+        with self._lock:
+            return self._reserve(self._group_keys, tuple(devices), 1)
+
+    def pair_keys(self, devices: Sequence[str]) -> int:
+        """The first of n * n + n keys (n devices): for each ordered pair of them, then for each by itself again."""
+        with self._lock:
+            return self._reserve(self._pair_keys, tuple(devices), len(devices) * (len(devices) + 1))
+
+    def _reserve(self, keys: dict[tuple[str, ...], int], devices: tuple[str, ...], count: int) -> int:
+        if devices not in keys:
+            keys[devices] = self._next_group_key
+            self._next_group_key += count
+        return keys[devices]
+
+    def new_instance_key(self) -> int:
+        """A key that no other collective of this process has."""
+        with self._lock:
+            return next(self._instance_keys)
+
+    def tokens(self, device: str, timeout_seconds: float) -> tuple[tf.Variable, ...]:
+        """The device's ordering tokens, `int64[]`; each counts how often the device entered or left a collective."""
+        with self._lock:
+            if device not in self._tokens:
+                # They are made while a tf.function is traced, which must not own them, nor be traced again for them.
+                with tf.init_scope(), tf.device(device):
+                    self._tokens[device] = tuple(_new_token() for _ in range(_TOKENS_PER_DEVICE))
+            tokens = self._tokens[device]
+        self._watchdog.watch(device, tokens, timeout_seconds)
+        return tokens
+
+    @contextlib.contextmanager
+    def step_in_progress(self, description: str) -> Iterator[None]:
+        """Held while a step runs; the same thread may enter again.
+
+        A failure of a collective that passes through is remembered.
+
+        Raises:
+          UsageError: if another thread is inside a step.
+          CollectiveError: if a collective failed earlier in this process.
+        """
+        self._check_not_failed(description)
+        outermost = self._enter(description)
+        try:
+            yield
+        except (tf.errors.OpError, CollectiveError) as error:
+            if is_collective_failure(error):
+                self.fail(f"{description}: {short_text(error)}")
+            raise
+        finally:
+            if outermost:
+                self._running = None
+
+    def fail(self, what: str) -> None:
+        """Remembers that a collective failed, and what it was if it is the first."""
+        self._failed = self._failed or what
+
+    def _on_stall(self, stall: Stall) -> None:
+        running = self._running
+        self.fail(f"{running[1] if running else 'a step'}: {stall}")
+
+    def _check_not_failed(self, called: str) -> None:
+        if self._failed:
+            raise CollectiveError(_FAILED.format(called=called, first=self._failed))
+
+    def _enter(self, called: str) -> bool:
+        thread = threading.current_thread()
+        with self._lock:
+            if self._running is None:
+                self._running = thread, called
+                return True
+            owner, running = self._running
+        if owner is not thread:
+            raise UsageError(_TWO_THREADS.format(running=running, owner=owner.name, called=called, caller=thread.name))
+        return False
+
+
+def _new_token() -> tf.Variable:
+    zero = tf.zeros([], tf.int64)
+    return tf.Variable(zero, trainable=False, name="token", experimental_enable_variable_lifting=False)
+
+
+_RUNTIME = CollectiveRuntime()
+
+
+def collective_runtime() -> CollectiveRuntime:
+    """The one object of this process."""
+    return _RUNTIME
+
+
+def step_in_progress(description: str) -> contextlib.AbstractContextManager[None]:
+    """`collective_runtime().step_in_progress(description)`."""
+    return _RUNTIME.step_in_progress(description)

@@ -1,0 +1,78 @@
+"""From TensorFlow's errors to messages in the user's terms."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+
+import tensorflow as tf
+
+from meshtf.errors import CollectiveError, ExecutionError, MeshtfError
+from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
+from meshtf.mesh_impl.spmd.failure_text import is_collective_failure, message_of, nodes, short_text
+
+_SCOPE = re.compile(r"(collective_\d+)\.([a-z_]+)\.([A-Za-z0-9_-]+)")
+_MOST_COLLECTIVES_NAMED = 4
+
+_LOST = """\
+an operation failed on one of the cores, and TensorFlow lost its text: the other cores were cancelled ({fact}).
+Run the program on a mesh of one core to see the error."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FailedCollective:
+    """A collective that an error's text names: its scope's number, as `collective_17`, its kind and its mesh axes."""
+
+    scope: str
+    kind: str
+    axes: str
+
+
+def collective_scope(number: int, kind: str, axes: Iterable[str]) -> str:
+    """The name scope under which a collective is to be emitted, so that its failure can be told to the user.
+
+    TensorFlow allows few characters there: `collective_17.all_reduce.rows-cols`.
+    """
+    return f"collective_{number}.{kind}.{'-'.join(re.sub(r'[^A-Za-z0-9_]', '_', axis) for axis in axes) or '_'}"
+
+
+def failed_collectives(text: str) -> list[FailedCollective]:
+    """The collectives named in an error's text, each once."""
+    return list(dict.fromkeys(FailedCollective(*match) for match in _SCOPE.findall(text)))
+
+
+def translate(error: tf.errors.OpError, scope_to_origin: Mapping[str, str]) -> MeshtfError:
+    """An error in the user's terms; to be raised `from None`.
+
+    `scope_to_origin` maps the first part of a name scope, as `collective_17`, to its operation and the user's line.
+    """
+    cancelled = isinstance(error, tf.errors.CancelledError)
+    if is_collective_failure(error) or (cancelled and collective_runtime().failed):
+        return CollectiveError(_collective_text(error, scope_to_origin))
+    if cancelled:
+        return ExecutionError(_LOST.format(fact=short_text(error)))
+    return ExecutionError(_origin_prefix(message_of(error), scope_to_origin) + short_text(error))
+
+
+def _collective_text(error: tf.errors.OpError, scope_to_origin: Mapping[str, str]) -> str:
+    named = failed_collectives(message_of(error))[:_MOST_COLLECTIVES_NAMED]
+    lines = [
+        f"{c.kind} over mesh axes {c.axes.replace('-', '+')}, for {scope_to_origin.get(c.scope, 'an unknown line')}"
+        for c in named
+    ]
+    where = "; ".join(lines) or "a collective (TensorFlow's error does not say which)"
+    fact = short_text(error)
+    first = collective_runtime().failed
+    if first and fact not in first:  # a cancelled core's text, where the watchdog knows more
+        fact = f"{first} ({fact})"
+    return f"{where}\nfailed: {fact}\nThe process must be restarted."
+
+
+def _origin_prefix(text: str, scope_to_origin: Mapping[str, str]) -> str:
+    """Of the first node with a known origin; collectives, which may only have been cancelled, come last."""
+    for node in sorted(nodes(text), key=lambda node: _SCOPE.search(node) is not None):
+        for part in node.split("/"):
+            if origin := scope_to_origin.get(part) or scope_to_origin.get(part.split(".")[0]):
+                return f"{origin}: "
+    return ""

@@ -1,0 +1,110 @@
+"""Ends a step in which a collective waits for ever.
+
+TensorFlow's own `timeout_seconds` is not used: each collective that has one keeps two threads asleep until the timeout
+is over, though it completed long before. At 300 seconds, eight cores and a hundred collectives a second that is more
+threads than a machine allows, and the process aborts; the threads also double the time of a small collective. Here one
+thread reads, now and then, the counters that each device keeps in its tokens.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+from tensorflow.python.eager import context  # no public name ends a collective that waits
+
+from meshtf.mesh_impl.spmd.stall_detector import Counter, Stall, StallDetector
+
+_LONGEST_PERIOD = 5.0  # seconds between two looks
+_LOOKS_PER_TIMEOUT = 10
+_TENSORFLOW = os.path.join("tensorflow", "python", "")
+
+
+class Watchdog:
+    """Looks at the tokens of every device; on a stall, tells `on_stall` and aborts the collectives of the process."""
+
+    def __init__(self, on_stall: Callable[[Stall], None]) -> None:
+        self._on_stall = on_stall
+        self._tokens: dict[Counter, tf.Variable] = {}
+        self._timeouts: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    def watch(self, device: str, tokens: tuple[tf.Variable, ...], timeout: float) -> None:
+        """Watches a device's tokens. Where it is watched already, the shorter timeout holds."""
+        with self._lock:
+            self._tokens.update({(device, i): token for i, token in enumerate(tokens)})
+            known = self._timeouts.get(device)
+            self._timeouts[device] = timeout if known is None else min(known, timeout)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="meshtf_watchdog", daemon=True)
+                self._thread.start()
+                # A thread inside TensorFlow while the interpreter goes away would crash it.
+                atexit.register(self._stop)
+            elif known is None or timeout < known:
+                self._wake.set()  # it may be asleep for longer than the new timeout allows
+
+    def _run(self) -> None:
+        detector = StallDetector()
+        while not self._stopped:
+            with self._lock:
+                tokens, timeouts = dict(self._tokens), dict(self._timeouts)
+            values = {counter: _value(counter, token) for counter, token in tokens.items()}
+            if any(value % 2 for value in values.values()) and someone_waits():
+                stall = detector.observe(values, timeouts, time.monotonic())
+            else:
+                # An error on one core ends a step with others inside a collective, which then they never leave.
+                detector, stall = StallDetector(), None
+            if stall is not None:
+                self._on_stall(stall)
+                _abort_collectives(str(stall))
+                return
+            self._wake.wait(min(_LONGEST_PERIOD, min(timeouts.values()) / _LOOKS_PER_TIMEOUT))
+            self._wake.clear()
+
+    def _stop(self) -> None:
+        self._stopped = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout=_LONGEST_PERIOD)
+
+
+def _abort_collectives(message: str) -> None:
+    running = context.context()
+    if running is not None:
+        running.abort_collective_ops(tf.errors.DEADLINE_EXCEEDED, message)
+
+
+def someone_waits() -> bool:
+    """Whether a Python thread other than this one is inside TensorFlow."""
+    with _no_garbage_collection():
+        frames = sys._current_frames()
+    others = (frame for thread, frame in frames.items() if thread != threading.get_ident())
+    return any(_TENSORFLOW in frame.f_code.co_filename for frame in others)
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Python 3.11 lists frames under a lock that the end of a `threading.local` takes too, and a collection can start
+    in between: the process would stand still for ever."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _value(counter: Counter, token: tf.Variable) -> int:
+    with tf.device(counter[0]):
+        return int(tf.raw_ops.ReadVariableOp(resource=token.handle, dtype=tf.int64))

@@ -1,0 +1,82 @@
+"""Broadcasting by name: shape rule, layouts, and alignment of local slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from meshtf.dimension import Dimension, Shape
+from meshtf.errors import ShapeError
+from meshtf.graph import Tensor
+
+
+def union(shapes: Sequence[Shape]) -> Shape:
+    """All dimensions, in order of first appearance. ShapeError where one name has two sizes."""
+    dims: dict[str, Dimension] = {}
+    for shape in shapes:
+        for dim in shape:
+            first = dims.setdefault(dim.name, dim)
+            if first.size != dim.size:
+                raise ShapeError(size_clash(dim.name, first.size, dim.size))
+    return Shape(dims.values())
+
+
+def size_clash(name: str, first: int, second: int) -> str:
+    return (
+        f'dimension "{name}" has size {first} in one operand and {second} in another; rename one of them '
+        f"(mtf.rename_dimension) or make the sizes equal"
+    )
+
+
+def broadcast_shape(shapes: Sequence[Shape], output_shape: Shape | None = None) -> Shape:
+    """The shape of an elementwise result.
+
+    `output_shape` where given; else the operand that holds all others as subsequences; else the dimensions of the
+    first followed by the new ones of the others.
+    """
+    everything = union(shapes)
+    if output_shape is not None:
+        for dim in everything:
+            output_shape.axis(dim)
+        return output_shape
+    longest = max(shapes, key=lambda s: s.ndims)
+    if all(_is_subsequence(s, longest) for s in shapes):
+        return longest
+    return everything
+
+
+def aligner(source: Shape, target: Shape) -> Callable[[tf.Tensor], tf.Tensor]:
+    """A function of a slice over `source` that makes it broadcast against slices over `target`."""
+    order = [d.name for d in target if source.has(d.name)]
+    permutation = [source.axis(name) for name in order]
+    is_ordered = permutation == sorted(permutation)
+    leading = next((i for i, d in enumerate(target) if source.has(d.name)), target.ndims)
+    has_gaps = [d.name for d in target.dims[leading:]] != order
+
+    def align(x: tf.Tensor) -> tf.Tensor:
+        if not is_ordered:
+            x = tf.transpose(x, permutation)
+        if has_gaps and order:
+            sizes = iter(x.shape.as_list())
+            x = tf.reshape(x, [next(sizes) if d.name in order else 1 for d in target.dims[leading:]])
+        return x
+
+    return align
+
+
+def sum_to(x: Tensor, shape: Shape) -> Tensor:
+    """The gradient of a broadcast: `x` summed over the dimensions that `shape` lacks, in the order of `shape`."""
+    from meshtf.ops.algebra.einsum import transpose
+    from meshtf.ops.algebra.reduction import reduce_sum
+
+    if x.shape == shape:
+        return x
+    if x.shape.ndims == shape.ndims:
+        return transpose(x, shape)
+    return reduce_sum(x, output_shape=shape)
+
+
+def _is_subsequence(short: Shape, long: Shape) -> bool:
+    remaining = iter(long)
+    return all(dim in remaining for dim in short)

@@ -1,0 +1,173 @@
+"""Local contractions over named dimensions, as matrix products with as few transposes as possible."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import opt_einsum
+import tensorflow as tf
+
+from meshtf.planning.plan import Core
+
+Names: TypeAlias = tuple[str, ...]
+
+_MATMUL_DTYPES = (tf.bfloat16, tf.float16, tf.float32, tf.float64, tf.int32, tf.int64, tf.complex64, tf.complex128)
+
+
+def contract(core: Core, slices: Sequence[tf.Tensor], names: Sequence[Names], output: Names) -> tf.Tensor:
+    """Sums the product of slices over every name that `output` lacks. Output names must be among the inputs'."""
+    sizes = {n: s for x, own in zip(slices, names, strict=True) for n, s in zip(own, x.shape.as_list(), strict=True)}
+    operands = list(zip(slices, names, strict=True))
+    for pair in _order(names, output, sizes):
+        taken = [operands.pop(i) for i in sorted(pair, reverse=True)][::-1]
+        needed = {*output, *(n for _, own in operands for n in own)}
+        operands.append(_contract_some(core, taken, needed, output if not operands else None, sizes))
+    (x, own) = operands[0]
+    return _summed_and_ordered(core, x, own, output)
+
+
+def _order(names: Sequence[Names], output: Names, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
+    """Which operands to contract, pair by pair (Smith and Gray 2018, opt_einsum)."""
+    if len(names) <= 2:
+        return [tuple(range(len(names)))]
+    symbol = {n: opt_einsum.get_symbol(i) for i, n in enumerate(sizes)}
+    equation = ",".join("".join(symbol[n] for n in own) for own in names)
+    equation += "->" + "".join(symbol[n] for n in output)
+    shapes = [tuple(sizes[n] for n in own) for own in names]
+    path, _ = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize="auto")
+    return [tuple(pair) for pair in path]
+
+
+def _contract_some(
+    core: Core,
+    taken: Sequence[tuple[tf.Tensor, Names]],
+    needed: set[str],
+    output: Names | None,
+    sizes: Mapping[str, int],
+) -> tuple[tf.Tensor, Names]:
+    if len(taken) == 1:
+        return taken[0]
+    (a, a_names), (b, b_names) = taken
+    a, a_names = _summed(a, a_names, needed | set(b_names))
+    b, b_names = _summed(b, b_names, needed | set(a_names))
+    wanted = output or tuple(n for n in dict.fromkeys((*a_names, *b_names)) if n in needed)
+    if a.dtype in _MATMUL_DTYPES and _is_matrix_product(a_names, b_names, needed):
+        return _matrix_product(core, a, b, MatrixPlan.best(a_names, b_names, wanted, sizes)), wanted
+    longest = max(a_names, b_names, key=len)
+    full = longest if {*a_names, *b_names} <= {*longest} else tuple(dict.fromkeys((*wanted, *a_names, *b_names)))
+    product = tf.multiply(_expanded(core, a, a_names, full), _expanded(core, b, b_names, full))
+    return _summed_and_ordered(core, product, full, wanted), wanted
+
+
+def _is_matrix_product(a: Names, b: Names, needed: set[str]) -> bool:
+    """Whether something is contracted, and the result is more than a batch of scalars (those are faster as a sum)."""
+    is_contracted = any(n in b and n not in needed for n in a)
+    has_rows_or_columns = any((n in a) != (n in b) for n in (*a, *b))
+    return is_contracted and has_rows_or_columns
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MatrixPlan:
+    """How two operands become matrices: their orders of names, whether they are read transposed, the result's order."""
+
+    batch: Names
+    rows: Names
+    columns: Names
+    contracted: Names
+    a_order: Names
+    b_order: Names
+    transpose_a: bool
+    transpose_b: bool
+    is_swapped: bool
+    output: Names
+    a_names: Names
+    b_names: Names
+
+    @classmethod
+    def best(cls, a: Names, b: Names, output: Names, sizes: Mapping[str, int]) -> MatrixPlan:
+        """The plan that transposes the fewest elements."""
+        batch = tuple(n for n in output if n in a and n in b)
+        rows = tuple(n for n in a if n in output and n not in b)
+        columns = tuple(n for n in b if n in output and n not in a)
+        contracted = tuple(n for n in a if n in b and n not in output)
+        choices = itertools.product(
+            _orders(batch, output, a, b), _orders(rows, a, output), _orders(columns, b, output),
+            _orders(contracted, a, b),
+        )  # fmt: skip
+        plans = [cls._made(a, b, output, *choice) for choice in choices]
+        return min(plans, key=lambda plan: plan._transposed(sizes))
+
+    @classmethod
+    def _made(
+        cls, a: Names, b: Names, output: Names, batch: Names, rows: Names, columns: Names, contracted: Names
+    ) -> MatrixPlan:
+        # An operand that must be moved keeps its innermost name innermost: such transposes are the fast ones.
+        transpose_a = a == batch + contracted + rows or (a != batch + rows + contracted and a[-1] in rows)
+        transpose_b = b == batch + columns + contracted or (b != batch + contracted + columns and b[-1] in contracted)
+        return cls(
+            batch, rows, columns, contracted,
+            a_order=batch + contracted + rows if transpose_a else batch + rows + contracted,
+            b_order=batch + columns + contracted if transpose_b else batch + contracted + columns,
+            transpose_a=transpose_a, transpose_b=transpose_b,
+            is_swapped=bool(columns) and bool(rows) and output[-1] in rows,
+            output=output, a_names=a, b_names=b,
+        )  # fmt: skip
+
+    @property
+    def product(self) -> Names:
+        """Names of the matrix product, in order."""
+        return self.batch + (self.columns + self.rows if self.is_swapped else self.rows + self.columns)
+
+    def _transposed(self, sizes: Mapping[str, int]) -> int:
+        moved = [(self.a_names, self.a_order), (self.b_names, self.b_order), (self.output, self.product)]
+        return sum(math.prod(sizes[n] for n in names) for names, order in moved if names != order)
+
+
+def _matrix_product(core: Core, a: tf.Tensor, b: tf.Tensor, plan: MatrixPlan) -> tf.Tensor:
+    sizes = dict(zip(plan.a_names, a.shape.as_list(), strict=True))
+    sizes |= dict(zip(plan.b_names, b.shape.as_list(), strict=True))
+    groups = [plan.batch, plan.rows, plan.columns, plan.contracted]
+    batch, m, n, k = (math.prod(sizes[name] for name in group) for group in groups)
+    lead = [batch] if plan.batch else []
+    a = _reshaped(_ordered(core, a, plan.a_names, plan.a_order), lead + ([k, m] if plan.transpose_a else [m, k]))
+    b = _reshaped(_ordered(core, b, plan.b_names, plan.b_order), lead + ([n, k] if plan.transpose_b else [k, n]))
+    if plan.is_swapped:
+        product = tf.linalg.matmul(b, a, transpose_a=not plan.transpose_b, transpose_b=not plan.transpose_a)
+    else:
+        product = tf.linalg.matmul(a, b, transpose_a=plan.transpose_a, transpose_b=plan.transpose_b)
+    shape = [sizes[name] for name in plan.product]
+    return _ordered(core, _reshaped(product, shape), plan.product, plan.output)
+
+
+def _reshaped(x: tf.Tensor, shape: list[int]) -> tf.Tensor:
+    """No operation where the shape is the same: each costs the executor some ten microseconds on every core."""
+    return x if x.shape.as_list() == shape else tf.reshape(x, shape)
+
+
+def _orders(group: Names, *like: Names) -> list[Names]:
+    return list(dict.fromkeys(tuple(n for n in names if n in group) for names in like))
+
+
+def _summed(x: tf.Tensor, names: Names, kept: set[str]) -> tuple[tf.Tensor, Names]:
+    axes = [i for i, n in enumerate(names) if n not in kept]
+    return (tf.reduce_sum(x, axes), tuple(n for n in names if n in kept)) if axes else (x, names)
+
+
+def _summed_and_ordered(core: Core, x: tf.Tensor, names: Names, output: Names) -> tf.Tensor:
+    x, names = _summed(x, names, set(output))
+    return _ordered(core, x, names, output)
+
+
+def _ordered(core: Core, x: tf.Tensor, names: Names, order: Names) -> tf.Tensor:
+    return x if names == order else core.transposed(x, [names.index(n) for n in order])
+
+
+def _expanded(core: Core, x: tf.Tensor, names: Names, full: Names) -> tf.Tensor:
+    order = tuple(n for n in full if n in names)
+    x = _ordered(core, x, names, order)
+    sizes = dict(zip(order, x.shape.as_list(), strict=True))
+    return x if order == full else tf.reshape(x, [sizes.get(n, 1) for n in full])

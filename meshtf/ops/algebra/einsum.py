@@ -1,0 +1,267 @@
+"""Contractions by name: einsum, matmul, and the transposes and broadcasts that are einsums of one tensor."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_shape
+from meshtf.errors import GraphError, ShapeError, nearest
+from meshtf.graph import Operation, Tensor, check_tensor, check_tensors, same_dtype, shape_of
+from meshtf.layout import Axes, TensorLayout
+from meshtf.ops.algebra.broadcasting import union
+from meshtf.ops.algebra.contraction import contract
+from meshtf.ops.algebra.pointwise import PointwiseOperation, conjugate, without_redundant_broadcasts
+from meshtf.ops.inputs.scalars import check_number
+from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.plan import Core
+from meshtf.planning.planner import Planner
+from meshtf.planning.reshard import cheapest_route
+
+_MISSPELT = 0.8  # how alike two names are, at least, when one is taken for a misspelling of the other
+
+
+class EinsumOperation(Operation):
+    """The product of tensors, summed over the dimensions that the output lacks."""
+
+    is_product = True
+
+    def __init__(self, inputs: Sequence[Tensor], output_shape: Shape, name: str = "einsum") -> None:
+        super().__init__(inputs, [(output_shape, same_dtype(inputs))], name=name)
+        self._splits: tuple[LayoutTable, dict[str, Axes]] | None = None
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        dy = check_tensor(grad_ys[0])
+        others = [[x for j, x in enumerate(self.inputs) if j != i] for i in range(len(self.inputs))]
+        return [_product([dy, *map(conjugate, own)], x.shape) for x, own in zip(self.inputs, others, strict=True)]
+
+    def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
+        splits = self._chosen_splits(layouts)
+        return tuple(a for name, axes in splits.items() if not self.outputs[0].shape.has(name) for a in axes)
+
+    def lower(self, planner: Planner) -> None:
+        (output,) = self.outputs
+        splits = self._chosen_splits(planner.layouts)
+        values = [planner.read(x, layout_over(x.shape, splits)) for x in self.inputs]
+        layout = layout_over(output.shape, splits)
+        names = [tuple(x.shape.dimension_names) for x in self.inputs]
+        wanted = tuple(d.name for d in output.shape if any(x.shape.has(d.name) for x in self.inputs))
+        new = tuple(i for i, d in enumerate(output.shape) if d.name not in wanted)
+        size = layout.slice_shape(output.shape, planner.mesh_shape)
+
+        def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
+            y = contract(core, slices, names, wanted)
+            if new:
+                y = tf.broadcast_to(tf.reshape(y, [1 if i in new else n for i, n in enumerate(size)]), size)
+            return y
+
+        local = {d.name: n for v in values for d, n in zip(v.shape, v.slice_shape, strict=True)}
+        spec = (output.shape, output.dtype, layout)
+        pending = self.pending_axes(planner.layouts)
+        flops = 2 * math.prod(local.values())
+        (value,) = planner.compute("einsum", emit, values, [spec], pending=pending, flops=flops)
+        planner.write(output, value)
+
+    def _chosen_splits(self, layouts: LayoutTable) -> dict[str, Axes]:
+        if self._splits is None or self._splits[0] is not layouts:
+            self._splits = (layouts, choose_splits(self.inputs, self.outputs[0], layouts))
+        return self._splits[1]
+
+
+def choose_splits(inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable) -> dict[str, Axes]:
+    """The mesh axes over which a contraction splits each dimension.
+
+    Where the operands' and the output's layouts agree, those; else the cheapest.
+    """
+    seen = _seen_splits(inputs, output, layouts)
+    if all(len(choices) == 1 for choices in seen.values()):
+        splits = {name: next(iter(choices)) for name, choices in seen.items()}
+        if _is_disjoint(splits.values()):
+            return splits
+    return _cheapest(seen, inputs, output, layouts)
+
+
+def cheapest_splits(inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable) -> dict[str, Axes]:
+    """As `choose_splits`, always the cheapest: where layouts agree, too, it may be cheaper to gather an operand.
+
+    It sends the fewest bytes, counting what brings the operands there and the output to its own layout, and among
+    equals is the one with the least work.
+    """
+    return _cheapest(_seen_splits(inputs, output, layouts), inputs, output, layouts)
+
+
+def _seen_splits(inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable) -> dict[str, set[Axes]]:
+    seen: dict[str, set[Axes]] = {}
+    for tensor in (*inputs, output):
+        for dim, axes in zip(tensor.shape, layouts[tensor].axes, strict=True):
+            seen.setdefault(dim.name, set()).add(axes)
+    return seen
+
+
+def _cheapest(
+    seen: Mapping[str, set[Axes]], inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable
+) -> dict[str, Axes]:
+    return min(_candidates(seen), key=lambda splits: _cost(splits, inputs, output, layouts))
+
+
+def _candidates(seen: Mapping[str, set[Axes]]) -> Iterator[dict[str, Axes]]:
+    choices = [sorted({*axes, ()}, key=lambda a: (-len(a), a)) for axes in seen.values()]
+    for chosen in itertools.product(*choices):
+        if _is_disjoint(chosen):
+            yield dict(zip(seen, chosen, strict=True))
+
+
+def _cost(
+    splits: Mapping[str, Axes], inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable
+) -> tuple[int, int]:
+    mesh_shape = layouts.mesh_shape
+    sent = sum(
+        cheapest_route(layouts[x], (), layout_over(x.shape, splits), x.shape, x.dtype.size, mesh_shape).bytes_sent
+        for x in inputs
+    )
+    pending = tuple(a for name, axes in splits.items() if not output.shape.has(name) for a in axes)
+    source = layout_over(output.shape, splits)
+    size = output.dtype.size
+    sent += cheapest_route(source, pending, layouts[output], output.shape, size, mesh_shape).bytes_sent
+    return sent, -math.prod(mesh_shape.get_dim_by_name(a).size for axes in splits.values() for a in axes)
+
+
+@language_function
+def einsum(
+    xs: Sequence[Tensor],
+    output_shape: ShapeLike | None = None,
+    reduced_dims: Iterable[DimensionLike] | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """The product of any number of tensors, summed over dimensions by name.
+
+    Args:
+      xs: tensors of one dtype; dimensions of one name are one index.
+      output_shape: dimensions of the result, in order; one that no operand has is broadcast.
+      reduced_dims: dimensions to sum over; the others are kept, in order of first appearance.
+        With neither, dimensions that stand in one operand only are kept.
+      name: of the operation.
+
+    Raises:
+      ShapeError: sizes disagree, a reduced dimension is in no operand, or the two arguments contradict each other.
+    """
+    if isinstance(xs, str | Tensor) and isinstance(output_shape, Tensor):
+        raise GraphError("the tensors come in a list: write mtf.einsum([x, y], output_shape=[...])")
+    xs = check_tensors(xs)
+    if not xs:
+        raise ShapeError("einsum of no tensors; give at least one")
+    dtype = same_dtype(xs)
+    if len(xs) > 1:
+        check_number(dtype)
+    shape = _output_shape([x.shape for x in xs], convert_to_shape(output_shape), reduced_dims)
+    _check_spelling(shape, union([x.shape for x in xs]))
+    return _product(xs, shape, name)
+
+
+def _product(xs: Sequence[Tensor], shape: Shape, name: str | None = None) -> Tensor:
+    if len(xs) == 1:
+        return _einsum_of_one(xs[0], shape)
+    return EinsumOperation(without_redundant_broadcasts(xs), shape, name or "einsum").outputs[0]
+
+
+@language_function
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    output_shape: ShapeLike | None = None,
+    reduced_dims: Iterable[DimensionLike] | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """The einsum of two tensors."""
+    return einsum([a, b], output_shape, reduced_dims, name or "matmul")
+
+
+@language_function
+def transpose(x: Tensor, new_shape: ShapeLike, name: str = "transpose") -> Tensor:
+    """x with the same dimensions in another order."""
+    shape = shape_of(new_shape)
+    if {d.name for d in check_tensor(x).shape} != {d.name for d in shape}:
+        raise ShapeError(f"[{x.shape}] and [{shape}] do not have the same dimensions; give each of them once")
+    return _spread(x, shape, name)
+
+
+@language_function
+def broadcast(x: Tensor, new_shape: ShapeLike) -> Tensor:
+    """x repeated along the dimensions of `new_shape` that it lacks."""
+    shape = shape_of(new_shape)
+    for dim in check_tensor(x).shape:
+        if not shape.has(dim.name):
+            known = nearest(dim.name, shape.dimension_names)
+            raise ShapeError(f'new_shape [{shape}] lacks dimension "{dim.name}" of [{x.shape}]{known}')
+    return _spread(x, shape, "broadcast")
+
+
+def _spread(x: Tensor, shape: Shape, name: str) -> Tensor:
+    if x.shape == shape:
+        return x
+    return PointwiseOperation(
+        name, tf.identity, [x], output_shape=shape, gradient=lambda op, dy: (dy,), is_linear=True
+    ).outputs[0]
+
+
+def _einsum_of_one(x: Tensor, shape: Shape) -> Tensor:
+    from meshtf.ops.algebra.reduction import reduce_sum
+
+    kept = Shape([d for d in shape if x.shape.has(d.name)])
+    return _spread(reduce_sum(x, output_shape=kept), shape, "einsum")
+
+
+def _output_shape(
+    shapes: Sequence[Shape], output_shape: Shape | None, reduced_dims: Iterable[DimensionLike] | None
+) -> Shape:
+    everything = union(shapes)
+    for dim in output_shape or ():
+        if everything.has(dim.name):
+            everything.axis(dim)
+    if reduced_dims is None:
+        if output_shape is not None:
+            return output_shape
+        return Shape([d for d in everything if sum(s.has(d.name) for s in shapes) == 1])
+    listed: list[Any] = [reduced_dims] if isinstance(reduced_dims, str) else list(reduced_dims)
+    reduced = Shape(listed)
+    for dim in reduced:
+        if not everything.has(dim.name):
+            known = nearest(dim.name, everything.dimension_names)
+            raise ShapeError(f'reduced dimension "{dim.name}" is in no operand{known}')
+        everything.axis(dim)
+    kept = [d for d in everything if not reduced.has(d.name)]
+    if output_shape is None:
+        return Shape(kept)
+    if {d.name for d in kept} != {d.name for d in output_shape}:
+        raise ShapeError(
+            f"output_shape [{output_shape}] contradicts reduced_dims [{reduced}], which leave [{Shape(kept)}]"
+        )
+    return output_shape
+
+
+def _check_spelling(output_shape: Shape, everything: Shape) -> None:
+    """A new dimension of the output is broadcast, unless it looks like one of the operands' that would be summed."""
+    summed = [d for d in everything if not output_shape.has(d.name)]
+    for dim in output_shape:
+        alike = [d.name for d in summed if d.size == dim.size]
+        if not everything.has(dim.name) and (found := difflib.get_close_matches(dim.name, alike, 1, _MISSPELT)):
+            raise ShapeError(
+                f'output dimension "{dim.name}" is in no operand; did you mean "{found[0]}"? '
+                f"(For a new dimension of this name, use mtf.broadcast on the result)"
+            )
+
+
+def layout_over(shape: Shape, splits: Mapping[str, Axes]) -> TensorLayout:
+    """The layout of a shape whose dimensions are split as `splits` says by name."""
+    return TensorLayout(tuple(splits.get(d.name, ()) for d in shape))
+
+
+def _is_disjoint(splits: Iterable[Axes]) -> bool:
+    used = [a for axes in splits for a in axes]
+    return len(used) == len(set(used))

@@ -1,0 +1,263 @@
+"""Sums, products, maxima and minima over named dimensions."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
+from meshtf.errors import DtypeError, ShapeError, UsageError, nearest
+from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.layout import restricted
+from meshtf.planning import reductions
+from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.plan import Core
+from meshtf.planning.planner import Planner
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reduction:
+    """What to do on a slice, and between cores."""
+
+    name: str
+    local: Callable[..., tf.Tensor]
+    across: reductions.Reduction
+
+
+SUM = Reduction("reduce_sum", tf.reduce_sum, "add")
+PROD = Reduction("reduce_prod", tf.reduce_prod, "multiply")
+MAX = Reduction("reduce_max", tf.reduce_max, "max")
+MIN = Reduction("reduce_min", tf.reduce_min, "min")
+ANY = Reduction("reduce_any", tf.reduce_any, "max")
+ALL = Reduction("reduce_all", tf.reduce_all, "min")
+
+
+class ReduceOperation(Operation):
+    """Reduces the dimensions that the output lacks, and brings the rest into the output's order."""
+
+    def __init__(self, x: Tensor, output_shape: Shape, reduction: Reduction, name: str | None = None) -> None:
+        super().__init__([x], [(output_shape, x.dtype)], name=name or reduction.name)
+        self.reduction = reduction
+        self.passes_pending_sums = reduction is SUM
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        return [_GRADIENTS[self.reduction.name](self, check_tensor(grad_ys[0]))]
+
+    def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
+        return self._reduced_axes(layouts) if self.reduction is SUM else ()
+
+    def lower(self, planner: Planner) -> None:
+        (x,), (output,) = self.inputs, self.outputs
+        layout = planner.layouts[x]
+        (value,) = planner.read_operands(self, [layout])
+        kept = Shape([d for d in x.shape if output.shape.has(d.name)])
+        permutation = [kept.axis(d.name) for d in output.shape]
+        axes = [i for i, d in enumerate(x.shape) if not output.shape.has(d.name)]
+        is_ordered, reduced = permutation == sorted(permutation), self.reduced
+
+        def emit(core: Core, s: tf.Tensor) -> tf.Tensor:
+            y = reduced(s, axes) if axes else s
+            return y if is_ordered else tf.transpose(y, permutation)
+
+        spec = (output.shape, output.dtype, restricted(layout, x.shape, output.shape))
+        across = self._reduced_axes(planner.layouts)
+        pending = tuple(dict.fromkeys((*value.pending, *(across if self.reduction is SUM else ()))))
+        flops = math.prod(value.slice_shape)
+        (result,) = planner.compute(self.reduction.name, emit, [value], [spec], pending=pending, flops=flops)
+        if self.reduction is not SUM:
+            result = planner.all_reduce(result, across, self.reduction.across)
+        planner.write(output, result)
+
+    def reduced(self, x: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
+        """What a core's slice comes to."""
+        return self.reduction.local(x, axes)
+
+    def _reduced_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
+        (x,), (output,) = self.inputs, self.outputs
+        return tuple(
+            a for d, axes in zip(x.shape, layouts[x].axes, strict=True) if not output.shape.has(d.name) for a in axes
+        )
+
+
+def reduced_shape(x: Tensor, output_shape: ShapeLike | None, reduced_dim: DimensionLike | str | None) -> Shape:
+    """The shape that a reduction leaves: `output_shape`, or `x` without one dimension, or nothing."""
+    if output_shape is not None and reduced_dim is not None:
+        raise ShapeError("give output_shape or reduced_dim, not both")
+    if reduced_dim is not None:
+        return Shape([d for d in x.shape if d.name != reduced_dimension(x, reduced_dim).name])
+    shape = convert_to_shape(output_shape) or Shape([])
+    for dim in shape:
+        if not x.shape.has(dim.name):
+            known = nearest(dim.name, x.shape.dimension_names)
+            raise ShapeError(f'output dimension "{dim.name}" is not in [{x.shape}]{known}')
+        x.shape.axis(dim)
+    return shape
+
+
+def reduced_dimension(x: Tensor, reduced_dim: DimensionLike | str) -> Dimension:
+    """The dimension of `x` that is meant; ShapeError where it has none such."""
+    if isinstance(reduced_dim, str):
+        return x.shape.get_dim_by_name(reduced_dim)
+    dim = convert_to_dimension(reduced_dim)
+    if dim is None:
+        raise ShapeError("a dimension is needed here")
+    return x.shape[x.shape.axis(dim)]
+
+
+def _reduce(
+    x: Tensor,
+    reduction: Reduction,
+    positional: object,
+    output_shape: ShapeLike | None,
+    reduced_dim: DimensionLike | str | None,
+    name: str | None,
+) -> Tensor:
+    if positional is not None:
+        raise UsageError("name the second argument: output_shape=... or reduced_dim=...")
+    x = check_tensor(x)
+    if x.dtype.is_complex and reduction in (MAX, MIN):
+        raise DtypeError(f"{x.dtype.name} has no order; take mtf.real, mtf.imag or mtf.abs")
+    shape = reduced_shape(x, output_shape, reduced_dim)
+    if shape == x.shape:
+        return x
+    if x.dtype == tf.bool and reduction not in (ANY, ALL):
+        raise DtypeError("a number is needed, not bool; convert with mtf.cast, or use mtf.reduce_any or reduce_all")
+    return ReduceOperation(x, shape, reduction, name).outputs[0]
+
+
+@language_function
+def reduce_sum(
+    x: Tensor,
+    disable_positional_args: None = None,
+    output_shape: ShapeLike | None = None,
+    reduced_dim: DimensionLike | str | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """The sum over `reduced_dim`, or over what `output_shape` lacks (by default everything)."""
+    return _reduce(x, SUM, disable_positional_args, output_shape, reduced_dim, name)
+
+
+@language_function
+def reduce_mean(
+    x: Tensor,
+    disable_positional_args: None = None,
+    output_shape: ShapeLike | None = None,
+    reduced_dim: DimensionLike | str | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """The mean over `reduced_dim`, or over what `output_shape` lacks (by default everything)."""
+    if not (check_tensor(x).dtype.is_floating or x.dtype.is_complex):
+        raise DtypeError(f"the mean of {x.dtype.name} is not a {x.dtype.name}; use mtf.cast first")
+    total = _reduce(x, SUM, disable_positional_args, output_shape, reduced_dim, name or "reduce_mean")
+    return total * (total.size / x.size) if x.size else total
+
+
+@language_function
+def reduce_prod(
+    x: Tensor,
+    disable_positional_args: None = None,
+    output_shape: ShapeLike | None = None,
+    reduced_dim: DimensionLike | str | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """The product over `reduced_dim`, or over what `output_shape` lacks (by default everything)."""
+    return _reduce(x, PROD, disable_positional_args, output_shape, reduced_dim, name)
+
+
+@language_function
+def reduce_max(
+    x: Tensor,
+    disable_positional_args: None = None,
+    output_shape: ShapeLike | None = None,
+    reduced_dim: DimensionLike | str | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """The maximum over `reduced_dim`, or over what `output_shape` lacks. Ties share the gradient evenly."""
+    return _reduce(x, MAX, disable_positional_args, output_shape, reduced_dim, name)
+
+
+@language_function
+def reduce_min(
+    x: Tensor,
+    disable_positional_args: None = None,
+    output_shape: ShapeLike | None = None,
+    reduced_dim: DimensionLike | str | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """The minimum over `reduced_dim`, or over what `output_shape` lacks. Ties share the gradient evenly."""
+    return _reduce(x, MIN, disable_positional_args, output_shape, reduced_dim, name)
+
+
+@language_function
+def reduce_any(
+    x: Tensor,
+    disable_positional_args: None = None,
+    output_shape: ShapeLike | None = None,
+    reduced_dim: DimensionLike | str | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """Whether any element is true, of a bool tensor."""
+    _check_bool(x)
+    return _reduce(x, ANY, disable_positional_args, output_shape, reduced_dim, name)
+
+
+@language_function
+def reduce_all(
+    x: Tensor,
+    disable_positional_args: None = None,
+    output_shape: ShapeLike | None = None,
+    reduced_dim: DimensionLike | str | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """Whether all elements are true, of a bool tensor."""
+    _check_bool(x)
+    return _reduce(x, ALL, disable_positional_args, output_shape, reduced_dim, name)
+
+
+def _check_bool(x: Tensor) -> None:
+    if check_tensor(x).dtype != tf.bool:
+        raise DtypeError(f"a bool tensor is needed, not {x.dtype.name}; compare first, as in mtf.not_equal(x, 0)")
+
+
+def _sum_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
+    from meshtf.ops.algebra.einsum import broadcast
+
+    return broadcast(dy, op.inputs[0].shape)
+
+
+def _extremum_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
+    from meshtf.ops.algebra.arithmetic import divide, multiply
+    from meshtf.ops.elementwise.elementwise import cast, equal
+
+    (x,), (y,) = op.inputs, op.outputs
+    chosen = cast(equal(x, y, output_shape=x.shape), dy.dtype)
+    share = divide(dy, reduce_sum(chosen, output_shape=y.shape))
+    return multiply(chosen, share, output_shape=x.shape)
+
+
+def _prod_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
+    """Exact with zeros: the product of the others is the whole product where no element is 0, the product of the
+    nonzero ones at the only 0, and 0 elsewhere."""
+    from meshtf.ops.algebra.arithmetic import divide, multiply
+    from meshtf.ops.algebra.pointwise import conjugate
+    from meshtf.ops.elementwise.elementwise import cast, equal, where
+
+    x = op.inputs[0]
+    is_zero = equal(x, 0.0)
+    safe = where(is_zero, 1.0, x)
+    nonzero_product = reduce_prod(safe, output_shape=dy.shape)
+    zeros = reduce_sum(cast(is_zero, x.dtype), output_shape=dy.shape)
+    others = where(equal(zeros, cast(is_zero, x.dtype), output_shape=x.shape), divide(nonzero_product, safe), 0.0)
+    return multiply(dy, conjugate(others), output_shape=x.shape)
+
+
+_GRADIENTS: dict[str, Callable[[ReduceOperation, Tensor], Tensor]] = {
+    "reduce_sum": _sum_gradient,
+    "reduce_prod": _prod_gradient,
+    "reduce_max": _extremum_gradient,
+    "reduce_min": _extremum_gradient,
+}

@@ -1,0 +1,51 @@
+"""Any elementwise TensorFlow function of two operands, broadcast by name."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import Shape, ShapeLike, convert_to_shape
+from meshtf.graph import Tensor, dtype_of
+from meshtf.ops.algebra.broadcasting import aligner, broadcast_shape
+from meshtf.ops.algebra.einsum import broadcast
+from meshtf.ops.elementwise.elementwise import tensors_of_one_dtype
+from meshtf.ops.inputs.scalars import Operand
+from meshtf.ops.slicewise.slicewise import LocalFunction, SlicewiseOperation, check_operands, name_of
+
+
+@language_function
+def binary_op_with_broadcasting(
+    tf_fn: LocalFunction,
+    x1: Operand,
+    x2: Operand,
+    output_shape: ShapeLike | None = None,
+    output_dtype: tf.DType | None = None,
+) -> Tensor:
+    """An elementwise TensorFlow function of two operands, which are broadcast by name as in `add`.
+
+    Args:
+      tf_fn: takes two tf.Tensors whose shapes broadcast against each other as NumPy's do. TensorFlow differentiates it,
+        to any order.
+      x1: a tensor, or a number, which takes the dtype of the other.
+      x2: the same; one of the two is a tensor.
+      output_shape: the order of the result's dimensions.
+      output_dtype: by default that of the operands.
+
+    Raises:
+      ShapeError: sizes disagree, or `output_shape` lacks a dimension.
+      DtypeError: the dtypes differ.
+    """
+    operands = check_operands(tf_fn, tensors_of_one_dtype(x1, x2))
+    shape = broadcast_shape([x.shape for x in operands], convert_to_shape(output_shape))
+    common = Shape([d for d in shape if any(x.shape.has(d) for x in operands)])
+    align = [aligner(x.shape, common) for x in operands]
+
+    def aligned(*slices: tf.Tensor) -> tf.Tensor:
+        return tf_fn(*(bring(s) for bring, s in zip(align, slices, strict=True)))
+
+    dtype = operands[0].dtype if output_dtype is None else dtype_of(output_dtype)
+    operation = SlicewiseOperation(
+        aligned, operands, [(common, dtype)], common.dimension_names, name=name_of(tf_fn, "binary_op")
+    )
+    return broadcast(operation.outputs[0], shape)

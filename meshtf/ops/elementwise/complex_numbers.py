@@ -1,0 +1,127 @@
+"""Complex numbers: their parts, and what is made of them.
+
+Gradients are TensorFlow's: for a real loss, that of a complex tensor is the derivative by its real part plus i times
+the derivative by its imaginary part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import ShapeLike, convert_to_shape
+from meshtf.errors import DtypeError
+from meshtf.graph import Tensor, check_tensor, same_dtype
+from meshtf.ops.algebra.arithmetic import divide, multiply, negative
+from meshtf.ops.algebra.broadcasting import broadcast_shape
+from meshtf.ops.algebra.pointwise import PointwiseOperation, conjugate
+from meshtf.ops.elementwise.elementwise import equal, less, sign, where
+from meshtf.ops.inputs.inputs import constant, zeros_like
+from meshtf.planning.plan import Kernel
+
+_PARTS = {tf.complex64: tf.float32, tf.complex128: tf.float64}
+_WHOLE = {part: whole for whole, part in _PARTS.items()}
+
+
+@language_function
+def complex(real: Tensor, imag: Tensor, output_shape: ShapeLike | None = None, name: str = "complex") -> Tensor:
+    """real + i imag, broadcast by name: complex64 of float32, complex128 of float64.
+
+    Raises:
+      DtypeError: they are not both float32, or both float64.
+    """
+    dtype = same_dtype([check_tensor(real), check_tensor(imag)])
+    if dtype not in _WHOLE:
+        raise DtypeError(f"there are no complex numbers of {dtype.name}; convert to tf.float32 or tf.float64")
+    # Broadcast here, so that both gradients have one shape.
+    shape = broadcast_shape([real.shape, imag.shape], convert_to_shape(output_shape))
+    return PointwiseOperation(
+        name,
+        tf.complex,
+        [real, imag],
+        output_shape=shape,
+        output_dtype=_WHOLE[dtype],
+        gradient=lambda op, dy: (_real(dy), _imag(dy)),
+        is_linear=True,
+    ).outputs[0]
+
+
+@language_function
+def real(x: Tensor, name: str = "real") -> Tensor:
+    """The real part; of a real tensor, itself."""
+    return _real(x, name) if check_tensor(x).dtype.is_complex else x
+
+
+@language_function
+def imag(x: Tensor, name: str = "imag") -> Tensor:
+    """The imaginary part; of a real tensor, zeros."""
+    return _imag(x, name) if check_tensor(x).dtype.is_complex else zeros_like(x)
+
+
+@language_function
+def conj(x: Tensor) -> Tensor:
+    """The complex conjugate; of a real tensor, itself."""
+    return conjugate(check_tensor(x))
+
+
+@language_function
+def abs(x: Tensor, name: str = "abs") -> Tensor:
+    """Absolute value: of complex numbers a real one, of others one of their own dtype. At 0 its gradient is 0."""
+    if check_tensor(x).dtype == tf.bool:
+        raise DtypeError("a number is needed, not bool; convert with mtf.cast")
+    if not x.dtype.is_complex:
+        return PointwiseOperation(
+            name, tf.abs, [x], gradient=lambda op, dy: (multiply(dy, sign(op.inputs[0])),)
+        ).outputs[0]
+
+    def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor]:
+        is_zero = equal(op.outputs[0], 0)
+        scale = where(is_zero, 0, divide(dy, where(is_zero, 1, op.outputs[0])))
+        return [multiply(_as_complex(scale), op.inputs[0])]
+
+    return PointwiseOperation(name, tf.abs, [x], output_dtype=_PARTS[x.dtype], gradient=gradient).outputs[0]
+
+
+@language_function
+def angle(x: Tensor, name: str = "angle") -> Tensor:
+    """The angle in the complex plane, from -pi to pi; of a real tensor 0, or pi where it is negative.
+
+    Raises:
+      DtypeError: x is neither floating nor complex.
+    """
+    dtype = check_tensor(x).dtype
+    if dtype.is_floating:
+        return where(less(x, 0), constant(x.mesh, math.pi, dtype=dtype), constant(x.mesh, 0, dtype=dtype))
+    if not dtype.is_complex:
+        raise DtypeError(f"a floating or complex tensor is needed, not {dtype.name}; convert with mtf.cast")
+
+    def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor]:
+        (z,) = op.inputs
+        turned = complex(_imag(z), _real(z))
+        return [negative(divide(_as_complex(dy), turned))]
+
+    return PointwiseOperation(name, tf.math.angle, [x], output_dtype=_PARTS[dtype], gradient=gradient).outputs[0]
+
+
+def _part(name: str, kernel: Kernel, back: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    def function(x: Tensor, name: str = name) -> Tensor:
+        return PointwiseOperation(
+            name, kernel, [x], output_dtype=_PARTS[x.dtype], gradient=lambda op, dy: (back(dy),), is_linear=True
+        ).outputs[0]
+
+    return function
+
+
+def _as_complex(x: Tensor) -> Tensor:
+    return complex(x, constant(x.mesh, 0, dtype=x.dtype), output_shape=x.shape)
+
+
+def _as_imaginary(x: Tensor) -> Tensor:
+    return complex(constant(x.mesh, 0, dtype=x.dtype), x, output_shape=x.shape)
+
+
+_real = _part("real", tf.math.real, _as_complex)
+_imag = _part("imag", tf.math.imag, _as_imaginary)

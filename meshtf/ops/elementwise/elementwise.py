@@ -1,0 +1,348 @@
+"""Elementwise functions and comparisons, generated from tables of kernel and gradient."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import ShapeLike, convert_to_shape
+from meshtf.errors import DtypeError
+from meshtf.graph import Tensor, check_tensor, dtype_of, is_differentiable, same_dtype
+from meshtf.ops.algebra.arithmetic import divide, multiply, negative
+from meshtf.ops.algebra.pointwise import CastKernel, PointwiseOperation, conjugate
+from meshtf.ops.inputs.inputs import constant, zeros_like
+from meshtf.ops.inputs.scalars import Operand, is_scalar, scalar_constant
+from meshtf.planning.plan import Kernel
+
+_FLOAT, _REAL, _SIGNED, _ORDERED, _BOOL, _ANY = "floating", "real", "number", "ordered", "bool", "any"
+
+_ACCEPTS: dict[str, Callable[[tf.DType], bool]] = {
+    _FLOAT: lambda d: d.is_floating or d.is_complex,
+    _REAL: lambda d: d.is_floating,
+    _SIGNED: lambda d: d != tf.bool,
+    _ORDERED: lambda d: d != tf.bool and not d.is_complex,
+    _BOOL: lambda d: d == tf.bool,
+    _ANY: lambda d: True,
+}
+
+_WANTED = {
+    _FLOAT: "a floating tensor",
+    _REAL: "a real floating tensor",
+    _SIGNED: "a number",
+    _ORDERED: "a real number",
+    _BOOL: "a bool tensor",
+}
+
+
+def _require(x: Tensor, accepted: str) -> None:
+    if not _ACCEPTS[accepted](x.dtype):
+        how = "take mtf.real, mtf.imag or mtf.abs" if x.dtype.is_complex else "convert with mtf.cast"
+        raise DtypeError(f"{_WANTED[accepted]} is needed, not {x.dtype.name}; {how}")
+
+
+def _conjugated(slope: Operand) -> Operand:
+    return conjugate(slope) if isinstance(slope, Tensor) else slope
+
+
+def _unary(
+    name: str,
+    kernel: Kernel,
+    slope: Callable[[Tensor, Tensor], Any] | None,
+    doc: str,
+    *,
+    accepts: str = _FLOAT,
+) -> Callable[..., Tensor]:
+    """An elementwise function of one tensor; `slope(x, y)` is its derivative, a tensor or scalar, or None."""
+
+    def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
+        assert slope is not None
+        return [multiply(dy, _conjugated(slope(op.inputs[0], op.outputs[0])))]
+
+    def function(x: Tensor, name: str = name) -> Tensor:
+        _require(check_tensor(x), accepts)
+        return PointwiseOperation(name, kernel, [x], gradient=gradient if slope is not None else None).outputs[0]
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return language_function(function)
+
+
+exp = _unary("exp", tf.exp, lambda x, y: y, "e to the x.")
+expm1 = _unary("expm1", tf.math.expm1, lambda x, y: exp(x), "e to the x, less 1.")
+log = _unary("log", tf.math.log, lambda x, y: reciprocal(x), "Natural logarithm.")
+log1p = _unary("log1p", tf.math.log1p, lambda x, y: reciprocal(x + 1.0), "Natural logarithm of 1 + x.")
+sqrt = _unary("sqrt", tf.sqrt, lambda x, y: divide(0.5, y), "Square root.")
+rsqrt = _unary("rsqrt", tf.math.rsqrt, lambda x, y: -0.5 * divide(y, x), "1 over the square root.")
+square = _unary("square", tf.square, lambda x, y: 2 * x, "x times x.", accepts=_SIGNED)
+reciprocal = _unary("reciprocal", tf.math.reciprocal, lambda x, y: negative(square(y)), "1 / x.")
+sin = _unary("sin", tf.sin, lambda x, y: cos(x), "Sine.")
+cos = _unary("cos", tf.cos, lambda x, y: negative(sin(x)), "Cosine.")
+tanh = _unary("tanh", tf.tanh, lambda x, y: 1.0 - square(y), "Hyperbolic tangent.")
+sigmoid = _unary("sigmoid", tf.sigmoid, lambda x, y: y * (1.0 - y), "1 / (1 + exp(-x)).")
+softplus = _unary("softplus", tf.math.softplus, lambda x, y: sigmoid(x), "log(1 + exp(x)).", accepts=_REAL)
+erf = _unary(
+    "erf",
+    tf.math.erf,
+    lambda x, y: (2 / np.sqrt(np.pi)) * exp(negative(square(x))),
+    "Gauss error function.",
+    accepts=_REAL,
+)
+
+
+def _relu_gradient(dy: Tensor, y: Tensor) -> Tensor:
+    """dy where y is positive, else 0, in one kernel."""
+    return PointwiseOperation(
+        "relu_gradient",
+        _relu_gradient_kernel,
+        [dy, y],
+        output_shape=y.shape,
+        gradient=lambda op, ddy: (_relu_gradient(ddy, op.inputs[1]), None),
+    ).outputs[0]
+
+
+def _relu_gradient_kernel(gradient: tf.Tensor, feature: tf.Tensor) -> tf.Tensor:
+    if gradient.shape != feature.shape:  # of a mean: the kernel does not broadcast by itself
+        gradient = tf.broadcast_to(gradient, feature.shape)
+    return tf.raw_ops.ReluGrad(gradients=gradient, features=feature)
+
+
+@language_function
+def relu(x: Tensor, name: str = "relu") -> Tensor:
+    """max(x, 0)."""
+    _require(check_tensor(x), _ORDERED)
+    return PointwiseOperation(
+        name, tf.nn.relu, [x], gradient=lambda op, dy: (_relu_gradient(dy, op.outputs[0]),)
+    ).outputs[0]
+
+
+@language_function
+def squared_relu(x: Tensor) -> Tensor:
+    """max(x, 0) times itself (So et al. 2021)."""
+    return square(relu(x))
+
+
+elu = _unary(
+    "elu",
+    tf.nn.elu,
+    lambda x, y: where(greater_equal(x, 0.0), 1.0, y + 1.0),
+    "x where positive, exp(x) - 1 elsewhere.",
+    accepts=_REAL,
+)
+selu = _unary(
+    "selu",
+    tf.nn.selu,
+    lambda x, y: where(greater_equal(x, 0.0), _SELU_SCALE, y + _SELU_SCALE * _SELU_ALPHA),
+    "Scaled exponential linear unit (Klambauer et al. 2017).",
+    accepts=_REAL,
+)
+sign = _unary("sign", tf.sign, lambda x, y: zeros_like(x), "-1, 0 or 1.", accepts=_SIGNED)
+floor = _unary("floor", tf.floor, None, "Largest integer not above x.", accepts=_REAL)
+ceil = _unary("ceil", tf.math.ceil, None, "Smallest integer not below x.", accepts=_REAL)
+round = _unary("round", tf.round, None, "Nearest integer, halves to even.", accepts=_REAL)
+logical_not = _unary("logical_not", tf.logical_not, None, "Not x.", accepts=_BOOL)
+
+
+def _is_finite(x: tf.Tensor) -> tf.Tensor:
+    if x.dtype.is_complex:
+        return tf.logical_and(tf.math.is_finite(tf.math.real(x)), tf.math.is_finite(tf.math.imag(x)))
+    return tf.math.is_finite(x)
+
+
+is_finite = language_function(
+    lambda x, name="is_finite": PointwiseOperation(name, _is_finite, [check_tensor(x)], output_dtype=tf.bool).outputs[0]
+)
+
+_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+
+
+@language_function
+def leaky_relu(x: Tensor, alpha: float = 0.2, name: str = "leaky_relu") -> Tensor:
+    """x where positive, alpha * x elsewhere."""
+    _require(check_tensor(x), _REAL)
+    slope = float(np.float32(alpha))  # as TensorFlow's kernel takes it, whatever the dtype of x
+    return PointwiseOperation(
+        name,
+        functools.partial(tf.nn.leaky_relu, alpha=alpha),
+        [x],
+        gradient=lambda op, dy: (multiply(dy, where(greater(x, 0.0), 1.0, constant(x.mesh, slope, x.shape, x.dtype))),),
+    ).outputs[0]
+
+
+@language_function
+def swish(x: Tensor) -> Tensor:
+    """x * sigmoid(x)."""
+    return x * sigmoid(x)
+
+
+@language_function
+def gelu(x: Tensor, approximate: bool = True) -> Tensor:
+    """Gaussian error linear unit (Hendrycks and Gimpel 2016), by its tanh approximation unless asked otherwise."""
+    if approximate:
+        return 0.5 * x * (1.0 + tanh(float(np.sqrt(2 / np.pi)) * (x + 0.044715 * x * square(x))))
+    return 0.5 * x * (1.0 + erf(x * float(np.sqrt(0.5))))
+
+
+def tensors_of_one_dtype(x1: Operand, x2: Operand) -> list[Tensor]:
+    """Both as tensors of one dtype; a scalar takes the dtype of the other."""
+    first = x1 if isinstance(x1, Tensor) else check_tensor(x2)
+    made = [
+        constant(first.mesh, scalar_constant(x, first.dtype), dtype=first.dtype) if is_scalar(x) else check_tensor(x)
+        for x in (x1, x2)
+    ]
+    same_dtype(made)
+    return made
+
+
+def _binary(
+    name: str,
+    kernel: Kernel,
+    doc: str,
+    *,
+    slopes: Callable[[Tensor, Tensor, Tensor], tuple[Any, Any]] | None = None,
+    output_dtype: tf.DType | None = None,
+    accepts: str = _ANY,
+) -> Callable[..., Tensor]:
+    """An elementwise function of two tensors; `slopes(x1, x2, y)` are its derivatives."""
+
+    def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
+        assert slopes is not None
+        x1, x2 = op.inputs
+        return [multiply(dy, _conjugated(s)) for s in slopes(x1, x2, op.outputs[0])]
+
+    kind = name
+
+    def function(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+        operands = tensors_of_one_dtype(x1, x2)
+        _require(operands[0], accepts)
+        return PointwiseOperation(
+            name or kind,
+            kernel,
+            operands,
+            output_shape=convert_to_shape(output_shape),
+            output_dtype=output_dtype,
+            gradient=gradient if slopes is not None else None,
+        ).outputs[0]
+
+    function.__name__ = function.__qualname__ = kind
+    function.__doc__ = doc
+    return language_function(function)
+
+
+less = _binary("less", tf.less, "Whether x1 < x2.", output_dtype=tf.bool, accepts=_ORDERED)
+less_equal = _binary("less_equal", tf.less_equal, "Whether x1 <= x2.", output_dtype=tf.bool, accepts=_ORDERED)
+greater = _binary("greater", tf.greater, "Whether x1 > x2.", output_dtype=tf.bool, accepts=_ORDERED)
+greater_equal = _binary("greater_equal", tf.greater_equal, "Whether x1 >= x2.", output_dtype=tf.bool, accepts=_ORDERED)
+equal = _binary("equal", tf.equal, "Whether x1 == x2.", output_dtype=tf.bool)
+not_equal = _binary("not_equal", tf.not_equal, "Whether x1 != x2.", output_dtype=tf.bool)
+logical_and = _binary("logical_and", tf.logical_and, "Whether both.", accepts=_BOOL)
+logical_or = _binary("logical_or", tf.logical_or, "Whether either.", accepts=_BOOL)
+logical_xor = _binary("logical_xor", tf.math.logical_xor, "Whether exactly one.", accepts=_BOOL)
+floordiv = _binary("floordiv", tf.math.floordiv, "Largest integer not above x1 / x2.", accepts=_ORDERED)
+mod = _binary(
+    "mod",
+    tf.math.floormod,
+    "x1 - floordiv(x1, x2) * x2.",
+    slopes=lambda x1, x2, y: (1.0, negative(floordiv(x1, x2))),
+    accepts=_ORDERED,
+)
+maximum = _binary(
+    "maximum",
+    tf.maximum,
+    "The larger. Where both are equal the gradient goes to the first, as in TensorFlow.",
+    slopes=lambda x1, x2, y: (_indicator(greater_equal(x1, x2), x1), _indicator(less(x1, x2), x1)),
+    accepts=_ORDERED,
+)
+minimum = _binary(
+    "minimum",
+    tf.minimum,
+    "The smaller. Where both are equal the gradient goes to the first, as in TensorFlow.",
+    slopes=lambda x1, x2, y: (_indicator(less_equal(x1, x2), x1), _indicator(greater(x1, x2), x1)),
+    accepts=_ORDERED,
+)
+pow = _binary(
+    "pow",
+    tf.pow,
+    "x1 to the x2, negative bases included. The gradient for the exponent is 0 where the base is not positive.",
+    slopes=lambda x1, x2, y: (_base_slope(x1, x2), _exponent_slope(x1, y)),
+    accepts=_SIGNED,
+)
+
+
+def _base_slope(x1: Tensor, x2: Tensor) -> Tensor:
+    return multiply(x2, pow(x1, x2 - 1))
+
+
+def _exponent_slope(x1: Tensor, y: Tensor) -> Tensor:
+    has_log = not_equal(x1, 0) if x1.dtype.is_complex else greater(x1, 0)
+    return multiply(y, where(has_log, log(where(has_log, x1, 1)), 0))
+
+
+def _indicator(condition: Tensor, like: Tensor) -> Tensor:
+    return cast(condition, like.dtype)
+
+
+@language_function
+def where(condition: Tensor, if_true: Operand, if_false: Operand, output_shape: ShapeLike | None = None) -> Tensor:
+    """`if_true` where the condition holds, else `if_false`. Nothing of the branch not taken leaks, NaN included."""
+    _require(check_tensor(condition), _BOOL)
+    if is_scalar(if_true) and is_scalar(if_false):
+        if_true = constant(condition.mesh, if_true, dtype=tf.float32)
+    first, second = tensors_of_one_dtype(if_true, if_false)
+
+    def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
+        return [None, where(condition, dy, 0), where(condition, 0, dy)]
+
+    return PointwiseOperation(
+        "where",
+        tf.where,
+        [condition, first, second],
+        output_shape=convert_to_shape(output_shape),
+        output_dtype=first.dtype,
+        gradient=gradient,
+    ).outputs[0]
+
+
+@language_function
+def clip_by_value(x: Tensor, clip_value_min: Operand, clip_value_max: Operand) -> Tensor:
+    """x limited to [clip_value_min, clip_value_max]; outside, no gradient flows to x."""
+    return minimum(maximum(x, clip_value_min), clip_value_max)
+
+
+@language_function
+def cast(x: Tensor, dtype: tf.DType, name: str = "cast") -> Tensor:
+    """x in another element type. Gradients are cast back."""
+    dtype = dtype_of(dtype)
+    if check_tensor(x).dtype == dtype:
+        return x
+    both = is_differentiable(x.dtype) and is_differentiable(dtype)
+    source = x.dtype
+    return PointwiseOperation(
+        name,
+        CastKernel(dtype),
+        [x],
+        output_dtype=dtype,
+        gradient=(lambda op, dy: (cast(dy, source),)) if both else None,
+    ).outputs[0]
+
+
+@language_function
+def to_float(x: Tensor, name: str = "to_float") -> Tensor:
+    """x as float32."""
+    return cast(x, tf.float32, name)
+
+
+@language_function
+def to_bfloat16(x: Tensor, name: str = "to_bfloat16") -> Tensor:
+    """x as bfloat16."""
+    return cast(x, tf.bfloat16, name)
+
+
+@language_function
+def to_int32(x: Tensor, name: str = "to_int32") -> Tensor:
+    """x as int32."""
+    return cast(x, tf.int32, name)

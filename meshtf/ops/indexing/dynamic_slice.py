@@ -1,0 +1,179 @@
+"""A stretch of a named dimension that begins where the program says when it runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import Dimension, DimensionLike
+from meshtf.errors import DtypeError, ShapeError
+from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
+from meshtf.layout import Axes, TensorLayout, axes_size
+from meshtf.ops.algebra.einsum import transpose
+from meshtf.ops.algebra.reduction import reduced_dimension
+from meshtf.ops.elementwise.elementwise import greater_equal, less, logical_and, maximum, minimum, where
+from meshtf.ops.inputs.inputs import constant
+from meshtf.ops.inputs.inputs import range as positions
+from meshtf.ops.inputs.scalars import whole_number
+from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.plan import Core
+from meshtf.planning.planner import Planner
+from meshtf.planning.reshard import cheapest_route
+
+_Layouts = tuple[TensorLayout, TensorLayout]
+
+
+class WindowOperation(Operation):
+    """y[i] = x[i + begin] along a dimension, of another size in y; zeros (False) where x has no such element.
+
+    With `is_placed` it is y[i] = x[i - begin]: the transpose of the former. Over a dimension that is split in x each
+    core has what of y falls into its part, which leaves a sum; or x is gathered, where that sends fewer bytes.
+    """
+
+    def __init__(
+        self, x: Tensor, begin: Tensor, dim_name: str, size: int, *, is_placed: bool = False, name: str
+    ) -> None:
+        shape = x.shape.resize_dimension(dim_name, size)
+        super().__init__([x, begin], [(shape, x.dtype)], name=name)
+        self.dim_name, self.is_placed = dim_name, is_placed
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (x, begin), (dy,), name = self.inputs, grad_ys, self.dim_name
+        assert dy is not None
+        size = x.shape.get_dim_by_name(name).size
+        return [WindowOperation(dy, begin, name, size, is_placed=not self.is_placed, name="window").outputs[0], None]
+
+    def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
+        source, _ = self._cheapest(layouts)
+        return source.axes[self._axis]
+
+    @property
+    def _axis(self) -> int:
+        return self.outputs[0].shape.axis(self.dim_name)
+
+    def lower(self, planner: Planner) -> None:
+        (x, begin), (output,), axis = self.inputs, self.outputs, self._axis
+        source, target = self._cheapest(planner.layouts)
+        values = [planner.read(x, source), planner.read(begin, TensorLayout(()))]
+        own, size = values[0].slice_shape, target.slice_shape(output.shape, planner.mesh_shape)
+        from_axes, to_axes, sign = source.axes[axis], target.axes[axis], -1 if self.is_placed else 1
+        margin = [[size[i], size[i]] if i == axis else [0, 0] for i in range(len(size))]
+
+        def emit(core: Core, s: tf.Tensor, begin: tf.Tensor) -> tf.Tensor:
+            first = sign * tf.cast(begin, tf.int32)
+            first += core.coordinate(to_axes) * size[axis] if to_axes else 0
+            first -= core.coordinate(from_axes) * own[axis] if from_axes else 0
+            first = tf.clip_by_value(first + size[axis], 0, own[axis] + size[axis])
+            starts = [first if i == axis else 0 for i in range(len(size))]
+            return tf.slice(tf.pad(s, margin), starts, size)
+
+        spec, pending = (output.shape, output.dtype, target), from_axes
+        (piece,) = planner.compute("window", emit, values, [spec], pending=pending, flops=math.prod(size))
+        planner.write(output, piece)
+
+    def _cheapest(self, layouts: LayoutTable) -> _Layouts:
+        """Layouts of x and of the result: what they send, then the work."""
+        x, output, mesh_shape = self.inputs[0], self.outputs[0], layouts.mesh_shape
+
+        def cost(pair: _Layouts) -> tuple[int, int]:
+            source, target = pair
+            read = cheapest_route(layouts[x], (), source, x.shape, x.dtype.size, mesh_shape)
+            pending = source.axes[self._axis]
+            own = layouts[output]
+            written = cheapest_route(target, pending, own, output.shape, x.dtype.size, mesh_shape)
+            return read.bytes_sent + written.bytes_sent, -axes_size(source.used | target.used, mesh_shape)
+
+        return min(self._choices(layouts), key=cost)
+
+    def _choices(self, layouts: LayoutTable) -> Iterator[_Layouts]:
+        """Either tensor's layout, with the dimension split in x, in the result, in both over different axes, or not."""
+        x, output, axis = self.inputs[0], self.outputs[0], self._axis
+        for tensor in (x, output):
+            axes = layouts[tensor].axes
+            others = {a for i, own in enumerate(axes) if i != axis for a in own}
+            for source in ((), layouts[x].axes[axis]):
+                for target in ((), layouts[output].axes[axis]):
+                    if not (others & {*source, *target} or set(source) & set(target)):
+                        yield _replaced(axes, axis, source), _replaced(axes, axis, target)
+
+
+def _replaced(axes: tuple[Axes, ...], axis: int, new: Axes) -> TensorLayout:
+    return TensorLayout((*axes[:axis], new, *axes[axis + 1 :]))
+
+
+@language_function
+def dynamic_slice(
+    x: Tensor, begin: Tensor, size: int, slice_dim_name: str | Dimension, name: str | None = None
+) -> Tensor:
+    """`size` elements of a dimension, from an index on that the program computes.
+
+    An index from which so many elements would lead out of the dimension is brought to the nearest that does not (as XLA
+    does).
+
+    Args:
+      x: of any dtype.
+      begin: int32 or int64, a scalar.
+      size: a number known now.
+      slice_dim_name: of x.
+      name: of the operation.
+
+    Raises:
+      ShapeError: x lacks the dimension or has fewer elements than `size`, or `begin` is no scalar.
+      DtypeError: `begin` is not int32 or int64.
+    """
+    dim = reduced_dimension(check_tensor(x), slice_dim_name)
+    size = whole_number(size, "size")
+    if not 0 <= size <= dim.size:
+        raise ShapeError(f'dimension "{dim.name}" has {dim.size} elements, and {size} are wanted')
+    first = _clamped(begin, dim.size - size)
+    if size == dim.size:
+        return x
+    return WindowOperation(x, first, dim.name, size, name=name or "dynamic_slice").outputs[0]
+
+
+@language_function
+def dynamic_update_slice(
+    x: Tensor, update: Tensor, begin: Tensor, dim: DimensionLike | str, name: str | None = None
+) -> Tensor:
+    """x with `update` in place of as many elements of a dimension, from an index on that the program computes.
+
+    An index from which the update would lead out of the dimension is brought to the nearest from which it does not (as
+    XLA does).
+
+    Args:
+      x: of any dtype.
+      update: of x's dtype and dimensions, in any order, with another size of `dim`.
+      begin: int32 or int64, a scalar.
+      dim: of x.
+      name: of the operation.
+
+    Raises:
+      ShapeError: x lacks the dimension, `update` has more elements of it or other dimensions, or `begin` is no scalar.
+      DtypeError: `begin` is not int32 or int64, or the dtypes of x and `update` differ.
+    """
+    own = reduced_dimension(check_tensor(x), dim)
+    same_dtype([x, check_tensor(update, "update")])
+    size = update.shape.get_dim_by_name(own.name).size
+    wanted = x.shape.resize_dimension(own.name, size)
+    if set(wanted.dims) != set(update.shape.dims) or size > own.size:
+        raise ShapeError(
+            f'update [{update.shape}] must have the dimensions of [{x.shape}], and at most {own.size} of "{own.name}"'
+        )
+    first = _clamped(begin, own.size - size)
+    piece = transpose(update, wanted)
+    placed = WindowOperation(piece, first, own.name, own.size, is_placed=True, name=name or "dynamic_update_slice")
+    place = positions(x.mesh, own, first.dtype)
+    is_inside = logical_and(greater_equal(place, first), less(place, first + size))
+    return where(is_inside, placed.outputs[0], x, output_shape=x.shape)
+
+
+def _clamped(begin: Tensor, last: int) -> Tensor:
+    if check_tensor(begin, "beginning").dtype not in (tf.int32, tf.int64):
+        raise DtypeError(f"the beginning must be int32 or int64, not {begin.dtype.name}; convert with mtf.cast")
+    if begin.shape.ndims:
+        raise ShapeError(f"the beginning [{begin.shape}] must be a scalar; for one per row use mtf.gather")
+    limits = [constant(begin.mesh, limit, dtype=begin.dtype) for limit in (0, last)]
+    return minimum(maximum(begin, limits[0]), limits[1])

@@ -1,0 +1,219 @@
+"""Lookups by index along a named dimension: gather, its gradient scatter-add, and one-hot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
+from meshtf.errors import DtypeError, ShapeError
+from meshtf.graph import Operation, Tensor, check_tensor, dtype_of
+from meshtf.layout import Axes, restricted
+from meshtf.ops.algebra.broadcasting import aligner, union
+from meshtf.ops.algebra.einsum import cheapest_splits, layout_over
+from meshtf.ops.algebra.reduction import reduced_dimension
+from meshtf.ops.indexing.local_gather import LookupShapes, rows_at, shifted, sums_at
+from meshtf.ops.inputs.inputs import constant
+from meshtf.ops.inputs.scalars import Scalar, scalar_constant
+from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.plan import Core
+from meshtf.planning.planner import Planner
+
+
+class GatherOperation(Operation):
+    """Rows of a table by index: the einsum of the table with the one-hot indices, without the product.
+
+    Over a dimension that is split each core reads what falls into its part, which leaves a sum of one row and zeros (of
+    bool, an "or"); or the table is gathered, where that sends fewer bytes.
+    """
+
+    def __init__(
+        self, weights: Tensor, indices: Tensor, dim: Dimension, output_shape: Shape, name: str = "gather"
+    ) -> None:
+        super().__init__([weights, indices], [(output_shape, weights.dtype)], name=name)
+        self.dim = dim
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (weights, indices), (dy,) = self.inputs, grad_ys
+        assert dy is not None
+        return [scatter_add(dy, indices, self.dim, weights.shape), None]
+
+    def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
+        return self._splits(layouts)[self.dim.name]
+
+    def lower(self, planner: Planner) -> None:
+        (weights, indices), (output,) = self.inputs, self.outputs
+        splits = self._splits(planner.layouts)
+        axes, layout = splits[self.dim.name], layout_over(output.shape, splits)
+        values = [planner.read(x, layout_over(x.shape, splits)) for x in self.inputs]
+        shapes = LookupShapes.of(weights.shape, indices.shape, self.dim)
+        to_table, to_indices = aligner(weights.shape, shapes.table), aligner(indices.shape, shapes.indices)
+        to_output, ndims = aligner(shapes.rows, output.shape), shapes.batch.ndims
+
+        def emit(core: Core, table: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+            table = to_table(table)
+            where = shifted(core, to_indices(where), axes, table.shape[ndims])
+            return to_output(rows_at(table, where, ndims))
+
+        spec = (output.shape, output.dtype, layout)
+        planner.write(output, planner.compute("gather", emit, values, [spec], pending=axes)[0])
+
+    def _splits(self, layouts: LayoutTable) -> dict[str, Axes]:
+        return cheapest_splits(self.inputs, self.outputs[0], layouts)
+
+
+class ScatterAddOperation(Operation):
+    """For each index along `dim`, the sum of the updates that have it; those outside are dropped.
+
+    Updates [batch, free, rest] by indices [batch, free] give [batch, dim, rest], all in any order. Over free dimensions
+    that are split each core has one term of a sum; over `dim` split it keeps what falls into its part.
+    """
+
+    passes_pending_sums = True
+
+    def __init__(
+        self,
+        updates: Tensor,
+        indices: Tensor,
+        dim: Dimension,
+        output_shape: Shape,
+        name: str = "scatter_add",
+    ) -> None:
+        super().__init__([updates, indices], [(output_shape, updates.dtype)], name=name)
+        self.dim = dim
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (updates, indices), (dy,) = self.inputs, grad_ys
+        assert dy is not None
+        return [gather(dy, indices, self.dim, output_shape=updates.shape), None]
+
+    def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
+        splits, shape = cheapest_splits(self.inputs, self.outputs[0], layouts), self.outputs[0].shape
+        return tuple(a for name, axes in splits.items() if not shape.has(name) for a in axes)
+
+    def lower(self, planner: Planner) -> None:
+        (updates, indices), (output,) = self.inputs, self.outputs
+        splits = cheapest_splits(self.inputs, output, planner.layouts)
+        layout, axes = layout_over(output.shape, splits), splits[self.dim.name]
+        own, where = (layout_over(x.shape, splits) for x in self.inputs)
+        held = planner.read_operands_as_they_are(self)[0]  # terms of a sum of updates; of indices there are none
+        is_term = held.pending and held.layout == own
+        values = [held if is_term else planner.read(updates, own), planner.read(indices, where)]
+        shapes = LookupShapes.of(output.shape, indices.shape, self.dim)
+        to_rows, to_indices = aligner(updates.shape, shapes.rows), aligner(indices.shape, shapes.indices)
+        to_output, ndims = aligner(shapes.table, output.shape), shapes.batch.ndims
+        n = layout.slice_shape(output.shape, planner.mesh_shape)[output.shape.axis(self.dim)]
+
+        def emit(core: Core, rows: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+            return to_output(sums_at(to_rows(rows), shifted(core, to_indices(where), axes, n), ndims, n))
+
+        spec = (output.shape, output.dtype, layout)
+        pending = tuple(dict.fromkeys((*values[0].pending, *self.pending_axes(planner.layouts))))
+        flops = math.prod(values[0].slice_shape)
+        planner.write(output, planner.compute("scatter_add", emit, values, [spec], pending=pending, flops=flops)[0])
+
+
+class OneHotOperation(Operation):
+    """`on` where the position along the last dimension is the index, else `off`."""
+
+    def __init__(
+        self, indices: Tensor, dim: Dimension, on: np.ndarray, off: np.ndarray, dtype: tf.DType, name: str = "one_hot"
+    ) -> None:
+        super().__init__([indices], [(indices.shape + [dim], dtype)], name=name)
+        self.on, self.off = on, off
+
+    def lower(self, planner: Planner) -> None:
+        (indices,), (output,) = self.inputs, self.outputs
+        layout = planner.layouts[output]
+        value = planner.read(indices, restricted(layout, output.shape, indices.shape))
+        axes, n = layout.axes[-1], layout.slice_shape(output.shape, planner.mesh_shape)[-1]
+        on, off, dtype = self.on, self.off, output.dtype
+
+        def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
+            return tf.one_hot(shifted(core, x, axes, n), n, on, off, dtype=dtype)
+
+        planner.write(output, planner.compute("one_hot", emit, [value], [(output.shape, dtype, layout)])[0])
+
+
+@language_function
+def gather(
+    weights: Tensor, indices: Tensor | int, dim: DimensionLike | str, output_shape: ShapeLike | None = None
+) -> Tensor:
+    """`weights` at `indices` along a dimension; zeros (False) where an index is negative or not below its size.
+
+    Args:
+      weights: of any dtype.
+      indices: int32 or int64, or one index known now. Dimensions that `weights` has too are the same index in both.
+      dim: of `weights`, and not of `indices`.
+      output_shape: the result's dimensions in another order than those of `indices`, then the others of `weights`.
+
+    Raises:
+      ShapeError: `weights` lacks the dimension, sizes disagree, or `output_shape` has other dimensions.
+      DtypeError: the indices are not int32 or int64.
+    """
+    own = reduced_dimension(check_tensor(weights), dim)
+    if not isinstance(indices, Tensor):
+        indices = constant(weights.mesh, _known_index(indices, own), dtype=tf.int32)
+    check_indices(indices, own)
+    shape = Shape([d for d in union([indices.shape, weights.shape]) if d.name != own.name])
+    wanted = shape if output_shape is None else convert_to_shape(output_shape)
+    if sorted(wanted.dims, key=lambda d: d.name) != sorted(shape.dims, key=lambda d: d.name):
+        raise ShapeError(f"output_shape [{wanted}] must have the dimensions [{shape}], in any order")
+    return GatherOperation(weights, indices, own, wanted).outputs[0]
+
+
+def scatter_add(updates: Tensor, indices: Tensor, dim: Dimension, output_shape: Shape) -> Tensor:
+    """Zeros over `output_shape`, with the updates added where the indices along `dim` say.
+
+    `updates` has the dimensions of `indices` and those of the output but `dim`; see `ScatterAddOperation`.
+    """
+    check_indices(indices, dim)
+    rows = LookupShapes.of(output_shape, indices.shape, dim).rows
+    if set(rows.dims) != set(updates.shape.dims):
+        raise ShapeError(f"updates [{updates.shape}] must have the dimensions [{rows}], in any order")
+    return ScatterAddOperation(updates, indices, dim, output_shape).outputs[0]
+
+
+@language_function
+def one_hot(
+    indices: Tensor,
+    output_dim: DimensionLike,
+    on_value: Scalar = 1.0,
+    off_value: Scalar = 0.0,
+    dtype: tf.DType = tf.float32,
+    name: str | None = None,
+) -> Tensor:
+    """[..., output_dim]: `on_value` at the index, `off_value` elsewhere; all `off_value` for an index outside.
+
+    Raises:
+      ShapeError: `indices` has the dimension already.
+      DtypeError: `indices` is not int32 or int64, or `dtype` cannot hold a value.
+    """
+    dim, dtype = convert_to_dimension(output_dim), dtype_of(dtype)
+    if dim is None:
+        raise ShapeError("one_hot needs an output_dim")
+    check_indices(check_tensor(indices, "index"), dim)
+    on, off = scalar_constant(on_value, dtype), scalar_constant(off_value, dtype)
+    return OneHotOperation(indices, dim, on, off, dtype, name or "one_hot").outputs[0]
+
+
+def check_indices(indices: Tensor, dim: Dimension) -> None:
+    if indices.dtype not in (tf.int32, tf.int64):
+        raise DtypeError(f"indices must be int32 or int64, not {indices.dtype.name}; convert with mtf.cast")
+    if indices.shape.has(dim):
+        raise ShapeError(
+            f'the indices [{indices.shape}] have dimension "{dim.name}", along which they point; '
+            f"rename it in one of the two (mtf.rename_dimension)"
+        )
+
+
+def _known_index(index: Any, dim: Dimension) -> int:
+    """An index known now; -1 stands for all that are outside."""
+    if not isinstance(index, int | np.integer) or isinstance(index, bool):
+        raise DtypeError(f"indices must be an mtf.Tensor or a whole number, not {index!r}")
+    return int(index) if 0 <= index < dim.size else -1

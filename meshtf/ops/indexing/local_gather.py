@@ -1,0 +1,99 @@
+"""Local lookups: rows of a table by index, and the sums of rows by index that are their gradient.
+
+An index outside the table reads zeros and adds nothing, on every device alike. Indices vary along `batch` dimensions,
+which the table has too, and `free` ones, which it has not; `rest` are the table's own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from meshtf.dimension import Dimension, Shape
+from meshtf.layout import Axes
+from meshtf.planning.plan import Core
+
+_NARROW = (tf.float16, tf.bfloat16)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LookupShapes:
+    """Orders of dimensions in which a lookup is a lookup of rows."""
+
+    batch: Shape
+    table: Shape
+    indices: Shape
+    rows: Shape
+
+    @classmethod
+    def of(cls, table: Shape, indices: Shape, dim: Dimension) -> LookupShapes:
+        """[batch, dim, rest], [batch, free] and [batch, free, rest]."""
+        batch = [d for d in indices if table.has(d)]
+        free = [d for d in indices if not table.has(d)]
+        rest = [d for d in table if d.name != dim.name and not indices.has(d)]
+        return cls(Shape(batch), Shape([*batch, dim, *rest]), Shape(batch + free), Shape(batch + free + rest))
+
+
+def rows_at(table: tf.Tensor, indices: tf.Tensor, batch_ndims: int) -> tf.Tensor:
+    """[batch, free, rest] from a table [batch, n, rest] and indices [batch, free]."""
+    shape = table.shape.as_list()
+    size = indices.shape.as_list() + shape[batch_ndims + 1 :]
+    if not math.prod(shape):
+        return tf.zeros(size, table.dtype)
+    leading = [*([math.prod(shape[:batch_ndims])] if batch_ndims else []), shape[batch_ndims]]
+    # XLA's kernel takes rows of one dimension.
+    flat = _reshaped(table, [*leading, math.prod(shape[batch_ndims + 1 :])])
+    rows = tf.gather_nd(flat, _coordinates(indices, batch_ndims), bad_indices_policy="IGNORE")
+    return _reshaped(rows, size)
+
+
+def sums_at(updates: tf.Tensor, indices: tf.Tensor, batch_ndims: int, n: int) -> tf.Tensor:
+    """[batch, n, rest]: for each index, the sum of the rows of `updates` [batch, free, rest] that have it.
+
+    The order of summation is that of the updates, whatever the threads do. Narrow floats are summed in float32.
+    """
+    shape, where = updates.shape.as_list(), _coordinates(indices, batch_ndims)
+    rest = shape[indices.shape.rank :]
+    flat = _reshaped(updates, where.shape.as_list()[:-1] + rest)
+    dtype = tf.float32 if updates.dtype in _NARROW else updates.dtype
+    size = [*shape[:batch_ndims], n, *rest]
+    total = tf.constant(_flat_batch(size, batch_ndims), indices.dtype)
+    sums = tf.scatter_nd(where, _cast(flat, dtype), total, bad_indices_policy="IGNORE")
+    return _reshaped(_cast(sums, updates.dtype), size)
+
+
+def shifted(core: Core, indices: tf.Tensor, axes: Axes, n: int) -> tf.Tensor:
+    """Indices into the part of `n` that this core holds of a dimension split over `axes`."""
+    if not axes:
+        return indices
+    return indices - tf.cast(core.coordinate(axes) * n, indices.dtype)
+
+
+def _coordinates(indices: tf.Tensor, batch_ndims: int) -> tf.Tensor:
+    """[..., 1] indices, of at least two dimensions; under a batch, its position stands before each index.
+
+    That is [product of the batch, product of the others, 2].
+    """
+    shape = indices.shape.as_list()
+    if not batch_ndims:
+        return tf.reshape(indices, [*(shape or [1]), 1])  # scatter_nd takes no single index
+    size = [math.prod(shape[:batch_ndims]), math.prod(shape[batch_ndims:])]
+    positions = tf.reshape(tf.range(size[0], dtype=indices.dtype), [size[0], 1])
+    if size[1] != 1:
+        positions = tf.broadcast_to(positions, size)
+    return tf.stack([positions, _reshaped(indices, size)], axis=-1)
+
+
+def _flat_batch(shape: Sequence[int], batch_ndims: int) -> list[int]:
+    return [math.prod(shape[:batch_ndims]), *shape[batch_ndims:]] if batch_ndims else list(shape)
+
+
+def _reshaped(x: tf.Tensor, size: Sequence[int]) -> tf.Tensor:
+    return x if x.shape.as_list() == list(size) else tf.reshape(x, size)
+
+
+def _cast(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    return x if x.dtype == dtype else tf.cast(x, dtype)

@@ -1,0 +1,136 @@
+"""Tensors with some elements along a named dimension changed, by index."""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import Dimension, DimensionLike, Shape
+from meshtf.errors import DtypeError, ShapeError
+from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
+from meshtf.layout import Axes
+from meshtf.ops.algebra.arithmetic import add
+from meshtf.ops.algebra.broadcasting import union
+from meshtf.ops.algebra.einsum import layout_over, transpose
+from meshtf.ops.algebra.reduction import reduced_dimension
+from meshtf.ops.elementwise.elementwise import greater_equal, where
+from meshtf.ops.indexing.indexing import check_indices, gather
+from meshtf.ops.indexing.indexing import scatter_add as sums_by_index
+from meshtf.ops.indexing.local_gather import LookupShapes, shifted
+from meshtf.ops.order.top_k import unused_name
+from meshtf.ops.rearranging.reshape import reshape
+from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.plan import Core
+from meshtf.planning.planner import Planner
+
+
+class LastIndexOperation(Operation):
+    """For each place along a dimension, the number of the last index that names it, or -1. Those outside name none.
+
+    Indices [batch, numbers], in this order, give int32 [batch, dim].
+    """
+
+    def __init__(self, indices: Tensor, dim: Dimension, name: str = "last_index") -> None:
+        super().__init__([indices], [(Shape([*indices.shape.dims[:-1], dim]), tf.int32)], name=name)
+
+    def lower(self, planner: Planner) -> None:
+        (indices,), (output,) = self.inputs, self.outputs
+        splits = self._splits(planner.layouts)
+        value = planner.read(indices, layout_over(indices.shape, splits))
+        layout = layout_over(output.shape, splits)
+        along, axes = splits[indices.shape.dims[-1].name], splits[output.shape.dims[-1].name]
+        size, count = layout.slice_shape(output.shape, planner.mesh_shape), value.slice_shape[-1]
+
+        def emit(core: Core, where: tf.Tensor) -> tf.Tensor:
+            places = tf.reshape(shifted(core, where, axes, size[-1]), [-1, count])
+            batch = tf.broadcast_to(tf.range(places.shape[0], dtype=places.dtype)[:, None], places.shape)
+            first = core.coordinate(along) * count if along else 0
+            numbers = tf.broadcast_to(tf.range(count) + first, places.shape)
+            nowhere = tf.fill([math.prod(size[:-1]), size[-1]], -1)
+            last = tf.tensor_scatter_nd_max(
+                nowhere, tf.stack([batch, places], -1), numbers, bad_indices_policy="IGNORE"
+            )
+            return tf.reshape(last, size)
+
+        (last,) = planner.compute("last_index", emit, [value], [(output.shape, tf.int32, layout)])
+        planner.write(output, planner.all_reduce(last, along, "max"))
+
+    def _splits(self, layouts: LayoutTable) -> dict[str, Axes]:
+        """The output's, and the indices' over what is left."""
+        (indices,), (output,) = self.inputs, self.outputs
+        splits = {d.name: axes for d, axes in zip(output.shape, layouts[output].axes, strict=True)}
+        used = {a for axes in splits.values() for a in axes}
+        own = layouts[indices].axes[-1]
+        return {**splits, indices.shape.dims[-1].name: () if used & set(own) else own}
+
+
+@language_function
+def scatter_add(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike | str) -> Tensor:
+    """x with updates added where the indices along a dimension say; an index that is outside adds nothing.
+
+    Args:
+      x: [.., dim, ..], a number.
+      indices: int32 or int64. Dimensions that x has too are the same index in both.
+      updates: of x's dtype, over the dimensions of `indices` and those of x but `dim`, in any order.
+      dim: of x, and not of `indices`.
+
+    Raises:
+      ShapeError: x lacks the dimension, or `updates` has other dimensions.
+      DtypeError: the indices are not int32 or int64, the dtypes of x and `updates` differ, or they are bool.
+    """
+    own = _checked(x, indices, updates, dim)
+    if x.dtype == tf.bool:
+        raise DtypeError("truth values cannot be added; use mtf.scatter_update, or convert with mtf.cast")
+    return add(x, sums_by_index(updates, indices, own, x.shape))
+
+
+@language_function
+def scatter_update(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike | str) -> Tensor:
+    """x with updates in place of what stands where the indices along a dimension say; an index outside does nothing.
+
+    Of several updates of one place the last counts, in row-major order of the indices. Gradients flow to x where it
+    was kept, and to the updates that counted.
+
+    Args:
+      x: [.., dim, ..], of any dtype.
+      indices: int32 or int64. Dimensions that x has too are the same index in both.
+      updates: of x's dtype, over the dimensions of `indices` and those of x but `dim`, in any order.
+      dim: of x, and not of `indices`.
+
+    Raises:
+      ShapeError: x lacks the dimension, or `updates` has other dimensions.
+      DtypeError: the indices are not int32 or int64, or the dtypes of x and `updates` differ.
+    """
+    own = _checked(x, indices, updates, dim)
+    indices, updates, numbers = _with_one_free_dimension(indices, updates, x.shape)
+    last = LastIndexOperation(indices, own).outputs[0]
+    placed = gather(updates, last, numbers)
+    return where(greater_equal(last, 0), placed, x, output_shape=x.shape)
+
+
+def _checked(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike | str) -> Dimension:
+    own = reduced_dimension(check_tensor(x), dim)
+    check_indices(check_tensor(indices, "index"), own)
+    same_dtype([x, check_tensor(updates, "update")])
+    union([x.shape, indices.shape])
+    wanted = LookupShapes.of(x.shape, indices.shape, own).rows
+    if set(wanted.dims) != set(updates.shape.dims):
+        raise ShapeError(f"updates [{updates.shape}] must have the dimensions [{wanted}], in any order")
+    return own
+
+
+def _with_one_free_dimension(indices: Tensor, updates: Tensor, x: Shape) -> tuple[Tensor, Tensor, Dimension]:
+    """Indices [batch, numbers] and updates [rest, numbers]: the dimensions that x lacks, as one."""
+    free = [d for d in indices.shape if not x.has(d)]
+    batch = [d for d in indices.shape if x.has(d)]
+    rest = [d for d in updates.shape if d not in free]
+    if len(free) == 1:
+        return transpose(indices, [*batch, *free]), updates, free[0]
+    one = Dimension(unused_name("numbers", x, indices.shape), math.prod(d.size for d in free))
+    return (
+        reshape(transpose(indices, [*batch, *free]), [*batch, one]),
+        reshape(transpose(updates, [*rest, *free]), [*rest, one]),
+        one,
+    )

@@ -1,0 +1,145 @@
+"""Where values enter a graph: inputs, imported arrays, constants, ranges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
+from meshtf.errors import DtypeError, ShapeError
+from meshtf.graph import Mesh, Operation, Tensor, check_mesh, dtype_of, shape_of
+from meshtf.planning.plan import Core
+from meshtf.planning.planner import Planner
+
+
+class InputOperation(Operation):
+    """An array handed to the program when it runs, or one known now that each core takes its slice of."""
+
+    def __init__(self, mesh: Mesh, shape: Shape, dtype: tf.DType, name: str, value: Any = None) -> None:
+        with check_mesh(mesh).graph.outermost():  # a program is fed, not the loops in it
+            super().__init__([], [(shape, dtype)], name=name, mesh=mesh)
+        self.value = value
+
+    def lower(self, planner: Planner) -> None:
+        planner.feed(self.name, self.outputs[0])
+
+
+class FillOperation(Operation):
+    """One value everywhere."""
+
+    def __init__(self, mesh: Mesh, value: Any, shape: Shape, dtype: tf.DType, name: str = "constant") -> None:
+        super().__init__([], [(shape, dtype)], name=name, mesh=mesh)
+        self.value = value
+
+    def lower(self, planner: Planner) -> None:
+        (output,) = self.outputs
+        layout = planner.layouts[output]
+        size = layout.slice_shape(output.shape, planner.mesh_shape)
+        value, dtype = self.value, output.dtype
+
+        def emit(core: Core) -> tf.Tensor:
+            return tf.fill(size, tf.constant(value, dtype))
+
+        planner.write(output, planner.compute("constant", emit, [], [(output.shape, dtype, layout)])[0])
+
+
+class RangeOperation(Operation):
+    """0, 1, 2, ... along a dimension."""
+
+    def __init__(self, mesh: Mesh, dim: Shape, dtype: tf.DType, name: str = "range") -> None:
+        super().__init__([], [(dim, dtype)], name=name, mesh=mesh)
+
+    def lower(self, planner: Planner) -> None:
+        (output,) = self.outputs
+        layout = planner.layouts[output]
+        (size,) = layout.slice_shape(output.shape, planner.mesh_shape)
+        (axes,) = layout.axes
+
+        def emit(core: Core) -> tf.Tensor:
+            positions = tf.range(size) + core.coordinate(axes) * size if axes else tf.range(size)
+            return tf.cast(positions, output.dtype)
+
+        planner.write(output, planner.compute("range", emit, [], [(output.shape, output.dtype, layout)])[0])
+
+
+@language_function
+def placeholder(mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32, name: str = "input") -> Tensor:
+    """An input of the program, fed whole by its name when the program runs."""
+    return InputOperation(mesh, shape_of(shape), dtype_of(dtype), name).outputs[0]
+
+
+@language_function
+def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """Brings an array or tf.Tensor into the graph; `shape` names its dimensions (None for a scalar).
+
+    Raises:
+      ShapeError: its rank or sizes are not those of `shape`.
+    """
+    value = tf_tensor if isinstance(tf_tensor, tf.Tensor) else np.asarray(tf_tensor)
+    named = convert_to_shape(shape) or Shape([])
+    own = list(value.shape)
+    if own != named.to_integer_list:
+        raise ShapeError(f"an array of shape {own} cannot be [{named}]; name each of its dimensions, with its size")
+    return InputOperation(mesh, named, dtype_of(value.dtype), name or "import", value).outputs[0]
+
+
+@language_function
+def constant(mesh: Mesh, value: Any, shape: ShapeLike | None = None, dtype: tf.DType = tf.float32) -> Tensor:
+    """A scalar everywhere, or an array known now, over `shape` (None: a 0-d tensor).
+
+    Raises:
+      ShapeError: an array whose sizes are not those of `shape`.
+    """
+    from meshtf.ops.inputs.scalars import scalar_constant
+
+    named, dtype = convert_to_shape(shape) or Shape([]), dtype_of(dtype)
+    array = np.asarray(value)
+    if array.ndim == 0:
+        return FillOperation(mesh, scalar_constant(array, dtype), named, dtype).outputs[0]
+    return import_tf_tensor(mesh, array.astype(dtype.as_numpy_dtype), named, name="constant")
+
+
+@language_function
+def fill(mesh: Mesh, value: Any, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor:
+    """A scalar everywhere over `shape`."""
+    if np.ndim(value):
+        raise ShapeError(f"fill takes a scalar, not an array of shape {np.shape(value)}; use mtf.constant")
+    return constant(mesh, value, shape, dtype)
+
+
+@language_function
+def zeros(mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor:
+    """Zeros (False for bool)."""
+    return constant(mesh, 0, shape, dtype)
+
+
+@language_function
+def ones(mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor:
+    """Ones (True for bool)."""
+    return constant(mesh, 1, shape, dtype)
+
+
+@language_function
+def zeros_like(t: Tensor) -> Tensor:
+    """Zeros of the shape and dtype of `t`."""
+    return zeros(t.mesh, t.shape, t.dtype)
+
+
+@language_function
+def ones_like(t: Tensor) -> Tensor:
+    """Ones of the shape and dtype of `t`."""
+    return ones(t.mesh, t.shape, t.dtype)
+
+
+@language_function
+def range(mesh: Mesh, dim: DimensionLike, dtype: tf.DType = tf.int32, name: str | None = None) -> Tensor:
+    """0 to dim.size - 1 along `dim`, which may be split."""
+    dtype, dimension = dtype_of(dtype), convert_to_dimension(dim)
+    if dimension is None:
+        raise ShapeError("a dimension is needed here; write mtf.Dimension(name, size)")
+    if not (dtype.is_integer or dtype.is_floating):
+        raise DtypeError(f"a range of {dtype.name} makes no sense; use an integer or floating type")
+    return RangeOperation(mesh, Shape([dimension]), dtype, name or "range").outputs[0]

@@ -1,0 +1,117 @@
+"""Elements in order along a dimension."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import DimensionLike
+from meshtf.errors import UsageError
+from meshtf.graph import Operation, Tensor
+from meshtf.ops.algebra.einsum import layout_over
+from meshtf.ops.order.top_k import best_of, ordered_dimension
+from meshtf.ops.order.whole import whole_splits
+from meshtf.planning.plan import Core, Kernel
+from meshtf.planning.planner import Planner
+
+_DIRECTIONS = ("ASCENDING", "DESCENDING")
+
+
+class ArgsortOperation(Operation):
+    """The int32 indices that bring a dimension into order, those of equal elements in their own order."""
+
+    def __init__(self, x: Tensor, dim_name: str, *, is_ascending: bool, name: str) -> None:
+        super().__init__([x], [(x.shape, tf.int32)], name=name)
+        self.dim_name, self.is_ascending = dim_name, is_ascending
+
+    def lower(self, planner: Planner) -> None:
+        (x,), (output,) = self.inputs, self.outputs
+        layout = layout_over(x.shape, whole_splits(planner, self.inputs, [self.dim_name], self.outputs))
+        exchanged = _exchange_with_last(x.shape.ndims, x.shape.axis(self.dim_name))
+        value, find = planner.read(x, layout), best_of(not self.is_ascending)
+
+        def emit(core: Core, s: tf.Tensor) -> tf.Tensor:
+            s = exchanged(s)
+            return exchanged(find(s, s.shape[-1])[1])
+
+        spec, flops = (x.shape, tf.int32, layout), math.prod(value.slice_shape)
+        planner.write(output, planner.compute("argsort", emit, [value], [spec], flops=flops)[0])
+
+
+class ReorderOperation(Operation):
+    """x along a dimension in the order of a permutation of its indices, or, the inverse of that, put back from it."""
+
+    def __init__(
+        self, x: Tensor, order: Tensor, dim_name: str, *, is_inverse: bool = False, name: str = "sort"
+    ) -> None:
+        super().__init__([x, order], [(x.shape, x.dtype)], name=name)
+        self.dim_name, self.is_inverse = dim_name, is_inverse
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (_, order), (dy,) = self.inputs, grad_ys
+        assert dy is not None
+        return [ReorderOperation(dy, order, self.dim_name, is_inverse=not self.is_inverse).outputs[0], None]
+
+    def lower(self, planner: Planner) -> None:
+        (x, _), (output,) = self.inputs, self.outputs
+        layout = layout_over(x.shape, whole_splits(planner, self.inputs, [self.dim_name], self.outputs))
+        exchanged = _exchange_with_last(x.shape.ndims, x.shape.axis(self.dim_name))
+        values, ndims, is_inverse = [planner.read(t, layout) for t in self.inputs], x.shape.ndims, self.is_inverse
+
+        def emit(core: Core, s: tf.Tensor, order: tf.Tensor) -> tf.Tensor:
+            s, order = exchanged(s), exchanged(order)
+            if is_inverse:
+                order = tf.argsort(order)
+            return exchanged(tf.gather(s, order, axis=ndims - 1, batch_dims=ndims - 1))
+
+        spec, flops = (output.shape, output.dtype, layout), math.prod(values[0].slice_shape)
+        planner.write(output, planner.compute("sort", emit, values, [spec], flops=flops)[0])
+
+
+@language_function
+def sort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", name: str | None = None) -> Tensor:
+    """x with the elements along a dimension in order; gradients follow them. NaN counts as lower than every number.
+
+    Args:
+      x: of a dtype with an order.
+      dim: of x.
+      direction: "ASCENDING" or "DESCENDING".
+      name: of the operation.
+
+    Raises:
+      ShapeError: x lacks the dimension.
+      DtypeError: x has no order (bool, complex).
+      UsageError: another direction.
+    """
+    own = ordered_dimension(x, dim)
+    return ReorderOperation(x, argsort(x, own, direction), own.name, name=name or "sort").outputs[0]
+
+
+@language_function
+def argsort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", name: str | None = None) -> Tensor:
+    """The int32 indices along a dimension that bring x into order; equal elements keep theirs, in both directions.
+
+    Raises:
+      ShapeError: x lacks the dimension.
+      DtypeError: x has no order (bool, complex).
+      UsageError: another direction than "ASCENDING" or "DESCENDING".
+    """
+    own = ordered_dimension(x, dim)
+    if direction not in _DIRECTIONS:
+        raise UsageError(f"the direction is {_DIRECTIONS[0]!r} or {_DIRECTIONS[1]!r}, not {direction!r}")
+    is_ascending = direction == _DIRECTIONS[0]
+    return ArgsortOperation(x, own.name, is_ascending=is_ascending, name=name or "argsort").outputs[0]
+
+
+def _exchange_with_last(ndims: int, axis: int) -> Kernel:
+    """A function that exchanges a dimension with the last, and undoes itself."""
+    order = list(range(ndims))
+    order[axis], order[-1] = order[-1], order[axis]
+
+    def exchanged(x: tf.Tensor) -> tf.Tensor:
+        return x if axis == ndims - 1 else tf.transpose(x, order)
+
+    return exchanged

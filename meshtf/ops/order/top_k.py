@@ -1,0 +1,202 @@
+"""The k largest or smallest elements along a dimension, and where they stand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
+from meshtf.errors import DtypeError, ShapeError
+from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.layout import TensorLayout, restricted, without_split
+from meshtf.ops.algebra.einsum import layout_over
+from meshtf.ops.algebra.reduction import reduced_dimension
+from meshtf.ops.indexing.indexing import gather, scatter_add
+from meshtf.ops.inputs.scalars import whole_number
+from meshtf.ops.order.whole import bytes_sent, whole_splits
+from meshtf.ops.rearranging.reshape import rename_dimension
+from meshtf.planning.plan import Core, Value
+from meshtf.planning.planner import Planner
+from meshtf.planning.reshard import cheapest_route
+
+
+class TopKOperation(Operation):
+    """The k largest (or smallest) elements along a dimension in order, and their int32 indices. NaN counts as lowest.
+
+    Over a dimension that is split each core finds the best of its own part, and all find the best of those; or another
+    dimension takes over the split, where that sends fewer bytes.
+    """
+
+    def __init__(self, x: Tensor, dim: Dimension, k_dim: Dimension, *, is_largest: bool, name: str) -> None:
+        shape = Shape([*(d for d in x.shape if d.name != dim.name), k_dim])
+        super().__init__([x], [(shape, x.dtype), (shape, tf.int32)], name=name)
+        self.dim, self.k_dim, self.is_largest = dim, k_dim, is_largest
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (x,), dy = self.inputs, grad_ys[0]
+        return [None if dy is None else scatter_add(dy, self.outputs[1], self.dim, x.shape)]
+
+    def lower(self, planner: Planner) -> None:
+        (x,) = self.inputs
+        axis, own = x.shape.axis(self.dim), planner.layouts[x]
+        if not own.axes[axis]:
+            values = self._local(planner, planner.read(x), self.dim.size)
+        else:
+            splits = whole_splits(planner, self.inputs, [self.dim.name], self.outputs)
+            if bytes_sent(planner, self.inputs, self.outputs, splits) < self._bytes_of_candidates(planner):
+                values = self._local(planner, planner.read(x, layout_over(x.shape, splits)), self.dim.size)
+            else:
+                values = self._best(planner, self._local(planner, planner.read(x), self._part(planner)))
+        for output, value in zip(self.outputs, values, strict=True):
+            planner.write(output, value)
+
+    def _part(self, planner: Planner) -> int:
+        (x,) = self.inputs
+        return planner.layouts[x].slice_shape(x.shape, planner.mesh_shape)[x.shape.axis(self.dim)]
+
+    def _candidates(self, planner: Planner) -> Shape:
+        """The result's shape, with as many candidates in place of k as the cores have together."""
+        count = min(self.k_dim.size, self._part(planner)) * (self.dim.size // self._part(planner))
+        return self.outputs[0].shape.resize_dimension(self.k_dim.name, count)
+
+    def _bytes_of_candidates(self, planner: Planner) -> int:
+        """What it sends to give every core the best of all, and that to the outputs' own layouts."""
+        (x,) = self.inputs
+        shape, own = self._candidates(planner), planner.layouts[x]
+        whole = restricted(own, x.shape, self.outputs[0].shape)
+        source = TensorLayout((*whole.axes[:-1], own.axes[x.shape.axis(self.dim)]))
+        sent = planner.bytes_to_read(x, own)
+        for y in self.outputs:
+            to_whole = cheapest_route(source, (), whole, shape, y.dtype.size, planner.mesh_shape)
+            back = cheapest_route(whole, (), planner.layouts[y], y.shape, y.dtype.size, planner.mesh_shape)
+            sent += to_whole.bytes_sent + back.bytes_sent
+        return sent
+
+    def _local(self, planner: Planner, value: Value, part: int) -> Sequence[Value]:
+        """The best of each core's own part, with their indices in the whole dimension."""
+        axis = value.shape.axis(self.dim)
+        axes, k = value.layout.axes[axis], min(self.k_dim.size, part)
+        order = [*(i for i in range(value.shape.ndims) if i != axis), axis]
+        find = best_of(self.is_largest)
+
+        def emit(core: Core, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            values, indices = find(x if order == sorted(order) else tf.transpose(x, order), k)
+            return values, indices + core.coordinate(axes) * part if axes else indices
+
+        shape = self._candidates(planner) if axes else self.outputs[0].shape
+        layout = TensorLayout(tuple(value.layout.axes[i] for i in order))
+        specs = [(shape, value.dtype, layout), (shape, tf.int32, layout)]
+        return planner.compute("top_k", emit, [value], specs, flops=math.prod(value.slice_shape))
+
+    def _best(self, planner: Planner, found: Sequence[Value]) -> Sequence[Value]:
+        """The best of all cores' best. A lower part's stand first, so that equal ones stay in order of their index."""
+        whole = [planner.reshard(v, without_split(v.layout, v.shape, self.k_dim.name)) for v in found]
+        k, ndims, find = self.k_dim.size, self.outputs[0].shape.ndims, best_of(self.is_largest)
+
+        def emit(core: Core, values: tf.Tensor, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            best, where = find(values, k)
+            return best, tf.gather(indices, where, axis=ndims - 1, batch_dims=ndims - 1)
+
+        specs = [(y.shape, y.dtype, whole[0].layout) for y in self.outputs]
+        return planner.compute("top_k", emit, whole, specs, flops=math.prod(whole[0].slice_shape))
+
+
+def best_of(is_largest: bool) -> Callable[[tf.Tensor, int], tuple[tf.Tensor, tf.Tensor]]:
+    """The k largest or smallest along the last dimension, and their indices, those of equals in order."""
+
+    def find(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
+        if x.dtype.is_floating:
+            x = tf.where(tf.math.is_nan(x), tf.constant(-math.inf, x.dtype), x)
+        values, indices = tf.math.top_k(x if is_largest else _reversed(x), k)
+        return values if is_largest else _reversed(values), indices
+
+    return find
+
+
+def _reversed(x: tf.Tensor) -> tf.Tensor:
+    """Numbers of the opposite order, without overflow. It undoes itself."""
+    return tf.negative(x) if x.dtype.is_floating else tf.bitwise.invert(x)
+
+
+@language_function
+def top_k(
+    x: Tensor, reduced_dim: DimensionLike | str, k_dim: DimensionLike, name: str | None = None
+) -> tuple[Tensor, Tensor]:
+    """The `k_dim.size` largest elements along a dimension, in order, and their int32 indices; `k_dim` stands last.
+
+    Of equal elements the one with the lowest index comes first. NaN counts as lower than every number. Gradients flow
+    to the elements chosen.
+
+    Raises:
+      ShapeError: x lacks the dimension or has `k_dim` already, or there are fewer elements than `k_dim.size`.
+      DtypeError: x has no order (bool, complex).
+    """
+    values, indices = _top_k(x, reduced_dim, k_dim, True, name or "top_k")
+    return values, indices
+
+
+@language_function
+def nth_largest_element(x: Tensor, n: int, reduced_dim: DimensionLike | str, name: str | None = None) -> Tensor:
+    """The n-th largest element along a dimension, without it; n counts from 0. NaN counts as lower than every number.
+
+    Raises:
+      ShapeError: x lacks the dimension, or it has no n-th element.
+      DtypeError: x has no order (bool, complex).
+    """
+    return _nth(x, n, reduced_dim, True, name or "nth_largest_element")
+
+
+@language_function
+def nth_smallest_element(x: Tensor, n: int, reduced_dim: DimensionLike | str, name: str | None = None) -> Tensor:
+    """The n-th smallest element along a dimension, without it; n counts from 0. NaN counts as lower than every number.
+
+    Raises:
+      ShapeError: x lacks the dimension, or it has no n-th element.
+      DtypeError: x has no order (bool, complex).
+    """
+    return _nth(x, n, reduced_dim, False, name or "nth_smallest_element")
+
+
+def ordered_dimension(x: Tensor, dim: DimensionLike | str) -> Dimension:
+    """The dimension of `x` that is meant; DtypeError where its elements have no order."""
+    own = reduced_dimension(check_tensor(x), dim)
+    if x.dtype == tf.bool or x.dtype.is_complex:
+        raise DtypeError(f"{x.dtype.name} has no order; convert with mtf.cast")
+    return own
+
+
+def unused_name(base: str, *shapes: Shape) -> str:
+    """`base`, lengthened until none of the shapes has it."""
+    while any(shape.has(base) for shape in shapes):
+        base += "_"
+    return base
+
+
+def _top_k(
+    x: Tensor, reduced_dim: DimensionLike | str, k_dim: DimensionLike, is_largest: bool, name: str
+) -> tuple[Tensor, ...]:
+    dim, wanted = ordered_dimension(x, reduced_dim), convert_to_dimension(k_dim)
+    if wanted is None:
+        raise ShapeError("top_k needs a k_dim; write mtf.Dimension(name, k)")
+    if wanted.size > dim.size:
+        raise ShapeError(f'k_dim "{wanted.name}" has size {wanted.size}, and "{dim.name}" only {dim.size} elements')
+    if wanted.name != dim.name and x.shape.has(wanted.name):
+        raise ShapeError(f'[{x.shape}] has a dimension "{wanted.name}" already; choose another name for k_dim')
+    if wanted.name != dim.name:
+        return TopKOperation(x, dim, wanted, is_largest=is_largest, name=name).outputs
+    other = Dimension(unused_name(f"{dim.name}_best", x.shape), wanted.size)
+    found = TopKOperation(x, dim, other, is_largest=is_largest, name=name).outputs
+    return tuple(rename_dimension(y, other.name, wanted.name) for y in found)
+
+
+def _nth(x: Tensor, n: int, reduced_dim: DimensionLike | str, is_largest: bool, name: str) -> Tensor:
+    dim = ordered_dimension(x, reduced_dim)
+    number = whole_number(n, "n")
+    if not 0 <= number < dim.size:
+        raise ShapeError(f'dimension "{dim.name}" of size {dim.size} has no element number {number}')
+    k_dim = Dimension(unused_name(f"{dim.name}_best", x.shape), number + 1)
+    values, _ = _top_k(x, dim, k_dim, is_largest, name)
+    return gather(values, number, k_dim)

@@ -1,0 +1,72 @@
+"""Where to work on dimensions that every core must have in one piece: another dimension takes over their split."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from meshtf.dimension import Dimension, Shape
+from meshtf.graph import Tensor
+from meshtf.layout import Axes, axes_size
+from meshtf.ops.algebra.einsum import layout_over
+from meshtf.planning.planner import Planner
+from meshtf.planning.reshard import cheapest_route
+
+Splits = Mapping[str, Axes]
+"""Mesh axes by name of dimension; none for one that is absent."""
+
+
+def whole_splits(
+    planner: Planner, inputs: Sequence[Tensor], names: Iterable[str], outputs: Sequence[Tensor]
+) -> dict[str, Axes]:
+    """The splits, none of them of the dimensions `names`, under which an operation sends the fewest bytes.
+
+    The mesh axes that split `names` may split other dimensions instead, where they divide them. Among equals it is the
+    splits with the least work.
+    """
+    whole = set(names)
+    tensors = [*inputs, *outputs]
+    others = {d.name: d for t in tensors for d in t.shape if d.name not in whole}
+    found: dict[tuple[tuple[str, Axes], ...], dict[str, Axes]] = {}
+    for base in _bases(planner, tensors, whole):
+        used = {a for axes in base.values() for a in axes}
+        axes = [a for t in tensors for own in planner.layouts[t].axes for a in own]
+        for splits in _spread(base, [a for a in dict.fromkeys(axes) if a not in used], others, planner.mesh_shape):
+            found.setdefault(tuple(sorted(splits.items())), splits)
+    return min(found.values(), key=lambda splits: _preference(planner, inputs, outputs, splits))
+
+
+def _bases(planner: Planner, tensors: Sequence[Tensor], whole: set[str]) -> Iterator[dict[str, Axes]]:
+    """How each of the tensors splits the other dimensions."""
+    for tensor in tensors:
+        layout = planner.layouts[tensor]
+        yield {d.name: a for d, a in zip(tensor.shape, layout.axes, strict=True) if a and d.name not in whole}
+
+
+def _spread(
+    base: Splits, free: Sequence[str], dims: Mapping[str, Dimension], mesh_shape: Shape
+) -> Iterator[dict[str, Axes]]:
+    """The base, with each of the free mesh axes left out or splitting one more of the dimensions."""
+    for targets in itertools.product([None, *dims], repeat=len(free)):
+        splits = dict(base)
+        for axis, name in zip(free, targets, strict=True):
+            if name is not None:
+                splits[name] = (*splits.get(name, ()), axis)
+        if all(dims[name].size % axes_size(axes, mesh_shape) == 0 for name, axes in splits.items()):
+            yield splits
+
+
+def bytes_sent(planner: Planner, inputs: Sequence[Tensor], outputs: Sequence[Tensor], splits: Splits) -> int:
+    """What brings the inputs to these splits, and the outputs from them to their own layouts."""
+    sent = sum(planner.bytes_to_read(x, layout_over(x.shape, splits)) for x in inputs)
+    for y in outputs:
+        source, size = layout_over(y.shape, splits), y.dtype.size
+        sent += cheapest_route(source, (), planner.layouts[y], y.shape, size, planner.mesh_shape).bytes_sent
+    return sent
+
+
+def _preference(
+    planner: Planner, inputs: Sequence[Tensor], outputs: Sequence[Tensor], splits: Splits
+) -> tuple[int, int, tuple[tuple[str, Axes], ...]]:
+    parts = axes_size((a for axes in splits.values() for a in axes), planner.mesh_shape)
+    return bytes_sent(planner, inputs, outputs, splits), -parts, tuple(sorted(splits.items()))

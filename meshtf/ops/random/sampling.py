@@ -1,0 +1,54 @@
+"""Drawing from a categorical distribution along a named dimension."""
+
+from __future__ import annotations
+
+import functools
+import math
+import numbers
+
+import tensorflow as tf
+
+from meshtf import random
+from meshtf.call_sites import language_function
+from meshtf.dimension import DimensionLike
+from meshtf.errors import DtypeError, UsageError
+from meshtf.graph import Tensor, check_tensor
+from meshtf.ops.algebra.reduction import reduced_dimension
+from meshtf.ops.elementwise.elementwise import cast
+from meshtf.ops.order.order import argmax
+from meshtf.ops.random.random import RandomOperation
+
+
+@language_function
+def sample_with_temperature(
+    logits: Tensor, dim: DimensionLike | str, temperature: float = 1.0, name: str | None = None
+) -> Tensor:
+    """An int32 index along `dim`, drawn with probability softmax(logits / temperature).
+
+    By the largest of logits + temperature * noise, the noise of Gumbel's distribution: over a dimension that is split
+    only each core's best goes to the others. The bits are those of the operation's name, as of all random operations.
+
+    Args:
+      logits: a floating tensor. What is -inf is never drawn.
+      dim: of the logits; the result has their other dimensions.
+      temperature: 0 gives the index of the largest logit.
+      name: of the operation, part of the random key.
+
+    Raises:
+      ShapeError: the logits lack the dimension, or it has size 0.
+      UsageError: the temperature is not a number of at least 0.
+      DtypeError: the logits are not floating.
+    """
+    own = reduced_dimension(check_tensor(logits), dim)
+    if not logits.dtype.is_floating:
+        raise DtypeError(f"logits must be floating, not {logits.dtype.name}; convert with mtf.cast")
+    if not (isinstance(temperature, numbers.Real) and 0.0 <= temperature < math.inf):
+        raise UsageError(f"the temperature must be a number of at least 0, known now, and is {temperature!r}")
+    if not temperature:
+        return argmax(logits, own, name=name)
+    wide = logits if logits.dtype == tf.float64 else cast(logits, tf.float32)
+    draw = functools.partial(random.gumbel, dtype=wide.dtype)
+    noise = RandomOperation(logits.mesh, logits.shape, wide.dtype, draw, name or "sample_with_temperature")
+    if logits.is_overridden:
+        noise.lay_out_like(logits)
+    return argmax(wide + temperature * noise.outputs[0], own)

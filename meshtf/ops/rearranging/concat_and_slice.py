@@ -1,0 +1,183 @@
+"""Putting tensors together and taking them apart along a named dimension.
+
+This is the one place where one name may have several sizes: the dimension concatenated, split, sliced or padded. Its
+size along the result must fit the layout as any other.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import Dimension, DimensionLike, Shape
+from meshtf.errors import ShapeError, nearest
+from meshtf.graph import Tensor, check_tensor, same_dtype
+from meshtf.ops.algebra.reduction import reduced_dimension
+from meshtf.ops.inputs.scalars import Scalar, scalar_constant
+from meshtf.ops.rearranging.concat_and_slice_operations import (
+    ConcatOperation,
+    SliceOperation,
+    SplitOperation,
+    StackOperation,
+    UnstackOperation,
+)
+
+
+@language_function
+def concat(xs: Sequence[Tensor], concat_dim_name: str | Dimension, name: str | None = None) -> Tensor:
+    """Tensors behind one another along a dimension, whose sizes add up.
+
+    Args:
+      xs: tensors of one dtype. Their other dimensions are the same, in any order; the result has the first's.
+      concat_dim_name: a dimension of each.
+      name: of the operation.
+
+    Raises:
+      ShapeError: an operand lacks the dimension, or differs in another.
+    """
+    xs = _tensors(xs, "concat")
+    dim_name = _name(concat_dim_name)
+    sizes = [x.shape.get_dim_by_name(dim_name).size for x in xs]
+    shape = xs[0].shape.resize_dimension(dim_name, sum(sizes))
+    _check_alike([x.shape.resize_dimension(dim_name, sum(sizes)) for x in xs], f'beside "{dim_name}"')
+    return xs[0] if len(xs) == 1 else ConcatOperation(xs, shape, dim_name, name=name or "concat").outputs[0]
+
+
+@language_function
+def split(
+    x: Tensor, split_dim: DimensionLike | str, num_or_size_splits: int | Sequence[int], name: str | None = None
+) -> list[Tensor]:
+    """Pieces of x along a dimension: so many equal ones, or some of the given sizes.
+
+    Raises:
+      ShapeError: x lacks the dimension, the number does not divide its size, or the sizes do not add up to it.
+    """
+    dim = reduced_dimension(check_tensor(x), split_dim)
+    sizes = _piece_sizes(dim, num_or_size_splits)
+    return [x] if len(sizes) == 1 else list(SplitOperation(x, sizes, dim.name, name or "split").outputs)
+
+
+@language_function
+def stack(xs: Sequence[Tensor], dim_name: str | Dimension, axis: int = 0, name: str | None = None) -> Tensor:
+    """Tensors side by side along a new dimension.
+
+    Args:
+      xs: tensors of one dtype and the same dimensions, in any order; the result has the first's.
+      dim_name: of the new dimension.
+      axis: its position in the result, counted from the end where it is negative.
+      name: of the operation.
+
+    Raises:
+      ShapeError: the operands differ, have the dimension already, or the position is not there.
+    """
+    xs = _tensors(xs, "stack")
+    first, dim = xs[0].shape, Dimension(_name(dim_name), len(xs))
+    if isinstance(dim_name, Dimension) and dim_name.size != len(xs):
+        raise ShapeError(f'dimension "{dim.name}" has size {dim_name.size}, and {len(xs)} tensors are stacked')
+    if first.has(dim):
+        raise ShapeError(f'[{first}] has dimension "{dim.name}" already; use mtf.concat, or another name')
+    _check_alike([x.shape for x in xs])
+    position = _whole_number(axis, "axis")
+    if not -first.ndims - 1 <= position <= first.ndims:
+        raise ShapeError(f"axis {axis} is not in [{-first.ndims - 1}, {first.ndims}], the places in [{first}]")
+    position += first.ndims + 1 if position < 0 else 0
+    shape = Shape([*first.dims[:position], dim, *first.dims[position:]])
+    return StackOperation(xs, shape, dim.name, name=name or "stack").outputs[0]
+
+
+@language_function
+def unstack(x: Tensor, dim: DimensionLike | str, name: str | None = None) -> list[Tensor]:
+    """For each index of a dimension, x there, without the dimension.
+
+    Raises:
+      ShapeError: x lacks the dimension.
+    """
+    own = reduced_dimension(check_tensor(x), dim)
+    return list(UnstackOperation(x, own.name, name or "unstack").outputs) if own.size else []
+
+
+@language_function
+def slice(x: Tensor, begin: int, size: int, slice_dim_name: str | Dimension, name: str | None = None) -> Tensor:
+    """`size` elements of a dimension, from `begin` on.
+
+    Raises:
+      ShapeError: x lacks the dimension, or begin or size leads out of it.
+    """
+    dim = check_tensor(x).shape.get_dim_by_name(_name(slice_dim_name))
+    begin, size = _whole_number(begin, "begin"), _whole_number(size, "size")
+    if begin < 0 or size < 0 or begin + size > dim.size:
+        raise ShapeError(f'begin {begin} and size {size} lead out of dimension "{dim.name}" of size {dim.size}')
+    return x if size == dim.size else SliceOperation(x, begin, size, dim.name, name or "slice").outputs[0]
+
+
+@language_function
+def pad(
+    x: Tensor,
+    paddings: Sequence[int],
+    dim_name: str | Dimension,
+    name: str | None = None,
+    pad_value: Scalar = 0,
+) -> Tensor:
+    """x with `paddings` = [before, after] elements of `pad_value` more along a dimension.
+
+    Raises:
+      ShapeError: x lacks the dimension, or paddings are not two numbers of at least 0.
+    """
+    dim = check_tensor(x).shape.get_dim_by_name(_name(dim_name))
+    numbers = [_whole_number(n, "a padding") for n in paddings]
+    if len(numbers) != 2 or min(numbers) < 0:
+        raise ShapeError(f"paddings are [before, after], two numbers of at least 0, and not {list(paddings)}")
+    fill = scalar_constant(pad_value, x.dtype)
+    if not any(numbers):
+        return x
+    shape = x.shape.resize_dimension(dim.name, dim.size + sum(numbers))
+    pieces = [numbers[0], x, numbers[1]]
+    return ConcatOperation(pieces, shape, dim.name, name=name or "pad", fill=fill).outputs[0]
+
+
+def _tensors(xs: Sequence[Tensor], what: str) -> list[Tensor]:
+    tensors = [check_tensor(x) for x in xs]
+    if not tensors:
+        raise ShapeError(f"{what} of no tensors; give at least one")
+    same_dtype(tensors)
+    return tensors
+
+
+def _check_alike(shapes: Sequence[Shape], where: str = "") -> None:
+    """All have the dimensions of the first. One error says what is wrong in all of them."""
+    first = shapes[0]
+    faults = []
+    for number, shape in enumerate(shapes[1:], start=1):
+        for dim in first:
+            if not shape.has(dim):
+                faults.append(f'operand {number} lacks "{dim.name}"{nearest(dim.name, shape.dimension_names)}')
+            elif shape.get_dim_by_name(dim.name) != dim:
+                size = shape.get_dim_by_name(dim.name).size
+                faults.append(f'operand {number} has "{dim.name}" of size {size}, and operand 0 of size {dim.size}')
+        faults += [f'operand 0 lacks "{d.name}" of operand {number}' for d in shape if not first.has(d)]
+    if faults:
+        raise ShapeError(f"the operands must have the same dimensions {where}".rstrip() + f": {'; '.join(faults)}")
+
+
+def _piece_sizes(dim: Dimension, num_or_size_splits: int | Sequence[int]) -> list[int]:
+    if isinstance(num_or_size_splits, Sequence):
+        sizes = [_whole_number(n, "a size") for n in num_or_size_splits]
+        if not sizes or min(sizes) < 0 or sum(sizes) != dim.size:
+            raise ShapeError(f'sizes {sizes} do not add up to dimension "{dim.name}" of size {dim.size}')
+        return sizes
+    number = _whole_number(num_or_size_splits, "the number of pieces")
+    if number < 1 or dim.size % number:
+        raise ShapeError(f'dimension "{dim.name}" of size {dim.size} does not divide into {number} equal pieces')
+    return [dim.size // number] * number
+
+
+def _name(dim: str | Dimension) -> str:
+    return dim.name if isinstance(dim, Dimension) else dim
+
+
+def _whole_number(x: object, what: str) -> int:
+    try:
+        return operator.index(x)  # type: ignore[arg-type]
+    except TypeError:
+        raise ShapeError(f"{what} must be a whole number known now, not {x!r}") from None

@@ -1,0 +1,298 @@
+"""The operations behind concat, split, stack, unstack, slice and pad.
+
+Along a split dimension each core reads the window of its inputs that its part of the result is, so that only what must
+move does. Where the parts do not come out even, or where that is cheaper, the dimension is gathered.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.graph import Operation, Tensor
+from meshtf.layout import Axes, TensorLayout, axes_size, restricted, without_split
+from meshtf.ops.algebra.broadcasting import aligner
+from meshtf.ops.windows.window_reads import Window, read_window
+from meshtf.planning.plan import Core, Value
+from meshtf.planning.planner import Planner
+
+
+class ConcatOperation(Operation):
+    """Pieces behind one another along a dimension. A piece is a tensor, or a number of elements equal to `fill`.
+
+    The tensors have the dimensions of `shape`, in any order.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[Tensor | int],
+        shape: Shape,
+        dim_name: str,
+        *,
+        name: str = "concat",
+        fill: Any = 0,
+    ) -> None:
+        tensors = [p for p in pieces if isinstance(p, Tensor)]
+        super().__init__(tensors, [(shape, tensors[0].dtype)], name=name)
+        self.dim_name = dim_name
+        self.fill = fill
+        self.passes_pending_sums = not fill
+        self._gaps = [None if isinstance(p, Tensor) else p for p in pieces]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Of all pieces along the dimension."""
+        own = iter(x.shape.get_dim_by_name(self.dim_name).size for x in self.inputs)
+        return [next(own) if gap is None else gap for gap in self._gaps]
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        from meshtf.ops.algebra.einsum import transpose
+
+        (dy,) = grad_ys
+        assert dy is not None
+        if len(self.inputs) == 1:
+            position = self._gaps.index(None)
+            begin = sum(self.sizes[:position])
+            return [SliceOperation(dy, begin, self.sizes[position], self.dim_name).outputs[0]]
+        outputs = SplitOperation(dy, self.sizes, self.dim_name).outputs
+        kept = [y for y, gap in zip(outputs, self._gaps, strict=True) if gap is None]
+        return [transpose(y, x.shape) for y, x in zip(kept, self.inputs, strict=True)]
+
+    def lower(self, planner: Planner) -> None:
+        if not self._lower_by_windows(planner):
+            self._lower_whole(planner)
+
+    def _lower_by_windows(self, planner: Planner) -> bool:
+        """Each core puts together its own part of the result. False where the dimension is not split evenly."""
+        (output,) = self.outputs
+        layout, axis = planner.layouts[output], output.shape.axis(self.dim_name)
+        parts = axes_size(layout.axes[axis], planner.mesh_shape)
+        sizes = [x.shape.get_dim_by_name(self.dim_name).size for x in self.inputs]
+        if parts == 1 or any(n % parts or not n for n in sizes):
+            return False
+        length = output.shape[axis].size // parts
+        values = planner.read_operands(self, [restricted(layout, output.shape, x.shape) for x in self.inputs])
+        offsets = list(itertools.accumulate(self.sizes, initial=0))
+        begins = [offset for offset, gap in zip(offsets, self._gaps, strict=False) if gap is None]
+        windows = [
+            read_window(planner, v, v.shape.axis(self.dim_name), Window(-begin, length, length), fill=self.fill)
+            for v, begin in zip(values, begins, strict=True)
+        ]
+        emit = self._joining_kernel(begins, sizes, layout.axes[axis], length)
+        spec = (output.shape, output.dtype, layout)
+        planner.write(output, planner.compute("concat", emit, windows, [spec], pending=values[0].pending)[0])
+        return True
+
+    def _joining_kernel(
+        self, begins: Sequence[int], sizes: Sequence[int], axes: Axes, length: int
+    ) -> Callable[..., tf.Tensor]:
+        """From the windows of all inputs, each of which is `fill` where the result is not that input."""
+        (output,) = self.outputs
+        axis, rank = output.shape.axis(self.dim_name), output.shape.ndims
+        aligners = [aligner(x.shape, output.shape) for x in self.inputs]
+
+        def emit(core: Core, *windows: tf.Tensor) -> tf.Tensor:
+            aligned = [align(x) for align, x in zip(aligners, windows, strict=True)]
+            if len(aligned) == 1:
+                return aligned[0]
+            position = core.coordinate(axes) * length + tf.range(length)
+            position = tf.reshape(position, [length if i == axis else 1 for i in range(rank)])
+            y = aligned[0]
+            for begin, size, x in zip(begins[1:], sizes[1:], aligned[1:], strict=True):
+                y = tf.where((position >= begin) & (position < begin + size), x, y)
+            return y
+
+        return emit
+
+    def _lower_whole(self, planner: Planner) -> None:
+        (output,) = self.outputs
+        if len(self.inputs) == 1:
+            values = [read_whole_along(planner, self, self.dim_name)]
+            layout = restricted(values[0].layout, values[0].shape, output.shape)
+        else:
+            layout = without_split(planner.layouts[output], output.shape, self.dim_name)
+            values = planner.read_operands(self, [restricted(layout, output.shape, x.shape) for x in self.inputs])
+        emit = self._kernel(layout.slice_shape(output.shape, planner.mesh_shape))
+        spec = (output.shape, output.dtype, layout)
+        planner.write(output, planner.compute("concat", emit, values, [spec], pending=values[0].pending)[0])
+
+    def _kernel(self, size: tuple[int, ...]) -> Callable[..., tf.Tensor]:
+        (output,) = self.outputs
+        axis, dtype, fill, gaps = output.shape.axis(self.dim_name), output.dtype, self.fill, self._gaps
+        aligners = [aligner(x.shape, output.shape) for x in self.inputs]
+
+        def emit_padding(core: Core, x: tf.Tensor) -> tf.Tensor:
+            position = gaps.index(None)
+            paddings = [[0, 0]] * len(size)
+            paddings[axis] = [sum(g or 0 for g in gaps[:position]), sum(g or 0 for g in gaps[position:])]
+            return tf.pad(aligners[0](x), paddings, constant_values=fill)
+
+        def gap_filled(gap: int) -> tf.Tensor:
+            return tf.fill([*size[:axis], gap, *size[axis + 1 :]], tf.constant(fill, dtype))
+
+        def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
+            own = (align(x) for align, x in zip(aligners, slices, strict=True))
+            return tf.concat([next(own) if gap is None else gap_filled(gap) for gap in gaps], axis)
+
+        return emit_padding if len(self.inputs) == 1 else emit
+
+
+class SplitOperation(Operation):
+    """Pieces of the given sizes along a dimension."""
+
+    def __init__(self, x: Tensor, sizes: Sequence[int], dim_name: str, name: str = "split") -> None:
+        super().__init__([x], [(x.shape.resize_dimension(dim_name, n), x.dtype) for n in sizes], name=name)
+        self.sizes = list(sizes)
+        self.dim_name = dim_name
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (x,) = self.inputs
+        pieces = [n if dy is None else dy for n, dy in zip(self.sizes, grad_ys, strict=True)]
+        return [ConcatOperation(_merged(pieces), x.shape, self.dim_name).outputs[0]]
+
+    def lower(self, planner: Planner) -> None:
+        (x,) = self.inputs
+        axis = x.shape.axis(self.dim_name)
+        begins = itertools.accumulate(self.sizes, initial=0)
+        if all(is_even(planner, planner.layouts[x], axis, n) for n in self.sizes):
+            value = planner.read(x)
+            for output, begin, size in zip(self.outputs, begins, self.sizes, strict=False):
+                if planner.is_used(output):
+                    planner.write(output, read_stretch(planner, value, axis, begin, size))
+            return
+        value = planner.read(x, without_split(planner.layouts[x], x.shape, self.dim_name))
+        sizes = len(self.sizes) if len(set(self.sizes)) == 1 else self.sizes
+        specs = [(y.shape, y.dtype, value.layout) for y in self.outputs]
+        values = planner.compute("split", lambda core, s: tf.split(s, sizes, axis), [value], specs)
+        for output, piece in zip(self.outputs, values, strict=True):
+            planner.write(output, piece)
+
+
+class SliceOperation(Operation):
+    """A stretch of a dimension."""
+
+    passes_pending_sums = True
+
+    def __init__(self, x: Tensor, begin: int, size: int, dim_name: str, name: str = "slice") -> None:
+        super().__init__([x], [(x.shape.resize_dimension(dim_name, size), x.dtype)], name=name)
+        self.begin, self.size, self.dim_name = begin, size, dim_name
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (x,), (dy,) = self.inputs, grad_ys
+        assert dy is not None
+        after = x.shape.get_dim_by_name(self.dim_name).size - self.begin - self.size
+        return [ConcatOperation([self.begin, dy, after], x.shape, self.dim_name, name="pad").outputs[0]]
+
+    def lower(self, planner: Planner) -> None:
+        (x,), (output,) = self.inputs, self.outputs
+        axis = x.shape.axis(self.dim_name)
+        (held,) = planner.read_operands_as_they_are(self)
+        if not held.pending:
+            held = planner.read(x)
+        if is_even(planner, held.layout, axis, self.size):
+            planner.write(output, read_stretch(planner, held, axis, self.begin, self.size))
+            return
+        value = read_whole_along(planner, self, self.dim_name)
+        begin = [self.begin if d.name == self.dim_name else 0 for d in output.shape]
+        size = value.layout.slice_shape(output.shape, planner.mesh_shape)
+        spec = (output.shape, output.dtype, value.layout)
+        (piece,) = planner.compute(
+            "slice", lambda core, s: tf.slice(s, begin, size), [value], [spec], pending=value.pending
+        )
+        planner.write(output, piece)
+
+
+class StackOperation(Operation):
+    """Tensors of one set of dimensions side by side along a new dimension; None stands for zeros."""
+
+    passes_pending_sums = True
+
+    def __init__(self, xs: Sequence[Tensor | None], shape: Shape, dim_name: str, *, name: str = "stack") -> None:
+        tensors = [x for x in xs if x is not None]
+        super().__init__(tensors, [(shape, tensors[0].dtype)], name=name)
+        self.dim_name = dim_name
+        self._is_given = [x is not None for x in xs]
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        from meshtf.ops.algebra.einsum import transpose
+
+        (dy,) = grad_ys
+        assert dy is not None
+        outputs = itertools.compress(UnstackOperation(dy, self.dim_name).outputs, self._is_given)
+        return [transpose(y, x.shape) for y, x in zip(outputs, self.inputs, strict=True)]
+
+    def lower(self, planner: Planner) -> None:
+        (output,) = self.outputs
+        axis, dtype, is_given = output.shape.axis(self.dim_name), output.dtype, self._is_given
+        layout = without_split(planner.layouts[output], output.shape, self.dim_name)
+        values = planner.read_operands(self, [restricted(layout, output.shape, x.shape) for x in self.inputs])
+        base = output.shape - [output.shape[axis]]
+        aligners = [aligner(x.shape, base) for x in self.inputs]
+        size = restricted(layout, output.shape, base).slice_shape(base, planner.mesh_shape)
+
+        def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
+            own = (align(x) for align, x in zip(aligners, slices, strict=True))
+            zeros = None if all(is_given) else tf.zeros(size, dtype)
+            return tf.stack([next(own) if given else zeros for given in is_given], axis)
+
+        spec = (output.shape, output.dtype, layout)
+        planner.write(output, planner.compute("stack", emit, values, [spec], pending=values[0].pending)[0])
+
+
+class UnstackOperation(Operation):
+    """The slices of size 1 along a dimension, without it."""
+
+    def __init__(self, x: Tensor, dim_name: str, name: str = "unstack") -> None:
+        dim = x.shape.get_dim_by_name(dim_name)
+        super().__init__([x], [(x.shape - [dim], x.dtype)] * dim.size, name=name)
+        self.dim_name = dim_name
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (x,) = self.inputs
+        return [StackOperation(grad_ys, x.shape, self.dim_name).outputs[0]]
+
+    def lower(self, planner: Planner) -> None:
+        (x,) = self.inputs
+        axis = x.shape.axis(self.dim_name)
+        value = planner.read(x, without_split(planner.layouts[x], x.shape, self.dim_name))
+        specs = [(y.shape, y.dtype, restricted(value.layout, x.shape, y.shape)) for y in self.outputs]
+        values = planner.compute("unstack", lambda core, s: tf.unstack(s, axis=axis), [value], specs)
+        for output, piece in zip(self.outputs, values, strict=True):
+            planner.write(output, piece)
+
+
+def is_even(planner: Planner, layout: TensorLayout, axis: int, size: int) -> bool:
+    """Whether a dimension is split, and a stretch of so many elements of it divides into as many parts."""
+    parts = axes_size(layout.axes[axis], planner.mesh_shape)
+    return parts > 1 and size > 0 and size % parts == 0
+
+
+def read_stretch(planner: Planner, value: Value, axis: int, begin: int, size: int) -> Value:
+    """Elements [begin, begin + size) of a split dimension, split in the same way."""
+    length = size // axes_size(value.layout.axes[axis], planner.mesh_shape)
+    return read_window(planner, value, axis, Window(begin, length, length))
+
+
+def read_whole_along(planner: Planner, operation: Operation, dim_name: str) -> Value:
+    """The one input of an operation that passes pending sums, with a dimension whole on every core."""
+    (x,) = operation.inputs
+    (held,) = planner.read_operands_as_they_are(operation)
+    if held.pending and not held.layout.axes[x.shape.axis(dim_name)]:
+        return held
+    return planner.read(x, without_split(planner.layouts[x], x.shape, dim_name))
+
+
+def _merged(pieces: Sequence[Tensor | int]) -> list[Tensor | int]:
+    """Neighbouring gaps as one."""
+    merged: list[Tensor | int] = []
+    for piece in pieces:
+        last = merged[-1] if merged else None
+        if isinstance(piece, int) and isinstance(last, int):
+            merged[-1] = last + piece
+        else:
+            merged.append(piece)
+    return merged

@@ -1,0 +1,89 @@
+"""Overriding a tensor's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshtf.call_sites import language_function
+from meshtf.errors import LayoutError, nearest
+from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.layout import LayoutLike, LayoutRules, TensorLayout, check_tensor_layout, convert_to_layout_rules
+from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.planner import Planner
+
+
+class WithLayoutOperation(Operation):
+    """x in another layout: the rules', an override's, or another tensor's."""
+
+    passes_pending_sums = True
+    takes_any_layout = True
+
+    def __init__(self, x: Tensor, rules: LayoutRules | None, like: Tensor | None = None) -> None:
+        super().__init__([x], [(x.shape, x.dtype)], name="with_layout")
+        self._rules = rules
+        self._like = like
+        self.overrides_layout = rules is not None or (like is not None and like.is_overridden)
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        return [with_layout_of(check_tensor(grad_ys[0]), self.inputs[0])]
+
+    def output_layouts(self, layouts: LayoutTable) -> Sequence[ResolvedLayout]:
+        (x,) = self.inputs
+        if self._like is not None:
+            return [layouts.resolved(self._like)]
+        if self._rules is None:
+            return [layouts.under_rules(x.shape)]
+        return [ResolvedLayout(self._overridden(layouts), is_overridden=True)]
+
+    def _overridden(self, layouts: LayoutTable) -> TensorLayout:
+        assert self._rules is not None
+        (x,) = self.inputs
+        mesh_shape, taken_apart = layouts.whole_mesh_shape, layouts.axis_parts.axes_taken_apart
+        taken = {a for name, axes in self._rules.rules if x.shape.has(name) for a in axes}
+        for axis in taken - set(mesh_shape.dimension_names):
+            raise LayoutError(
+                f'the override names mesh axis "{axis}", which mesh [{mesh_shape}] does not have'
+                f"{nearest(axis, mesh_shape.dimension_names)}"
+            )
+        rules, taken = {n: taken_apart(axes) for n, axes in self._rules.rules}, set(taken_apart(tuple(taken)))
+        own = layouts[x].axes if self._rules.rules else ((),) * x.shape.ndims
+        axes = tuple(
+            rules.get(d.name, tuple(a for a in kept if a not in taken)) for d, kept in zip(x.shape, own, strict=True)
+        )
+        check_tensor_layout(TensorLayout(axes), x.shape, layouts.mesh_shape)
+        return layouts.effective(TensorLayout(axes))
+
+    def lower(self, planner: Planner) -> None:
+        (value,) = planner.read_operands_as_they_are(self)
+        planner.write(self.outputs[0], value)
+
+
+@language_function
+def with_layout(x: Tensor, layout: LayoutLike | None) -> Tensor:
+    """x split otherwise than the rules say: `with_layout(x, "expert:rows")`. None returns to the rules.
+
+    The dimensions named are split as given. The others keep their split, except over a mesh axis that a named one
+    takes. The layout lasts: results inherit it, dimension by dimension.
+
+    Raises:
+      LayoutError: x has no such dimension.
+    """
+    check_tensor(x)
+    if layout is None:
+        return WithLayoutOperation(x, None).outputs[0]
+    rules = convert_to_layout_rules(layout)
+    for name, _ in rules.rules:
+        if not x.shape.has(name):
+            raise LayoutError(f'no dimension "{name}" in [{x.shape}]{nearest(name, x.shape.dimension_names)}')
+    return WithLayoutOperation(x, rules).outputs[0]
+
+
+@language_function
+def replicate(x: Tensor) -> Tensor:
+    """x whole on every core."""
+    return WithLayoutOperation(check_tensor(x), LayoutRules(())).outputs[0]
+
+
+def with_layout_of(x: Tensor, like: Tensor) -> Tensor:
+    """x (of the shape of `like`) in the layout of another tensor."""
+    return WithLayoutOperation(x, None, like).outputs[0]

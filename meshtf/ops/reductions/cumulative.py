@@ -1,0 +1,217 @@
+"""Running sums and maxima along a dimension. Where it is split, each core sends the total of its slice and no more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import Dimension, DimensionLike
+from meshtf.errors import DtypeError
+from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.layout import axes_size
+from meshtf.ops.algebra.reduction import reduced_dimension
+from meshtf.ops.reductions.cumulative_gradient import CumulativeMaxGradientOperation
+from meshtf.planning.plan import Core, Emit, Value
+from meshtf.planning.planner import Planner
+
+
+class CumulativeSumOperation(Operation):
+    """The sum of the elements before each one, itself included unless `exclusive`; of those after it in `reverse`."""
+
+    def __init__(self, x: Tensor, dim_name: str, *, exclusive: bool, reverse: bool, name: str = "cumsum") -> None:
+        super().__init__([x], [(x.shape, x.dtype)], name=name)
+        self.dim_name, self.exclusive, self.reverse = dim_name, exclusive, reverse
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        dy = check_tensor(grad_ys[0])
+        return [cumsum(dy, self.dim_name, self.exclusive, not self.reverse)]
+
+    def lower(self, planner: Planner) -> None:
+        (output,) = self.outputs
+        value = planner.read(self.inputs[0], planner.layouts[output])
+        axis, exclusive, reverse = output.shape.axis(self.dim_name), self.exclusive, self.reverse
+        axes, spec = value.layout.axes[axis], (value.shape, value.dtype, value.layout)
+        flops = math.prod(value.slice_shape)
+
+        def emit_total(core: Core, x: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_sum(x, axis, keepdims=True)
+
+        def emit(core: Core, x: tf.Tensor, *totals: tf.Tensor) -> tf.Tensor:
+            y = tf.cumsum(x, axis, exclusive, reverse)
+            if not totals:
+                return y
+            earlier = _is_earlier(core, axes, axis, totals[0], reverse)
+            return y + tf.reduce_sum(tf.where(earlier, totals[0], tf.zeros([], x.dtype)), axis, keepdims=True)
+
+        totals = [_gathered(planner, value, axis, emit_total, value.dtype)] if axes else []
+        planner.write(output, planner.compute("cumsum", emit, [value, *totals], [spec], flops=flops)[0])
+
+
+class CumulativeMaxOperation(Operation):
+    """The largest of the elements up to each one, from the end in `reverse`; or the int32 place of the first such."""
+
+    def __init__(self, x: Tensor, dim_name: str, *, reverse: bool, is_index: bool, name: str = "cummax") -> None:
+        super().__init__([x], [(x.shape, tf.int32 if is_index else x.dtype)], name=name)
+        self.dim_name, self.reverse, self.is_index = dim_name, reverse, is_index
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (x,), dy = self.inputs, check_tensor(grad_ys[0])
+        where = CumulativeMaxOperation(x, self.dim_name, reverse=self.reverse, is_index=True).outputs[0]
+        return [CumulativeMaxGradientOperation(dy, where, self.dim_name, reverse=self.reverse).outputs[0]]
+
+    def lower(self, planner: Planner) -> None:
+        (output,) = self.outputs
+        value = planner.read(self.inputs[0], planner.layouts[output])
+        axis = output.shape.axis(self.dim_name)
+        scan = _Maximum(axis, value.slice_shape[axis], value.layout.axes[axis], self.reverse, self.is_index)
+        totals = [_gathered(planner, value, axis, *total) for total in scan.totals(value.dtype)]
+        flops = 2 * math.prod(value.slice_shape) * max(1, math.ceil(math.log2(max(2, scan.size))))
+        spec = (output.shape, output.dtype, value.layout)
+        planner.write(output, planner.compute("cummax", scan.emit, [value, *totals], [spec], flops=flops)[0])
+
+
+class _Maximum:
+    """The running maximum of a slice, by doubling (Hillis and Steele 1986), and over the totals of other cores."""
+
+    def __init__(self, axis: int, size: int, axes: tuple[str, ...], reverse: bool, with_index: bool) -> None:
+        self.axis, self.size, self._axes, self._reverse, self._with_index = axis, size, axes, reverse, with_index
+
+    def totals(self, dtype: tf.DType) -> list[tuple[Emit, tf.DType]]:
+        """What each core hands to the others, and its dtype: its maximum, and where that is."""
+        if not self._axes:
+            return []
+        found: list[tuple[Emit, tf.DType]] = [(lambda core, x: tf.reduce_max(x, self.axis, keepdims=True), dtype)]
+        return [*found, (self._first_maximum, tf.int32)] if self._with_index else found
+
+    def emit(self, core: Core, x: tf.Tensor, *totals: tf.Tensor) -> tf.Tensor:
+        places = [self._places(core, x)] if self._with_index else []
+        best = self._scanned([x, *places])
+        if totals:
+            earlier = _is_earlier(core, self._axes, self.axis, totals[0], self._reverse)
+            lowest = tf.constant(_lowest(x.dtype), x.dtype)
+            before = tf.reduce_max(tf.where(earlier, totals[0], lowest), self.axis, keepdims=True)
+            best = self._after(core, before, totals, best)
+        return best[-1]
+
+    def _after(
+        self, core: Core, before: tf.Tensor, totals: Sequence[tf.Tensor], best: list[tf.Tensor]
+    ) -> list[tf.Tensor]:
+        """The maximum of what stands before the slice, and the running one."""
+        if not self._with_index:
+            return [tf.maximum(before, best[0])]
+        count = totals[0].shape[self.axis]
+        earlier = _is_earlier(core, self._axes, self.axis, totals[0], self._reverse)
+        worst = tf.constant(tf.int32.min if self._reverse else tf.int32.max)
+        first = tf.reduce_max if self._reverse else tf.reduce_min
+        place = first(tf.where(earlier & (totals[0] == before), totals[1], worst), self.axis, keepdims=True)
+        position = core.coordinate(self._axes)
+        has_earlier = position < count - 1 if self._reverse else position > 0
+        return [tf.where(has_earlier & (before >= best[0]), place, best[1])]
+
+    def _scanned(self, xs: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Of [x] or [x, place]: of equal elements the first stays."""
+        step = 1
+        while step < self.size:
+            ends, rest = self._cut(xs, step, self._reverse), self._cut(xs, self.size - step, not self._reverse)
+            others = self._cut(xs, self.size - step, self._reverse)
+            if self._with_index:
+                keeps = others[0] >= rest[0]
+                joined = [tf.where(keeps, other, own) for other, own in zip(others, rest, strict=True)]
+            else:
+                joined = [tf.maximum(others[0], rest[0])]
+            pairs = zip(ends, joined, strict=True)
+            xs = [tf.concat([new, end] if self._reverse else [end, new], self.axis) for end, new in pairs]
+            step *= 2
+        return xs
+
+    def _cut(self, xs: Sequence[tf.Tensor], count: int, from_end: bool) -> list[tf.Tensor]:
+        """So many elements from one end."""
+        shape = xs[0].shape.as_list()
+        begin = [self.size - count if from_end and i == self.axis else 0 for i in range(len(shape))]
+        return [tf.slice(x, begin, [count if i == self.axis else n for i, n in enumerate(shape)]) for x in xs]
+
+    def _places(self, core: Core, x: tf.Tensor) -> tf.Tensor:
+        own = tf.range(self.size)
+        own = own + core.coordinate(self._axes) * self.size if self._axes else own
+        shape = [self.size if i == self.axis else 1 for i in range(len(x.shape))]
+        return tf.broadcast_to(tf.reshape(own, shape), x.shape)
+
+    def _first_maximum(self, core: Core, x: tf.Tensor) -> tf.Tensor:
+        """The place of the first maximum of a slice, seen in the scan's direction."""
+        x = tf.reverse(x, [self.axis]) if self._reverse else x
+        index = tf.argmax(x, self.axis, output_type=tf.int32)
+        index = self.size - 1 - index if self._reverse else index
+        return tf.expand_dims(index + core.coordinate(self._axes) * self.size, self.axis)
+
+
+def _gathered(planner: Planner, value: Value, axis: int, emit: Emit, dtype: tf.DType) -> Value:
+    """What `emit` makes of each core's slice, of size 1 along a dimension, from all cores along it."""
+    parts = axes_size(value.layout.axes[axis], planner.mesh_shape)
+    shape = value.shape.resize_dimension(value.shape[axis].name, parts)
+    flops = math.prod(value.slice_shape)
+    (total,) = planner.compute("total", emit, [value], [(shape, dtype, value.layout)], flops=flops)
+    return planner.all_gather(total, axis)
+
+
+def _is_earlier(core: Core, axes: tuple[str, ...], axis: int, totals: tf.Tensor, reverse: bool) -> tf.Tensor:
+    """For each total, whether its slice stands before the core's own in the scan's direction."""
+    numbers = tf.range(totals.shape[axis])
+    earlier = numbers > core.coordinate(axes) if reverse else numbers < core.coordinate(axes)
+    return tf.reshape(earlier, [-1 if i == axis else 1 for i in range(len(totals.shape))])
+
+
+def _lowest(dtype: tf.DType) -> Any:
+    return -math.inf if dtype.is_floating else dtype.min
+
+
+@language_function
+def cumsum(
+    x: Tensor, dim: DimensionLike | str, exclusive: bool = False, reverse: bool = False, name: str | None = None
+) -> Tensor:
+    """Running sums along a dimension, in the dtype of x.
+
+    Args:
+      x: of any number type.
+      dim: of x.
+      exclusive: whether each sum leaves out the element itself.
+      reverse: whether to sum from the end.
+      name: of the operation.
+
+    Raises:
+      ShapeError: x lacks the dimension.
+      DtypeError: x is bool.
+    """
+    own = _checked(x, dim)
+    if x.dtype == tf.bool:
+        raise DtypeError("bool has no sum; convert with mtf.cast")
+    return CumulativeSumOperation(
+        x, own.name, exclusive=bool(exclusive), reverse=bool(reverse), name=name or "cumsum"
+    ).outputs[0]
+
+
+@language_function
+def cummax(x: Tensor, dim: DimensionLike | str, reverse: bool = False, name: str | None = None) -> Tensor:
+    """Running maxima along a dimension. Of equal elements the first, in the direction of the scan, has the gradient.
+
+    Args:
+      x: of an ordered type.
+      dim: of x.
+      reverse: whether to go from the end.
+      name: of the operation.
+
+    Raises:
+      ShapeError: x lacks the dimension.
+      DtypeError: x has no order (bool, complex).
+    """
+    own = _checked(x, dim)
+    if x.dtype == tf.bool or x.dtype.is_complex:
+        raise DtypeError(f"{x.dtype.name} has no largest element; convert with mtf.cast")
+    return CumulativeMaxOperation(x, own.name, reverse=bool(reverse), is_index=False, name=name or "cummax").outputs[0]
+
+
+def _checked(x: Tensor, dim: DimensionLike | str) -> Dimension:
+    return reduced_dimension(check_tensor(x), dim)

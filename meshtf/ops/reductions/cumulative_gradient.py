@@ -1,0 +1,72 @@
+"""The gradient of a running maximum: each element has what the maxima that it is have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.layout import axes_size
+from meshtf.ops.indexing.indexing import gather
+from meshtf.ops.indexing.local_gather import sums_at
+from meshtf.ops.rearranging.reshape import rename_dimension
+from meshtf.planning.plan import Core, Value
+from meshtf.planning.planner import Planner
+
+
+class CumulativeMaxGradientOperation(Operation):
+    """`dy` added up at the places (int32) of running maxima along a dimension.
+
+    Those maxima of a slice that are outside it are one element, the largest before the slice. So where the dimension is
+    split each core hands the others one sum and one place.
+    """
+
+    def __init__(self, dy: Tensor, places: Tensor, dim_name: str, *, reverse: bool) -> None:
+        super().__init__([dy, places], [(dy.shape, dy.dtype)], name="cummax_gradient")
+        self.dim_name, self.reverse = dim_name, reverse
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        ddx, places = check_tensor(grad_ys[0]), self.inputs[1]
+        maxima = f"{self.dim_name}_of_cummax"
+        places = rename_dimension(places, self.dim_name, maxima)
+        taken = gather(ddx, places, self.dim_name, output_shape=ddx.shape.rename_dimension(self.dim_name, maxima))
+        return [rename_dimension(taken, maxima, self.dim_name), None]
+
+    def lower(self, planner: Planner) -> None:
+        (output,) = self.outputs
+        layout = planner.layouts[output]
+        values = [planner.read(x, layout) for x in self.inputs]
+        axis, n = output.shape.axis(self.dim_name), values[0].slice_shape[output.shape.axis(self.dim_name)]
+        axes = layout.axes[axis]
+        others = self._others(planner, values, axis) if axes else []
+
+        def emit(core: Core, dy: tf.Tensor, places: tf.Tensor, *others: tf.Tensor) -> tf.Tensor:
+            begin = core.coordinate(axes) * n if axes else 0
+            if others:
+                dy, places = tf.concat([dy, others[0]], axis), tf.concat([places, others[1]], axis)
+            rank = len(dy.shape)
+            last = [i for i in range(rank) if i != axis] + [axis]
+            sums = sums_at(tf.transpose(dy, last), tf.transpose(places - begin, last), rank - 1, n)
+            return tf.transpose(sums, [*range(axis), rank - 1, *range(axis, rank - 1)])
+
+        flops = math.prod(values[0].slice_shape)
+        spec = (output.shape, output.dtype, layout)
+        planner.write(output, planner.compute("cummax_gradient", emit, [*values, *others], [spec], flops=flops)[0])
+
+    def _others(self, planner: Planner, values: Sequence[Value], axis: int) -> list[Value]:
+        """The sum for what stands before each core's slice, and its place, from all cores along the dimension."""
+        axes, n = values[0].layout.axes[axis], values[0].slice_shape[axis]
+        shape = values[0].shape.resize_dimension(self.dim_name, axes_size(axes, planner.mesh_shape))
+        first = n - 1 if self.reverse else 0
+
+        def emit(core: Core, dy: tf.Tensor, places: tf.Tensor) -> list[tf.Tensor]:
+            begin = core.coordinate(axes) * n
+            is_outside = (places < begin) | (places >= begin + n)
+            total = tf.reduce_sum(tf.where(is_outside, dy, tf.zeros([], dy.dtype)), axis, keepdims=True)
+            return [total, tf.gather(places, [first], axis=axis)]
+
+        specs = [(shape, value.dtype, value.layout) for value in values]
+        totals = planner.compute("total", emit, values, specs, flops=math.prod(values[0].slice_shape))
+        return [planner.all_gather(total, axis) for total in totals]

@@ -1,0 +1,78 @@
+"""Fewer elements along a dimension: one for each run of neighbours, by any reduction; the first of all."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Iterator
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import Dimension, DimensionLike
+from meshtf.errors import ShapeError
+from meshtf.graph import Tensor, check_tensor
+from meshtf.ops.algebra.reduction import reduce_mean, reduced_dimension
+from meshtf.ops.indexing.indexing import gather
+from meshtf.ops.rearranging.reshape import replace_dimensions
+
+
+@language_function
+def pool_tensor_1d(
+    tensor: Tensor,
+    pool_dim: DimensionLike | str,
+    reduce_fn: Callable[..., Tensor] = reduce_mean,
+    pool_size: int = 2,
+) -> Tensor:
+    """Each `pool_size` neighbours along a dimension reduced to one: the dimension is so many times smaller.
+
+    Args:
+      tensor: of any dtype that `reduce_fn` takes.
+      pool_dim: of the tensor; its size along the result must fit the layout as any other.
+      reduce_fn: `reduce_fn(x, reduced_dim=dim)`, as the language's reductions are called.
+      pool_size: a divisor of the dimension's size.
+
+    Raises:
+      ShapeError: the tensor lacks the dimension, or `pool_size` does not divide its size.
+    """
+    own = reduced_dimension(check_tensor(tensor), pool_dim)
+    size = _divisor(pool_size, own)
+    within = Dimension(next(n for n in _names("_low") if not tensor.shape.has(n)), size)
+    runs = replace_dimensions(tensor, own, [Dimension(own.name, own.size // size), within])
+    return reduce_fn(runs, reduced_dim=within)
+
+
+@language_function
+def stride_tensor_1d(tensor: Tensor, pool_dim: DimensionLike | str, pool_size: int = 2) -> Tensor:
+    """Every `pool_size`-th element along a dimension, from the first on.
+
+    Raises:
+      ShapeError: the tensor lacks the dimension, or `pool_size` does not divide its size.
+    """
+    return pool_tensor_1d(tensor, pool_dim, reduce_first, pool_size)
+
+
+@language_function
+def reduce_first(tensor: Tensor, reduced_dim: DimensionLike | str) -> Tensor:
+    """The first element along a dimension, without the dimension.
+
+    Raises:
+      ShapeError: the tensor lacks the dimension, or it has size 0.
+    """
+    own = reduced_dimension(check_tensor(tensor), reduced_dim)
+    if not own.size:
+        raise ShapeError(f'dimension "{own.name}" has size 0, and so no first element')
+    return gather(tensor, 0, own)
+
+
+def _names(first: str) -> Iterator[str]:
+    yield first
+    yield from map((first + "_{}").format, itertools.count(1))
+
+
+def _divisor(pool_size: int, dim: Dimension) -> int:
+    try:
+        size = operator.index(pool_size)
+    except TypeError:
+        raise ShapeError(f"pool_size must be a whole number known now, not {pool_size!r}") from None
+    if size < 1 or dim.size % size:
+        raise ShapeError(f'pool_size {size} does not divide dimension "{dim.name}" of size {dim.size}')
+    return size

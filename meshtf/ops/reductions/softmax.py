@@ -1,0 +1,248 @@
+"""Softmax, its logarithm, and the logarithm of a sum of exponentials, exact where the dimension is split.
+
+Elements of -inf have probability 0; a row of nothing else gives NaN, as in TensorFlow (-inf for `reduce_logsumexp`).
+float16 and bfloat16 are summed in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import Dimension, DimensionLike, Shape
+from meshtf.errors import DtypeError, ShapeError
+from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
+from meshtf.layout import restricted, without_split
+from meshtf.ops.algebra.arithmetic import multiply, sub
+from meshtf.ops.algebra.broadcasting import aligner, sum_to, union
+from meshtf.ops.algebra.einsum import broadcast
+from meshtf.ops.algebra.reduction import reduce_sum, reduced_dimension
+from meshtf.ops.elementwise.elementwise import exp
+from meshtf.ops.inputs.inputs import constant
+from meshtf.ops.inputs.scalars import Operand, is_scalar
+from meshtf.planning.plan import Core, Value
+from meshtf.planning.planner import Planner
+
+
+class SoftmaxOperation(Operation):
+    """exp(x) / sum(exp(x)) along a dimension, or its logarithm."""
+
+    def __init__(self, x: Tensor, dim_name: str, *, is_log: bool, name: str) -> None:
+        super().__init__([x], [(x.shape, x.dtype)], name=name)
+        self.dim_name = dim_name
+        self.is_log = is_log
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (y,), (dy,) = self.outputs, grad_ys
+        assert dy is not None
+        if self.is_log:
+            total = reduce_sum(dy, reduced_dim=self.dim_name)
+            return [sub(dy, multiply(exp(y), total, output_shape=y.shape))]
+        mean = reduce_sum(multiply(dy, y), reduced_dim=self.dim_name)
+        return [multiply(y, sub(dy, mean, output_shape=y.shape))]
+
+    def lower(self, planner: Planner) -> None:
+        (output,) = self.outputs
+        value = planner.read(self.inputs[0], planner.layouts[output])
+        axis = output.shape.axis(self.dim_name)
+        is_split = bool(value.layout.axes[axis])
+        planner.write(output, self._over_cores(planner, value) if is_split else self._locally(planner, value, axis))
+
+    def _locally(self, planner: Planner, value: Value, axis: int) -> Value:
+        function = tf.nn.log_softmax if self.is_log else tf.nn.softmax
+        last_to_axis = list(range(len(value.slice_shape)))
+        last_to_axis[axis], last_to_axis[-1] = last_to_axis[-1], last_to_axis[axis]
+        is_last = axis == len(last_to_axis) - 1
+
+        def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
+            wide = _widened(x if is_last else tf.transpose(x, last_to_axis))
+            rows = tf.reshape(
+                wide, [math.prod(wide.shape[:-1]), wide.shape[-1]]
+            )  # the CPU's kernel takes five dimensions
+            y = tf.reshape(_cast(function(rows), x.dtype), wide.shape)
+            return y if is_last else tf.transpose(y, last_to_axis)
+
+        flops = 4 * math.prod(value.slice_shape)
+        return planner.compute("softmax", emit, [value], [(value.shape, value.dtype, value.layout)], flops=flops)[0]
+
+    def _over_cores(self, planner: Planner, value: Value) -> Value:
+        statistics = _Statistics(planner, value, self.dim_name)
+        top, is_log, wide = statistics.maximum(), self.is_log, _wide(value.dtype)
+
+        def emit_terms(core: Core, x: tf.Tensor, top: tf.Tensor) -> list[tf.Tensor]:
+            centred = _widened(x) - _cast(top, wide)
+            terms = tf.exp(centred)
+            return [centred if is_log else terms, tf.reduce_sum(terms, statistics.axis, keepdims=True)]
+
+        def emit(core: Core, terms: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
+            return _cast(terms - tf.math.log(total) if is_log else terms / total, value.dtype)
+
+        specs = [(value.shape, wide, value.layout), (statistics.shape, wide, statistics.layout)]
+        flops = 3 * math.prod(value.slice_shape)
+        terms, own = planner.compute("softmax terms", emit_terms, [value, top], specs, flops=flops)
+        total = planner.all_reduce(own, statistics.axes, "add")
+        spec = (value.shape, value.dtype, value.layout)
+        return planner.compute("softmax", emit, [terms, total], [spec], flops=math.prod(value.slice_shape))[0]
+
+
+class LogSumExpOperation(Operation):
+    """log(sum(exp(x))) along a dimension, `extra` (a second input) counted in the sum."""
+
+    def __init__(self, x: Tensor, extra: Tensor | None, dim_name: str, name: str) -> None:
+        shape = Shape([d for d in x.shape if d.name != dim_name])
+        super().__init__([x] if extra is None else [x, extra], [(shape, x.dtype)], name=name)
+        self.dim_name = dim_name
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (y,), (dy,) = self.outputs, grad_ys
+        assert dy is not None
+        x, *extra = self.inputs
+        dx = multiply(dy, exp(sub(x, y, output_shape=x.shape)), output_shape=x.shape)
+        return [dx, *(sum_to(multiply(dy, exp(sub(e, y, output_shape=y.shape))), e.shape) for e in extra)]
+
+    def lower(self, planner: Planner) -> None:
+        (output,) = self.outputs
+        value = planner.read(self.inputs[0])
+        layout = restricted(value.layout, value.shape, output.shape)
+        extra = [planner.read(e, restricted(layout, output.shape, e.shape)) for e in self.inputs[1:]]
+        statistics = _Statistics(planner, value, self.dim_name)
+        top, size = statistics.maximum(extra, is_finite=True), layout.slice_shape(output.shape, planner.mesh_shape)
+        total, wide = statistics.sum_of_exponentials(top), _wide(value.dtype)
+        align = [aligner(e.shape, statistics.shape) for e in extra]
+
+        def emit(core: Core, top: tf.Tensor, total: tf.Tensor, *extra: tf.Tensor) -> tf.Tensor:
+            top = _cast(top, wide)
+            for aligned, e in zip(align, extra, strict=True):
+                total = total + tf.exp(_widened(aligned(e)) - top)
+            return tf.reshape(_cast(tf.math.log(total) + top, output.dtype), size)
+
+        spec = (output.shape, output.dtype, layout)
+        (result,) = planner.compute("logsumexp", emit, [top, total, *extra], [spec], flops=2 * math.prod(size))
+        planner.write(output, result)
+
+
+class _Statistics:
+    """Reductions along a dimension that may be split, which they keep, with size 1."""
+
+    def __init__(self, planner: Planner, value: Value, dim_name: str) -> None:
+        self._planner = planner
+        self._value = value
+        self.axis = value.shape.axis(dim_name)
+        self.axes = value.layout.axes[self.axis]
+        self.shape = value.shape.resize_dimension(dim_name, 1)
+        self.layout = without_split(value.layout, value.shape, dim_name)
+
+    def maximum(self, extra: Sequence[Value] = (), *, is_finite: bool = False) -> Value:
+        """The maximum, `extra` included; infinities brought to the largest finite numbers if asked for."""
+        value, align = self._value, [aligner(e.shape, self.shape) for e in extra]
+        spec, flops = (self.shape, value.dtype, self.layout), math.prod(value.slice_shape)
+        (own,) = self._planner.compute(
+            "max", lambda core, x: tf.reduce_max(x, self.axis, keepdims=True), [value], [spec], flops=flops
+        )
+        top = self._planner.all_reduce(own, self.axes, "max")
+
+        def emit(core: Core, top: tf.Tensor, *extra: tf.Tensor) -> tf.Tensor:
+            for aligned, e in zip(align, extra, strict=True):
+                top = tf.maximum(top, aligned(e))
+            limits = [tf.constant(limit, top.dtype) for limit in (top.dtype.min, top.dtype.max)]
+            return tf.raw_ops.ClipByValue(t=top, clip_value_min=limits[0], clip_value_max=limits[1])
+
+        return self._planner.compute("max", emit, [top, *extra], [spec])[0] if extra or is_finite else top
+
+    def sum_of_exponentials(self, top: Value) -> Value:
+        """The sum of exp(x - top)."""
+        value, wide = self._value, _wide(self._value.dtype)
+
+        def emit(core: Core, x: tf.Tensor, top: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_sum(tf.exp(_widened(x) - _cast(top, wide)), self.axis, keepdims=True)
+
+        spec, flops = (self.shape, wide, self.layout), 3 * math.prod(value.slice_shape)
+        (own,) = self._planner.compute("sum of exponentials", emit, [value, top], [spec], flops=flops)
+        return self._planner.all_reduce(own, self.axes, "add")
+
+
+@language_function
+def reduce_logsumexp(
+    x: Tensor, reduced_dim: DimensionLike | str, extra_logit: Operand | None = None, name: str | None = None
+) -> Tensor:
+    """log(sum(exp(x))) along a dimension, without it.
+
+    Args:
+      x: a floating tensor.
+      reduced_dim: of x.
+      extra_logit: a number, or a tensor without the dimension: one more element of every row. It has a gradient.
+      name: of the operation.
+
+    Raises:
+      ShapeError: x lacks the dimension, or `extra_logit` has it.
+      DtypeError: x is not floating, or `extra_logit` is of another dtype.
+    """
+    x, dim = _checked(x, reduced_dim)
+    extra = None if extra_logit is None else _extra_tensor(x, extra_logit, dim)
+    if extra is not None:
+        x = broadcast(x, union([x.shape, extra.shape]))
+    return LogSumExpOperation(x, extra, dim.name, name or "reduce_logsumexp").outputs[0]
+
+
+@language_function
+def log_softmax(
+    x: Tensor, reduced_dim: DimensionLike | str, extra_logit: Operand | None = None, name: str | None = None
+) -> Tensor:
+    """The logarithm of `softmax`, precise where the softmax itself is too small to be held.
+
+    Raises:
+      ShapeError: x lacks the dimension, or `extra_logit` has it.
+      DtypeError: x is not floating, or `extra_logit` is of another dtype.
+    """
+    x, dim = _checked(x, reduced_dim)
+    if extra_logit is None:
+        return SoftmaxOperation(x, dim.name, is_log=True, name=name or "log_softmax").outputs[0]
+    total = reduce_logsumexp(x, dim, extra_logit)
+    return sub(x, total, output_shape=union([x.shape, total.shape]), name=name or "log_softmax")
+
+
+@language_function
+def softmax(
+    x: Tensor, reduced_dim: DimensionLike | str, extra_logit: Operand | None = None, name: str | None = None
+) -> Tensor:
+    """exp(x) / sum(exp(x)) along a dimension; `extra_logit` adds to the sum, so that a row adds up to less than 1.
+
+    Raises:
+      ShapeError: x lacks the dimension, or `extra_logit` has it.
+      DtypeError: x is not floating, or `extra_logit` is of another dtype.
+    """
+    x, dim = _checked(x, reduced_dim)
+    if extra_logit is None:
+        return SoftmaxOperation(x, dim.name, is_log=False, name=name or "softmax").outputs[0]
+    return exp(log_softmax(x, dim, extra_logit), name=name or "softmax")
+
+
+def _checked(x: Tensor, reduced_dim: DimensionLike | str) -> tuple[Tensor, Dimension]:
+    dim = reduced_dimension(check_tensor(x), reduced_dim)
+    if not x.dtype.is_floating:
+        raise DtypeError(f"a floating tensor is needed, not {x.dtype.name}; convert with mtf.cast")
+    return x, dim
+
+
+def _extra_tensor(x: Tensor, extra_logit: Operand, dim: Dimension) -> Tensor:
+    extra = constant(x.mesh, extra_logit, dtype=x.dtype) if is_scalar(extra_logit) else check_tensor(extra_logit)
+    same_dtype([x, extra])
+    if extra.shape.has(dim):
+        raise ShapeError(f'extra_logit [{extra.shape}] has dimension "{dim.name}"; it is one element of every row')
+    return extra
+
+
+def _wide(dtype: tf.DType) -> tf.DType:
+    """The element type to sum in."""
+    return tf.float32 if dtype in (tf.float16, tf.bfloat16) else dtype
+
+
+def _widened(x: tf.Tensor) -> tf.Tensor:
+    return _cast(x, _wide(x.dtype))
+
+
+def _cast(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    return x if x.dtype == dtype else tf.cast(x, dtype)

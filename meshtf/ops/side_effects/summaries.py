@@ -1,0 +1,104 @@
+"""Summaries: values of the program that go to TensorBoard, whenever a summary writer is there."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function, user_site
+from meshtf.errors import DtypeError, GraphError, ShapeError, UsageError
+from meshtf.graph import Graph, Tensor, check_tensor
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Summary:
+    """A tensor to be written under a name, by `tf.summary.scalar` or `tf.summary.histogram`."""
+
+    name: str
+    tensor: Tensor
+    write: Callable[..., Any]
+
+
+@language_function
+def scalar_summary(name: str, x: Tensor) -> Tensor:
+    """x, whose value is written to TensorBoard each time the program runs under a default summary writer.
+
+    Without a writer (`with writer.as_default(step=...)`) nothing is computed, sent or written for it.
+
+    Args:
+      name: of the curve, under the open scopes.
+      x: a scalar that the program computes, outside loops and branches.
+
+    Raises:
+      ShapeError: x is no scalar. GraphError: the name is taken.
+    """
+    if check_tensor(x).shape.ndims:
+        raise ShapeError(f"a scalar is needed, not [{x.shape}]; reduce it, or use mtf.histogram_summary")
+    return _registered(name, x, tf.summary.scalar)
+
+
+@language_function
+def histogram_summary(name: str, x: Tensor) -> Tensor:
+    """x, of which a histogram is written to TensorBoard each time the program runs under a default summary writer.
+
+    Without a writer nothing is computed, sent or written for it. With one, the slices are put together on the host.
+
+    Args:
+      name: of the histogram, under the open scopes.
+      x: numbers of any shape that the program computes, outside loops and branches.
+
+    Raises:
+      DtypeError: x holds no real numbers. GraphError: the name is taken.
+    """
+    if not (check_tensor(x).dtype.is_floating or x.dtype.is_integer):
+        raise DtypeError(f"a histogram is of real numbers, not of {x.dtype.name}")
+    return _registered(name, x, tf.summary.histogram)
+
+
+def _registered(name: str, x: Tensor, write: Callable[..., Any]) -> Tensor:
+    graph = x.graph
+    graph.check_in_reach(x)
+    if x.operation not in graph.program_operations:
+        raise GraphError(f"{x} is inside a loop or a branch, whose values are many or none; return it from there")
+    full_name = graph.scoped(name)
+    if full_name in graph.summaries:
+        raise GraphError(f'a summary "{full_name}" is there already, of {graph.summaries[full_name].tensor}')
+    graph.summaries[full_name] = Summary(full_name, x, write)
+    return x
+
+
+def wanted_summaries(graph: Graph) -> list[Summary]:
+    """The graph's summaries, if a writer is there to take them; inside a tf.function, if a step is set for one.
+
+    Raises:
+      UsageError: the writer has no step.
+    """
+    if not graph.summaries or (tf.executing_eagerly() and not tf.summary.should_record_summaries()):
+        return []
+    if tf.summary.experimental.get_step() is None:
+        if not tf.executing_eagerly():
+            return []
+        raise UsageError(
+            f'program "{graph.name}" has summaries, and the writer has no step; give it one, as in '
+            f"`with writer.as_default(step=...)`\n  at {user_site()}"
+        )
+    return list(graph.summaries.values())
+
+
+def write_summaries(summaries: Sequence[Summary], values: Sequence[tf.Tensor]) -> None:
+    """Writes them, with the writer's step.
+
+    Raises:
+      UsageError: TensorBoard, which knows the format, is not installed.
+    """
+    for summary, value in zip(summaries, values, strict=True):
+        try:
+            summary.write(summary.name, value)
+        except ImportError:
+            raise UsageError(
+                f'the summary "{summary.name}" needs TensorBoard, which is not installed: pip install '
+                f"'meshtf[tensorboard]'\n  at {user_site()}"
+            ) from None

@@ -1,0 +1,293 @@
+"""The way out to TensorFlow: any function of slices as an operation, differentiable to any order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import Dimension, Shape, ShapeLike, convert_to_shape
+from meshtf.errors import GraphError, ShapeError, nearest
+from meshtf.graph import Operation, Tensor, check_tensor, check_tensors, dtype_of, is_differentiable
+from meshtf.layout import Axes, TensorLayout
+from meshtf.ops.algebra.broadcasting import union
+from meshtf.ops.inputs.inputs import zeros_like
+from meshtf.ops.slicewise.local_function import as_tensors, check_local_function
+from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.plan import Core, Value
+from meshtf.planning.planner import Planner
+
+LocalFunction: TypeAlias = Callable[..., Any]
+"""Takes one slice for each operand, and returns one, or a list, for the outputs."""
+
+GradFunction: TypeAlias = Callable[..., Any]
+"""`grad_function(operation, *dys)` gives a gradient, or None, for each operand."""
+
+
+class SlicewiseOperation(Operation):
+    """Runs a TensorFlow function on every core's slices.
+
+    Dimensions that are not splittable are gathered first. The splittable ones are split as in the `anchor`, the first
+    output of the function that was differentiated to give this one (itself, of one that the user wrote). Where such a
+    dimension is not in an output, which happens in gradients only, the output is a pending sum over its mesh axes.
+    """
+
+    def __init__(
+        self,
+        tf_fn: LocalFunction,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[tuple[Shape, tf.DType]],
+        splittable_dims: Sequence[str],
+        *,
+        grad_function: GradFunction | int | None = None,
+        name: str = "slicewise",
+    ) -> None:
+        super().__init__(inputs, outputs, name=name)
+        self.tf_fn = tf_fn
+        self.splittable_dims = tuple(splittable_dims)
+        self._grad_function = grad_function
+        self._anchor = self.outputs[0]
+        self._like: tuple[Tensor, ...] = ()
+        self._kind = name
+
+    @property
+    def has_gradient(self) -> bool:
+        return (self._grad_function is None or callable(self._grad_function)) and super().has_gradient
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        if callable(self._grad_function):
+            return self._users_gradient(self._grad_function, grad_ys)
+        wrt = [i for i, x in enumerate(self.inputs) if is_differentiable(x.dtype)]
+        given = {i: dy for i, dy in enumerate(grad_ys) if dy is not None}
+        operation = SlicewiseOperation(
+            local_gradient(self.tf_fn, len(self.inputs), wrt, list(given)),
+            [*self.inputs, *given.values()],
+            [(self.inputs[i].shape, self.inputs[i].dtype) for i in wrt],
+            self.splittable_dims,
+            name=f"{self._kind}_gradient",
+        )
+        operation._anchor = self._anchor
+        operation._like = tuple(self.inputs[i] for i in wrt)
+        by_input = dict(zip(wrt, operation.outputs, strict=True))
+        return [by_input.get(i) for i in range(len(self.inputs))]
+
+    def output_layouts(self, layouts: LayoutTable) -> Sequence[ResolvedLayout]:
+        if self._like:
+            return [layouts.resolved(x) for x in self._like]
+        return super().output_layouts(layouts)
+
+    def output_pending_axes(self, layouts: LayoutTable) -> Sequence[Axes]:
+        splits = self._splits(layouts)
+        return [tuple(a for n, axes in splits.items() if not y.shape.has(n) for a in axes) for y in self.outputs]
+
+    def lower(self, planner: Planner) -> None:
+        splits = self._splits(planner.layouts)
+        values = [planner.read(x, _layout(x.shape, splits)) for x in self.inputs]
+        pending = self.output_pending_axes(planner.layouts)
+        specs = [(y.shape, y.dtype, _layout(y.shape, splits), p) for y, p in zip(self.outputs, pending, strict=True)]
+        sizes = [layout.slice_shape(shape, planner.mesh_shape) for shape, _, layout, _ in specs]
+        flops = sum(map(math.prod, sizes))
+        results = planner.compute(self._kind, self._emitted(sizes), values, specs, flops=flops)
+        check_local_function(self, self.tf_fn, values, results)
+        for output, value in zip(self.outputs, results, strict=True):
+            planner.write(output, value)
+
+    def _emitted(self, sizes: Sequence[tuple[int, ...]]) -> Callable[..., list[tf.Tensor]]:
+        tf_fn = self.tf_fn
+
+        def emit(core: Core, *slices: tf.Tensor) -> list[tf.Tensor]:
+            # A size that is not known while the program is traced (a py_function's) is checked when it runs.
+            return [tf.ensure_shape(y, size) for y, size in zip(as_tensors(tf_fn(*slices)), sizes, strict=True)]
+
+        return emit
+
+    def _splits(self, layouts: LayoutTable) -> dict[str, Axes]:
+        shape, axes = self._anchor.shape, layouts[self._anchor].axes
+        return {name: axes[shape.axis(name)] for name in self.splittable_dims}
+
+    def _users_gradient(self, grad_function: GradFunction, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        dys = [zeros_like(y) if dy is None else dy for y, dy in zip(self.outputs, grad_ys, strict=True)]
+        found = grad_function(self, *dys)
+        grads = list(found) if isinstance(found, list | tuple) else [found]
+        if len(grads) != len(self.inputs):
+            raise GraphError(
+                f"the grad_function of {self.name} gave {len(grads)} gradients for {len(self.inputs)} operands; give "
+                f"one for each, None where there is none"
+            )
+        for x, grad in zip(self.inputs, grads, strict=True):
+            if grad is not None and (check_tensor(grad, "gradient").shape, grad.dtype) != (x.shape, x.dtype):
+                raise ShapeError(
+                    f"the grad_function of {self.name} gave {grad} as gradient of {x}; it must have that operand's "
+                    f"shape and dtype"
+                )
+        return grads
+
+
+def local_gradient(tf_fn: LocalFunction, operands: int, wrt: Sequence[int], given: Sequence[int]) -> LocalFunction:
+    """The function of a slice of each operand, then of the gradient of each output in `given`, that gives the
+    gradients of the operands in `wrt`; zeros where an operand is not connected."""
+
+    def gradient(*slices: tf.Tensor) -> list[tf.Tensor]:
+        zero, dys = tf.UnconnectedGradients.ZERO, list(slices[operands:])
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            # The same tensor may be given twice, and each operand has a gradient of its own.
+            xs = [tf.identity(x) for x in slices[:operands]]
+            watched = [xs[i] for i in wrt]
+            tape.watch(watched)
+            ys = as_tensors(tf_fn(*xs))
+        wanted = [ys[i] for i in given]
+        if tf.executing_eagerly():
+            grads = tape.gradient(wanted, watched, output_gradients=dys, unconnected_gradients=zero)
+        else:
+            # A tape would be silent if the user had paused all tapes (stop_recording) where the program is traced.
+            grads = tf.gradients(wanted, watched, dys, unconnected_gradients=zero)
+        return [tf.convert_to_tensor(g) for g in grads]
+
+    return gradient
+
+
+@language_function
+def slicewise(
+    tf_fn: LocalFunction,
+    xs: Tensor | Sequence[Tensor],
+    output_shape: ShapeLike | Sequence[ShapeLike] | None = None,
+    output_dtype: tf.DType | Sequence[tf.DType] | None = None,
+    splittable_dims: Iterable[Dimension | str] | None = None,
+    grad_function: GradFunction | int | None = None,
+    name: str | None = None,
+) -> Tensor | tuple[Tensor, ...]:
+    """A TensorFlow function, run by every core on its slices.
+
+    Args:
+      tf_fn: takes a tf.Tensor for each of `xs`, its dimensions in the order of the named shape, and returns one, or a
+        list for several outputs. It is traced without autograph, several times (and again inside its gradient), so it
+        should do nothing in Python but make TensorFlow operations.
+      xs: operands.
+      output_shape: named shape of the output, by default that of the first operand; a list of them for several.
+      output_dtype: by default that of the first operand; a list for several outputs.
+      splittable_dims: dimensions along which each part of every output depends on the same part of the operands alone.
+        They may be split between cores; all others are gathered first. None by default.
+      grad_function: `grad_function(operation, *dys)` gives a gradient for each operand, in the language; 0: no
+        gradient; None: TensorFlow's own, to any order, with zeros where it finds no connection.
+      name: of the operation.
+
+    Returns:
+      A tensor; a tuple of them where a list of shapes or dtypes was given.
+
+    Raises:
+      ShapeError: a splittable dimension is not in every output, or in no operand, or differs in size.
+    """
+    operands = check_operands(tf_fn, xs)
+    outputs, is_several = _outputs(operands[0], output_shape, output_dtype)
+    dims = [d if isinstance(d, str) else d.name for d in splittable_dims or ()]
+    _check_splittable(dims, [x.shape for x in operands], [shape for shape, _ in outputs])
+    _check_grad_function(grad_function)
+    operation = SlicewiseOperation(
+        tf_fn, operands, outputs, dims, grad_function=grad_function, name=name or name_of(tf_fn, "slicewise")
+    )
+    return operation.outputs if is_several else operation.outputs[0]
+
+
+@language_function
+def cwise(
+    tf_fn: LocalFunction,
+    xs: Tensor | Sequence[Tensor],
+    output_dtype: tf.DType | None = None,
+    grad_function: GradFunction | int | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """An elementwise TensorFlow function; the output has the shape of the first operand. Nothing is broadcast by name.
+
+    See `slicewise` for the arguments.
+    """
+    operands = check_operands(tf_fn, xs)
+    _check_grad_function(grad_function)
+    shape = operands[0].shape
+    outputs = [(shape, operands[0].dtype if output_dtype is None else dtype_of(output_dtype))]
+    return SlicewiseOperation(
+        tf_fn,
+        operands,
+        outputs,
+        shape.dimension_names,
+        grad_function=grad_function,
+        name=name or name_of(tf_fn, "cwise"),
+    ).outputs[0]
+
+
+def check_operands(tf_fn: object, xs: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    if not callable(tf_fn):
+        raise GraphError(f"tf_fn must be a function of tf.Tensors, not {type(tf_fn).__name__}")
+    operands = check_tensors(xs)
+    if not operands:
+        raise GraphError("at least one operand is needed; for a function of nothing, give mtf.zeros(mesh, [])")
+    union([x.shape for x in operands])
+    return operands
+
+
+def _outputs(first: Tensor, shapes: Any, dtypes: Any) -> tuple[list[tuple[Shape, tf.DType]], bool]:
+    """Shape and dtype of each output, and whether they were given as lists."""
+    shape_list = list(shapes) if _is_list_of_shapes(shapes) else None
+    dtype_list = list(dtypes) if isinstance(dtypes, list | tuple) else None
+    count = len(shape_list or dtype_list or [None])
+    shape_list = shape_list or [shapes] * count
+    dtype_list = dtype_list or [dtypes] * count
+    if len(shape_list) != len(dtype_list):
+        raise ShapeError(f"{len(shape_list)} output shapes were given and {len(dtype_list)} output dtypes")
+    named = [first.shape if s is None else convert_to_shape(s) for s in shape_list]
+    types = [first.dtype if d is None else dtype_of(d) for d in dtype_list]
+    return list(zip(named, types, strict=True)), _is_list_of_shapes(shapes) or isinstance(dtypes, list | tuple)
+
+
+def _is_list_of_shapes(x: object) -> bool:
+    """A list of shapes, rather than one shape as a list of dimensions or (name, size) pairs."""
+    if not isinstance(x, list | tuple) or isinstance(x, Shape) or not x:
+        return False
+    return all(s is None or isinstance(s, Shape | str | list) or (isinstance(s, tuple) and not _is_pair(s)) for s in x)
+
+
+def _is_pair(x: tuple[Any, ...]) -> bool:
+    return len(x) == 2 and isinstance(x[0], str) and not isinstance(x[1], str | Dimension)
+
+
+def _check_splittable(dims: Sequence[str], inputs: Sequence[Shape], outputs: Sequence[Shape]) -> None:
+    everything = union(inputs)
+    for name in dims:
+        if not everything.has(name):
+            raise ShapeError(
+                f'splittable dimension "{name}" is in no operand{nearest(name, everything.dimension_names)}'
+            )
+        size = everything.get_dim_by_name(name).size
+        for shape in outputs:
+            if not shape.has(name):
+                raise ShapeError(
+                    f'splittable dimension "{name}" is not in output [{shape}]: each core would compute that output '
+                    f"from its own part of {name}; leave it out of splittable_dims"
+                )
+            if shape.get_dim_by_name(name).size != size:
+                raise ShapeError(
+                    f'splittable dimension "{name}" has size {size} in the operands and '
+                    f"{shape.get_dim_by_name(name).size} in output [{shape}]; leave it out of splittable_dims"
+                )
+
+
+def _check_grad_function(grad_function: object) -> None:
+    if not (grad_function is None or grad_function == 0 or callable(grad_function)):
+        raise GraphError(
+            "grad_function must be a function of (operation, *dys), 0 for no gradient, or None for TensorFlow's own, "
+            f"and not {grad_function!r}"
+        )
+
+
+def name_of(tf_fn: LocalFunction, default: str) -> str:
+    name = getattr(tf_fn, "__name__", default)
+    return name if name.isidentifier() else default
+
+
+def _layout(shape: Shape, splits: dict[str, Axes]) -> TensorLayout:
+    return TensorLayout(tuple(splits.get(d.name, ()) for d in shape))
+
+
+__all__ = ["SlicewiseOperation", "Value", "cwise", "slicewise"]

@@ -1,0 +1,181 @@
+"""Moving along a dimension: shift, roll, reverse, and halos between blocks. Where it is split only borders are sent."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import DimensionLike
+from meshtf.errors import ShapeError
+from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.layout import axes_size
+from meshtf.ops.algebra.reduction import reduced_dimension
+from meshtf.ops.windows.halo import HaloOperation
+from meshtf.ops.windows.window_reads import Window, read_window
+from meshtf.planning.plan import Core, Value
+from meshtf.planning.planner import Planner
+
+
+class ShiftOperation(Operation):
+    """x moved along a dimension; what enters is zero, or with `wrap` what left at the other end."""
+
+    passes_pending_sums = True
+
+    def __init__(self, x: Tensor, offset: int, dim_name: str, *, wrap: bool, name: str = "shift") -> None:
+        super().__init__([x], [(x.shape, x.dtype)], name=name)
+        self.offset, self.dim_name, self.wrap = offset, dim_name, wrap
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        dy = check_tensor(grad_ys[0])
+        return [ShiftOperation(dy, -self.offset, self.dim_name, wrap=self.wrap).outputs[0]]
+
+    def lower(self, planner: Planner) -> None:
+        (output,) = self.outputs
+        value = _read_where_it_is(planner, self)
+        axis = output.shape.axis(self.dim_name)
+        n = value.slice_shape[axis]
+        fill = False if output.dtype == tf.bool else 0
+        planner.write(output, read_window(planner, value, axis, Window(-self.offset, n, n), wrap=self.wrap, fill=fill))
+
+
+class ReverseOperation(Operation):
+    """x in reverse order along a dimension: whole slices change places, and each is reversed."""
+
+    passes_pending_sums = True
+
+    def __init__(self, x: Tensor, dim_name: str, name: str = "reverse") -> None:
+        super().__init__([x], [(x.shape, x.dtype)], name=name)
+        self.dim_name = dim_name
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        return [ReverseOperation(check_tensor(grad_ys[0]), self.dim_name).outputs[0]]
+
+    def lower(self, planner: Planner) -> None:
+        (output,) = self.outputs
+        value = _read_where_it_is(planner, self)
+        axis = output.shape.axis(self.dim_name)
+        axes = value.layout.axes[axis]
+        last = axes_size(axes, planner.mesh_shape) - 1
+        value = planner.permute(value, axes, lambda j: last - j)
+
+        def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
+            return tf.reverse(x, [axis])
+
+        spec = (value.shape, value.dtype, value.layout)
+        planner.write(output, planner.compute("reverse", emit, [value], [spec], pending=value.pending)[0])
+
+
+def _read_where_it_is(planner: Planner, operation: Operation) -> Value:
+    """The one input: as it is held where its sum is left to consumers, else in the output's layout."""
+    (held,) = planner.read_operands_as_they_are(operation)
+    return held if held.pending else planner.read(operation.inputs[0], planner.layouts[operation.outputs[0]])
+
+
+@language_function
+def shift(x: Tensor, offset: int, dim: DimensionLike | str, wrap: bool, name: str | None = None) -> Tensor:
+    """x moved by `offset` along a dimension: y[i] = x[i - offset].
+
+    Args:
+      x: of any dtype.
+      offset: a whole number, of either sign and any size.
+      dim: of x.
+      wrap: whether what leaves at one end enters at the other; else zeros (False) enter.
+      name: of the operation.
+
+    Raises:
+      ShapeError: x lacks the dimension, or the offset is no whole number known now.
+    """
+    own, offset = reduced_dimension(check_tensor(x), dim), _whole_number(offset, "offset")
+    if not isinstance(wrap, bool):
+        raise ShapeError(f"wrap is True or False, not {wrap!r}")
+    if wrap and own.size:
+        offset %= own.size
+    if not offset or not x.size:
+        return x
+    return ShiftOperation(x, offset, own.name, wrap=wrap, name=name or "shift").outputs[0]
+
+
+@language_function
+def roll(x: Tensor, offset: int, dim: DimensionLike | str, name: str | None = None) -> Tensor:
+    """x moved by `offset` along a dimension, what leaves at one end entering at the other, as `numpy.roll`.
+
+    Raises:
+      ShapeError: x lacks the dimension, or the offset is no whole number known now.
+    """
+    return shift(x, offset, dim, wrap=True, name=name or "roll")
+
+
+@language_function
+def reverse(x: Tensor, dim: DimensionLike | str, name: str | None = None) -> Tensor:
+    """x in reverse order along a dimension.
+
+    Raises:
+      ShapeError: x lacks the dimension.
+    """
+    own = reduced_dimension(check_tensor(x), dim)
+    return ReverseOperation(x, own.name, name or "reverse").outputs[0] if own.size > 1 and x.size else x
+
+
+@language_function
+def halo_exchange(
+    x: Tensor, blocks_dim: DimensionLike | str, block_size_dim: DimensionLike | str, halo_size: int, wrap: bool = False
+) -> Tensor:
+    """Each block between the ends of those before and after it: `block_size_dim` grows by twice the halo.
+
+    Args:
+      x: [.., blocks, .., block_size, ..], in any order: a dimension cut into blocks.
+      blocks_dim: which block.
+      block_size_dim: the place in the block; its size along the result must fit the layout as any other.
+      halo_size: elements from each side; a halo may reach over several blocks.
+      wrap: whether the first block is the neighbour of the last; else zeros stand there.
+
+    Raises:
+      ShapeError: x lacks a dimension, the two are one, or `halo_size` is no whole number of at least 0.
+    """
+    return _with_halo(x, blocks_dim, block_size_dim, halo_size, wrap, both=True)
+
+
+@language_function
+def left_halo_exchange(
+    x: Tensor, blocks_dim: DimensionLike | str, block_size_dim: DimensionLike | str, halo_size: int, wrap: bool = False
+) -> Tensor:
+    """As `halo_exchange`, on the left side only: `block_size_dim` grows by the halo.
+
+    Raises:
+      ShapeError: x lacks a dimension, the two are one, or `halo_size` is no whole number of at least 0.
+    """
+    return _with_halo(x, blocks_dim, block_size_dim, halo_size, wrap, both=False)
+
+
+def _with_halo(
+    x: Tensor,
+    blocks_dim: DimensionLike | str,
+    block_size_dim: DimensionLike | str,
+    halo_size: int,
+    wrap: bool,
+    *,
+    both: bool,
+) -> Tensor:
+    blocks, block = (reduced_dimension(check_tensor(x), d) for d in (blocks_dim, block_size_dim))
+    if blocks.name == block.name:
+        raise ShapeError(f'dimension "{blocks.name}" cannot be both blocks_dim and block_size_dim')
+    halo = _whole_number(halo_size, "halo_size")
+    if halo < 0:
+        raise ShapeError(f"halo_size must be at least 0, and is {halo}")
+    if not halo:
+        return x
+    if not block.size:
+        raise ShapeError(f'dimension "{block.name}" has size 0: its blocks have no ends to give')
+    right = halo if both else 0
+    name = "halo_exchange" if both else "left_halo_exchange"
+    return HaloOperation(x, blocks.name, block.name, (halo, right), wrap=wrap, name=name).outputs[0]
+
+
+def _whole_number(x: object, what: str) -> int:
+    try:
+        return operator.index(x)  # type: ignore[arg-type]
+    except TypeError:
+        raise ShapeError(f"{what} must be a whole number known now, not {x!r}") from None

@@ -1,0 +1,209 @@
+"""Where sums over cores are done: as late as does not send more bytes.
+
+A contraction over a split dimension leaves each core with one term of a sum. Operations that are linear (add, scalar
+multiply, reshape, sums over other dimensions, ...) can work on the terms and leave the sum to their consumers. Which of
+them should is a minimum cut: a tensor on the near side is pending, one on the far side has been reduced; reducing a
+pending tensor costs its bytes once, however many consumers need it; an operand that is not pending beside one that is
+costs a mask. Of the cheapest cuts the one nearest to the consumers is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import networkx
+
+from meshtf.graph import Block, Operation, Tensor
+from meshtf.layout import TensorLayout, restricted
+from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.reshard import cheapest_route
+
+_MASK_SHARE = 16
+"""A mask touches memory only: one sixteenth of what sending the tensor costs."""
+
+_START, _END = "start", "end"
+
+
+class PendingSums:
+    """Which operations work on pending sums."""
+
+    def __init__(
+        self,
+        operations: Sequence[Operation],
+        fetches: Iterable[Tensor],
+        layouts: LayoutTable,
+        accumulated: Iterable[Tensor] = (),
+        times: int = 1,
+    ) -> None:
+        self._layouts = layouts
+        self._accumulated = set(accumulated)
+        self._times = times
+        self._fetches = set(fetches)
+        self._operations = operations
+        self._own: dict[Tensor, tuple[str, ...]] = {}
+        self._candidates: dict[Tensor, frozenset[str]] = {}
+        self._consumers: dict[Tensor, list[Operation]] = {}
+        self._able: set[Operation] = set()
+        self._passing: set[Operation] = set()
+        for operation in operations:
+            self._visit(operation)
+        for component in self._components():
+            self._solve(component)
+
+    def is_passed_by(self, operation: Operation) -> bool:
+        """Whether the operation takes pending inputs as they are and leaves its output pending."""
+        return operation in self._passing
+
+    def pending_over(self, tensor: Tensor) -> frozenset[str]:
+        """The mesh axes over which the tensor's value is a pending sum when it is computed, if it is one."""
+        own = self._own.get(tensor, ())
+        if tensor.operation in self._passing or own:
+            return self._candidates.get(tensor, frozenset())
+        return frozenset()
+
+    def left_by(self, outputs: Sequence[Tensor]) -> list[tuple[str, ...]]:
+        """For each output of a block, the mesh axes over which it may be left pending to whoever reads it."""
+        return [() if self.is_needed_whole(t) else tuple(sorted(self.pending_over(t))) for t in outputs]
+
+    def consumers(self, tensor: Tensor) -> Sequence[Operation]:
+        """The operations that read the tensor."""
+        return self._consumers.get(tensor, ())
+
+    def is_used(self, tensor: Tensor) -> bool:
+        """Whether anything reads or fetches the tensor."""
+        return tensor in self._fetches or bool(self._consumers.get(tensor))
+
+    def is_needed_whole(self, tensor: Tensor) -> bool:
+        """Whether some consumer needs the tensor reduced, in its own layout."""
+        return tensor in self._fetches or any(
+            consumer not in self._passing and self._reads_in_own_layout(consumer, tensor)
+            for consumer in self._consumers.get(tensor, ())
+        )
+
+    def _reads_in_own_layout(self, consumer: Operation, tensor: Tensor) -> bool:
+        """False where every output has the tensor's dimensions, split otherwise: it is then read as they are."""
+        own = self._layouts[tensor]
+        return not consumer.outputs or any(
+            not all(output.shape.has(d.name) for d in tensor.shape)
+            or restricted(self._layouts[output], output.shape, tensor.shape) == own
+            for output in consumer.outputs
+        )
+
+    def _visit(self, operation: Operation) -> None:
+        for x in operation.inputs:
+            self._consumers.setdefault(x, []).append(operation)
+        carried = [self._candidates[x] for x in operation.inputs if x in self._candidates]
+        if carried and operation.passes_pending_sums and self._leaves_slices_apart(operation, carried):
+            self._able.add(operation)
+        for output, own in zip(operation.outputs, operation.output_pending_axes(self._layouts), strict=True):
+            axes = frozenset(own).union(*carried) if operation in self._able else frozenset(own)
+            self._own[output] = own
+            if axes:
+                self._candidates[output] = axes
+
+    def _leaves_slices_apart(self, operation: Operation, carried: Sequence[frozenset[str]]) -> bool:
+        """Whether no output is split over an axis over which a sum is pending: its cores hold no terms of one sum."""
+        axes = frozenset().union(*carried)
+        return operation.takes_any_layout or not any(axes & self._layouts[t].used for t in operation.outputs)
+
+    def is_able_to_pass(self, operation: Operation) -> bool:
+        """Whether it could take pending inputs as they are."""
+        return operation in self._able
+
+    def _components(self) -> Iterable[list[Operation]]:
+        """Operations tied together by candidates that some operation could pass on."""
+        passing = [o for o in self._operations if self.is_able_to_pass(o)]
+        ties = networkx.Graph()
+        ties.add_nodes_from(passing)
+        for operation in passing:
+            for x in operation.inputs:
+                if x in self._candidates:
+                    ties.add_edges_from(
+                        (operation, other) for other in self._consumers[x] if self.is_able_to_pass(other)
+                    )
+                    if self.is_able_to_pass(x.operation):
+                        ties.add_edge(operation, x.operation)
+        order = {operation: i for i, operation in enumerate(passing)}
+        for component in networkx.connected_components(ties):
+            yield sorted(component, key=order.__getitem__)
+
+    def _solve(self, component: list[Operation]) -> None:
+        # The source side is pending. Of several minimum cuts networkx gives the one with the largest source side (it
+        # keeps on the far side only what still reaches the end): the sums are done as late as they can be.
+        cut = networkx.DiGraph()
+        cut.add_nodes_from([_START, _END])
+        tensors = {x: None for o in component for x in (*o.inputs, *o.outputs) if x in self._candidates}
+        for tensor in tensors:
+            self._add_tensor(cut, tensor)
+        for operation in component:
+            self._add_masks(cut, operation)
+        _, (pending, _) = networkx.minimum_cut(cut, _START, _END)
+        self._passing.update(o for o in component if o in pending)
+
+    def _add_tensor(self, cut: networkx.DiGraph, tensor: Tensor) -> None:
+        reduction = ("reduction", tensor)
+        own, whole = self._own[tensor], self._reduction_bytes(tensor)
+        # A sum of the operation's own is pending in any case; it costs more over the axes of its inputs' too.
+        in_any_case = min(whole, self._reduction_bytes(tensor, frozenset(own))) if own else 0
+        if tensor in self._accumulated and not self._consumers.get(tensor):  # its sum is done once, after the loop
+            whole, in_any_case = whole // self._times, in_any_case // self._times
+        if own:
+            cut.add_edge(_START, reduction, capacity=in_any_case)
+        if self.is_able_to_pass(tensor.operation) or not own:
+            cut.add_edge(tensor.operation, reduction, capacity=whole - in_any_case)
+        consumers = self._consumers.get(tensor, [])
+        for consumer in consumers:
+            cut.add_edge(reduction, consumer if self.is_able_to_pass(consumer) else _END)
+        if tensor in self._fetches or not consumers:
+            cut.add_edge(reduction, _END)
+
+    def _add_masks(self, cut: networkx.DiGraph, operation: Operation) -> None:
+        if any(self._own[output] for output in operation.outputs):
+            return
+        for x in operation.inputs:
+            cost = max(1, self._reduction_bytes(x) // _MASK_SHARE)
+            producer = x.operation
+            if x not in self._candidates:
+                cut.add_edge(operation, _END, capacity=cost + _capacity(cut, operation, _END))
+            elif not self._own[x]:
+                cut.add_edge(operation, producer, capacity=cost + _capacity(cut, operation, producer))
+
+    def _reduction_bytes(self, tensor: Tensor, over: frozenset[str] | None = None) -> int:
+        pending = self._candidates.get(tensor, frozenset()) if over is None else over
+        own = self._layouts[tensor]
+        if not pending:
+            size = tensor.dtype.size
+            for n in own.slice_shape(tensor.shape, self._layouts.mesh_shape):
+                size *= n
+            return size
+        source = TensorLayout(tuple(tuple(a for a in axes if a not in pending) for axes in own.axes))
+        route = cheapest_route(source, tuple(pending), own, tensor.shape, tensor.dtype.size, self._layouts.mesh_shape)
+        return route.bytes_sent
+
+
+def block_sums(
+    block: Block, whole: Iterable[Tensor], layouts: LayoutTable, accumulated: Iterable[Tensor] = (), times: int = 1
+) -> PendingSums:
+    """Where the sums of a block are done; those of its tensors `whole` in any case inside it.
+
+    What is `accumulated` over the `times` that the block runs may be left for one sum over cores in the end.
+    Found once for a block and its layouts, and not again at every level of the blocks around it.
+    """
+    key = (block.operations, block.outputs)
+    if key not in layouts.sums_of_blocks:
+        layouts.sums_of_blocks[key] = PendingSums(needed_inside(block), whole, layouts, accumulated, times)
+    return layouts.sums_of_blocks[key]
+
+
+def needed_inside(block: Block) -> list[Operation]:
+    """Of a block's operations, those that its outputs or side effects need, in order."""
+    wanted = {t.operation for t in block.outputs} | {o for o in block.operations if o.has_side_effect}
+    for operation in reversed(block.operations):
+        if operation in wanted:
+            wanted.update(x.operation for x in operation.inputs)
+            wanted.update(operation.dependencies)
+    return [o for o in block.operations if o in wanted]
+
+
+def _capacity(cut: networkx.DiGraph, tail: object, head: object) -> int:
+    return cut.edges[tail, head]["capacity"] if cut.has_edge(tail, head) else 0

@@ -1,0 +1,396 @@
+"""The plan of a program: pure data that says, instruction by instruction, what every core does.
+
+A plan is one list for all cores. It is read three ways: emission turns it into one traced TensorFlow function, the
+interpreter executes it in lockstep in one thread, and the report and the accounting only look at it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.graph import Operation
+from meshtf.layout import Axes, TensorLayout, axes_size
+from meshtf.planning.reductions import Reduction
+
+if TYPE_CHECKING:
+    from meshtf.lowering.report.pipelines import PipelineNote
+
+Cut: TypeAlias = tuple[int, Axes, int]
+"""(dimension, mesh axes, size): the core's position along the axes, times the size."""
+
+
+class Core(Protocol):
+    """What a local computation may know of the core it runs on."""
+
+    def coordinate(self, axes: Axes) -> tf.Tensor:
+        """Row-major position of this core along these mesh axes, an int32 scalar."""
+        ...
+
+    def begin(self, rank: int, cuts: tuple[Cut, ...]) -> tf.Tensor:
+        """int32 [rank], where a slice begins: in each dimension the sum of what its cuts add, else 0."""
+        ...
+
+    def transposed(self, x: tf.Tensor, permutation: Sequence[int]) -> tf.Tensor:
+        """`tf.transpose`, done once for a tensor that several operations need in one order."""
+        ...
+
+
+Emit: TypeAlias = Callable[..., Any]
+"""`emit(core, *slices)` gives the slice, or slices, of one core."""
+
+Kernel: TypeAlias = Callable[..., tf.Tensor]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A tensor of the plan: each core holds one slice of it, or one term of it where a sum is pending."""
+
+    index: int
+    shape: Shape
+    dtype: tf.DType
+    layout: TensorLayout
+    pending: Axes
+    slice_shape: tuple[int, ...]
+
+    @property
+    def slice_bytes(self) -> int:
+        size = 1
+        for n in self.slice_shape:
+            size *= n
+        return size * self.dtype.size
+
+    def __str__(self) -> str:
+        pending = f" (sum over {'+'.join(self.pending)} pending)" if self.pending else ""
+        return f"%{self.index} [{self.layout.to_string(self.shape)}] {self.dtype.name}{pending}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Compute:
+    """Local work of every core.
+
+    `is_view`: the one output is the one input's own memory, and takes none itself. `kernel`: of elementwise work, the
+    function of the slices alone; kernels that do the same compare equal.
+    """
+
+    operation: Operation
+    kind: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    emit: Emit
+    flops: int = 0
+    is_view: bool = False
+    kernel: Kernel | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CollectiveStep:
+    """One way in which data moves between cores, without the tensor that it moves.
+
+    kind: "all_reduce", "all_gather", "all_to_all", "reduce_scatter" or "permute". `dim` is the dimension gathered,
+    scattered, or split by an alltoall; `concat_dim` the one an alltoall concatenates. `destinations` gives, for a
+    permute, the core to which each core's slice goes.
+    """
+
+    kind: str
+    axes: Axes
+    reduction: Reduction = "add"
+    dim: int = 0
+    concat_dim: int = 0
+    destinations: tuple[int, ...] = ()
+
+    def bytes_sent(self, slice_bytes: int, mesh_shape: Shape) -> int:
+        """Bytes that each core must send, by the best algorithm, from a slice of so many bytes."""
+        n = axes_size(self.axes, mesh_shape)
+        if self.kind == "all_reduce":
+            return 2 * slice_bytes * (n - 1) // n
+        if self.kind == "all_gather":
+            return slice_bytes * (n - 1)
+        if self.kind == "permute":
+            return slice_bytes
+        return slice_bytes * (n - 1) // n
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Collective:
+    """Communication that `operation` asked for.
+
+    members: of a bucket, the collectives that travel together in it, whose inputs were packed into its own.
+    """
+
+    operation: Operation
+    step: CollectiveStep
+    input: Value
+    output: Value
+    members: tuple[Collective, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.input,)
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return (self.output,)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Feed:
+    """An array handed to the program, whole on every core."""
+
+    operation: Operation
+    name: str
+    output: Value
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return ()
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return (self.output,)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ReadVariable:
+    """A variable's slice, as it is when the program starts."""
+
+    operation: Operation
+    name: str
+    output: Value
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return ()
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return (self.output,)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class AssignVariable:
+    """The slice that a variable has when the program ends."""
+
+    operation: Operation
+    name: str
+    input: Value
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.input,)
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Carried:
+    """A value carried round a loop: before it, as an iteration begins, as the iteration ends, and after the loop."""
+
+    initial: Value
+    entering: Value
+    leaving: Value
+    result: Value
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Sliced:
+    """A value of which each iteration has its part along a dimension."""
+
+    whole: Value
+    dim: int
+    part: Value
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Stacked:
+    """A value of which each iteration makes a part, along the first dimension."""
+
+    part: Value
+    whole: Value
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Condition:
+    """Whether a loop goes on, from the values carried and the number of iterations so far: instructions that end in a
+    bool scalar, alike on all cores."""
+
+    entering: tuple[Value, ...]
+    instructions: tuple[Instruction, ...]
+    goes_on: Value
+
+
+UNBOUNDED = 2**31 - 1
+"""The length of a loop of which nobody knows how many iterations it has."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """Instructions repeated. Values from outside may be used inside as they are.
+
+    length: how many iterations there are at most. count: an int32 scalar, how many there are, where that is known
+    before the loop; condition: where it is found out on the way. With neither there are `length`. index: the number of
+    the iteration as the program counts (in a reversed loop from the last to 0). trips: how many there were. pipeline:
+    what is known of the iterations where they are the steps of a pipeline.
+    """
+
+    operation: Operation
+    length: int
+    count: Value | None
+    condition: Condition | None
+    is_reversed: bool
+    index: Value
+    carried: tuple[Carried, ...]
+    sliced: tuple[Sliced, ...]
+    stacked: tuple[Stacked, ...]
+    body: tuple[Instruction, ...]
+    trips: Value
+    pipeline: PipelineNote | None = None
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it is known how many iterations there are at most."""
+        return self.length < UNBOUNDED
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        bound = {self.index, *(c.entering for c in self.carried), *(s.part for s in self.sliced)}
+        own = [*(c.initial for c in self.carried), *(s.whole for s in self.sliced)]
+        own += [self.count] if self.count is not None else []
+        returned = [*(c.leaving for c in self.carried), *(s.part for s in self.stacked)]
+        captured = free_values(self.body, bound, returned)
+        if self.condition is not None:
+            condition = self.condition
+            bound = {self.index, *condition.entering}
+            captured += free_values(condition.instructions, bound, [condition.goes_on])
+        return tuple(dict.fromkeys([*own, *captured]))
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return (*(c.result for c in self.carried), *(s.whole for s in self.stacked), self.trips)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    """One of two lists of instructions, by a bool scalar that all cores have alike."""
+
+    operation: Operation
+    predicate: Value
+    if_true: tuple[Instruction, ...]
+    if_false: tuple[Instruction, ...]
+    true_results: tuple[Value, ...]
+    false_results: tuple[Value, ...]
+    results: tuple[Value, ...]
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        captured = free_values(self.if_true, set(), self.true_results)
+        captured += free_values(self.if_false, set(), self.false_results)
+        return tuple(dict.fromkeys([self.predicate, *captured]))
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return self.results
+
+
+def free_values(instructions: Sequence[Instruction], bound: set[Value], returned: Sequence[Value]) -> list[Value]:
+    """Values that instructions use, or return, and do not make."""
+    made = bound | {v for i in instructions for v in i.outputs}
+    used = [*(v for i in instructions for v in i.inputs), *returned]
+    return [v for v in dict.fromkeys(used) if v not in made]
+
+
+def nested(instruction: Instruction) -> tuple[Instruction, ...]:
+    """The instructions inside a loop or a branch."""
+    if isinstance(instruction, Loop):
+        return (*(instruction.condition.instructions if instruction.condition else ()), *instruction.body)
+    if isinstance(instruction, Branch):
+        return (*instruction.if_true, *instruction.if_false)
+    return ()
+
+
+def with_nested_changed(
+    instruction: Instruction, change: Callable[[tuple[Instruction, ...]], tuple[Instruction, ...]]
+) -> Instruction:
+    """A loop or a branch with other instructions inside; anything else as it is."""
+    if isinstance(instruction, Loop):
+        asked = instruction.condition
+        condition = asked and dataclasses.replace(asked, instructions=change(asked.instructions))
+        return dataclasses.replace(instruction, body=change(instruction.body), condition=condition)
+    if isinstance(instruction, Branch):
+        if_true, if_false = change(instruction.if_true), change(instruction.if_false)
+        return dataclasses.replace(instruction, if_true=if_true, if_false=if_false)
+    return instruction
+
+
+def walk(instructions: Sequence[Instruction], times: int = 1) -> Iterator[tuple[Instruction, int]]:
+    """Instructions and those nested in them, with how many times each runs at most (once, where nobody knows)."""
+    for instruction in instructions:
+        yield instruction, times
+        repeats = instruction.length if isinstance(instruction, Loop) and instruction.is_bounded else 1
+        yield from walk(nested(instruction), times * repeats)
+
+
+Instruction: TypeAlias = Compute | Collective | Feed | ReadVariable | AssignVariable | Loop | Branch
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Check:
+    """A flag (bool scalar, alike on all cores) that must be true for the step's assignments to take place."""
+
+    operation: Operation
+    message: str
+    value: Value
+
+    @property
+    def text(self) -> str:
+        """What is said when it fails."""
+        where = f"in operation {self.operation.name}\n  at {self.operation.site}"
+        return f"{self.message}\n  {where}\n  nothing was assigned in this step"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """A whole program for every core of a mesh."""
+
+    mesh_shape: Shape
+    instructions: tuple[Instruction, ...]
+    fetches: tuple[Value, ...]
+    checks: tuple[Check, ...]
+    uses_random: bool
+
+    @property
+    def feeds(self) -> list[Feed]:
+        return [i for i in self.instructions if isinstance(i, Feed)]
+
+    @property
+    def reads(self) -> list[ReadVariable]:
+        return [i for i in self.instructions if isinstance(i, ReadVariable)]
+
+    @property
+    def assignments(self) -> list[AssignVariable]:
+        return [i for i in self.instructions if isinstance(i, AssignVariable)]
+
+    @property
+    def collectives(self) -> list[Collective]:
+        return [i for i, _ in walk(self.instructions) if isinstance(i, Collective)]
+
+    def without_assignments(self) -> Plan:
+        """The same computation, which leaves every variable as it is."""
+        kept = tuple(i for i in self.instructions if not isinstance(i, AssignVariable))
+        return dataclasses.replace(self, instructions=kept)
+
+    @property
+    def variable_names(self) -> list[str]:
+        return list(dict.fromkeys(i.name for i in [*self.reads, *self.assignments]))
+
+
+VariableLayouts: TypeAlias = Mapping[str, TensorLayout]
+OutputSpec: TypeAlias = tuple[Shape, tf.DType, TensorLayout] | tuple[Shape, tf.DType, TensorLayout, Axes]
+"""Named shape, dtype, layout, and the mesh axes over which a sum is pending where outputs differ in them."""
+Slices: TypeAlias = Sequence[tf.Tensor]

@@ -1,0 +1,519 @@
+"""From a graph to a plan: what operations call while they are lowered."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import tensorflow as tf
+
+from meshtf import random
+from meshtf.call_sites import Site
+from meshtf.dimension import Shape
+from meshtf.graph import Operation, Tensor
+from meshtf.layout import Axes, TensorLayout, axes_size
+from meshtf.planning import core_positions
+from meshtf.planning.dead_code import without_unread
+from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.padded_layouts import ZeroPadding, evened, padded_shape, uneven_dims, whole_in
+from meshtf.planning.pending_sums import PendingSums
+from meshtf.planning.plan import (
+    AssignVariable,
+    Check,
+    Collective,
+    CollectiveStep,
+    Compute,
+    Core,
+    Emit,
+    Feed,
+    Instruction,
+    Kernel,
+    OutputSpec,
+    Plan,
+    ReadVariable,
+    Value,
+)
+from meshtf.planning.reductions import Reduction
+from meshtf.planning.reshard import LocalSlice, Route, cheapest_route
+
+if TYPE_CHECKING:
+    from meshtf.control_flow.microbatch_cut import MicrobatchCut
+
+
+class StoredVariable(Protocol):
+    """What the planner must know of a variable."""
+
+    full_name: str
+    shape: Shape
+    unpadded_shape: Shape
+    site: Site
+
+    @property
+    def stacked_dims(self) -> Shape: ...
+
+    @property
+    def saved_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def value(self) -> Tensor: ...
+
+    @property
+    def slice_dtype(self) -> tf.DType: ...
+
+
+class Storage(Protocol):
+    """Decides in which layout a variable is kept between steps."""
+
+    def layout(self, variable: StoredVariable, layouts: LayoutTable) -> TensorLayout: ...
+
+
+class Planner:
+    """Collects instructions. An operation reads its inputs, adds local work, and writes its outputs.
+
+    A tensor may be held in several versions (as it was computed, gathered, ...). Communication happens when a version
+    is first read in a layout that is not there yet, and is never repeated for the same tensor and layout.
+    """
+
+    def __init__(self, layouts: LayoutTable, pending_sums: PendingSums, storage: Storage, seed: int = 0) -> None:
+        self.layouts = layouts
+        self.iterations: tuple[Value, ...] = ()
+        """The numbers of the iterations of the loops around, outermost first (int32 scalars)."""
+        self.layers: tuple[Value, ...] = ()
+        """The same for loops over the layers of stacks, whose numbers stand in for those in unrolled layers' names."""
+        self.microbatches: tuple[tuple[MicrobatchCut, Value], ...] = ()
+        """How a batch is cut into micro-batches, and the number of this one, innermost first."""
+        self._storage = storage
+        self._seed = seed
+        self.mesh_shape = layouts.mesh_shape
+        self.uses_random = False
+        self._pending_sums = pending_sums
+        self._instructions: list[Instruction] = []
+        self._versions: dict[Tensor, list[Value]] = {}
+        # Tensors may share a value, as a tensor and its copy in another layout do.
+        self._moved: dict[tuple[Value, object], Value] = {}
+        self._variables: dict[str, Value] = {}
+        self._assigned: dict[str, tuple[Operation, Value]] = {}
+        self._checks: list[Check] = []
+        self._operation: Operation | None = None
+        self._numbers = itertools.count()
+        self._outside: Planner | None = None
+        self._borrowed: frozenset[Tensor] = frozenset()
+        self._from_outside: set[Value] = set()
+
+    def lower(self, operation: Operation) -> None:
+        """Lowers one operation; its inputs must have been lowered."""
+        self._operation = operation
+        operation.lower(self)
+
+    def plan(self, fetches: Sequence[Tensor]) -> Plan:
+        """The finished plan, which returns these tensors, each in its own layout."""
+        values = []
+        for tensor in fetches:
+            self._operation = tensor.operation
+            values.append(self.read(tensor))
+        for name, (operation, value) in self._assigned.items():
+            self._instructions.append(AssignVariable(operation, name, value))
+        planned = tuple(self._instructions), tuple(values), tuple(self._checks)
+        return without_unread(Plan(self.mesh_shape, *planned, self.uses_random))
+
+    # Nesting: the bodies of loops and branches
+
+    def inside(self, pending_sums: PendingSums, borrowed: Iterable[Tensor] = ()) -> Planner:
+        """A planner for instructions that run inside one of this planner's.
+
+        What is `borrowed` from this one is brought here, outside, into the layouts that are wanted inside: once, and
+        not in every iteration.
+        """
+        inner = Planner(self.layouts, pending_sums, self._storage, self._seed)
+        inner.iterations, inner.layers, inner.microbatches = self.iterations, self.layers, self.microbatches
+        inner._numbers = self._numbers
+        inner._outside = self
+        inner._operation = self._operation
+        inner._borrowed = frozenset(borrowed)
+        return inner
+
+    def value(self, shape: Shape, dtype: tf.DType, layout: TensorLayout, pending: Axes = ()) -> Value:
+        """A value that an instruction added with `add` makes, or that a block is given."""
+        return self._value(shape, dtype, layout, pending)
+
+    def add(self, instruction: Instruction) -> None:
+        """Adds an instruction made by the operation being lowered."""
+        self._instructions.append(instruction)
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        return tuple(self._instructions)
+
+    @property
+    def assigned(self) -> dict[str, Value]:
+        """New values of variables, by name."""
+        return {name: value for name, (_, value) in self._assigned.items()}
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        return tuple(self._checks)
+
+    def give(self, tensor: Tensor, value: Value) -> None:
+        """Says that `tensor`, made outside, is `value` here."""
+        self._versions[tensor] = [value]
+
+    def attribute_to(self, operation: Operation) -> None:
+        """What is added from here on is for this operation."""
+        self._operation = operation
+
+    def check_as(self, check: Check, flag: Value) -> None:
+        """As `check`, for one made inside a block: `flag` says what it came to."""
+        self._checks.append(dataclasses.replace(check, value=flag))
+
+    def set_stored(self, name: str, value: Value) -> None:
+        """Says that `value` is a variable's present value, without assigning it."""
+        self._variables[name] = value
+
+    # Reading
+
+    def read(self, tensor: Tensor, layout: TensorLayout | None = None) -> Value:
+        """The tensor's value with no sum pending, in `layout` (by default the tensor's own)."""
+        if tensor in self._borrowed:
+            return self._read_outside(tensor, layout)
+        own = self.layouts[tensor]
+        wanted = own if layout is None else layout
+        versions = self._versions[tensor]
+        if wanted != own and versions[0].pending and len(versions) == 1 and self._pending_sums.is_needed_whole(tensor):
+            self.read(tensor)
+        source, _ = min(
+            (self._route(v, wanted) for v in versions), key=lambda found: (found[1].bytes_sent, len(found[1].steps))
+        )
+        reader = self._operation
+        if source.pending:
+            # A sum is done for the operation that left it pending, not for the one that happens to read it first.
+            self._operation = tensor.operation
+        value = self.reshard(source, wanted)
+        self._operation = reader
+        if value is not source:
+            versions.append(value)
+        return value if self._may_read_padding() else self._with_zero_padding(value)
+
+    def whole_versions(self, tensor: Tensor) -> list[Value]:
+        """All that is held of the tensor with no sum pending, in any layout; at least one."""
+        self._whole(tensor)
+        return [v for v in self._versions_of(tensor) if not v.pending and self._is_even(v)]
+
+    def bytes_to_read(self, tensor: Tensor, layout: TensorLayout) -> int:
+        """What each core would send for `read`."""
+        return min(self._route(value, layout)[1].bytes_sent for value in self._versions_of(tensor))
+
+    def consumers(self, tensor: Tensor) -> Sequence[Operation]:
+        """The operations that read the tensor: none, where it is only fetched."""
+        return self._pending_sums.consumers(tensor)
+
+    def is_used(self, tensor: Tensor) -> bool:
+        """Whether anything reads or fetches the tensor: one of several outputs that is not need not be written."""
+        return self._pending_sums.is_used(tensor)
+
+    def read_operands_as_they_are(self, operation: Operation) -> list[Value]:
+        """The inputs in whatever layout they are held, pending where the operation passes pending sums on."""
+        if self._pending_sums.is_passed_by(operation):
+            return [self._versions_of(x)[0] for x in operation.inputs]
+        return [self._whole(x) for x in operation.inputs]
+
+    def held(self, tensor: Tensor) -> Value:
+        """The tensor as it is held, in any layout and perhaps pending: to wait for it, not to compute with it."""
+        return self._versions_of(tensor)[0]
+
+    def found(self, tensor: Tensor) -> Value | None:
+        """As `held`, of a tensor that may be outside, or in a block that cannot be seen from here (None)."""
+        if tensor in self._versions:
+            return self._versions[tensor][0]
+        return self._outside.found(tensor) if self._outside is not None else None
+
+    def left(self, tensor: Tensor) -> Value:
+        """What a block leaves to its readers: with no sum pending where that is there already, else as it is held."""
+        whole = [v for v in self._versions_of(tensor) if not v.pending]
+        own = [v for v in whole if v.layout == self.layouts[tensor]]
+        return (own or whole or self._versions_of(tensor))[0]
+
+    def _whole(self, tensor: Tensor) -> Value:
+        """Some version with no sum pending."""
+        whole = [v for v in self._versions_of(tensor) if not v.pending and self._is_even(v)]
+        return whole[0] if whole else self.read(tensor, evened(self.layouts[tensor], tensor.shape, self.mesh_shape))
+
+    def _versions_of(self, tensor: Tensor) -> list[Value]:
+        if tensor in self._borrowed and tensor not in self._versions:
+            assert self._outside is not None
+            self._versions[tensor] = [self._outside._whole(tensor)]
+            self._from_outside.update(self._versions[tensor])
+        return self._versions[tensor]
+
+    def _read_outside(self, tensor: Tensor, layout: TensorLayout | None) -> Value:
+        return self._done_outside(lambda outside: outside.read(tensor, layout))
+
+    def _done_outside(self, move: Callable[[Planner], Value]) -> Value:
+        """What the planner outside this block gives, on behalf of the operation being lowered here."""
+        outside = self._outside
+        assert outside is not None
+        asking, outside._operation = outside._operation, self._operation
+        value = move(outside)
+        outside._operation = asking
+        self._from_outside.add(value)
+        return value
+
+    def read_operands(self, operation: Operation, layouts: Sequence[TensorLayout]) -> list[Value]:
+        """The inputs of an operation that passes pending sums, in these layouts.
+
+        Where the operation was chosen to leave sums to its consumers, all the values returned are pending over the
+        same mesh axes; else none is.
+        """
+        if not self._pending_sums.is_passed_by(operation):
+            return [self.read(x, layout) for x, layout in zip(operation.inputs, layouts, strict=True)]
+        values = [
+            value if value.pending and value.layout == layout else self.read(x, layout)
+            for x, layout in zip(operation.inputs, layouts, strict=True)
+            for value in [self._versions_of(x)[0]]
+        ]
+        axes = tuple(d.name for d in self.mesh_shape if any(d.name in v.pending for v in values))
+        assert not any(set(axes) & v.layout.used for v in values), (operation, axes, *map(str, values))
+        return [self._made_pending(v, axes) for v in values]
+
+    # Adding instructions
+
+    def compute(
+        self,
+        kind: str,
+        emit: Emit,
+        inputs: Sequence[Value],
+        outputs: Sequence[OutputSpec],
+        *,
+        pending: Axes = (),
+        flops: int = 0,
+        is_view: bool = False,
+        kernel: Kernel | None = None,
+    ) -> tuple[Value, ...]:
+        """Adds local work: `emit(core, *slices)` gives one slice, or a sequence where there are several outputs.
+
+        `is_view` says that the one output is the one input's own memory, so that it is not counted twice; `kernel`
+        that the work is elementwise, and what it does.
+        """
+        values = tuple(self._value(*(spec if len(spec) == 4 else (*spec, pending))) for spec in outputs)
+        self._instructions.append(Compute(self._current, kind, tuple(inputs), values, emit, flops, is_view, kernel))
+        return values
+
+    def all_reduce(self, value: Value, axes: Axes, reduction: Reduction) -> Value:
+        """Combines ("max", "min", "multiply", "add") the values of the cores along these mesh axes."""
+        axes = tuple(a for a in axes if self._axis_size(a) > 1)
+        if not axes:
+            return value
+        return self._collective(CollectiveStep("all_reduce", axes, reduction), value, value.layout, value.pending)
+
+    def once(self, value: Value, key: object, make: Callable[[], Value]) -> Value:
+        """What `make` gives; when the same is asked of a value again, what it gave the first time."""
+        if (value, key) not in self._moved:
+            self._moved[value, key] = make()
+        return self._moved[value, key]
+
+    def all_gather(self, value: Value, dim: int) -> Value:
+        """The value with one dimension whole on every core; sums stay pending."""
+        axes, own = value.layout.axes, value.layout.axes[dim]
+        if self._parts(own) == 1:
+            return value
+        layout = TensorLayout((*axes[:dim], (), *axes[dim + 1 :]))
+        return self._collective(CollectiveStep("all_gather", own, dim=dim), value, layout, value.pending)
+
+    def permute(self, value: Value, axes: Axes, place: Callable[[int], int]) -> Value:
+        """Each core's slice goes to position `place(its own)` along these mesh axes; sums stay pending."""
+        destinations = core_positions.destinations(axes, place, self.mesh_shape)
+        if destinations == tuple(range(len(destinations))):
+            return value
+        in_order = tuple(d.name for d in self.mesh_shape if d.name in axes)
+        step = CollectiveStep("permute", in_order, destinations=destinations)
+        return self._collective(step, value, value.layout, value.pending)
+
+    def reduce_pending(self, value: Value) -> Value:
+        """The value with its pending sums done, in its own layout."""
+        return self.reshard(value, value.layout)
+
+    def reshard(self, value: Value, layout: TensorLayout) -> Value:
+        """The value in another layout with its pending sums done, by the cheapest route."""
+        if value.layout == layout and not value.pending:
+            return value
+        if not self._is_even(value):
+            return self._out_of_padding(value, layout)
+        if dims := uneven_dims(layout, value.shape, self.mesh_shape):
+            return self._into_padding(value, layout, dims)
+        return self.follow(*self._route(value, layout))
+
+    def follow(self, value: Value, route: Route) -> Value:
+        """Takes the steps of a route; those that were taken from the same value before are not taken again."""
+        taken = zip(route.steps, route.states, strict=True)
+        for is_slice, group in itertools.groupby(
+            taken, key=lambda step_and_state: isinstance(step_and_state[0], LocalSlice)
+        ):
+            if is_slice:
+                steps, states = zip(*group, strict=True)
+                if (value, steps) not in self._moved:
+                    self._moved[value, steps] = self._local_slice(value, TensorLayout(states[-1].axes), steps)
+                value = self._moved[value, steps]
+                continue
+            for step, state in group:
+                assert not isinstance(step, LocalSlice)
+                if (value, step) not in self._moved:
+                    layout = TensorLayout(state.axes)
+                    self._moved[value, step] = self._collective(step, value, layout, state.pending)
+                value = self._moved[value, step]
+        return value
+
+    def write(self, tensor: Tensor, value: Value) -> None:
+        """Says that `value` is `tensor`. It may be in another layout than the tensor's, or pending."""
+        assert (value.shape, value.dtype) == (tensor.shape, tensor.dtype), (tensor, str(value))
+        self._versions[tensor] = [value]
+
+    def feed(self, name: str, tensor: Tensor) -> None:
+        """Says that `tensor` is handed to the program, whole, under this name."""
+        value = self._value(tensor.shape, tensor.dtype, TensorLayout(((),) * tensor.shape.ndims), ())
+        self._instructions.append(Feed(tensor.operation, name, value))
+        self.write(tensor, value)
+
+    def stored_layout(self, variable: StoredVariable) -> TensorLayout:
+        """The layout in which a variable is kept between steps."""
+        return self._storage.layout(variable, self.layouts)
+
+    def stored(self, variable: StoredVariable) -> Value:
+        """The variable's present value: what was assigned last, or what it was when the program started."""
+        name = variable.full_name
+        if name not in self._variables and self._outside is not None:
+            self._variables[name] = self._outside.stored(variable)
+        if name not in self._variables:
+            value = self._value(variable.shape, variable.slice_dtype, self.stored_layout(variable), ())
+            self._instructions.append(ReadVariable(self._current, name, value))
+            self._variables[name] = value
+        return self._variables[name]
+
+    def random_key(self, name: str) -> random.Key:
+        """The key of a random operation, from the program's seed and the operation's scope path and name."""
+        self.uses_random = True
+        return random.fold_in(random.fold_in((0, 0), self._seed), random.stable_hash(name))
+
+    def assign(self, name: str, value: Value) -> None:
+        """Makes `value` the variable's present value; it is stored once, when the program ends."""
+        self._variables[name] = value
+        self._assigned.pop(name, None)
+        self._assigned[name] = (self._current, value)
+
+    def check(self, message: str, flag: Value) -> None:
+        """Makes the program's assignments depend on a flag that every core has alike."""
+        self._checks.append(Check(self._current, message, flag))
+
+    # Inside
+
+    @property
+    def _current(self) -> Operation:
+        assert self._operation is not None
+        return self._operation
+
+    def _parts(self, axes: Axes) -> int:
+        return axes_size(axes, self.mesh_shape)
+
+    def _axis_size(self, axis: str) -> int:
+        return self.mesh_shape.get_dim_by_name(axis).size
+
+    def _value(self, shape: Shape, dtype: tf.DType, layout: TensorLayout, pending: Axes) -> Value:
+        size = layout.slice_shape(shape, self.mesh_shape)
+        return Value(next(self._numbers), shape, dtype, layout, pending, size)
+
+    def _route(self, value: Value, layout: TensorLayout) -> tuple[Value, Route]:
+        route = cheapest_route(value.layout, value.pending, layout, value.shape, value.dtype.size, self.mesh_shape)
+        return value, route
+
+    def _is_even(self, value: Value) -> bool:
+        return not uneven_dims(value.layout, value.shape, self.mesh_shape)
+
+    def _may_read_padding(self) -> bool:
+        """Whether the operation being lowered works element by element in a layout that a pass chose."""
+        return self._operation is not None and all(self.layouts.is_chosen(t) for t in self._operation.outputs)
+
+    def _into_padding(self, value: Value, layout: TensorLayout, dims: list[int]) -> Value:
+        """The value in a layout that does not divide these dimensions."""
+        if any(value.layout.axes[i] for i in dims):
+            value = self.reshard(value, whole_in(value.layout, dims))
+        shape = padded_shape(value.shape, self.mesh_shape, layout)
+        ends = [(0, new.size - old.size) for new, old in zip(shape, value.shape, strict=True)]
+
+        def pad() -> Value:
+            spec = (shape, value.dtype, value.layout)
+            return self.compute("pad", lambda core, x: tf.pad(x, ends), [value], [spec], pending=value.pending)[0]
+
+        padded = self.once(value, ("pad", shape), pad)
+        return self._relabelled(self.follow(*self._route(padded, layout)), value.shape)
+
+    def _out_of_padding(self, value: Value, layout: TensorLayout) -> Value:
+        """A value whose layout does not divide some dimensions, in another."""
+        dims = uneven_dims(value.layout, value.shape, self.mesh_shape)
+        shape = padded_shape(value.shape, self.mesh_shape, value.layout)
+        target = evened(whole_in(layout, dims), value.shape, self.mesh_shape)
+        whole = self.follow(*self._route(self._relabelled(value, shape), target))
+        size = target.slice_shape(value.shape, self.mesh_shape)
+
+        def crop() -> Value:
+            spec = (value.shape, value.dtype, target)
+            return self.compute("crop", lambda core, x: tf.slice(x, [0] * len(size), size), [whole], [spec])[0]
+
+        return self.reshard(self.once(whole, ("crop", value.shape), crop), layout)
+
+    def _relabelled(self, value: Value, shape: Shape) -> Value:
+        """The same slices as those of a tensor with more padding, or less."""
+
+        def view() -> Value:
+            spec = (shape, value.dtype, value.layout)
+            return self.compute(
+                "view", lambda core, x: tf.identity(x), [value], [spec], pending=value.pending, is_view=True
+            )[0]
+
+        return self.once(value, ("view", shape), view)
+
+    def _with_zero_padding(self, value: Value) -> Value:
+        for dim in uneven_dims(value.layout, value.shape, self.mesh_shape):
+            axes, size = value.layout.axes[dim], value.slice_shape[dim]
+            value = self._zeroed(value, ZeroPadding(dim, axes, size, value.shape.dims[dim].size))
+        return value
+
+    def _zeroed(self, value: Value, zeros: ZeroPadding) -> Value:
+        def make() -> Value:
+            spec = (value.shape, value.dtype, value.layout)
+            return self.compute("zero padding", zeros, [value], [spec], flops=math.prod(value.slice_shape))[0]
+
+        return self.once(value, zeros, make)
+
+    def _collective(self, step: CollectiveStep, value: Value, layout: TensorLayout, pending: Axes) -> Value:
+        if value in self._from_outside:
+            return self._done_outside(lambda outside: outside._collective(step, value, layout, pending))
+        output = self._value(value.shape, value.dtype, layout, pending)
+        self._instructions.append(Collective(self._current, step, value, output))
+        return output
+
+    def _local_slice(self, value: Value, layout: TensorLayout, steps: Sequence[LocalSlice]) -> Value:
+        if value in self._from_outside:
+            return self._done_outside(lambda outside: outside._local_slice(value, layout, steps))
+        size, sizes = layout.slice_shape(value.shape, self.mesh_shape), value.slice_shape
+        cuts = []
+        for step in steps:
+            sizes = tuple(n // self._parts(step.axes) if i == step.dim else n for i, n in enumerate(sizes))
+            cuts.append((step.dim, step.axes, sizes[step.dim]))
+
+        def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
+            return tf.slice(x, core.begin(len(size), tuple(cuts)), size)
+
+        return self.compute("slice", emit, [value], [(value.shape, value.dtype, layout)], pending=value.pending)[0]
+
+    def _made_pending(self, value: Value, axes: Axes) -> Value:
+        """The value as a term of a sum over `axes`: itself on the first core along the missing axes, else zero."""
+        missing = tuple(a for a in axes if a not in value.pending)
+        if not missing:
+            return value
+
+        def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
+            return tf.where(tf.equal(core.coordinate(missing), 0), x, tf.zeros([], x.dtype))
+
+        spec = (value.shape, value.dtype, value.layout)
+        return self.compute("first term", emit, [value], [spec], pending=axes, flops=math.prod(value.slice_shape))[0]

@@ -1,0 +1,207 @@
+"""The cheapest way from one layout to another, pending sums included: a shortest path over layouts.
+
+A state is (the mesh axes of each dimension, the mesh axes over which a sum is pending). Its neighbours are what one
+local slice, allreduce, reduce-scatter, allgather, alltoall or permute makes of it. The path with the fewest bytes
+sent per core wins; among equals, the one with the fewest collectives. Of the mesh axes that the source leaves free,
+only those are used that the target has: spreading an allreduce over idle replicas sends less from each core, in more
+collectives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import heapq
+import itertools
+from collections.abc import Collection, Iterator
+from typing import TypeAlias
+
+from meshtf.dimension import Shape
+from meshtf.layout import Axes, TensorLayout, axes_size
+from meshtf.planning.core_positions import block
+from meshtf.planning.padded_layouts import padded_shape
+from meshtf.planning.plan import CollectiveStep
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LocalSlice:
+    """Each core keeps its part of a dimension that it holds whole (or split by more major axes)."""
+
+    dim: int
+    axes: Axes
+
+
+Step: TypeAlias = LocalSlice | CollectiveStep
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class State:
+    """How a value is spread over the mesh."""
+
+    axes: tuple[Axes, ...]
+    pending: Axes = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Route:
+    """Steps to take, the state after each, and the bytes that each core sends on the way."""
+
+    steps: tuple[Step, ...]
+    states: tuple[State, ...]
+    bytes_sent: int
+
+
+def cheapest_route(
+    source: TensorLayout, pending: Axes, target: TensorLayout, shape: Shape, dtype_size: int, mesh_shape: Shape
+) -> Route:
+    """The route with the fewest bytes from `source`, with sums pending over `pending`, to `target` with none.
+
+    Where one of them does not divide a dimension, the route is that of the padded tensor.
+    """
+    shape = padded_shape(shape, mesh_shape, source, target)
+    start, goal = State(source.axes, tuple(sorted(pending))), State(target.axes)
+    if start == goal:
+        return Route((), (), 0)
+    return _search(start, goal, tuple(shape.to_integer_list), dtype_size, mesh_shape)
+
+
+@functools.lru_cache(maxsize=65536)
+def _search(start: State, goal: State, sizes: tuple[int, ...], dtype_size: int, mesh_shape: Shape) -> Route:
+    whole = dtype_size
+    for n in sizes:
+        whole *= n
+    counter = itertools.count()
+    heap: list[tuple[int, int, int, State, tuple[Step, ...], tuple[State, ...]]] = [
+        (0, 0, next(counter), start, (), ())
+    ]
+    done: set[State] = set()
+    while heap:
+        sent, collectives, _, state, steps, states = heapq.heappop(heap)
+        if state == goal:
+            return Route(_with_destinations(start, steps, states, mesh_shape), states, sent)
+        if state in done:
+            continue
+        done.add(state)
+        slice_bytes = whole // axes_size((a for axes in state.axes for a in axes), mesh_shape)
+        for step, after in _neighbours(state, goal, sizes, mesh_shape):
+            if after in done:
+                continue
+            is_collective = isinstance(step, CollectiveStep)
+            cost = step.bytes_sent(slice_bytes, mesh_shape) if isinstance(step, CollectiveStep) else 0
+            heapq.heappush(
+                heap,
+                (sent + cost, collectives + is_collective, next(counter), after, (*steps, step), (*states, after)),
+            )
+    raise AssertionError(f"no route from {start} to {goal}: gathering everything is always one")
+
+
+def _neighbours(state: State, goal: State, sizes: tuple[int, ...], mesh_shape: Shape) -> Iterator[tuple[Step, State]]:
+    yield from _reductions(state, goal, sizes, mesh_shape)
+    yield from _slices(state, goal, sizes, mesh_shape)
+    yield from _moves(state, sizes, mesh_shape)
+    if not state.pending:
+        yield from _permutes(state, goal, mesh_shape)
+
+
+def _reductions(state: State, goal: State, sizes: tuple[int, ...], mesh_shape: Shape) -> Iterator[tuple[Step, State]]:
+    if not state.pending:
+        return
+    yield CollectiveStep("all_reduce", _in_mesh_order(state.pending, mesh_shape)), State(state.axes)
+    for dim, wanted in enumerate(goal.axes):
+        for axes in _runs(wanted):
+            if set(axes) <= set(state.pending) and _divides(sizes[dim], state.axes[dim] + axes, mesh_shape):
+                left = tuple(a for a in state.pending if a not in axes)
+                yield (
+                    CollectiveStep("reduce_scatter", axes, dim=dim),
+                    State(_replaced(state.axes, dim, state.axes[dim] + axes), left),
+                )
+
+
+def _slices(state: State, goal: State, sizes: tuple[int, ...], mesh_shape: Shape) -> Iterator[tuple[Step, State]]:
+    used = {a for axes in state.axes for a in axes} | set(state.pending)
+    for dim, wanted in enumerate(goal.axes):
+        for axes in _runs(wanted):
+            if not used & set(axes) and _divides(sizes[dim], state.axes[dim] + axes, mesh_shape):
+                yield LocalSlice(dim, axes), State(_replaced(state.axes, dim, state.axes[dim] + axes), state.pending)
+
+
+def _moves(state: State, sizes: tuple[int, ...], mesh_shape: Shape) -> Iterator[tuple[Step, State]]:
+    for dim, own in enumerate(state.axes):
+        for start in range(len(own)):
+            kept, moved = own[:start], own[start:]
+            without = _replaced(state.axes, dim, kept)
+            yield CollectiveStep("all_gather", moved, dim=dim), State(without, state.pending)
+            for other, grown in enumerate(axes + moved for axes in state.axes):
+                # Also where the goal does not have them: an axis may ride along with one that is wanted there.
+                if other != dim and _divides(sizes[other], grown, mesh_shape):
+                    step = CollectiveStep("all_to_all", moved, dim=other, concat_dim=dim)
+                    yield step, State(_replaced(without, other, grown), state.pending)
+
+
+def _permutes(state: State, goal: State, mesh_shape: Shape) -> Iterator[tuple[Step, State]]:
+    candidates = []
+    if [axes_size(a, mesh_shape) for a in state.axes] == [axes_size(a, mesh_shape) for a in goal.axes]:
+        candidates.append(goal.axes)
+    for dim, own in enumerate(state.axes):
+        candidates += [_replaced(state.axes, dim, order) for order in itertools.permutations(own) if order != own]
+    candidates += [tuple(tuple(r[a] for a in own) for own in state.axes) for r in _relabelings(mesh_shape)]
+    for axes in candidates:
+        if axes == state.axes:
+            continue
+        moving = {a for own in (*state.axes, *axes) for a in own}
+        yield CollectiveStep("permute", _in_mesh_order(moving, mesh_shape)), State(axes)
+
+
+@functools.lru_cache(maxsize=64)
+def _relabelings(mesh_shape: Shape) -> tuple[dict[str, str], ...]:
+    """Every way to put axes of the mesh in the place of others of the same size, but for the identity."""
+    orders = list(itertools.permutations(mesh_shape))[1:]
+    same = [order for order in orders if all(a.size == b.size for a, b in zip(mesh_shape, order, strict=True))]
+    return tuple({a.name: b.name for a, b in zip(mesh_shape, order, strict=True)} for order in same)
+
+
+def _with_destinations(
+    start: State, steps: tuple[Step, ...], states: tuple[State, ...], mesh_shape: Shape
+) -> tuple[Step, ...]:
+    """Fills in who sends to whom, which the search leaves out because it costs nothing to know later."""
+    filled: list[Step] = []
+    for step, before, after in zip(steps, (start, *states), states, strict=False):
+        if isinstance(step, CollectiveStep) and step.kind == "permute":
+            step = dataclasses.replace(step, destinations=_destinations(before.axes, after.axes, mesh_shape))
+        filled.append(step)
+    return tuple(filled)
+
+
+def _destinations(source: tuple[Axes, ...], target: tuple[Axes, ...], mesh_shape: Shape) -> tuple[int, ...]:
+    """For each core, the core that its slice goes to. A core that already holds what it needs keeps it."""
+    cores = range(mesh_shape.size)
+    held = [block(core, source, mesh_shape) for core in cores]
+    needed = [block(core, target, mesh_shape) for core in cores]
+    destinations = [core if held[core] == needed[core] else -1 for core in range(len(cores))]
+    waiting: dict[tuple[int, ...], list[int]] = {}
+    for core, wanted in enumerate(needed):
+        if destinations[core] < 0:
+            waiting.setdefault(wanted, []).append(core)
+    for core, own in enumerate(held):
+        if destinations[core] < 0:
+            destinations[core] = waiting[own].pop(0)
+    return tuple(destinations)
+
+
+def _runs(axes: Axes) -> Iterator[Axes]:
+    """Every contiguous run of an ordered tuple of axes."""
+    for start in range(len(axes)):
+        for stop in range(start + 1, len(axes) + 1):
+            yield axes[start:stop]
+
+
+def _in_mesh_order(axes: Collection[str], mesh_shape: Shape) -> Axes:
+    return tuple(d.name for d in mesh_shape if d.name in axes)
+
+
+def _divides(size: int, axes: Axes, mesh_shape: Shape) -> bool:
+    return size % axes_size(axes, mesh_shape) == 0
+
+
+def _replaced(axes: tuple[Axes, ...], dim: int, new: Axes) -> tuple[Axes, ...]:
+    return (*axes[:dim], new, *axes[dim + 1 :])

@@ -1,0 +1,111 @@
+"""What Python, NumPy and TensorFlow would ask of a value, answered by a tensor that has none yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.call_sites import says_where
+from meshtf.errors import UsageError
+
+_NO_VALUE = "is a tensor of the language, which has no value while the graph is built"
+_SEEN = "to see it, return it from the program"
+
+_REFLECTED = {
+    "add": "__radd__",
+    "subtract": "__rsub__",
+    "multiply": "__rmul__",
+    "divide": "__rtruediv__",
+    "floor_divide": "__rfloordiv__",
+    "remainder": "__rmod__",
+    "power": "__rpow__",
+    "less": "__gt__",
+    "less_equal": "__ge__",
+    "greater": "__lt__",
+    "greater_equal": "__le__",
+}
+"""The method that does what a function of NumPy does, of its second operand: operators of NumPy's call these."""
+
+_VALUES = (bool, int, float, complex, np.ndarray, np.generic, tf.Tensor, tf.Variable)
+
+
+class SymbolicValue:
+    """Base of `Tensor`: every question for a value is a UsageError that says what to write instead."""
+
+    if not TYPE_CHECKING:  # a type checker would take it for a promise of every attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(
+                f"an mtf.Tensor has no attribute {name!r}: operations are functions, such as mtf.reduce_sum(x), and "
+                f"values are what a program returns",
+                name=name,
+                obj=self,
+            )
+
+    @says_where
+    def __bool__(self) -> bool:
+        raise UsageError(
+            f"{self} has no truth value while the graph is built; use mtf.where, or a Python value known now"
+        )
+
+    __hash__ = object.__hash__
+
+    # Two tensors are equal if they are the same one: graphs keep tensors in tuples, and look for them there. With a
+    # number a tensor is only ever compared by somebody who means the elements.
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, _VALUES):
+            self._refuse_comparison()
+        return self is other
+
+    @says_where
+    def _refuse_comparison(self) -> NoReturn:
+        raise UsageError(f"{self} {_NO_VALUE}; to compare elements, use mtf.equal or mtf.not_equal")
+
+    @says_where
+    def __iter__(self) -> NoReturn:
+        raise UsageError(f"{self} cannot be iterated; use mtf.unstack(x, dim)")
+
+    @says_where
+    def __len__(self) -> int:
+        raise UsageError(f"{self} has no length: dimensions have names; use x.shape.get_dim_by_name(name).size")
+
+    @says_where
+    def __getitem__(self, key: object) -> NoReturn:
+        raise UsageError(f"{self} cannot be indexed by position; name the dimension, in mtf.slice or mtf.gather")
+
+    @says_where
+    def __setitem__(self, key: object, value: object) -> NoReturn:
+        raise UsageError(f"{self} cannot be changed; make another, with mtf.where or mtf.scatter_update")
+
+    @says_where
+    def __matmul__(self, other: object) -> NoReturn:
+        raise UsageError(f"{self} has no @: name what is kept, as in mtf.einsum([x, y], output_shape=[...])")
+
+    @says_where
+    def __float__(self) -> float:
+        raise UsageError(f"{self} {_NO_VALUE}; {_SEEN}")
+
+    @says_where
+    def __int__(self) -> int:
+        raise UsageError(f"{self} {_NO_VALUE}; {_SEEN}")
+
+    @says_where
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        raise UsageError(f"{self} {_NO_VALUE}; {_SEEN}")
+
+    @says_where
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **_: object) -> Any:
+        is_operator = method == "__call__" and len(inputs) == 2 and function.__name__ in _REFLECTED
+        if is_operator and not isinstance(inputs[0], SymbolicValue):
+            return getattr(self, _REFLECTED[function.__name__])(inputs[0])
+        raise UsageError(f"{self} {_NO_VALUE}; use mtf's functions, not numpy.{function.__name__}")
+
+    @says_where
+    def __array_function__(self, function: Any, *_: object) -> NoReturn:
+        raise UsageError(f"{self} {_NO_VALUE}; use mtf's functions, not numpy.{function.__name__}")
+
+    @says_where
+    def __tf_tensor__(self, *_: object, **__: object) -> NoReturn:
+        raise UsageError(f"{self} {_NO_VALUE}; use mtf's functions, or mtf.slicewise for TensorFlow's")

@@ -1,0 +1,46 @@
+"""What will run, in words."""
+
+from __future__ import annotations
+
+import meshtf as mtf
+from meshtf.lowering.report.text_table import bytes_text
+from meshtf.train.training import Training
+
+
+def one_line(training: Training, train_step: mtf.Function) -> str:
+    """One line: model, task, parameters, mesh, layout, memory per core, and how much a step takes in."""
+    report = train_step.report()
+    shape = mtf.convert_to_shape(training.mesh_shape)
+    cores = "1 core" if shape.size == 1 else f"{shape.size} cores"
+    tokens = training.tokens_per_step
+    step = f"{training.batch_size} examples" + ("" if tokens is None else f" ({tokens:,} tokens)")
+    parts = [
+        f"{type(training.model).__name__} on {training.task.name}: {num_parameters(train_step):,} parameters",
+        f"mesh [{shape}] ({cores})",
+        f"layout [{training.layout}]",
+        f"{bytes_text(report.memory.peak).strip()} per core",
+        f"{step} a step, {training.num_steps:,} steps",
+    ]
+    return ", ".join(parts)
+
+
+def described(training: Training, train_step: mtf.Function) -> str:
+    """That line, what model, task and optimizer say of themselves, and every parameter."""
+    variables = train_step.graph.trainable_variables
+    width = max(len(variable.full_name) for variable in variables)
+    return "\n".join(
+        [
+            one_line(training, train_step),
+            "",
+            f"model:         {training.model}",
+            f"task:          {training.task}",
+            f"optimizer:     {training.optimizer}",
+            f"parameters:    {num_parameters(train_step):,}",
+            *(f"  {v.full_name:<{width}}  [{v.unpadded_shape}] {v.slice_dtype.name}" for v in variables),
+        ]
+    )
+
+
+def num_parameters(program: mtf.Function) -> int:
+    """Numbers that are trained, padding left out."""
+    return sum(variable.unpadded_shape.size for variable in program.graph.trainable_variables)

@@ -1,0 +1,97 @@
+"""Where a NaN or an infinity began."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.errors import LayoutWarning
+from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.ops.inputs.inputs import InputOperation
+from meshtf.train.step_programs import loss_and_gradients
+from meshtf.train.training import Training
+
+_EARLIER = """
+An update before made it so; with Training.check_gradients = True training stops before one whose gradients do that."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Flags:
+    """Of one tensor: whether it has a NaN, and whether anything that is not finite."""
+
+    nan: mtf.Tensor
+    non_finite: mtf.Tensor
+
+    @classmethod
+    def of(cls, x: mtf.Tensor) -> _Flags:
+        return cls(mtf.reduce_any(mtf.not_equal(x, x)), mtf.reduce_any(mtf.logical_not(mtf.is_finite(x))))
+
+
+def where_it_began(
+    training: Training, mesh_impl: MeshImpl, variables: mtf.VariableStore, features: Mapping[str, Any]
+) -> str | None:
+    """The first operation of a step that gave a NaN, or else an infinity, in words; None if there is none.
+
+    The step's loss and gradients are computed again from the variables as they are, with every result looked at, in
+    the order of the program. Of a loop the results after its end are looked at. The optimizer assigns nothing, but the
+    model may, and steps are counted: the variables are not to be used afterwards.
+    """
+    tensors: list[mtf.Tensor] = []
+
+    # Under the name of the training step, whose random bits it needs.
+    def train_step(**features: mtf.Tensor) -> list[tuple[mtf.Tensor, mtf.Tensor]]:
+        loss, _ = loss_and_gradients(dataclasses.replace(training, num_microbatches=1), features)
+        tensors.extend(t for o in loss.graph.operations for t in o.outputs if t.dtype.is_floating)
+        flags = [_Flags.of(tensor) for tensor in tensors]
+        return [(flag.nan, flag.non_finite) for flag in flags]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LayoutWarning)
+        program = mtf.function(
+            train_step,
+            mesh_impl,
+            inputs=training.task.inputs(training.batch),
+            variables=variables,
+            seed=training.seed,
+            variable_dtype=training.variable_dtype,
+        )
+    flags = [(bool(nan), bool(non_finite)) for nan, non_finite in program(**features)]
+    return _described(tensors, flags)
+
+
+def first_non_finite_variable(variables: mtf.VariableStore) -> str | None:
+    """The name of a variable that holds a NaN or an infinity, or None. Each slice is looked at on its device."""
+    for name in variables:
+        variable = variables.slices(name)
+        if not variable.dtype.is_floating:
+            continue
+        parts = {str(variable.box(core)): piece for core, piece in enumerate(variable.slices)}  # equal ones once
+        for value in parts.values():
+            with tf.device(value.device):
+                if not bool(tf.reduce_all(tf.math.is_finite(value))):
+                    return name
+    return None
+
+
+def _described(tensors: list[mtf.Tensor], flags: list[tuple[bool, bool]]) -> str | None:
+    nan = next((t for t, (is_nan, _) in zip(tensors, flags, strict=True) if is_nan), None)
+    non_finite = next((t for t, (_, is_non_finite) in zip(tensors, flags, strict=True) if is_non_finite), None)
+    if non_finite is None:
+        return None
+    if nan is None:
+        return f"The first infinity is in {_place(non_finite)}; there is no NaN."
+    before = "" if non_finite is nan else f"\nAn infinity comes before it, in {_place(non_finite)}."
+    earlier = _EARLIER if isinstance(nan.operation, mtf.Variable) else ""
+    return f"The first NaN is in {_place(nan)}.{before}{earlier}"
+
+
+def _place(x: mtf.Tensor) -> str:
+    operation = x.operation
+    kinds = {mtf.Variable: "variable ", InputOperation: "input "}
+    kind = next((text for cls, text in kinds.items() if isinstance(operation, cls)), "")
+    return f"{kind}{x!r}, at {operation.site}"
