@@ -159,9 +159,11 @@ def _is_finite(x: tf.Tensor) -> tf.Tensor:
     return tf.math.is_finite(x)
 
 
-is_finite = language_function(
-    lambda x, name="is_finite": PointwiseOperation(name, _is_finite, [check_tensor(x)], output_dtype=tf.bool).outputs[0]
-)
+@language_function
+def is_finite(x: Tensor, name: str = "is_finite") -> Tensor:
+    """Whether x is neither NaN nor infinite: bool."""
+    return PointwiseOperation(name, _is_finite, [check_tensor(x)], output_dtype=tf.bool).outputs[0]
+
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
