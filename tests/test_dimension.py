@@ -21,7 +21,7 @@ def test_dims_add_to_a_list() -> None:
 def test_dims_compare_with_a_list() -> None:
     assert SHAPE.dims == [BATCH, HIDDEN]
     assert [BATCH, HIDDEN] == SHAPE.dims  # noqa: SIM300
-    assert not SHAPE.dims != [BATCH, HIDDEN]
+    assert not SHAPE.dims != [BATCH, HIDDEN]  # noqa: SIM202
     assert SHAPE.dims != [HIDDEN, BATCH]
     assert SHAPE.dims == (BATCH, HIDDEN)
 
