@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -166,7 +167,7 @@ def separable_conv1d(
         kernel = mtf.get_variable(x.mesh, "depthwise_kernel", [window, channels], initializer=initializer)
         weights = mtf.unstack(mtf.cast(kernel, x.dtype), window)
         terms = [mtf.shift(x, -p, length, wrap=False) * w for p, w in zip(positions, weights, strict=True)]
-        y = mtf.add_n(terms)
+        y = functools.reduce(mtf.add, terms)
         return dense(y, [output_dim], use_bias=use_bias, kernel_initializer=pointwise, name="pointwise")
 
 

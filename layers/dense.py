@@ -11,7 +11,8 @@ from meshtf.errors import DtypeError, GraphError
 from meshtf.layers.activations import Activation, activation_function
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
 
-Dims: TypeAlias = "Iterable[mtf.Dimension]"
+Dims: TypeAlias = "mtf.Dimension | Iterable[mtf.Dimension]"
+"""One dimension, or several in order."""
 
 
 @language_function
@@ -33,8 +34,8 @@ def dense(
 
     Args:
       x: [..., expert_dims, reduced_dims].
-      new_dims: dimensions of the result that take the place of `reduced_dims`.
-      reduced_dims: dimensions of x; by default its last.
+      new_dims: dimensions of the result that take the place of `reduced_dims`: one, or a list of them.
+      reduced_dims: one or several dimensions of x; by default its last.
       expert_dims: dimensions of x along which every position has a kernel and a bias of its own.
       use_bias: whether a bias [expert_dims, new_dims], zero at first, is added.
       activation: applied to the result: a function, or its name.
@@ -49,8 +50,8 @@ def dense(
       ShapeError: x lacks a dimension.
     """
     check_not_whole(x)
-    new = mtf.Shape(new_dims)
-    experts = mtf.Shape(expert_dims or [])
+    new = mtf.convert_to_shape(new_dims)
+    experts = mtf.convert_to_shape(expert_dims or [])
     x, reduced = _without_clash(x, _dims_of(x, reduced_dims), new)
     function = activation_function(activation)
     initializer = (kernel_initializer or VarianceScalingInitializer())(reduced, new)
@@ -105,7 +106,8 @@ def dense_product(
     activations = _one_or_each(activation_functions)
     if not activations:
         raise GraphError('activation_functions is empty; give one for each factor, such as ("gelu", "linear")')
-    reduced, new, experts = mtf.Shape(reduced_dims), mtf.Shape(new_dims), mtf.Shape(expert_dims or [])
+    reduced, new = mtf.convert_to_shape(reduced_dims), mtf.convert_to_shape(new_dims)
+    experts = mtf.convert_to_shape(expert_dims or [])
     factors = [
         dense(
             x,
@@ -135,7 +137,7 @@ def _dims_of(x: mtf.Tensor, reduced_dims: Dims | None) -> mtf.Shape:
     """The dimensions to be summed over, each checked to be one of x."""
     if reduced_dims is None:
         return x.shape[-1:]
-    reduced = mtf.Shape(reduced_dims)
+    reduced = mtf.convert_to_shape(reduced_dims)
     for dim in reduced:
         x.shape.axis(dim)
     return reduced

@@ -7,7 +7,7 @@ import math
 import operator
 import re
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias, overload
+from typing import SupportsIndex, TypeAlias, overload
 
 from meshtf.call_sites import says_where, user_site
 from meshtf.errors import ShapeError, nearest
@@ -42,17 +42,48 @@ DimensionLike: TypeAlias = "Dimension | tuple[str, int]"
 ShapeLike: TypeAlias = "Shape | str | Iterable[DimensionLike] | Dimension"
 
 
+class Dims(tuple[Dimension, ...]):
+    """The dimensions of a shape, which do not change. To a list they are as another list, as Mesh TensorFlow's are:
+    `shape.dims[:-1] + [d]` is a list, and `shape.dims == [d]` compares."""
+
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> Dimension: ...
+    @overload
+    def __getitem__(self, key: slice) -> Dims: ...
+    def __getitem__(self, key: SupportsIndex | slice) -> Dimension | Dims:
+        found = super().__getitem__(key)
+        return Dims(found) if isinstance(key, slice) else found
+
+    @overload
+    def __add__(self, other: list[Dimension]) -> list[Dimension]: ...
+    @overload
+    def __add__(self, other: tuple[Dimension, ...]) -> tuple[Dimension, ...]: ...
+    def __add__(self, other: list[Dimension] | tuple[Dimension, ...]) -> list[Dimension] | tuple[Dimension, ...]:
+        return [*self, *other] if isinstance(other, list) else super().__add__(other)
+
+    def __radd__(self, other: list[Dimension]) -> list[Dimension]:
+        return [*other, *self]
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(tuple(other) if isinstance(other, list) else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
+
 @dataclasses.dataclass(frozen=True, slots=True, init=False)
 class Shape:
     """An ordered tuple of dimensions with distinct names."""
 
-    dims: tuple[Dimension, ...]
+    dims: Dims
 
     @says_where
     def __init__(self, dims: Iterable[DimensionLike]) -> None:
         if not isinstance(dims, Iterable):
             raise ShapeError(f"not a shape: {dims!r}; {_SHAPE_FORMS}")
-        converted = tuple(_dimension(d) for d in dims)
+        converted = Dims(_dimension(d) for d in dims)
         seen: dict[str, Dimension] = {}
         for dim in converted:
             if dim.name in seen:
@@ -89,11 +120,6 @@ class Shape:
         """Product of the sizes before each dimension."""
         return [math.prod(self.to_integer_list[:i]) for i in range(self.ndims)]
 
-    def cumprod_to_tensor_axis(self, cumprod: int) -> int | None:
-        """The last axis before which the sizes multiply to `cumprod`, or None."""
-        matches = [i for i, product in enumerate(self.cumprod) if product == cumprod]
-        return matches[-1] if matches else None
-
     def get_dim_by_name(self, name: str) -> Dimension:
         """The dimension of that name; ShapeError with the nearest name where there is none."""
         return self.dims[self.axis(name)]
@@ -123,7 +149,7 @@ class Shape:
         return Shape([Dimension(name, new_size) if i == axis else d for i, d in enumerate(self.dims)])
 
     def __add__(self, other: ShapeLike | None) -> Shape:
-        return Shape(self.dims + (convert_to_shape(other).dims if other is not None else ()))
+        return Shape([*self.dims, *(convert_to_shape(other) if other is not None else ())])
 
     def __sub__(self, other: ShapeLike | None) -> Shape:
         """Without these dimensions; each must be here."""

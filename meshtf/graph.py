@@ -51,7 +51,7 @@ PROGRAM = Place("the program")
 
 
 class Graph:
-    """An append-only list of operations, the variables they use, and the scopes that name them."""
+    """Operations in the order in which they were made, the variables they use, and the scopes that name them."""
 
     def __init__(
         self, name: str = "program", variable_dtype: VariableDType | None = None, *, is_initial: bool = False
@@ -74,6 +74,7 @@ class Graph:
         self._scopes: list[str] = []
         self._layer_scopes: list[LayerScope] = []
         self._names: dict[str, int] = {}
+        self._scope_of_tensorflow = _scope_of_tensorflow()
 
     @property
     def trainable_variables(self) -> list[Any]:
@@ -91,6 +92,16 @@ class Graph:
 
     def scoped(self, name: str) -> str:
         return f"{self.scope}/{name}" if self._scopes else name
+
+    def check_scope_of_tensorflow(self) -> None:
+        """GraphError inside a tf.variable_scope opened since the graph began: it does not name what is made here."""
+        opened = _scope_of_tensorflow()
+        if opened != self._scope_of_tensorflow:
+            name = opened.removeprefix(f"{self._scope_of_tensorflow}/")
+            raise GraphError(
+                f'tf.variable_scope("{opened}") is open, and does not name variables of meshtf, so that layers in '
+                f'scopes of different names would share theirs; open mtf.variable_scope("{name}") in its place'
+            )
 
     def unique_name(self, name: str, mark_as_used: bool = True) -> str:
         """`name` under the open scopes, with `_1`, `_2`, ... appended where it is taken."""
@@ -397,6 +408,11 @@ def variable_scope(name: str | None = None, default_name: str | None = None) -> 
     """Opens a scope of the current graph that names variables, operations and random keys."""
     with current_graph().variable_scope(name, default_name) as path:
         yield path
+
+
+def _scope_of_tensorflow() -> str:
+    """The name of the innermost open tf.variable_scope; empty outside of all."""
+    return tf.compat.v1.get_variable_scope().name
 
 
 def is_differentiable(dtype: tf.DType) -> bool:

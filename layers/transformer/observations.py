@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 import meshtf as mtf
@@ -38,7 +39,7 @@ class Observations:
         losses = [x for name, x in self.scalars.items() if _last(name) == AUXILIARY_LOSS]
         values, weights = metrics["loss"]
         if is_training and losses:
-            values += mtf.cast(mtf.add_n([mtf.reduce_sum(x) for x in losses]), values.dtype)
+            values += mtf.cast(functools.reduce(mtf.add, map(mtf.reduce_sum, losses)), values.dtype)
         others = {name: x for name, x in self.scalars.items() if _last(name) != AUXILIARY_LOSS}
         means = {name: mtf.reduce_mean(x) if x.shape.ndims == 1 else x for name, x in others.items()}
         seen = {name: (x, mtf.ones_like(x)) for name, x in means.items()}

@@ -6,6 +6,7 @@ zero, so that sums are right as they are; means divide by the sizes without it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -22,7 +23,8 @@ def norm(x: mtf.Tensor, parameter: Parameter) -> mtf.Tensor:
 
 def global_norm(xs: Sequence[mtf.Tensor]) -> mtf.Tensor:
     """The Euclidean length of all tensors as one vector, float32 []."""
-    return mtf.sqrt(mtf.add_n([sum_of_squares(mtf.cast(x, tf.float32), mtf.Shape([])) for x in xs]))
+    squares = [sum_of_squares(mtf.cast(x, tf.float32), mtf.Shape([])) for x in xs]
+    return mtf.sqrt(functools.reduce(mtf.add, squares))
 
 
 def root_mean_square(x: mtf.Tensor, parameter: Parameter, *, per_layer: bool = True) -> mtf.Tensor:

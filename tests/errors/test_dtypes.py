@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import DtypeError
+from meshtf.errors import DtypeError, GraphError
 
 MESH = mtf.Mesh(mtf.Graph())
 X = mtf.placeholder(MESH, "batch:4 hidden:8", name="x")
@@ -39,6 +39,7 @@ B = mtf.placeholder(MESH, "batch:4 hidden:8", tf.bool, name="b")
         (lambda: Z / Z, ["int32 cannot be divided exactly; use mtf.floordiv, or mtf.cast to a float"]),
         (lambda: mtf.reduce_mean(Z), ["use mtf.cast first"]),
         (lambda: mtf.gradients([Z], [X]), ["z [batch:4 hidden:8] int32 is not floating: it has no gradient"]),
+        (lambda: mtf.dropout(Z, True, rate=0.5), ["mtf.dropout: dropout scales what it keeps, and cannot scale int32"]),
         (lambda: mtf.cast(Z, "flot32"), ["mtf.cast: not a dtype: 'flot32'; did you mean \"float32\"?"]),
         (lambda: mtf.one_hot(mtf.to_float(Z), mtf.Dimension("c", 3)), ["indices must be int32 or int64, not float32"]),
     ],
@@ -77,3 +78,10 @@ def test_assigning_another_dtype(read: Callable[..., str]) -> None:
     assert 'variable "v" is float32; int32 cannot be assigned; convert it with mtf.cast' in read(
         DtypeError, lambda: mtf.assign_add(v, Z)
     )
+
+
+def test_a_function_that_takes_every_dtype(read: Callable[..., str]) -> None:
+    """It bears its own name, in messages too."""
+    assert mtf.is_finite.__name__ == "is_finite"
+    text = read(GraphError, lambda: mtf.is_finite(3.0))  # type: ignore[arg-type]
+    assert "mtf.is_finite: the operand must be an mtf.Tensor, not float" in text

@@ -62,6 +62,8 @@ MISTAKES: list[tuple[Wrong, list[str]]] = [
     (lambda: mtf.reduce_sum(X, output_shape=[], reduced_dim="hidden"), ["give output_shape or reduced_dim, not both"]),
     (lambda: mtf.reshape(X, 32), ["not a shape: 32; give an mtf.Shape"]),
     (lambda: mtf.reshape(X, None), ["a shape is needed here, and None was given"]),
+    (lambda: mtf.dropout(X, True, rate=0.5, noise_shape="bach:4"), ["mtf.dropout: ", 'did you mean "batch"?']),
+    (lambda: mtf.layers.dense(X, "hidden"), ["not of the form name:size:\n    hidden\n    ^^^^^^"]),
     (lambda: mtf.reshape(X, ["all"]), ["not a dimension: 'all'", '("all", size)']),
     (lambda: mtf.reshape(X, "all:x"), ["not of the form name:size:\n    all:x\n    ^^^^^"]),
     (lambda: mtf.reshape(X, "a:4 a:8"), ['dimension "a" stands twice in [a:4 a:8]']),
@@ -114,3 +116,9 @@ def test_a_mistake_inside_a_layer_names_the_users_line(read: Callable[..., str])
 
     text = read(ShapeError, model)
     assert "batch" in text
+
+
+@pytest.mark.parametrize("draw", [mtf.random_uniform, mtf.random_normal, mtf.random_truncated_normal])
+def test_random_numbers_of_no_shape(read: Callable[..., str], draw: Callable[..., mtf.Tensor]) -> None:
+    text = read(ShapeError, lambda: draw(MESH, None))
+    assert f'mtf.{draw.__name__}: a shape is needed here, and None was given; for a scalar give [] or ""' in text

@@ -44,6 +44,22 @@ def test_several_reduced_and_new_dimensions(layout: str) -> None:
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_one_dimension_in_place_of_a_list() -> None:
+    def layer(x: mtf.Tensor) -> list[mtf.Tensor]:
+        return [
+            mtf.layers.dense(x, HIDDEN),
+            mtf.layers.dense(x, HIDDEN, LENGTH, expert_dims=BATCH),
+            mtf.layers.dense_product(x, KV, HIDDEN, "relu"),
+        ]
+
+    plan = mtf.testing.plan(layer, {"x": mtf.TensorSpec([BATCH, LENGTH, KV])}, "rows:2")
+    assert [str(f.shape) for f in plan.fetches] == [
+        "batch:4 length:4 hidden:8",
+        "batch:4 kv:4 hidden:8",
+        "batch:4 length:4 hidden:8",
+    ]
+
+
 @pytest.mark.parametrize("layout", ["", "hidden:cols", "batch:rows;hidden:cols"])
 def test_input_dimension_that_clashes_is_renamed_in_the_kernel(layout: str) -> None:
     kernels: list[mtf.Shape] = []

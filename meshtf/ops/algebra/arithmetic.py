@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike, convert_to_shape
-from meshtf.errors import DtypeError, ShapeError
+from meshtf.errors import DtypeError
 from meshtf.graph import Tensor, check_tensor, check_tensors, same_dtype
 from meshtf.ops.algebra.broadcasting import broadcast_shape
 from meshtf.ops.algebra.mask import MaskOperation
@@ -22,9 +22,9 @@ from meshtf.ops.inputs.scalars import Operand, check_number, is_scalar, scalar_c
 def add(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """x1 + x2, broadcast by name. Either may be a scalar."""
     if is_scalar(x2):
-        return _scalar_add(check_tensor(x1), x2, name)
+        return _scalar_add(check_tensor(x1), x2, output_shape, name)
     if is_scalar(x1):
-        return _scalar_add(check_tensor(x2), x1, name)
+        return _scalar_add(check_tensor(x2), x1, output_shape, name)
     x1, x2 = check_tensor(x1), check_tensor(x2)
     check_number(same_dtype([x1, x2]))
     shape = convert_to_shape(output_shape)
@@ -39,9 +39,9 @@ def sub(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
     if is_scalar(x2):
         x1 = check_tensor(x1)
         check_number(x1.dtype)
-        return _scalar_add(x1, -np.asarray(x2), name or "sub")
+        return _scalar_add(x1, -np.asarray(x2), output_shape, name or "sub")
     if is_scalar(x1):
-        return _scalar_add(negative(check_tensor(x2)), x1, name or "sub")
+        return _scalar_add(negative(check_tensor(x2)), x1, output_shape, name or "sub")
     x1, x2 = check_tensor(x1), check_tensor(x2)
     check_number(same_dtype([x1, x2]))
     shape = convert_to_shape(output_shape)
@@ -68,9 +68,9 @@ def negative(x: Tensor, name: str = "negative") -> Tensor:
 def multiply(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """x1 * x2, broadcast by name. Either may be a scalar."""
     if is_scalar(x2):
-        return _scalar_multiply(check_tensor(x1), x2, name)
+        return _scalar_multiply(check_tensor(x1), x2, output_shape, name)
     if is_scalar(x1):
-        return _scalar_multiply(check_tensor(x2), x1, name)
+        return _scalar_multiply(check_tensor(x2), x1, output_shape, name)
     x1, x2 = check_tensor(x1), check_tensor(x2)
     check_number(same_dtype([x1, x2]))
     shape = broadcast_shape([x1.shape, x2.shape], convert_to_shape(output_shape))
@@ -88,11 +88,11 @@ def divide(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name
     if is_scalar(x2):
         if not x2:
             raise DtypeError("division by the scalar 0")
-        return _scalar_divide(check_tensor(x1), x2, name)
+        return _scalar_divide(check_tensor(x1), x2, output_shape, name)
     from meshtf.ops.elementwise.elementwise import reciprocal
 
     if is_scalar(x1):
-        return _scalar_multiply(reciprocal(check_tensor(x2)), x1, name or "divide")
+        return _scalar_multiply(reciprocal(check_tensor(x2)), x1, output_shape, name or "divide")
     x1, x2 = check_tensor(x1), check_tensor(x2)
     same_dtype([x1, x2])
     return PointwiseOperation(
@@ -105,11 +105,11 @@ def divide(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name
 
 
 @language_function
-def add_n(xs: Sequence[Tensor]) -> Tensor:
-    """The sum of tensors, added pairwise in a fixed order so that its bits are always the same."""
+def add_n(xs: Sequence[Tensor]) -> Tensor | Literal[0]:
+    """Adds tensors pairwise in a fixed order, so that the bits are always the same. The sum of none is the number 0."""
     tensors = check_tensors(xs)
     if not tensors:
-        raise ShapeError("there are no tensors to add; give at least one")
+        return 0
     total = tensors[0]
     for x in tensors[1:]:
         total = add(total, x)
@@ -144,33 +144,39 @@ def identity(x: Tensor, name: str = "identity") -> Tensor:
     ).outputs[0]
 
 
-def _scalar_add(x: Tensor, scalar: Any, name: str | None) -> Tensor:
+def _scalar_add(x: Tensor, scalar: Any, output_shape: ShapeLike | None, name: str | None) -> Tensor:
     check_number(x.dtype)
     constant = scalar_constant(scalar, x.dtype)
     return PointwiseOperation(
-        name or "add", ScalarKernel(tf.add, constant.item(), x.dtype), [x], gradient=lambda op, dy: (dy,)
+        name or "add",
+        ScalarKernel(tf.add, constant.item(), x.dtype),
+        [x],
+        output_shape=convert_to_shape(output_shape),
+        gradient=lambda op, dy: (dy,),
     ).outputs[0]
 
 
-def _scalar_multiply(x: Tensor, scalar: Any, name: str | None) -> Tensor:
+def _scalar_multiply(x: Tensor, scalar: Any, output_shape: ShapeLike | None, name: str | None) -> Tensor:
     check_number(x.dtype)
     constant = scalar_constant(scalar, x.dtype)
     return PointwiseOperation(
         name or "multiply",
         ScalarKernel(tf.multiply, constant.item(), x.dtype),
         [x],
-        gradient=lambda op, dy: (_scalar_multiply(dy, np.conj(constant), None),),
+        output_shape=convert_to_shape(output_shape),
+        gradient=lambda op, dy: (_scalar_multiply(dy, np.conj(constant), None, None),),
         is_linear=True,
     ).outputs[0]
 
 
-def _scalar_divide(x: Tensor, scalar: Any, name: str | None) -> Tensor:
+def _scalar_divide(x: Tensor, scalar: Any, output_shape: ShapeLike | None, name: str | None) -> Tensor:
     constant = scalar_constant(scalar, x.dtype)
     return PointwiseOperation(
         name or "divide",
         ScalarKernel(tf.divide, constant.item(), x.dtype),
         [x],
-        gradient=lambda op, dy: (_scalar_divide(dy, np.conj(constant), None),),
+        output_shape=convert_to_shape(output_shape),
+        gradient=lambda op, dy: (_scalar_divide(dy, np.conj(constant), None, None),),
         is_linear=True,
     ).outputs[0]
 

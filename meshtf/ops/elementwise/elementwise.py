@@ -50,48 +50,104 @@ def _conjugated(slope: Operand) -> Operand:
 
 
 def _unary(
+    x: Tensor,
     name: str,
     kernel: Kernel,
     slope: Callable[[Tensor, Tensor], Any] | None,
-    doc: str,
-    *,
     accepts: str = _FLOAT,
-) -> Callable[..., Tensor]:
+) -> Tensor:
     """An elementwise function of one tensor; `slope(x, y)` is its derivative, a tensor or scalar, or None."""
+    _require(check_tensor(x), accepts)
 
     def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
         assert slope is not None
         return [multiply(dy, _conjugated(slope(op.inputs[0], op.outputs[0])))]
 
-    def function(x: Tensor, name: str = name) -> Tensor:
-        _require(check_tensor(x), accepts)
-        return PointwiseOperation(name, kernel, [x], gradient=gradient if slope is not None else None).outputs[0]
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return language_function(function)
+    return PointwiseOperation(name, kernel, [x], gradient=gradient if slope is not None else None).outputs[0]
 
 
-exp = _unary("exp", tf.exp, lambda x, y: y, "e to the x.")
-expm1 = _unary("expm1", tf.math.expm1, lambda x, y: exp(x), "e to the x, less 1.")
-log = _unary("log", tf.math.log, lambda x, y: reciprocal(x), "Natural logarithm.")
-log1p = _unary("log1p", tf.math.log1p, lambda x, y: reciprocal(x + 1.0), "Natural logarithm of 1 + x.")
-sqrt = _unary("sqrt", tf.sqrt, lambda x, y: divide(0.5, y), "Square root.")
-rsqrt = _unary("rsqrt", tf.math.rsqrt, lambda x, y: -0.5 * divide(y, x), "1 over the square root.")
-square = _unary("square", tf.square, lambda x, y: 2 * x, "x times x.", accepts=_SIGNED)
-reciprocal = _unary("reciprocal", tf.math.reciprocal, lambda x, y: negative(square(y)), "1 / x.")
-sin = _unary("sin", tf.sin, lambda x, y: cos(x), "Sine.")
-cos = _unary("cos", tf.cos, lambda x, y: negative(sin(x)), "Cosine.")
-tanh = _unary("tanh", tf.tanh, lambda x, y: 1.0 - square(y), "Hyperbolic tangent.")
-sigmoid = _unary("sigmoid", tf.sigmoid, lambda x, y: y * (1.0 - y), "1 / (1 + exp(-x)).")
-softplus = _unary("softplus", tf.math.softplus, lambda x, y: sigmoid(x), "log(1 + exp(x)).", accepts=_REAL)
-erf = _unary(
-    "erf",
-    tf.math.erf,
-    lambda x, y: (2 / np.sqrt(np.pi)) * exp(negative(square(x))),
-    "Gauss error function.",
-    accepts=_REAL,
-)
+@language_function
+def exp(x: Tensor, name: str = "exp") -> Tensor:
+    """e to the x."""
+    return _unary(x, name, tf.exp, lambda x, y: y)
+
+
+@language_function
+def expm1(x: Tensor, name: str = "expm1") -> Tensor:
+    """e to the x, less 1."""
+    return _unary(x, name, tf.math.expm1, lambda x, y: exp(x))
+
+
+@language_function
+def log(x: Tensor, name: str = "log") -> Tensor:
+    """Natural logarithm."""
+    return _unary(x, name, tf.math.log, lambda x, y: reciprocal(x))
+
+
+@language_function
+def log1p(x: Tensor, name: str = "log1p") -> Tensor:
+    """Natural logarithm of 1 + x."""
+    return _unary(x, name, tf.math.log1p, lambda x, y: reciprocal(x + 1.0))
+
+
+@language_function
+def sqrt(x: Tensor, name: str = "sqrt") -> Tensor:
+    """Square root."""
+    return _unary(x, name, tf.sqrt, lambda x, y: divide(0.5, y))
+
+
+@language_function
+def rsqrt(x: Tensor, name: str = "rsqrt") -> Tensor:
+    """1 over the square root."""
+    return _unary(x, name, tf.math.rsqrt, lambda x, y: -0.5 * divide(y, x))
+
+
+@language_function
+def square(x: Tensor, name: str = "square") -> Tensor:
+    """x times x."""
+    return _unary(x, name, tf.square, lambda x, y: 2 * x, _SIGNED)
+
+
+@language_function
+def reciprocal(x: Tensor, name: str = "reciprocal") -> Tensor:
+    """1 / x."""
+    return _unary(x, name, tf.math.reciprocal, lambda x, y: negative(square(y)))
+
+
+@language_function
+def sin(x: Tensor, name: str = "sin") -> Tensor:
+    """Sine."""
+    return _unary(x, name, tf.sin, lambda x, y: cos(x))
+
+
+@language_function
+def cos(x: Tensor, name: str = "cos") -> Tensor:
+    """Cosine."""
+    return _unary(x, name, tf.cos, lambda x, y: negative(sin(x)))
+
+
+@language_function
+def tanh(x: Tensor, name: str = "tanh") -> Tensor:
+    """Hyperbolic tangent."""
+    return _unary(x, name, tf.tanh, lambda x, y: 1.0 - square(y))
+
+
+@language_function
+def sigmoid(x: Tensor, name: str = "sigmoid") -> Tensor:
+    """1 / (1 + exp(-x))."""
+    return _unary(x, name, tf.sigmoid, lambda x, y: y * (1.0 - y))
+
+
+@language_function
+def softplus(x: Tensor, name: str = "softplus") -> Tensor:
+    """log(1 + exp(x))."""
+    return _unary(x, name, tf.math.softplus, lambda x, y: sigmoid(x), _REAL)
+
+
+@language_function
+def erf(x: Tensor, name: str = "erf") -> Tensor:
+    """Gauss error function."""
+    return _unary(x, name, tf.math.erf, lambda x, y: (2 / np.sqrt(np.pi)) * exp(negative(square(x))), _REAL)
 
 
 def _relu_gradient(dy: Tensor, y: Tensor) -> Tensor:
@@ -126,25 +182,52 @@ def squared_relu(x: Tensor) -> Tensor:
     return square(relu(x))
 
 
-elu = _unary(
-    "elu",
-    tf.nn.elu,
-    lambda x, y: where(greater_equal(x, 0.0), 1.0, y + 1.0),
-    "x where positive, exp(x) - 1 elsewhere.",
-    accepts=_REAL,
-)
-selu = _unary(
-    "selu",
-    tf.nn.selu,
-    lambda x, y: where(greater_equal(x, 0.0), _SELU_SCALE, y + _SELU_SCALE * _SELU_ALPHA),
-    "Scaled exponential linear unit (Klambauer et al. 2017).",
-    accepts=_REAL,
-)
-sign = _unary("sign", tf.sign, lambda x, y: zeros_like(x), "-1, 0 or 1.", accepts=_SIGNED)
-floor = _unary("floor", tf.floor, None, "Largest integer not above x.", accepts=_REAL)
-ceil = _unary("ceil", tf.math.ceil, None, "Smallest integer not below x.", accepts=_REAL)
-round = _unary("round", tf.round, None, "Nearest integer, halves to even.", accepts=_REAL)
-logical_not = _unary("logical_not", tf.logical_not, None, "Not x.", accepts=_BOOL)
+@language_function
+def elu(x: Tensor, name: str = "elu") -> Tensor:
+    """x where positive, exp(x) - 1 elsewhere."""
+    return _unary(x, name, tf.nn.elu, lambda x, y: where(greater_equal(x, 0.0), 1.0, y + 1.0), _REAL)
+
+
+@language_function
+def selu(x: Tensor, name: str = "selu") -> Tensor:
+    """Scaled exponential linear unit (Klambauer et al. 2017)."""
+    return _unary(
+        x,
+        name,
+        tf.nn.selu,
+        lambda x, y: where(greater_equal(x, 0.0), _SELU_SCALE, y + _SELU_SCALE * _SELU_ALPHA),
+        _REAL,
+    )
+
+
+@language_function
+def sign(x: Tensor, name: str = "sign") -> Tensor:
+    """-1, 0 or 1."""
+    return _unary(x, name, tf.sign, lambda x, y: zeros_like(x), _SIGNED)
+
+
+@language_function
+def floor(x: Tensor, name: str = "floor") -> Tensor:
+    """Largest integer not above x."""
+    return _unary(x, name, tf.floor, None, _REAL)
+
+
+@language_function
+def ceil(x: Tensor, name: str = "ceil") -> Tensor:
+    """Smallest integer not below x."""
+    return _unary(x, name, tf.math.ceil, None, _REAL)
+
+
+@language_function
+def round(x: Tensor, name: str = "round") -> Tensor:
+    """Nearest integer, halves to even."""
+    return _unary(x, name, tf.round, None, _REAL)
+
+
+@language_function
+def logical_not(x: Tensor, name: str = "logical_not") -> Tensor:
+    """Not x."""
+    return _unary(x, name, tf.logical_not, None, _BOOL)
 
 
 def _is_finite(x: tf.Tensor) -> tf.Tensor:
@@ -153,9 +236,11 @@ def _is_finite(x: tf.Tensor) -> tf.Tensor:
     return tf.math.is_finite(x)
 
 
-is_finite = language_function(
-    lambda x, name="is_finite": PointwiseOperation(name, _is_finite, [check_tensor(x)], output_dtype=tf.bool).outputs[0]
-)
+@language_function
+def is_finite(x: Tensor, name: str = "is_finite") -> Tensor:
+    """Whether x is neither NaN nor infinite: bool."""
+    return PointwiseOperation(name, _is_finite, [check_tensor(x)], output_dtype=tf.bool).outputs[0]
+
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
@@ -199,78 +284,151 @@ def tensors_of_one_dtype(x1: Operand, x2: Operand) -> list[Tensor]:
 
 
 def _binary(
+    x1: Operand,
+    x2: Operand,
+    output_shape: ShapeLike | None,
     name: str,
     kernel: Kernel,
-    doc: str,
     *,
     slopes: Callable[[Tensor, Tensor, Tensor], tuple[Any, Any]] | None = None,
     output_dtype: tf.DType | None = None,
     accepts: str = _ANY,
-) -> Callable[..., Tensor]:
+) -> Tensor:
     """An elementwise function of two tensors; `slopes(x1, x2, y)` are its derivatives."""
+    operands = tensors_of_one_dtype(x1, x2)
+    _require(operands[0], accepts)
 
     def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
         assert slopes is not None
         x1, x2 = op.inputs
         return [multiply(dy, _conjugated(s)) for s in slopes(x1, x2, op.outputs[0])]
 
-    kind = name
-
-    def function(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
-        operands = tensors_of_one_dtype(x1, x2)
-        _require(operands[0], accepts)
-        return PointwiseOperation(
-            name or kind,
-            kernel,
-            operands,
-            output_shape=convert_to_shape(output_shape),
-            output_dtype=output_dtype,
-            gradient=gradient if slopes is not None else None,
-        ).outputs[0]
-
-    function.__name__ = function.__qualname__ = kind
-    function.__doc__ = doc
-    return language_function(function)
+    return PointwiseOperation(
+        name,
+        kernel,
+        operands,
+        output_shape=convert_to_shape(output_shape),
+        output_dtype=output_dtype,
+        gradient=gradient if slopes is not None else None,
+    ).outputs[0]
 
 
-less = _binary("less", tf.less, "Whether x1 < x2.", output_dtype=tf.bool, accepts=_ORDERED)
-less_equal = _binary("less_equal", tf.less_equal, "Whether x1 <= x2.", output_dtype=tf.bool, accepts=_ORDERED)
-greater = _binary("greater", tf.greater, "Whether x1 > x2.", output_dtype=tf.bool, accepts=_ORDERED)
-greater_equal = _binary("greater_equal", tf.greater_equal, "Whether x1 >= x2.", output_dtype=tf.bool, accepts=_ORDERED)
-equal = _binary("equal", tf.equal, "Whether x1 == x2.", output_dtype=tf.bool)
-not_equal = _binary("not_equal", tf.not_equal, "Whether x1 != x2.", output_dtype=tf.bool)
-logical_and = _binary("logical_and", tf.logical_and, "Whether both.", accepts=_BOOL)
-logical_or = _binary("logical_or", tf.logical_or, "Whether either.", accepts=_BOOL)
-logical_xor = _binary("logical_xor", tf.math.logical_xor, "Whether exactly one.", accepts=_BOOL)
-floordiv = _binary("floordiv", tf.math.floordiv, "Largest integer not above x1 / x2.", accepts=_ORDERED)
-mod = _binary(
-    "mod",
-    tf.math.floormod,
-    "x1 - floordiv(x1, x2) * x2.",
-    slopes=lambda x1, x2, y: (1.0, negative(floordiv(x1, x2))),
-    accepts=_ORDERED,
-)
-maximum = _binary(
-    "maximum",
-    tf.maximum,
-    "The larger. Where both are equal the gradient goes to the first, as in TensorFlow.",
-    slopes=lambda x1, x2, y: (_indicator(greater_equal(x1, x2), x1), _indicator(less(x1, x2), x1)),
-    accepts=_ORDERED,
-)
-minimum = _binary(
-    "minimum",
-    tf.minimum,
-    "The smaller. Where both are equal the gradient goes to the first, as in TensorFlow.",
-    slopes=lambda x1, x2, y: (_indicator(less_equal(x1, x2), x1), _indicator(greater(x1, x2), x1)),
-    accepts=_ORDERED,
-)
-pow = _binary(
-    "pow",
-    tf.pow,
-    "x1 to the x2, negative bases included. The gradient for the exponent is 0 where the base is not positive.",
-    slopes=lambda x1, x2, y: (_base_slope(x1, x2), _exponent_slope(x1, y)),
-    accepts=_SIGNED,
-)
+@language_function
+def less(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """Whether x1 < x2."""
+    return _binary(x1, x2, output_shape, name or "less", tf.less, output_dtype=tf.bool, accepts=_ORDERED)
+
+
+@language_function
+def less_equal(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """Whether x1 <= x2."""
+    return _binary(x1, x2, output_shape, name or "less_equal", tf.less_equal, output_dtype=tf.bool, accepts=_ORDERED)
+
+
+@language_function
+def greater(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """Whether x1 > x2."""
+    return _binary(x1, x2, output_shape, name or "greater", tf.greater, output_dtype=tf.bool, accepts=_ORDERED)
+
+
+@language_function
+def greater_equal(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """Whether x1 >= x2."""
+    return _binary(
+        x1, x2, output_shape, name or "greater_equal", tf.greater_equal, output_dtype=tf.bool, accepts=_ORDERED
+    )
+
+
+@language_function
+def equal(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """Whether x1 == x2."""
+    return _binary(x1, x2, output_shape, name or "equal", tf.equal, output_dtype=tf.bool)
+
+
+@language_function
+def not_equal(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """Whether x1 != x2."""
+    return _binary(x1, x2, output_shape, name or "not_equal", tf.not_equal, output_dtype=tf.bool)
+
+
+@language_function
+def logical_and(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """Whether both."""
+    return _binary(x1, x2, output_shape, name or "logical_and", tf.logical_and, accepts=_BOOL)
+
+
+@language_function
+def logical_or(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """Whether either."""
+    return _binary(x1, x2, output_shape, name or "logical_or", tf.logical_or, accepts=_BOOL)
+
+
+@language_function
+def logical_xor(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """Whether exactly one."""
+    return _binary(x1, x2, output_shape, name or "logical_xor", tf.math.logical_xor, accepts=_BOOL)
+
+
+@language_function
+def floordiv(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """Largest integer not above x1 / x2."""
+    return _binary(x1, x2, output_shape, name or "floordiv", tf.math.floordiv, accepts=_ORDERED)
+
+
+@language_function
+def mod(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """x1 - floordiv(x1, x2) * x2."""
+    return _binary(
+        x1,
+        x2,
+        output_shape,
+        name or "mod",
+        tf.math.floormod,
+        slopes=lambda x1, x2, y: (1.0, negative(floordiv(x1, x2))),
+        accepts=_ORDERED,
+    )
+
+
+@language_function
+def maximum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """The larger. Where both are equal the gradient goes to the first, as in TensorFlow."""
+    return _binary(
+        x1,
+        x2,
+        output_shape,
+        name or "maximum",
+        tf.maximum,
+        slopes=lambda x1, x2, y: (_indicator(greater_equal(x1, x2), x1), _indicator(less(x1, x2), x1)),
+        accepts=_ORDERED,
+    )
+
+
+@language_function
+def minimum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """The smaller. Where both are equal the gradient goes to the first, as in TensorFlow."""
+    return _binary(
+        x1,
+        x2,
+        output_shape,
+        name or "minimum",
+        tf.minimum,
+        slopes=lambda x1, x2, y: (_indicator(less_equal(x1, x2), x1), _indicator(greater(x1, x2), x1)),
+        accepts=_ORDERED,
+    )
+
+
+@language_function
+def pow(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """x1 to the x2, negative bases included. The gradient for the exponent is 0 where the base is not positive."""
+    return _binary(
+        x1,
+        x2,
+        output_shape,
+        name or "pow",
+        tf.pow,
+        slopes=lambda x1, x2, y: (_base_slope(x1, x2), _exponent_slope(x1, y)),
+        accepts=_SIGNED,
+    )
 
 
 def _base_slope(x1: Tensor, x2: Tensor) -> Tensor:

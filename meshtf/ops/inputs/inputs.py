@@ -73,17 +73,33 @@ def placeholder(mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32, name
 
 @language_function
 def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
-    """Brings an array or tf.Tensor into the graph; `shape` names its dimensions (None for a scalar).
+    """Brings an array or tf.Tensor into the graph.
+
+    Args:
+      mesh: where it will be.
+      tf_tensor: keeps its dtype. Numbers of Python, and lists of them, become int32 (int64 where they need it), float32
+        or bool, as in TensorFlow.
+      shape: names its dimensions; None for a scalar.
+      name: of the operation.
 
     Raises:
       ShapeError: its rank or sizes are not those of `shape`.
     """
-    value = tf_tensor if isinstance(tf_tensor, tf.Tensor) else np.asarray(tf_tensor)
+    value = tf_tensor if isinstance(tf_tensor, tf.Tensor) else _array(tf_tensor)
     named = convert_to_shape(shape) or Shape([])
     own = list(value.shape)
     if own != named.to_integer_list:
         raise ShapeError(f"an array of shape {own} cannot be [{named}]; name each of its dimensions, with its size")
     return InputOperation(mesh, named, dtype_of(value.dtype), name or "import", value).outputs[0]
+
+
+def _array(value: Any) -> np.ndarray:
+    """An array of its own dtype; numbers of Python in those that TensorFlow gives them."""
+    array = np.asarray(value)
+    if not all(type(x) in (int, float) for x in tf.nest.flatten(value)):
+        return array
+    narrow = array.astype({"i": np.int32, "f": np.float32}.get(array.dtype.kind, array.dtype))
+    return array if array.dtype.kind == "i" and not np.array_equal(narrow, array) else narrow
 
 
 @language_function

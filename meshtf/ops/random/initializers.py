@@ -48,11 +48,21 @@ def _checked(name: str, initializer: Callable[..., Any]) -> Initializer:
         signature = inspect.signature(initializer)
     except ValueError:  # of some callables written in C it is not known
         return initializer
-    try:
-        signature.bind("mesh", "shape", "dtype")
-    except TypeError:
+    if not _can_be_called(signature):
         own = getattr(initializer, "__name__", type(initializer).__name__)
         raise GraphError(
             f'the initial value of variable "{name}" must be {_FUNCTION}, or an array; {own} takes {signature}'
-        ) from None
+        )
     return initializer
+
+
+def _can_be_called(signature: inspect.Signature) -> bool:
+    """Whether it takes a mesh, a shape and a dtype. TensorFlow 1's initializers take three arguments, too, but others:
+    (shape, dtype, partition_info)."""
+    if next(iter(signature.parameters), None) == "shape":
+        return False
+    try:
+        signature.bind("mesh", "shape", "dtype")
+    except TypeError:
+        return False
+    return True

@@ -15,9 +15,9 @@ import tensorflow as tf
 
 from meshtf import random
 from meshtf.call_sites import language_function
-from meshtf.dimension import Dimension, Shape, ShapeLike, convert_to_shape
+from meshtf.dimension import Dimension, Shape, ShapeLike
 from meshtf.errors import DtypeError, GraphError
-from meshtf.graph import Mesh, Operation, Tensor, check_tensor, dtype_of
+from meshtf.graph import Mesh, Operation, Tensor, check_tensor, dtype_of, shape_of
 from meshtf.layer_scopes import abreast_of, scopes_of, without_numbers
 from meshtf.layout import Axes, TensorLayout
 from meshtf.ops.algebra.broadcasting import union
@@ -208,7 +208,7 @@ def random_uniform(
     def draw(*where: object) -> tf.Tensor:
         return random.uniform(*where, dtype, minval, maxval)  # type: ignore[arg-type]
 
-    return RandomOperation(mesh, _shape(shape), dtype, draw, name).outputs[0]
+    return RandomOperation(mesh, shape_of(shape), dtype, draw, name).outputs[0]
 
 
 @language_function
@@ -226,7 +226,7 @@ def random_normal(
     def draw(*where: object) -> tf.Tensor:
         return random.normal(*where, dtype, mean, stddev)  # type: ignore[arg-type]
 
-    return RandomOperation(mesh, _shape(shape), dtype, draw, name).outputs[0]
+    return RandomOperation(mesh, shape_of(shape), dtype, draw, name).outputs[0]
 
 
 @language_function
@@ -244,7 +244,7 @@ def random_truncated_normal(
     def draw(*where: object) -> tf.Tensor:
         return random.truncated_normal(*where, dtype, mean, stddev)  # type: ignore[arg-type]
 
-    return RandomOperation(mesh, _shape(shape), dtype, draw, name).outputs[0]
+    return RandomOperation(mesh, shape_of(shape), dtype, draw, name).outputs[0]
 
 
 @language_function
@@ -259,12 +259,17 @@ def dropout(
     """Zeroes elements with probability `rate` (or 1 - `keep_prob`) and scales the others to keep the mean.
 
     Args:
-      x: a floating tensor.
+      x: a floating tensor; of any dtype where nothing is dropped.
       is_training: x itself where not.
       keep_prob: give this or `rate`.
       rate: give this or `keep_prob`.
       noise_shape: dimensions of x along which elements are dropped independently; along the others, together.
       name: of the operation, part of the random key.
+
+    Raises:
+      GraphError: neither or both probabilities are given, or one that is not in (0, 1].
+      DtypeError: elements are to be dropped from x that is not floating.
+      ShapeError: `noise_shape` has a dimension that x lacks.
     """
     from meshtf.ops.elementwise.elementwise import where
 
@@ -273,11 +278,12 @@ def dropout(
     keep = float(keep_prob if keep_prob is not None else 1.0 - rate)  # type: ignore[operator]
     if not 0.0 < keep <= 1.0:
         raise GraphError(f"the probability to keep must be in (0, 1], and is {keep}")
-    if not check_tensor(x).dtype.is_floating:
-        raise DtypeError(f"dropout scales what it keeps, and cannot scale {x.dtype.name}")
+    check_tensor(x)
     if not is_training or keep == 1.0:
         return x
-    shape = x.shape if noise_shape is None else _shape(noise_shape)
+    if not x.dtype.is_floating:
+        raise DtypeError(f"dropout scales what it keeps, and cannot scale {x.dtype.name}; convert it with mtf.cast")
+    shape = x.shape if noise_shape is None else shape_of(noise_shape)
     for dim in shape:
         x.shape.axis(dim)
     union([x.shape, shape])
@@ -320,9 +326,3 @@ class RandomUniform:
 
     def __call__(self, mesh: Mesh, shape: Shape, dtype: tf.DType) -> Tensor:
         return random_uniform(mesh, shape, dtype, self.minval, self.maxval)
-
-
-def _shape(x: ShapeLike) -> Shape:
-    shape = convert_to_shape(x)
-    assert shape is not None
-    return shape

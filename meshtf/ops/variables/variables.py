@@ -207,11 +207,13 @@ def get_variable(
         inside, and so does an initial value that is an array.
 
     Raises:
-      GraphError: it exists with another shape or dtype, or `initializer` is neither such a function nor an array.
+      GraphError: it exists with another shape or dtype; or `initializer` is neither such a function nor an array; or
+        a tf.variable_scope is open, which would not name it.
       DtypeError: it is not floating, and has no `initializer`.
       ShapeError: `unpadded_shape` is no part of `shape`, or an initial array has another shape.
     """
     graph, policy, named = check_mesh(mesh).graph, _policy(mesh, dtype), shape_of(shape)
+    graph.check_scope_of_tensorflow()
     own = named if unpadded_shape is None else shape_of(unpadded_shape)
     if own.dimension_names != named.dimension_names or any(m.size > n.size for m, n in zip(own, named, strict=True)):
         raise ShapeError(

@@ -1,0 +1,67 @@
+"""Sums, products and quotients with a scalar operand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import meshtf as mtf
+from meshtf.errors import ShapeError
+from meshtf.testing import assert_layout_invariant, interpret
+
+X = mtf.placeholder(mtf.Mesh(mtf.Graph()), "rows:2 cols:4", name="x")
+ARRAY = np.arange(1.0, 9.0, dtype=np.float32).reshape(2, 4)
+WIDER = "copies:2 cols:4 rows:2"
+
+ON_EITHER_SIDE = [
+    lambda x, shape: mtf.add(x, 2.0, shape),
+    lambda x, shape: mtf.add(2.0, x, shape),
+    lambda x, shape: mtf.sub(x, 2.0, shape),
+    lambda x, shape: mtf.sub(2.0, x, shape),
+    lambda x, shape: mtf.multiply(x, 2.0, shape),
+    lambda x, shape: mtf.multiply(2.0, x, shape),
+    lambda x, shape: mtf.divide(x, 2.0, shape),
+    lambda x, shape: mtf.divide(2.0, x, shape),
+]
+
+WithScalar = Callable[..., mtf.Tensor]
+
+
+@pytest.mark.parametrize("with_scalar", ON_EITHER_SIDE)
+def test_output_shape_with_a_scalar(with_scalar: WithScalar) -> None:
+    """It orders, and adds dimensions; the gradient is summed over what was added."""
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        plain, shaped = with_scalar(x, None), with_scalar(x, WIDER)
+        grads = [mtf.gradients([mtf.reduce_sum(mtf.square(y))], [x])[0] for y in (plain, shaped)]
+        assert (shaped.shape, grads[1].shape) == (mtf.convert_to_shape(WIDER), x.shape)
+        return [plain, shaped, *grads]
+
+    plain, shaped, grad, shaped_grad = interpret(program, {"x": ("rows:2 cols:4", ARRAY)}, "all:2", "rows:all").results
+    np.testing.assert_array_equal(shaped, [plain.T, plain.T])
+    np.testing.assert_array_equal(shaped_grad, 2 * grad)
+
+
+def test_output_shape_with_a_scalar_on_virtual_cpus() -> None:
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        total = mtf.reduce_sum(mtf.square(x), reduced_dim="cols")  # pending over the axis that splits cols
+        return [f(x, WIDER) for f in ON_EITHER_SIDE] + [mtf.multiply(total, 2.0, "copies:2 rows:2")]
+
+    assert_layout_invariant(program, {"x": ("rows:2 cols:4", ARRAY)}, ["cols:rows", "copies:cols"])
+
+
+@pytest.mark.parametrize("with_scalar", ON_EITHER_SIDE)
+def test_an_output_shape_that_lacks_a_dimension(with_scalar: WithScalar) -> None:
+    with pytest.raises(ShapeError) as caught:
+        with_scalar(X, "rows:2 colls:4")
+    assert 'no dimension "cols" in [rows:2 colls:4]; did you mean "colls"?' in str(caught.value)
+    assert f"\n    x [rows:2 cols:4] float32\n  at {__file__}:" in str(caught.value)
+
+
+def test_the_sum_of_no_tensors_is_the_number_0() -> None:
+    """As in Mesh TensorFlow, so that a loss may be added to those that a model has beside it, if it has any."""
+    assert mtf.add_n([]) == 0
+    assert (X + mtf.add_n([])).shape == X.shape
+    assert mtf.add_n([X]) is X
