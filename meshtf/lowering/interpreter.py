@@ -30,6 +30,7 @@ from meshtf.lowering.plan import (
     ReadVariable,
     Value,
 )
+from meshtf.mesh_impl.processor_products import product_dtype
 
 _COMBINE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "add": lambda a, b: np.logical_or(a, b) if a.dtype == bool else a + b,
@@ -61,6 +62,9 @@ class KnownCore:
 
     def transposed(self, x: tf.Tensor, permutation: Sequence[int]) -> tf.Tensor:
         return tf.transpose(x, permutation)
+
+    def product_dtype(self, dtype: tf.DType) -> tf.DType:
+        return product_dtype(dtype)
 
     def _answer(self, axes: Axes) -> int:
         self.asked[axes] = self.position(axes)
