@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from meshtf.errors import NonFiniteError
 from meshtf.layout import Axes, TensorLayout
+from meshtf.mesh_impl.processor_products import product_dtype
 from meshtf.planning import core_positions
 from meshtf.planning.plan import (
     AssignVariable,
@@ -61,6 +62,9 @@ class KnownCore:
 
     def transposed(self, x: tf.Tensor, permutation: Sequence[int]) -> tf.Tensor:
         return tf.transpose(x, permutation)
+
+    def product_dtype(self, dtype: tf.DType) -> tf.DType:
+        return product_dtype(dtype)
 
     def _answer(self, axes: Axes) -> int:
         self.asked[axes] = self.position(axes)

@@ -39,6 +39,10 @@ class Core(Protocol):
         """`tf.transpose`, done once for a tensor that several operations need in one order."""
         ...
 
+    def product_dtype(self, dtype: tf.DType) -> tf.DType:
+        """The type in which to multiply matrices of a type, so that sums of products are rounded once, to nearest."""
+        ...
+
 
 Emit: TypeAlias = Callable[..., Any]
 """`emit(core, *slices)` gives the slice, or slices, of one core."""

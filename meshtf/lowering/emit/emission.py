@@ -16,6 +16,7 @@ from meshtf.lowering.emit.grappler import grappler_off
 from meshtf.lowering.emit.pacing import paced
 from meshtf.lowering.passes.update_fusion import FusedUpdate, consumers_of, updates_in_place
 from meshtf.mesh_impl.collectives import Collectives
+from meshtf.mesh_impl.processor_products import product_dtype
 from meshtf.mesh_impl.spmd.spmd_collectives import SpmdCollectives
 from meshtf.mesh_impl.spmd.step_errors import collective_scope
 from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
@@ -118,12 +119,13 @@ class EmittedProgram:
         feeds = arguments[counts[0] : counts[0] + counts[1]]
         handles = dict(zip(plan.variable_names, arguments[counts[0] + counts[1] :], strict=True))
         devices = self._mesh_impl.devices
+        on_processors = all(tf.DeviceSpec.from_string(d).device_type == "CPU" for d in devices)
         body = CoreProgram(
             plan,
-            TracedCore(plan, coordinates),
+            TracedCore(plan, coordinates, on_processors=on_processors),
             bound,
             handles,
-            on_processors=all(tf.DeviceSpec.from_string(d).device_type == "CPU" for d in devices),
+            on_processors=on_processors,
             drawing_device=devices[0] if self._runs_once and _share_processors(devices) else None,
         )
         return body.run(dict(zip((f.name for f in plan.feeds), feeds, strict=True)))
@@ -138,7 +140,8 @@ def _share_processors(devices: Sequence[str]) -> bool:
 class TracedCore:
     """A core whose coordinates are known when the program runs."""
 
-    def __init__(self, plan: Plan, coordinates: tf.Tensor) -> None:
+    def __init__(self, plan: Plan, coordinates: tf.Tensor, *, on_processors: bool = False) -> None:
+        self._on_processors = on_processors
         self._sizes = {d.name: d.size for d in plan.mesh_shape}
         names = plan.mesh_shape.dimension_names
         split = tf.unstack(coordinates) if names else []
@@ -176,6 +179,9 @@ class TracedCore:
         if key not in self._transposed:
             self._transposed[key] = tf.transpose(x, permutation)
         return self._transposed[key]
+
+    def product_dtype(self, dtype: tf.DType) -> tf.DType:
+        return product_dtype(dtype) if self._on_processors else dtype
 
 
 class CoreProgram:

@@ -135,10 +135,13 @@ def _matrix_product(core: Core, a: tf.Tensor, b: tf.Tensor, plan: MatrixPlan) ->
     lead = [batch] if plan.batch else []
     a = _reshaped(_ordered(core, a, plan.a_names, plan.a_order), lead + ([k, m] if plan.transpose_a else [m, k]))
     b = _reshaped(_ordered(core, b, plan.b_names, plan.b_order), lead + ([n, k] if plan.transpose_b else [k, n]))
+    dtype = core.product_dtype(a.dtype)
+    wide_a, wide_b = tf.cast(a, dtype), tf.cast(b, dtype)
     if plan.is_swapped:
-        product = tf.linalg.matmul(b, a, transpose_a=not plan.transpose_b, transpose_b=not plan.transpose_a)
+        product = tf.linalg.matmul(wide_b, wide_a, transpose_a=not plan.transpose_b, transpose_b=not plan.transpose_a)
     else:
-        product = tf.linalg.matmul(a, b, transpose_a=plan.transpose_a, transpose_b=plan.transpose_b)
+        product = tf.linalg.matmul(wide_a, wide_b, transpose_a=plan.transpose_a, transpose_b=plan.transpose_b)
+    product = tf.cast(product, a.dtype)
     shape = [sizes[name] for name in plan.product]
     return _ordered(core, _reshaped(product, shape), plan.product, plan.output)
 
