@@ -8,6 +8,7 @@ from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensors, is_differentiable
 from meshtf.ops.algebra.arithmetic import add
+from meshtf.ops.algebra.reduction import sum_to
 from meshtf.ops.inputs.inputs import ones_like
 from meshtf.ops.rearranging.with_layout import with_layout_of
 
@@ -45,7 +46,10 @@ def differentiate(
             continue
         before = len(operation.graph.operations)
         with operation.graph.variable_scope("gradients"):
-            contributions = operation.gradient(own)
+            contributions = [
+                None if grad is None else sum_to(grad, x.shape)
+                for x, grad in zip(operation.inputs, operation.gradient(own), strict=True)
+            ]
         made = set(operation.graph.operations[before:])
         for x, grad in zip(operation.inputs, contributions, strict=True):
             if grad is not None and is_differentiable(x.dtype):

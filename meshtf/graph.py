@@ -364,7 +364,10 @@ class Operation(abc.ABC):
         )
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """Gradients of the inputs, from those of the outputs (None: unconnected)."""
+        """Gradients of the inputs, from those of the outputs (None: unconnected).
+
+        One may have dimensions that its input lacks, as that of a broadcast has: autodiff sums over them.
+        """
         raise GraphError(f"operation {self.name} ({type(self).__name__}) has no gradient")
 
     def output_layouts(self, layouts: LayoutTable) -> Sequence[ResolvedLayout]:

@@ -11,6 +11,7 @@ from meshtf.dimension import Shape
 from meshtf.errors import GraphError
 from meshtf.graph import Block, Mesh, Operation, Tensor, check_tensor, with_nested
 from meshtf.ops.algebra.arithmetic import add
+from meshtf.ops.variables.variables import Assign, ReadVariable
 from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.planner import Planner
 
@@ -78,8 +79,6 @@ def overrides_layout(blocks: Sequence[Block]) -> bool:
 def depends_on_when(operation: Operation) -> bool:
     """Whether running the operation once more, later, would give or do something else: it assigns a variable, or
     reads one that is assigned somewhere."""
-    from meshtf.ops.variables.variables import Assign, ReadVariable
-
     inside = list(with_nested([operation]))
     if any(isinstance(o, Assign) for o in inside):
         return True

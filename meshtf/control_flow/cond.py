@@ -10,10 +10,11 @@ import tensorflow as tf
 from meshtf.autodiff import differentiate
 from meshtf.call_sites import language_function
 from meshtf.control_flow.blocks import as_tensors, build, has_side_effect, overrides_layout, sum_by_input
+from meshtf.control_flow.branch_lowering import lower_branch
 from meshtf.control_flow.recomputation import RecomputePolicy, split_kept
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Block, Operation, Tensor, check_tensor, is_differentiable
-from meshtf.ops.algebra.einsum import transpose
+from meshtf.ops.algebra.spread import transpose
 from meshtf.ops.inputs.inputs import zeros_like
 from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.planner import Planner
@@ -99,8 +100,6 @@ class CondOperation(Operation):
         return [layouts.resolved(t) for t in self.blocks[0].outputs]
 
     def lower(self, planner: Planner) -> None:
-        from meshtf.control_flow.loop_lowering import lower_branch
-
         lower_branch(self, planner)
 
 

@@ -12,7 +12,7 @@ from meshtf.control_flow.recomputation import KEEP_EVERYTHING
 from meshtf.control_flow.recompute_grad import RecomputeOperation
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph import Block, Mesh, Tensor, check_tensor, is_differentiable
-from meshtf.ops.algebra.einsum import transpose
+from meshtf.ops.algebra.spread import transpose
 
 
 class CustomGradientOperation(InlineOperation):

@@ -8,14 +8,16 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from meshtf.control_flow.blocks import has_side_effect, overrides_layout
+from meshtf.control_flow.loop_gradient import loop_gradient
+from meshtf.control_flow.loop_lowering import lower_loop
 from meshtf.control_flow.microbatch_cut import MicrobatchCut
 from meshtf.control_flow.recomputation import KEEP_EVERYTHING, RecomputePolicy
 from meshtf.dimension import Dimension, Shape
 from meshtf.graph import Block, Operation, Tensor, is_differentiable, sum_dtype
 from meshtf.layout import TensorLayout
-from meshtf.lowering.report.pipelines import PipelineNote
 from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.pending_sums import PendingSums, block_sums
+from meshtf.planning.pipeline_note import PipelineNote
 from meshtf.planning.planner import Planner
 
 
@@ -136,8 +138,6 @@ class LoopOperation(Operation):
         return any(is_differentiable(t.dtype) for t in self.inputs)
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        from meshtf.control_flow.loop_gradient import loop_gradient
-
         return loop_gradient(self, grad_ys)
 
     def output_layouts(self, layouts: LayoutTable) -> Sequence[ResolvedLayout]:
@@ -172,8 +172,6 @@ class LoopOperation(Operation):
         return ResolvedLayout(TensorLayout(axes), own.is_overridden)
 
     def lower(self, planner: Planner) -> None:
-        from meshtf.control_flow.loop_lowering import lower_loop
-
         lower_loop(self, planner)
 
 

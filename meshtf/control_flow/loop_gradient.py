@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from meshtf.autodiff import differentiate
 from meshtf.control_flow.blocks import block_input
-from meshtf.control_flow.loop import LoopOperation
 from meshtf.control_flow.recomputation import split_kept
 from meshtf.dimension import Dimension
 from meshtf.errors import GraphError
 from meshtf.graph import Operation, Tensor, is_differentiable
 from meshtf.ops.algebra.arithmetic import add
-from meshtf.ops.algebra.einsum import transpose
+from meshtf.ops.algebra.spread import transpose
 from meshtf.ops.elementwise.elementwise import cast
 from meshtf.ops.inputs.inputs import zeros_like
 from meshtf.planning.plan import UNBOUNDED
+
+if TYPE_CHECKING:
+    from meshtf.control_flow.loop import LoopOperation
 
 
 def loop_gradient(loop: LoopOperation, grad_ys: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -137,7 +140,7 @@ class _LoopGradient:
             is_reversed=not self.spec.is_reversed,
             returns_wide_sums=False,
         )
-        return LoopOperation(spec, self.loop.outputs[0], "loop")
+        return type(self.loop)(spec, self.loop.outputs[0], "loop")
 
     def _initial(self, entering: Tensor) -> Tensor:
         grad = self.carried_grads[entering]

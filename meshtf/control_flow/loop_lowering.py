@@ -10,16 +10,15 @@ import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import GraphError
-from meshtf.graph import Block, Operation, Tensor, sum_dtype, with_nested
+from meshtf.graph import Operation, Tensor, sum_dtype, with_nested
 from meshtf.layout import TensorLayout
 from meshtf.ops.algebra.pointwise import CastKernel
 from meshtf.ops.variables.variables import Variable
 from meshtf.planning.pending_sums import block_sums, needed_inside
-from meshtf.planning.plan import Branch, Carried, Check, Condition, Core, Loop, Sliced, Stacked, Value
+from meshtf.planning.plan import Carried, Check, Condition, Core, Loop, Sliced, Stacked, Value
 from meshtf.planning.planner import Planner, StoredVariable
 
 if TYPE_CHECKING:
-    from meshtf.control_flow.cond import CondOperation
     from meshtf.control_flow.loop import LoopOperation, LoopSpec
     from meshtf.control_flow.microbatch_cut import MicrobatchCut
 
@@ -167,7 +166,7 @@ def _carried_variables(operations: list[Operation], planner: Planner, inner: Pla
 def _accumulated(tensor: Tensor, planner: Planner, inner: Planner) -> Carried:
     # Many terms of which none changes the sum's few digits would be lost in them.
     term = _converted(inner.left(tensor), sum_dtype(tensor.dtype), inner)
-    zeros = _constant(planner, term, 0)
+    zeros = constant_like(planner, term, 0)
     entering = inner.value(term.shape, term.dtype, term.layout, term.pending)
     spec = (term.shape, term.dtype, term.layout)
     add, pending = (lambda core, total, x: tf.add(total, x)), term.pending
@@ -189,10 +188,11 @@ def _checked(check: Check, planner: Planner, inner: Planner) -> Carried:
     (leaving,) = inner.compute(
         "every iteration", lambda core, before, now: tf.logical_and(before, now), [entering, flag], [spec]
     )
-    return _carried(planner, _constant(planner, flag, 1), entering, leaving)
+    return _carried(planner, constant_like(planner, flag, 1), entering, leaving)
 
 
-def _constant(planner: Planner, like: Value, number: int) -> Value:
+def constant_like(planner: Planner, like: Value, number: int) -> Value:
+    """A number everywhere, of the shape, dtype and layout of another value."""
     size, dtype = like.slice_shape, like.dtype
 
     def emit(core: Core) -> tf.Tensor:
@@ -253,44 +253,6 @@ def _condition(
             f"compute it in the loop's body, and carry it to the condition\n  at {check.operation.site}"
         )
     return Condition(tuple(entering), inner.instructions, goes_on)
-
-
-def lower_branch(operation: CondOperation, planner: Planner) -> None:
-    """Adds a `Branch` to the plan. Each side brings its results to the layouts of the operation's outputs."""
-    predicate = planner.read(operation.inputs[0])
-    variables = assigned_variables([o for block in operation.blocks for o in block.operations])
-    before = {name: planner.stored(variable) for name, variable in variables.items()}
-    inners = [_side(operation, block, before, planner) for block in operation.blocks]
-    results = []
-    for inner, block in zip(inners, operation.blocks, strict=True):
-        own = [inner.read(t, planner.layouts[y]) for t, y in zip(block.outputs, operation.outputs, strict=True)]
-        results.append(own + [inner.assigned.get(name, value) for name, value in before.items()])
-    checks = [check for inner in inners for check in inner.checks]
-    for inner, own in zip(inners, results, strict=True):
-        own.extend(c.value if c in inner.checks else _constant(inner, c.value, 1) for c in checks)
-    values = [planner.value(v.shape, v.dtype, v.layout) for v in results[0]]
-    bodies = [inner.instructions for inner in inners]
-    planner.add(Branch(operation, predicate, *bodies, *map(tuple, results), tuple(values)))  # type: ignore[arg-type]
-    for output, value in zip(operation.outputs, values, strict=False):
-        planner.write(output, value)
-    rest = iter(values[len(operation.outputs) :])
-    for name in before:
-        planner.assign(name, next(rest))
-    for check in checks:
-        planner.check_as(check, next(rest))
-
-
-def _side(operation: CondOperation, block: Block, before: dict[str, Value], planner: Planner) -> Planner:
-    inner = planner.inside(block_sums(block, block.outputs, planner.layouts))
-    for outside, inside in [*((x, x) for x in operation.captures), *operation.given]:
-        inner.give(inside, planner.read(outside))
-    for name, value in before.items():
-        inner.set_stored(name, value)
-    for each in needed_inside(block):
-        inner.lower(each)
-    inner.attribute_to(operation)
-    planner.uses_random |= inner.uses_random
-    return inner
 
 
 def assigned_variables(operations: list[Operation]) -> dict[str, StoredVariable]:

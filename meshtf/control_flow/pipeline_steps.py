@@ -10,7 +10,7 @@ import numpy as np
 from meshtf.dimension import Dimension
 from meshtf.errors import GraphError, ShapeError
 from meshtf.graph import Tensor
-from meshtf.lowering.report.pipelines import PipelineNote
+from meshtf.planning.pipeline_note import PipelineNote
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -15,9 +15,9 @@ from meshtf.control_flow.recomputation import RecomputePolicy, as_policy
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph import Tensor, check_tensor
-from meshtf.lowering.report.pipelines import PipelineNote
-from meshtf.ops.algebra.einsum import transpose
+from meshtf.ops.algebra.spread import transpose
 from meshtf.ops.rearranging.reshape import replace_dimensions
+from meshtf.planning.pipeline_note import PipelineNote
 
 
 @language_function

@@ -12,7 +12,7 @@ from meshtf.control_flow.microbatch_cut import MicrobatchCut
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
 from meshtf.errors import GraphError, ShapeError
 from meshtf.graph import Tensor, check_tensor
-from meshtf.ops.algebra.einsum import transpose
+from meshtf.ops.algebra.spread import transpose
 from meshtf.ops.elementwise.elementwise import cast
 from meshtf.ops.inputs.inputs import zeros
 from meshtf.ops.rearranging.reshape import replace_dimensions, reshape

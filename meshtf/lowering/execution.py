@@ -17,6 +17,7 @@ from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
 from meshtf.lowering.emit.emission import EmittedProgram, scope_name
 from meshtf.lowering.emit.programs import program_for
 from meshtf.lowering.emit.tpu_program import TpuProgram
+from meshtf.lowering.initial_values import initialize
 from meshtf.lowering.variable_store import handles
 from meshtf.mesh_impl.spmd.collective_runtime import step_in_progress
 from meshtf.mesh_impl.spmd.step_errors import translate
@@ -132,8 +133,6 @@ def _stored_layouts(plan: Plan) -> dict[str, TensorLayout]:
 
 def ensure_variables(plan: Plan, lowering: Lowering) -> None:
     """Makes the variables of a plan that the store lacks and computes their initial values, slice by slice."""
-    from meshtf.lowering.initial_values import initialize
-
     store, mesh_impl = lowering.variables, lowering.device_mesh
     missing = []
     for name in plan.variable_names:

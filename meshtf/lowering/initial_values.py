@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from meshtf.axis_parts import WHOLE_AXES, AxisParts
-from meshtf.dimension import Shape
-from meshtf.graph import Graph, Mesh
+from meshtf.control_flow.recomputation import KEEP_EVERYTHING
+from meshtf.control_flow.scan import ScanBody
+from meshtf.dimension import Dimension, Shape
+from meshtf.errors import MeshtfError, ShapeError
+from meshtf.graph import Graph, Mesh, Tensor, check_tensor
 from meshtf.layout import LayoutRules, TensorLayout
 from meshtf.lowering.emit.programs import program_for
 from meshtf.lowering.feeding import inputs_of
+from meshtf.lowering.make_plan import make_plan
 from meshtf.lowering.variable_store import handles
-from meshtf.ops.inputs.inputs import zeros
-from meshtf.ops.variables.variables import Assign, Variable
+from meshtf.ops.algebra.spread import transpose
+from meshtf.ops.elementwise.elementwise import cast, less, where
+from meshtf.ops.inputs.inputs import ones, zeros
+from meshtf.ops.inputs.inputs import range as positions
+from meshtf.ops.random.random import RandomNormal
+from meshtf.ops.rearranging.reshape import replace_dimensions
+from meshtf.ops.variables.variables import DEFAULT_STDDEV, Assign, Variable
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Plan
 from meshtf.planning.planner import StoredVariable
@@ -56,8 +65,6 @@ def initial_plan(
 ) -> Plan:
     """The plan that assigns the initial values, to slices in `layouts`; `rules` are those of what is computed on the
     way. The random bits of each are keyed by the variable's name."""
-    from meshtf.lowering.lowering import make_plan
-
     graph = Graph("initial_values", is_initial=True)
     mesh = Mesh(graph)
     assignments = []
@@ -65,7 +72,7 @@ def initial_plan(
         for variable in variables:
             twin = Variable(mesh, variable.spec)
             with graph.variable_scopes_of(variable.full_name, variable.spec.layer_scopes):
-                assignments.append(Assign(twin, variable.initial_value(mesh)))
+                assignments.append(Assign(twin, initial_value(variable, mesh)))
     table = LayoutTable(mesh_shape, rules, axis_parts)
     table.resolve(graph.operations)
     return make_plan(table, _Fixed(layouts), assignments, (), seed)
@@ -77,3 +84,54 @@ class _Fixed:
 
     def layout(self, variable: StoredVariable, layouts: LayoutTable) -> TensorLayout:
         return self._layouts[variable.full_name]
+
+
+def initial_value(variable: Variable, mesh: Mesh) -> Tensor:
+    """The initial value as a tensor of another graph, whose open scopes key its random bits."""
+    try:
+        value = cast(_initial_layers(variable, mesh), variable.slice_dtype)
+    except MeshtfError as error:
+        where_made = f'in the initializer of variable "{variable.full_name}" [{variable.shape}]\n  at {variable.site}'
+        raise type(error)(f"{error}\n  {where_made}") from None
+    for dim, own in zip(variable.shape, variable.unpadded_shape, strict=True):
+        if own != dim:
+            value = where(less(positions(mesh, dim, tf.int32), own.size), value, 0, output_shape=variable.shape)
+    return value
+
+
+def _initial_layers(variable: Variable, mesh: Mesh) -> Tensor:
+    """The initial values of all layers, those of the padding still among them."""
+    spec, shape = variable.spec, variable.shape
+    initializer = RandomNormal(stddev=DEFAULT_STDDEV) if spec.initializer is None else spec.initializer
+    if initializer in (zeros, ones):
+        return initializer(mesh, shape, variable.slice_dtype)
+    one = Shape([d for d in shape if d not in variable.stacked_dims])
+
+    def layer() -> Tensor:
+        value = check_tensor(initializer(mesh, one, variable.slice_dtype), "initial value")
+        if value.shape != one:
+            raise ShapeError(f"it must have the variable's shape, [{one}], and is {value}")
+        return value
+
+    stacks = [scope for scope in variable.spec.layer_scopes if scope.is_stacked]
+    value = _each_layer(mesh, [scope.dim for scope in stacks], layer)
+    for scope in stacks:
+        if scope.stacked:
+            value = replace_dimensions(value, scope.dim, scope.stacked)
+    return transpose(value, shape)
+
+
+def _each_layer(mesh: Mesh, layers: Sequence[Dimension], layer: Callable[[], Tensor]) -> Tensor:
+    """What a function gives for each element of some dimensions, whose numbers its random bits depend on."""
+    if not layers:
+        return layer()
+    outermost, *inner = layers
+    body = ScanBody(
+        lambda carried, parts: (carried, [_each_layer(mesh, inner, layer)]),
+        outermost,
+        KEEP_EVERYTHING,
+        "layers",
+        counts_layers=True,
+    )
+    _, (values,) = body.scanned([zeros(mesh, [])], [])
+    return values

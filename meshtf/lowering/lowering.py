@@ -16,11 +16,9 @@ from meshtf.graph import Graph, Mesh, Operation, Tensor, check_tensor
 from meshtf.lowering.emit.xla_hlo import hlo_of
 from meshtf.lowering.execution import Execution
 from meshtf.lowering.feeding import check_feeds, inputs_of
+from meshtf.lowering.make_plan import make_plan, needed
 from meshtf.lowering.passes.buckets import bucket_collectives
 from meshtf.lowering.passes.early_updates import update_early
-from meshtf.lowering.passes.gradient_sums import sum_gradients_in
-from meshtf.lowering.passes.regathered_weights import gather_again
-from meshtf.lowering.passes.update_fusion import fuse_updates
 from meshtf.lowering.passes.weight_update_sharding import ShardedUpdates, sharded_updates
 from meshtf.lowering.report.report import Report, Updates
 from meshtf.lowering.variable_store import StoreLayouts, VariableStore
@@ -33,7 +31,7 @@ from meshtf.planning.divided_layouts import parts_that_help
 from meshtf.planning.layout_table import LayoutTable, warn_unused_rules
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import Plan
-from meshtf.planning.planner import Planner, Storage
+from meshtf.planning.planner import Storage
 
 
 class Lowering:
@@ -235,38 +233,3 @@ class Lowering:
             known = nearest(name, exports) or f"; there are: {', '.join(exports) or 'none'}"
             raise GraphError(f'no tensor was exported as "{name}" (mtf.export) in program "{self.graph.name}"{known}')
         return exports[name]
-
-
-def make_plan(
-    layouts: LayoutTable,
-    storage: Storage,
-    effects: Sequence[Operation],
-    fetches: Sequence[Tensor],
-    seed: int = 0,
-    *,
-    gradient_sum_dtype: tf.DType | None = None,
-    gathers_again: bool = False,
-) -> Plan:
-    """Plans the operations that the effects and the fetches need, in program order; assigns only if some effect is."""
-    operations = needed([*effects, *(t.operation for t in fetches)])
-    pending_sums = PendingSums(operations, fetches, layouts)
-    planner = Planner(layouts, pending_sums, storage, seed)
-    for operation in operations:
-        planner.lower(operation)
-    trained = {v.full_name: v.shape for v in operations[0].graph.trainable_variables} if operations else {}
-    plan = sum_gradients_in(planner.plan(fetches), gradient_sum_dtype, trained)
-    plan = fuse_updates(gather_again(plan) if gathers_again else plan)
-    # A fetch may be an assignment's output, or need one.
-    return plan if effects else plan.without_assignments()
-
-
-def needed(roots: Sequence[Operation]) -> list[Operation]:
-    """The operations that these need, themselves included, in program order."""
-    if not roots:
-        return []
-    wanted = set(roots)
-    for operation in reversed(roots[0].graph.operations):
-        if operation in wanted:
-            wanted.update(x.operation for x in operation.inputs)
-            wanted.update(operation.dependencies)
-    return [o for o in roots[0].graph.operations if o in wanted]

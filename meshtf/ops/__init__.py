@@ -1,17 +1,21 @@
 """The operations of the language, one file per family."""
 
 from meshtf.ops import operators
-from meshtf.ops.algebra.arithmetic import add, add_n, divide, identity, multiply, negative, stop_gradient, sub
-from meshtf.ops.algebra.einsum import broadcast, einsum, matmul, transpose
-from meshtf.ops.algebra.reduction import (
-    reduce_all,
-    reduce_any,
-    reduce_max,
-    reduce_mean,
-    reduce_min,
-    reduce_prod,
-    reduce_sum,
+from meshtf.ops.algebra.arithmetic import (
+    add,
+    add_n,
+    divide,
+    identity,
+    multiply,
+    negative,
+    reciprocal,
+    square,
+    stop_gradient,
+    sub,
 )
+from meshtf.ops.algebra.einsum import einsum, matmul
+from meshtf.ops.algebra.reduction import reduce_all, reduce_any, reduce_mean, reduce_sum
+from meshtf.ops.algebra.spread import broadcast, transpose
 from meshtf.ops.convolution import (
     avg_pool,
     conv1d,
@@ -67,7 +71,6 @@ from meshtf.ops.elementwise.elementwise import (
     mod,
     not_equal,
     pow,
-    reciprocal,
     relu,
     round,
     rsqrt,
@@ -77,7 +80,6 @@ from meshtf.ops.elementwise.elementwise import (
     sin,
     softplus,
     sqrt,
-    square,
     squared_relu,
     swish,
     tanh,
@@ -101,7 +103,8 @@ from meshtf.ops.inputs.inputs import (
     zeros,
     zeros_like,
 )
-from meshtf.ops.linear_algebra.linear_algebra import cholesky, qr, triangular_solve
+from meshtf.ops.linear_algebra.decompositions import cholesky, qr
+from meshtf.ops.linear_algebra.triangular_solve import triangular_solve
 from meshtf.ops.order.order import argmax, top_1
 from meshtf.ops.order.sorting import argsort, sort
 from meshtf.ops.order.top_k import nth_largest_element, nth_smallest_element, top_k
@@ -120,6 +123,7 @@ from meshtf.ops.rearranging.reshape import rename_dimension, replace_dimensions,
 from meshtf.ops.rearranging.with_layout import replicate, with_layout
 from meshtf.ops.reductions.cumulative import cummax, cumsum
 from meshtf.ops.reductions.downsampling import pool_tensor_1d, reduce_first, stride_tensor_1d
+from meshtf.ops.reductions.products_and_extrema import reduce_max, reduce_min, reduce_prod
 from meshtf.ops.reductions.softmax import log_softmax, reduce_logsumexp, softmax
 from meshtf.ops.side_effects.side_effects import Print, check_finite, depend, export, print_tensor
 from meshtf.ops.side_effects.summaries import histogram_summary, scalar_summary

@@ -7,6 +7,7 @@ import numbers
 from collections.abc import Iterable, Sequence
 
 from meshtf.errors import DtypeError
+from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 
 
@@ -43,8 +44,6 @@ def check(owner: object, field: str, holds: bool, wanted: str) -> None:
 
 def check_are_optimizers(owner: object, field: str, values: Iterable[object]) -> None:
     """Refuses what is no optimizer, such as the class of one."""
-    from meshtf.optimize.optimizer import Optimizer
-
     for value in values:
         if not isinstance(value, Optimizer):
             raise ValueError(

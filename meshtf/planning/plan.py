@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.graph import Operation
 from meshtf.layout import Axes, TensorLayout, axes_size
+from meshtf.planning.pipeline_note import PipelineNote
 from meshtf.planning.reductions import Reduction
-
-if TYPE_CHECKING:
-    from meshtf.lowering.report.pipelines import PipelineNote
 
 Cut: TypeAlias = tuple[int, Axes, int]
 """(dimension, mesh axes, size): the core's position along the axes, times the size."""

@@ -16,7 +16,7 @@ from meshtf.graph import Graph, Mesh, Tensor
 from meshtf.layout import LayoutLike, LayoutRules, TensorLayout, convert_to_layout_rules
 from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.interpreter import Interpreter, joined
-from meshtf.lowering.lowering import make_plan
+from meshtf.lowering.make_plan import make_plan
 from meshtf.ops.inputs.inputs import InputOperation
 from meshtf.ops.variables.variables import Variable, count_step
 from meshtf.planning.layout_table import LayoutTable

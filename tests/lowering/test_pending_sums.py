@@ -13,7 +13,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.graph import Operation
 from meshtf.layout import LayoutRules, TensorLayout
-from meshtf.lowering.lowering import needed
+from meshtf.lowering.make_plan import needed
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import Collective, Compute, Plan

@@ -1,0 +1,1 @@
+"""Files of tensors that other programs read and write."""

@@ -1,0 +1,1 @@
+"""From a plan to programs: TensorFlow's for devices, XLA's for TPUs."""

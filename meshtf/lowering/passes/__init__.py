@@ -1,0 +1,1 @@
+"""Passes change layouts before planning, or a plan after it. Results stay as they are."""

@@ -6,30 +6,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from meshtf.dimension import Dimension
 from meshtf.graph import Operation
 from meshtf.layout import Axes
 from meshtf.lowering.report.accounting import collective_bytes
+from meshtf.planning.pipeline_note import PipelineNote
 from meshtf.planning.plan import Collective, Instruction, Loop, Plan, Value, walk
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class PipelineNote:
-    """What a loop over the steps of a pipeline is; its gradient's loop has the same. See `mtf.PipelineSteps`.
-
-    num_idle: pairs of a step and a stage in which the stage computes nothing useful.
-    """
-
-    stage: Dimension
-    num_microbatches: int
-    num_rounds: int
-    num_steps: int
-    num_idle: int
-
-    @property
-    def bubble(self) -> float:
-        """The share of stage-steps that compute nothing useful."""
-        return self.num_idle / (self.num_steps * self.stage.size)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,214 +7,22 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from meshtf.axis_parts import AxisParts
-from meshtf.call_sites import Site
 from meshtf.graph import Operation, Tensor
-from meshtf.layout import Axes, LayoutRules, axes_size
+from meshtf.layout import LayoutRules
 from meshtf.lowering.report import accounting
-from meshtf.lowering.report.pipelines import Pipeline, pipelines
+from meshtf.lowering.report.pipelines import pipelines
+from meshtf.lowering.report.records import (
+    CollectiveRecord,
+    MemoryRecord,
+    PipelineRecord,
+    RepeatedUpdateRecord,
+    RepeatedWorkRecord,
+    TensorRecord,
+    TrafficRecord,
+)
+from meshtf.lowering.report.report_text import render
 from meshtf.planning.layout_table import LayoutTable
-from meshtf.planning.plan import Collective, Plan, Value
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TensorRecord:
-    """A tensor on the mesh, or a variable. `layout` is its named shape with the mesh axes that split it.
-
-    Where two dimensions are split by parts of one axis, `data` say, these are `data.0` and `data.1`.
-    """
-
-    name: str
-    shape: str
-    layout: str
-    dtype: str
-    bytes_per_core: int
-    bytes_whole: int
-
-    @classmethod
-    def of(cls, name: str, value: Value, axis_parts: AxisParts) -> TensorRecord:
-        layout = _layout_text(value, axis_parts)
-        whole = value.shape.size * value.dtype.size
-        return cls(name, str(value.shape), layout, value.dtype.name, value.slice_bytes, whole)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CollectiveRecord:
-    """One collective.
-
-    operation: which asked for it. filename, line, function: the user's. axes: over which mesh axes; cores: how many
-    take part in each group. times: how often it runs, in loops. bytes_sent: by each core, in all of them. layout,
-    result_layout: of the tensor before and after. members: of a bucket, the collectives that travel in it as one; its
-    own operation and line are then those of the first.
-    """
-
-    kind: str
-    operation: str
-    filename: str
-    line: int
-    function: str
-    axes: Axes
-    cores: int
-    times: int
-    bytes_sent: int
-    shape: str
-    layout: str
-    result_layout: str
-    dtype: str
-    reduction: str | None
-    members: tuple[CollectiveRecord, ...] = ()
-
-    @classmethod
-    def of(cls, collective: Collective, times: int, plan: Plan, axis_parts: AxisParts) -> CollectiveRecord:
-        step, before, after = collective.step, collective.input, collective.output
-        site = collective.operation.site
-        return cls(
-            kind=step.kind,
-            operation=collective.operation.name,
-            filename=site.filename,
-            line=site.line,
-            function=site.function,
-            axes=axis_parts.axes_joined(step.axes),
-            cores=axes_size(step.axes, plan.mesh_shape),
-            times=times,
-            bytes_sent=times * accounting.collective_bytes(collective, plan),
-            shape=str(before.shape),
-            layout=_layout_text(before, axis_parts),
-            result_layout=_layout_text(after, axis_parts),
-            dtype=before.dtype.name,
-            reduction=step.reduction if step.kind in ("all_reduce", "reduce_scatter") else None,
-            members=tuple(cls.of(member, times, plan, axis_parts) for member in collective.members),
-        )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TrafficRecord:
-    """Collectives of one kind over the same axes: how many, and the bytes that each core sends in them."""
-
-    kind: str
-    axes: Axes
-    count: int
-    bytes_sent: int
-
-    @classmethod
-    def of(cls, traffic: accounting.Traffic, axis_parts: AxisParts) -> TrafficRecord:
-        return cls(traffic.kind, axis_parts.axes_joined(traffic.axes), traffic.count, traffic.bytes_sent)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class RepeatedWorkRecord:
-    """Work of `operation`, at the user's line, that `times` cores, those along `axes`, do alike. `flops`: of each."""
-
-    operation: str
-    kind: str
-    filename: str
-    line: int
-    function: str
-    axes: Axes
-    times: int
-    flops: int
-
-    @classmethod
-    def of(cls, work: accounting.RepeatedWork, axis_parts: AxisParts) -> RepeatedWorkRecord:
-        operation, site = work.compute.operation, work.compute.operation.site
-        place = (site.filename, site.line, site.function)
-        axes = axis_parts.axes_joined(work.axes)
-        return cls(operation.name, work.compute.kind, *place, axes, work.times, work.flops)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class MemoryRecord:
-    """Bytes on one core. `peak` includes variables and feeds; it is reached in `peak_operation`, at the user's line.
-
-    Of the variables, `weights` are trained, and `slots` are the state of optimizers and what else is not. `gradients`
-    and `activations` (all else) are the most of each that is there at once, which need not be at the same time.
-    """
-
-    variables: int
-    feeds: int
-    peak: int
-    peak_operation: str
-    peak_filename: str
-    peak_line: int
-    weights: int
-    slots: int
-    gradients: int
-    activations: int
-
-    @classmethod
-    def of(cls, plan: Plan, trained: Collection[str]) -> MemoryRecord:
-        """`trained`: names of the variables that are weights."""
-        peak, working = accounting.peak_memory(plan), accounting.working_memory(plan)
-        stored = accounting.stored_variables(plan)
-        weights = sum(value.slice_bytes for variable, value in stored.items() if variable in trained)
-        name = peak.operation.name if peak.operation else ""
-        site = peak.operation.site if peak.operation else Site("", 0, "")
-        return cls(
-            variables=peak.variables,
-            feeds=peak.feeds,
-            peak=peak.total,
-            peak_operation=name,
-            peak_filename=site.filename,
-            peak_line=site.line,
-            weights=weights,
-            slots=peak.variables - weights,
-            gradients=working.gradients,
-            activations=working.activations,
-        )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PipelineRecord:
-    """A pipeline: its stages, over the mesh `axes` that split them, and its schedule, in both passes.
-
-    bubble: the share of stage-steps that compute nothing useful. times: how often all steps are taken, backward ones
-    included. bytes_per_step: that each core sends along `axes`, to the next stages, in a step of the forward pass.
-    bytes_kept: on each core for the backward pass, of all steps, what they are given and make; bytes_kept_in_stage:
-    what a stage's layers make, as the backward pass computes one step of it again. None without a backward pass.
-    """
-
-    operation: str
-    filename: str
-    line: int
-    function: str
-    axes: Axes
-    stages: int
-    microbatches: int
-    rounds: int
-    steps: int
-    bubble: float
-    times: int
-    bytes_per_step: int
-    bytes_kept: int | None
-    bytes_kept_in_stage: int | None
-
-    @classmethod
-    def of(cls, pipeline: Pipeline, axis_parts: AxisParts) -> PipelineRecord:
-        note, site, kept = pipeline.note, pipeline.operation.site, pipeline.kept
-        return cls(
-            operation=pipeline.operation.name,
-            filename=site.filename,
-            line=site.line,
-            function=site.function,
-            axes=axis_parts.axes_joined(pipeline.axes),
-            stages=note.stage.size,
-            microbatches=note.num_microbatches,
-            rounds=note.num_rounds,
-            steps=note.num_steps,
-            bubble=note.bubble,
-            times=pipeline.times,
-            bytes_per_step=pipeline.bytes_per_step,
-            bytes_kept=None if kept is None else kept.of_steps,
-            bytes_kept_in_stage=None if kept is None else kept.in_stage,
-        )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class RepeatedUpdateRecord:
-    """A weight that several cores keep alike and update alike, and why they do not divide the update."""
-
-    name: str
-    reason: str
+from meshtf.planning.plan import Plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -327,8 +135,6 @@ class Report:
 
     def text(self, *, tensors: bool = False, width: int = 120) -> str:
         """As text for people, in lines of at most `width` characters; `tensors` adds a table of every tensor."""
-        from meshtf.lowering.report.report_text import render
-
         return render(self, tensors=tensors, width=width)
 
     def to_dict(self, *, tensors: bool = True) -> dict[str, Any]:
@@ -351,10 +157,6 @@ def _tensor_record(tensor: Tensor, layouts: LayoutTable) -> TensorRecord:
     own = math.prod(layout.slice_shape(shape, layouts.mesh_shape)) * dtype.size
     text = layouts.axis_parts.layout_joined(layout).to_string(shape)
     return TensorRecord(tensor.name, str(shape), text, dtype.name, own, shape.size * dtype.size)
-
-
-def _layout_text(value: Value, axis_parts: AxisParts) -> str:
-    return axis_parts.layout_joined(value.layout).to_string(value.shape)
 
 
 def _plain(x: Any) -> Any:

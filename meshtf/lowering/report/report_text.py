@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from meshtf.lowering.report.report import (
-    CollectiveRecord,
-    MemoryRecord,
-    RepeatedWorkRecord,
-    Report,
-    TensorRecord,
-)
+from meshtf.lowering.report.records import CollectiveRecord, MemoryRecord, RepeatedWorkRecord, TensorRecord
 from meshtf.lowering.report.text_table import Column, Row, bytes_text, flops_text, shorten, table
+
+if TYPE_CHECKING:
+    from meshtf.lowering.report.report import Report
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""TensorFlow's collective runtime, on virtual CPUs and GPUs."""

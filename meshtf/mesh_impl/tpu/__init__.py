@@ -1,0 +1,1 @@
+"""XLA's collectives, and the torus of a TPU."""

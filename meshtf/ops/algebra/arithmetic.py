@@ -13,8 +13,10 @@ from meshtf.dimension import ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError
 from meshtf.graph import Tensor, check_tensor, check_tensors, same_dtype
 from meshtf.ops.algebra.broadcasting import broadcast_shape
+from meshtf.ops.algebra.einsum import einsum
 from meshtf.ops.algebra.mask import MaskOperation
 from meshtf.ops.algebra.pointwise import PointwiseOperation, ScalarKernel, conjugate
+from meshtf.ops.inputs.accepted_dtypes import FLOATING, NUMBER, require
 from meshtf.ops.inputs.scalars import Operand, check_number, is_scalar, scalar_constant
 
 
@@ -89,8 +91,6 @@ def divide(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name
         if not x2:
             raise DtypeError("division by the scalar 0")
         return _scalar_divide(check_tensor(x1), x2, output_shape, name)
-    from meshtf.ops.elementwise.elementwise import reciprocal
-
     if is_scalar(x1):
         return _scalar_multiply(reciprocal(check_tensor(x2)), x1, output_shape, name or "divide")
     x1, x2 = check_tensor(x1), check_tensor(x2)
@@ -102,6 +102,20 @@ def divide(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name
         output_shape=convert_to_shape(output_shape),
         gradient=_divide_gradient,
     ).outputs[0]
+
+
+@language_function
+def square(x: Tensor, name: str = "square") -> Tensor:
+    """x times x."""
+    require(check_tensor(x), NUMBER)
+    return PointwiseOperation(name, tf.square, [x], gradient=_square_gradient).outputs[0]
+
+
+@language_function
+def reciprocal(x: Tensor, name: str = "reciprocal") -> Tensor:
+    """1 / x."""
+    require(check_tensor(x), FLOATING)
+    return PointwiseOperation(name, tf.math.reciprocal, [x], gradient=_reciprocal_gradient).outputs[0]
 
 
 @language_function
@@ -182,8 +196,6 @@ def _scalar_divide(x: Tensor, scalar: Any, output_shape: ShapeLike | None, name:
 
 
 def _multiply_gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
-    from meshtf.ops.algebra.einsum import einsum
-
     x1, x2 = op.inputs
     return [einsum([dy, conjugate(x2)], output_shape=x1.shape), einsum([dy, conjugate(x1)], output_shape=x2.shape)]
 
@@ -192,3 +204,11 @@ def _divide_gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
     x1, x2 = op.inputs
     dx1 = divide(dy, conjugate(x2))
     return [dx1, negative(multiply(dx1, conjugate(divide(x1, x2))))]
+
+
+def _square_gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
+    return [multiply(dy, conjugate(multiply(2, op.inputs[0])))]
+
+
+def _reciprocal_gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
+    return [multiply(dy, conjugate(negative(square(op.outputs[0]))))]

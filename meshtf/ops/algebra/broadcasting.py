@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import ShapeError
-from meshtf.graph import Tensor
 
 
 def union(shapes: Sequence[Shape]) -> Shape:
@@ -63,18 +62,6 @@ def aligner(source: Shape, target: Shape) -> Callable[[tf.Tensor], tf.Tensor]:
         return x
 
     return align
-
-
-def sum_to(x: Tensor, shape: Shape) -> Tensor:
-    """The gradient of a broadcast: `x` summed over the dimensions that `shape` lacks, in the order of `shape`."""
-    from meshtf.ops.algebra.einsum import transpose
-    from meshtf.ops.algebra.reduction import reduce_sum
-
-    if x.shape == shape:
-        return x
-    if x.shape.ndims == shape.ndims:
-        return transpose(x, shape)
-    return reduce_sum(x, output_shape=shape)
 
 
 def _is_subsequence(short: Shape, long: Shape) -> bool:

@@ -1,11 +1,10 @@
-"""Contractions by name: einsum, matmul, and the transposes and broadcasts that are einsums of one tensor."""
+"""Contractions by name: einsum and matmul."""
 
 from __future__ import annotations
 
 import difflib
-import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,16 +12,18 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import GraphError, ShapeError, nearest
-from meshtf.graph import Operation, Tensor, check_tensor, check_tensors, same_dtype, shape_of
-from meshtf.layout import Axes, TensorLayout
+from meshtf.graph import Operation, Tensor, check_tensor, check_tensors, same_dtype
+from meshtf.layout import Axes
 from meshtf.ops.algebra.broadcasting import union
 from meshtf.ops.algebra.contraction import contract
-from meshtf.ops.algebra.pointwise import PointwiseOperation, conjugate, without_redundant_broadcasts
+from meshtf.ops.algebra.pointwise import conjugate, without_redundant_broadcasts
+from meshtf.ops.algebra.reduction import reduce_sum
+from meshtf.ops.algebra.spread import spread
 from meshtf.ops.inputs.scalars import check_number
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
-from meshtf.planning.reshard import cheapest_route
+from meshtf.planning.splits import choose_splits, layout_over
 
 _MISSPELT = 0.8  # how alike two names are, at least, when one is taken for a misspelling of the other
 
@@ -72,64 +73,6 @@ class EinsumOperation(Operation):
         if self._splits is None or self._splits[0] is not layouts:
             self._splits = (layouts, choose_splits(self.inputs, self.outputs[0], layouts))
         return self._splits[1]
-
-
-def choose_splits(inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable) -> dict[str, Axes]:
-    """The mesh axes over which a contraction splits each dimension.
-
-    Where the operands' and the output's layouts agree, those; else the cheapest.
-    """
-    seen = _seen_splits(inputs, output, layouts)
-    if all(len(choices) == 1 for choices in seen.values()):
-        splits = {name: next(iter(choices)) for name, choices in seen.items()}
-        if _is_disjoint(splits.values()):
-            return splits
-    return _cheapest(seen, inputs, output, layouts)
-
-
-def cheapest_splits(inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable) -> dict[str, Axes]:
-    """As `choose_splits`, always the cheapest: where layouts agree, too, it may be cheaper to gather an operand.
-
-    It sends the fewest bytes, counting what brings the operands there and the output to its own layout, and among
-    equals is the one with the least work.
-    """
-    return _cheapest(_seen_splits(inputs, output, layouts), inputs, output, layouts)
-
-
-def _seen_splits(inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable) -> dict[str, set[Axes]]:
-    seen: dict[str, set[Axes]] = {}
-    for tensor in (*inputs, output):
-        for dim, axes in zip(tensor.shape, layouts[tensor].axes, strict=True):
-            seen.setdefault(dim.name, set()).add(axes)
-    return seen
-
-
-def _cheapest(
-    seen: Mapping[str, set[Axes]], inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable
-) -> dict[str, Axes]:
-    return min(_candidates(seen), key=lambda splits: _cost(splits, inputs, output, layouts))
-
-
-def _candidates(seen: Mapping[str, set[Axes]]) -> Iterator[dict[str, Axes]]:
-    choices = [sorted({*axes, ()}, key=lambda a: (-len(a), a)) for axes in seen.values()]
-    for chosen in itertools.product(*choices):
-        if _is_disjoint(chosen):
-            yield dict(zip(seen, chosen, strict=True))
-
-
-def _cost(
-    splits: Mapping[str, Axes], inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable
-) -> tuple[int, int]:
-    mesh_shape = layouts.mesh_shape
-    sent = sum(
-        cheapest_route(layouts[x], (), layout_over(x.shape, splits), x.shape, x.dtype.size, mesh_shape).bytes_sent
-        for x in inputs
-    )
-    pending = tuple(a for name, axes in splits.items() if not output.shape.has(name) for a in axes)
-    source = layout_over(output.shape, splits)
-    size = output.dtype.size
-    sent += cheapest_route(source, pending, layouts[output], output.shape, size, mesh_shape).bytes_sent
-    return sent, -math.prod(mesh_shape.get_dim_by_name(a).size for axes in splits.values() for a in axes)
 
 
 @language_function
@@ -182,39 +125,9 @@ def matmul(
     return einsum([a, b], output_shape, reduced_dims, name or "matmul")
 
 
-@language_function
-def transpose(x: Tensor, new_shape: ShapeLike, name: str = "transpose") -> Tensor:
-    """x with the same dimensions in another order."""
-    shape = shape_of(new_shape)
-    if {d.name for d in check_tensor(x).shape} != {d.name for d in shape}:
-        raise ShapeError(f"[{x.shape}] and [{shape}] do not have the same dimensions; give each of them once")
-    return _spread(x, shape, name)
-
-
-@language_function
-def broadcast(x: Tensor, new_shape: ShapeLike) -> Tensor:
-    """x repeated along the dimensions of `new_shape` that it lacks."""
-    shape = shape_of(new_shape)
-    for dim in check_tensor(x).shape:
-        if not shape.has(dim.name):
-            known = nearest(dim.name, shape.dimension_names)
-            raise ShapeError(f'new_shape [{shape}] lacks dimension "{dim.name}" of [{x.shape}]{known}')
-    return _spread(x, shape, "broadcast")
-
-
-def _spread(x: Tensor, shape: Shape, name: str) -> Tensor:
-    if x.shape == shape:
-        return x
-    return PointwiseOperation(
-        name, tf.identity, [x], output_shape=shape, gradient=lambda op, dy: (dy,), is_linear=True
-    ).outputs[0]
-
-
 def _einsum_of_one(x: Tensor, shape: Shape) -> Tensor:
-    from meshtf.ops.algebra.reduction import reduce_sum
-
     kept = Shape([d for d in shape if x.shape.has(d.name)])
-    return _spread(reduce_sum(x, output_shape=kept), shape, "einsum")
+    return spread(reduce_sum(x, output_shape=kept), shape, "einsum")
 
 
 def _output_shape(
@@ -255,13 +168,3 @@ def _check_spelling(output_shape: Shape, everything: Shape) -> None:
                 f'output dimension "{dim.name}" is in no operand; did you mean "{found[0]}"? '
                 f"(For a new dimension of this name, use mtf.broadcast on the result)"
             )
-
-
-def layout_over(shape: Shape, splits: Mapping[str, Axes]) -> TensorLayout:
-    """The layout of a shape whose dimensions are split as `splits` says by name."""
-    return TensorLayout(tuple(splits.get(d.name, ()) for d in shape))
-
-
-def _is_disjoint(splits: Iterable[Axes]) -> bool:
-    used = [a for axes in splits for a in axes]
-    return len(used) == len(set(used))

@@ -12,12 +12,12 @@ import tensorflow as tf
 from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor
 from meshtf.layout import restricted
-from meshtf.ops.algebra.broadcasting import aligner, broadcast_shape, sum_to
+from meshtf.ops.algebra.broadcasting import aligner, broadcast_shape
 from meshtf.planning.plan import Core, Kernel
 from meshtf.planning.planner import Planner
 
 Gradient: TypeAlias = Callable[..., Sequence[Tensor | None]]
-"""`gradient(operation, dy)`: gradients over the output's shape or the operand's; sums over broadcasts are added."""
+"""`gradient(operation, dy)`: gradients over the output's shape or the operand's."""
 
 
 class PointwiseOperation(Operation):
@@ -48,8 +48,7 @@ class PointwiseOperation(Operation):
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         assert self._gradient is not None
-        grads = self._gradient(self, grad_ys[0])
-        return [None if g is None else sum_to(g, x.shape) for g, x in zip(grads, self.inputs, strict=True)]
+        return self._gradient(self, grad_ys[0])
 
     def lower(self, planner: Planner) -> None:
         output = self.outputs[0]

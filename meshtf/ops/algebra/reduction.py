@@ -1,4 +1,4 @@
-"""Sums, products, maxima and minima over named dimensions."""
+"""Reductions over named dimensions: sums, means, whether any or all hold."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert
 from meshtf.errors import DtypeError, ShapeError, UsageError, nearest
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import restricted
+from meshtf.ops.algebra.spread import broadcast, transpose
 from meshtf.planning import reductions
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Core
@@ -26,12 +27,14 @@ class Reduction:
     name: str
     local: Callable[..., tf.Tensor]
     across: reductions.Reduction
+    gradient: Callable[[ReduceOperation, Tensor], Tensor] | None = None
 
 
-SUM = Reduction("reduce_sum", tf.reduce_sum, "add")
-PROD = Reduction("reduce_prod", tf.reduce_prod, "multiply")
-MAX = Reduction("reduce_max", tf.reduce_max, "max")
-MIN = Reduction("reduce_min", tf.reduce_min, "min")
+def _sum_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
+    return broadcast(dy, op.inputs[0].shape)
+
+
+SUM = Reduction("reduce_sum", tf.reduce_sum, "add", _sum_gradient)
 ANY = Reduction("reduce_any", tf.reduce_any, "max")
 ALL = Reduction("reduce_all", tf.reduce_all, "min")
 
@@ -45,7 +48,8 @@ class ReduceOperation(Operation):
         self.passes_pending_sums = reduction is SUM
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        return [_GRADIENTS[self.reduction.name](self, check_tensor(grad_ys[0]))]
+        assert self.reduction.gradient is not None
+        return [self.reduction.gradient(self, check_tensor(grad_ys[0]))]
 
     def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
         return self._reduced_axes(layouts) if self.reduction is SUM else ()
@@ -108,7 +112,7 @@ def reduced_dimension(x: Tensor, reduced_dim: DimensionLike | str) -> Dimension:
     return x.shape[x.shape.axis(dim)]
 
 
-def _reduce(
+def reduce(
     x: Tensor,
     reduction: Reduction,
     positional: object,
@@ -116,15 +120,14 @@ def _reduce(
     reduced_dim: DimensionLike | str | None,
     name: str | None,
 ) -> Tensor:
+    """What a public reduction of these arguments is: x itself where it has nothing to reduce."""
     if positional is not None:
         raise UsageError("name the second argument: output_shape=... or reduced_dim=...")
     x = check_tensor(x)
-    if x.dtype.is_complex and reduction in (MAX, MIN):
-        raise DtypeError(f"{x.dtype.name} has no order; take mtf.real, mtf.imag or mtf.abs")
     shape = reduced_shape(x, output_shape, reduced_dim)
     if shape == x.shape:
         return x
-    if x.dtype == tf.bool and reduction not in (ANY, ALL):
+    if x.dtype == tf.bool and reduction.gradient is not None:
         raise DtypeError("a number is needed, not bool; convert with mtf.cast, or use mtf.reduce_any or reduce_all")
     return ReduceOperation(x, shape, reduction, name).outputs[0]
 
@@ -138,7 +141,16 @@ def reduce_sum(
     name: str | None = None,
 ) -> Tensor:
     """The sum over `reduced_dim`, or over what `output_shape` lacks (by default everything)."""
-    return _reduce(x, SUM, disable_positional_args, output_shape, reduced_dim, name)
+    return reduce(x, SUM, disable_positional_args, output_shape, reduced_dim, name)
+
+
+def sum_to(x: Tensor, shape: Shape) -> Tensor:
+    """The gradient of a broadcast: `x` summed over the dimensions that `shape` lacks, in the order of `shape`."""
+    if x.shape == shape:
+        return x
+    if x.shape.ndims == shape.ndims:
+        return transpose(x, shape)
+    return reduce_sum(x, output_shape=shape)
 
 
 @language_function
@@ -152,44 +164,8 @@ def reduce_mean(
     """The mean over `reduced_dim`, or over what `output_shape` lacks (by default everything)."""
     if not (check_tensor(x).dtype.is_floating or x.dtype.is_complex):
         raise DtypeError(f"the mean of {x.dtype.name} is not a {x.dtype.name}; use mtf.cast first")
-    total = _reduce(x, SUM, disable_positional_args, output_shape, reduced_dim, name or "reduce_mean")
+    total = reduce(x, SUM, disable_positional_args, output_shape, reduced_dim, name or "reduce_mean")
     return total * (total.size / x.size) if x.size else total
-
-
-@language_function
-def reduce_prod(
-    x: Tensor,
-    disable_positional_args: None = None,
-    output_shape: ShapeLike | None = None,
-    reduced_dim: DimensionLike | str | None = None,
-    name: str | None = None,
-) -> Tensor:
-    """The product over `reduced_dim`, or over what `output_shape` lacks (by default everything)."""
-    return _reduce(x, PROD, disable_positional_args, output_shape, reduced_dim, name)
-
-
-@language_function
-def reduce_max(
-    x: Tensor,
-    disable_positional_args: None = None,
-    output_shape: ShapeLike | None = None,
-    reduced_dim: DimensionLike | str | None = None,
-    name: str | None = None,
-) -> Tensor:
-    """The maximum over `reduced_dim`, or over what `output_shape` lacks. Ties share the gradient evenly."""
-    return _reduce(x, MAX, disable_positional_args, output_shape, reduced_dim, name)
-
-
-@language_function
-def reduce_min(
-    x: Tensor,
-    disable_positional_args: None = None,
-    output_shape: ShapeLike | None = None,
-    reduced_dim: DimensionLike | str | None = None,
-    name: str | None = None,
-) -> Tensor:
-    """The minimum over `reduced_dim`, or over what `output_shape` lacks. Ties share the gradient evenly."""
-    return _reduce(x, MIN, disable_positional_args, output_shape, reduced_dim, name)
 
 
 @language_function
@@ -202,7 +178,7 @@ def reduce_any(
 ) -> Tensor:
     """Whether any element is true, of a bool tensor."""
     _check_bool(x)
-    return _reduce(x, ANY, disable_positional_args, output_shape, reduced_dim, name)
+    return reduce(x, ANY, disable_positional_args, output_shape, reduced_dim, name)
 
 
 @language_function
@@ -215,49 +191,9 @@ def reduce_all(
 ) -> Tensor:
     """Whether all elements are true, of a bool tensor."""
     _check_bool(x)
-    return _reduce(x, ALL, disable_positional_args, output_shape, reduced_dim, name)
+    return reduce(x, ALL, disable_positional_args, output_shape, reduced_dim, name)
 
 
 def _check_bool(x: Tensor) -> None:
     if check_tensor(x).dtype != tf.bool:
         raise DtypeError(f"a bool tensor is needed, not {x.dtype.name}; compare first, as in mtf.not_equal(x, 0)")
-
-
-def _sum_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
-    from meshtf.ops.algebra.einsum import broadcast
-
-    return broadcast(dy, op.inputs[0].shape)
-
-
-def _extremum_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
-    from meshtf.ops.algebra.arithmetic import divide, multiply
-    from meshtf.ops.elementwise.elementwise import cast, equal
-
-    (x,), (y,) = op.inputs, op.outputs
-    chosen = cast(equal(x, y, output_shape=x.shape), dy.dtype)
-    share = divide(dy, reduce_sum(chosen, output_shape=y.shape))
-    return multiply(chosen, share, output_shape=x.shape)
-
-
-def _prod_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
-    """Exact with zeros: the product of the others is the whole product where no element is 0, the product of the
-    nonzero ones at the only 0, and 0 elsewhere."""
-    from meshtf.ops.algebra.arithmetic import divide, multiply
-    from meshtf.ops.algebra.pointwise import conjugate
-    from meshtf.ops.elementwise.elementwise import cast, equal, where
-
-    x = op.inputs[0]
-    is_zero = equal(x, 0.0)
-    safe = where(is_zero, 1.0, x)
-    nonzero_product = reduce_prod(safe, output_shape=dy.shape)
-    zeros = reduce_sum(cast(is_zero, x.dtype), output_shape=dy.shape)
-    others = where(equal(zeros, cast(is_zero, x.dtype), output_shape=x.shape), divide(nonzero_product, safe), 0.0)
-    return multiply(dy, conjugate(others), output_shape=x.shape)
-
-
-_GRADIENTS: dict[str, Callable[[ReduceOperation, Tensor], Tensor]] = {
-    "reduce_sum": _sum_gradient,
-    "reduce_prod": _prod_gradient,
-    "reduce_max": _extremum_gradient,
-    "reduce_min": _extremum_gradient,
-}

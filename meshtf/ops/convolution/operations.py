@@ -14,15 +14,14 @@ import tensorflow as tf
 from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
 from meshtf.layout import Axes
-from meshtf.ops.algebra.einsum import layout_over
 from meshtf.ops.convolution import kernels
 from meshtf.ops.convolution.cover import Cover
 from meshtf.ops.convolution.geometry import Geometry
-from meshtf.ops.convolution.splits import choose_splits, summed_axes
 from meshtf.ops.windows.window_reads import Window, read_window
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
+from meshtf.planning.splits import choose_splits, layout_over, summed_axes
 
 
 class Splits:

@@ -15,11 +15,11 @@ from meshtf.dimension import Shape
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import TensorLayout
-from meshtf.ops.algebra.arithmetic import multiply
+from meshtf.ops.algebra.arithmetic import multiply, reciprocal
 from meshtf.ops.convolution.arguments import Steps, numbers_by_name
 from meshtf.ops.convolution.cover import Cover
 from meshtf.ops.convolution.geometry import Slide, slide
-from meshtf.ops.elementwise.elementwise import cast, maximum, minimum, reciprocal
+from meshtf.ops.elementwise.elementwise import cast, maximum, minimum
 from meshtf.ops.inputs.inputs import range as range_along
 from meshtf.ops.windows.window_reads import Window, read_window
 from meshtf.planning.plan import Core, Value

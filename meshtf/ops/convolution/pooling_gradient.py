@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from meshtf.call_sites import language_function
 from meshtf.errors import ShapeError, UsageError, nearest
 from meshtf.graph import Tensor, check_tensor
-from meshtf.ops.algebra.einsum import transpose
+from meshtf.ops.algebra.spread import transpose
 from meshtf.ops.convolution.arguments import Steps
 from meshtf.ops.convolution.pooling import avg_pool, max_pool
+from meshtf.ops.rearranging.with_layout import with_layout_of
 
 _POOLING = {"MAX_2D": (max_pool, 2), "AVG_2D": (avg_pool, 2), "MAX_3D": (max_pool, 3), "AVG_3D": (avg_pool, 3)}
 
@@ -39,8 +40,6 @@ def pool_backprop(
       UsageError: there is no such pooling.
       ShapeError: `ksize` is not of so many dimensions, or y or dy has another shape than the result.
     """
-    from meshtf.autodiff import gradients
-
     if pool_fn_string not in _POOLING:
         known = ", ".join(_POOLING)
         raise UsageError(f"pool_fn_string is one of {known}, not {pool_fn_string!r}{nearest(pool_fn_string, _POOLING)}")
@@ -53,6 +52,14 @@ def pool_backprop(
     for what, given in (("y", check_tensor(y, "y")), ("dy", check_tensor(dy, "dy"))):
         if set(given.shape) != set(result.shape):
             raise ShapeError(f"{what} is [{given.shape}], and pooling gives [{result.shape}]")
-    (dx,) = gradients([result], [x], [transpose(dy, result.shape)])
-    assert dx is not None
-    return dx
+    return _through_the_chain(result, x, transpose(dy, result.shape))
+
+
+def _through_the_chain(result: Tensor, x: Tensor, dy: Tensor) -> Tensor:
+    """The gradient by x of what a chain of operations, each on the result of the one before, makes of x."""
+    with x.graph.variable_scope("gradients"):
+        while result is not x:
+            grad, *_ = result.operation.gradient([dy])
+            assert grad is not None
+            result, dy = result.operation.inputs[0], grad
+    return with_layout_of(dy, x) if x.is_overridden else dy

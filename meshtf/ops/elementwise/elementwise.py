@@ -11,38 +11,13 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike, convert_to_shape
-from meshtf.errors import DtypeError
 from meshtf.graph import Tensor, check_tensor, dtype_of, is_differentiable, same_dtype
-from meshtf.ops.algebra.arithmetic import divide, multiply, negative
+from meshtf.ops.algebra.arithmetic import divide, multiply, negative, reciprocal, square
 from meshtf.ops.algebra.pointwise import CastKernel, PointwiseOperation, conjugate
+from meshtf.ops.inputs.accepted_dtypes import ANY, BOOL, FLOATING, NUMBER, ORDERED, REAL, require
 from meshtf.ops.inputs.inputs import constant, zeros_like
 from meshtf.ops.inputs.scalars import Operand, is_scalar, scalar_constant
 from meshtf.planning.plan import Kernel
-
-_FLOAT, _REAL, _SIGNED, _ORDERED, _BOOL, _ANY = "floating", "real", "number", "ordered", "bool", "any"
-
-_ACCEPTS: dict[str, Callable[[tf.DType], bool]] = {
-    _FLOAT: lambda d: d.is_floating or d.is_complex,
-    _REAL: lambda d: d.is_floating,
-    _SIGNED: lambda d: d != tf.bool,
-    _ORDERED: lambda d: d != tf.bool and not d.is_complex,
-    _BOOL: lambda d: d == tf.bool,
-    _ANY: lambda d: True,
-}
-
-_WANTED = {
-    _FLOAT: "a floating tensor",
-    _REAL: "a real floating tensor",
-    _SIGNED: "a number",
-    _ORDERED: "a real number",
-    _BOOL: "a bool tensor",
-}
-
-
-def _require(x: Tensor, accepted: str) -> None:
-    if not _ACCEPTS[accepted](x.dtype):
-        how = "take mtf.real, mtf.imag or mtf.abs" if x.dtype.is_complex else "convert with mtf.cast"
-        raise DtypeError(f"{_WANTED[accepted]} is needed, not {x.dtype.name}; {how}")
 
 
 def _conjugated(slope: Operand) -> Operand:
@@ -54,10 +29,10 @@ def _unary(
     name: str,
     kernel: Kernel,
     slope: Callable[[Tensor, Tensor], Any] | None,
-    accepts: str = _FLOAT,
+    accepts: str = FLOATING,
 ) -> Tensor:
     """An elementwise function of one tensor; `slope(x, y)` is its derivative, a tensor or scalar, or None."""
-    _require(check_tensor(x), accepts)
+    require(check_tensor(x), accepts)
 
     def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
         assert slope is not None
@@ -103,18 +78,6 @@ def rsqrt(x: Tensor, name: str = "rsqrt") -> Tensor:
 
 
 @language_function
-def square(x: Tensor, name: str = "square") -> Tensor:
-    """x times x."""
-    return _unary(x, name, tf.square, lambda x, y: 2 * x, _SIGNED)
-
-
-@language_function
-def reciprocal(x: Tensor, name: str = "reciprocal") -> Tensor:
-    """1 / x."""
-    return _unary(x, name, tf.math.reciprocal, lambda x, y: negative(square(y)))
-
-
-@language_function
 def sin(x: Tensor, name: str = "sin") -> Tensor:
     """Sine."""
     return _unary(x, name, tf.sin, lambda x, y: cos(x))
@@ -141,13 +104,13 @@ def sigmoid(x: Tensor, name: str = "sigmoid") -> Tensor:
 @language_function
 def softplus(x: Tensor, name: str = "softplus") -> Tensor:
     """log(1 + exp(x))."""
-    return _unary(x, name, tf.math.softplus, lambda x, y: sigmoid(x), _REAL)
+    return _unary(x, name, tf.math.softplus, lambda x, y: sigmoid(x), REAL)
 
 
 @language_function
 def erf(x: Tensor, name: str = "erf") -> Tensor:
     """Gauss error function."""
-    return _unary(x, name, tf.math.erf, lambda x, y: (2 / np.sqrt(np.pi)) * exp(negative(square(x))), _REAL)
+    return _unary(x, name, tf.math.erf, lambda x, y: (2 / np.sqrt(np.pi)) * exp(negative(square(x))), REAL)
 
 
 def _relu_gradient(dy: Tensor, y: Tensor) -> Tensor:
@@ -170,7 +133,7 @@ def _relu_gradient_kernel(gradient: tf.Tensor, feature: tf.Tensor) -> tf.Tensor:
 @language_function
 def relu(x: Tensor, name: str = "relu") -> Tensor:
     """max(x, 0)."""
-    _require(check_tensor(x), _ORDERED)
+    require(check_tensor(x), ORDERED)
     return PointwiseOperation(
         name, tf.nn.relu, [x], gradient=lambda op, dy: (_relu_gradient(dy, op.outputs[0]),)
     ).outputs[0]
@@ -185,7 +148,7 @@ def squared_relu(x: Tensor) -> Tensor:
 @language_function
 def elu(x: Tensor, name: str = "elu") -> Tensor:
     """x where positive, exp(x) - 1 elsewhere."""
-    return _unary(x, name, tf.nn.elu, lambda x, y: where(greater_equal(x, 0.0), 1.0, y + 1.0), _REAL)
+    return _unary(x, name, tf.nn.elu, lambda x, y: where(greater_equal(x, 0.0), 1.0, y + 1.0), REAL)
 
 
 @language_function
@@ -196,38 +159,38 @@ def selu(x: Tensor, name: str = "selu") -> Tensor:
         name,
         tf.nn.selu,
         lambda x, y: where(greater_equal(x, 0.0), _SELU_SCALE, y + _SELU_SCALE * _SELU_ALPHA),
-        _REAL,
+        REAL,
     )
 
 
 @language_function
 def sign(x: Tensor, name: str = "sign") -> Tensor:
     """-1, 0 or 1."""
-    return _unary(x, name, tf.sign, lambda x, y: zeros_like(x), _SIGNED)
+    return _unary(x, name, tf.sign, lambda x, y: zeros_like(x), NUMBER)
 
 
 @language_function
 def floor(x: Tensor, name: str = "floor") -> Tensor:
     """Largest integer not above x."""
-    return _unary(x, name, tf.floor, None, _REAL)
+    return _unary(x, name, tf.floor, None, REAL)
 
 
 @language_function
 def ceil(x: Tensor, name: str = "ceil") -> Tensor:
     """Smallest integer not below x."""
-    return _unary(x, name, tf.math.ceil, None, _REAL)
+    return _unary(x, name, tf.math.ceil, None, REAL)
 
 
 @language_function
 def round(x: Tensor, name: str = "round") -> Tensor:
     """Nearest integer, halves to even."""
-    return _unary(x, name, tf.round, None, _REAL)
+    return _unary(x, name, tf.round, None, REAL)
 
 
 @language_function
 def logical_not(x: Tensor, name: str = "logical_not") -> Tensor:
     """Not x."""
-    return _unary(x, name, tf.logical_not, None, _BOOL)
+    return _unary(x, name, tf.logical_not, None, BOOL)
 
 
 def _is_finite(x: tf.Tensor) -> tf.Tensor:
@@ -248,7 +211,7 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 @language_function
 def leaky_relu(x: Tensor, alpha: float = 0.2, name: str = "leaky_relu") -> Tensor:
     """x where positive, alpha * x elsewhere."""
-    _require(check_tensor(x), _REAL)
+    require(check_tensor(x), REAL)
     slope = float(np.float32(alpha))  # as TensorFlow's kernel takes it, whatever the dtype of x
     return PointwiseOperation(
         name,
@@ -292,11 +255,11 @@ def _binary(
     *,
     slopes: Callable[[Tensor, Tensor, Tensor], tuple[Any, Any]] | None = None,
     output_dtype: tf.DType | None = None,
-    accepts: str = _ANY,
+    accepts: str = ANY,
 ) -> Tensor:
     """An elementwise function of two tensors; `slopes(x1, x2, y)` are its derivatives."""
     operands = tensors_of_one_dtype(x1, x2)
-    _require(operands[0], accepts)
+    require(operands[0], accepts)
 
     def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
         assert slopes is not None
@@ -316,26 +279,26 @@ def _binary(
 @language_function
 def less(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """Whether x1 < x2."""
-    return _binary(x1, x2, output_shape, name or "less", tf.less, output_dtype=tf.bool, accepts=_ORDERED)
+    return _binary(x1, x2, output_shape, name or "less", tf.less, output_dtype=tf.bool, accepts=ORDERED)
 
 
 @language_function
 def less_equal(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """Whether x1 <= x2."""
-    return _binary(x1, x2, output_shape, name or "less_equal", tf.less_equal, output_dtype=tf.bool, accepts=_ORDERED)
+    return _binary(x1, x2, output_shape, name or "less_equal", tf.less_equal, output_dtype=tf.bool, accepts=ORDERED)
 
 
 @language_function
 def greater(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """Whether x1 > x2."""
-    return _binary(x1, x2, output_shape, name or "greater", tf.greater, output_dtype=tf.bool, accepts=_ORDERED)
+    return _binary(x1, x2, output_shape, name or "greater", tf.greater, output_dtype=tf.bool, accepts=ORDERED)
 
 
 @language_function
 def greater_equal(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """Whether x1 >= x2."""
     return _binary(
-        x1, x2, output_shape, name or "greater_equal", tf.greater_equal, output_dtype=tf.bool, accepts=_ORDERED
+        x1, x2, output_shape, name or "greater_equal", tf.greater_equal, output_dtype=tf.bool, accepts=ORDERED
     )
 
 
@@ -354,25 +317,25 @@ def not_equal(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, n
 @language_function
 def logical_and(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """Whether both."""
-    return _binary(x1, x2, output_shape, name or "logical_and", tf.logical_and, accepts=_BOOL)
+    return _binary(x1, x2, output_shape, name or "logical_and", tf.logical_and, accepts=BOOL)
 
 
 @language_function
 def logical_or(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """Whether either."""
-    return _binary(x1, x2, output_shape, name or "logical_or", tf.logical_or, accepts=_BOOL)
+    return _binary(x1, x2, output_shape, name or "logical_or", tf.logical_or, accepts=BOOL)
 
 
 @language_function
 def logical_xor(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """Whether exactly one."""
-    return _binary(x1, x2, output_shape, name or "logical_xor", tf.math.logical_xor, accepts=_BOOL)
+    return _binary(x1, x2, output_shape, name or "logical_xor", tf.math.logical_xor, accepts=BOOL)
 
 
 @language_function
 def floordiv(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """Largest integer not above x1 / x2."""
-    return _binary(x1, x2, output_shape, name or "floordiv", tf.math.floordiv, accepts=_ORDERED)
+    return _binary(x1, x2, output_shape, name or "floordiv", tf.math.floordiv, accepts=ORDERED)
 
 
 @language_function
@@ -385,7 +348,7 @@ def mod(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
         name or "mod",
         tf.math.floormod,
         slopes=lambda x1, x2, y: (1.0, negative(floordiv(x1, x2))),
-        accepts=_ORDERED,
+        accepts=ORDERED,
     )
 
 
@@ -399,7 +362,7 @@ def maximum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, nam
         name or "maximum",
         tf.maximum,
         slopes=lambda x1, x2, y: (_indicator(greater_equal(x1, x2), x1), _indicator(less(x1, x2), x1)),
-        accepts=_ORDERED,
+        accepts=ORDERED,
     )
 
 
@@ -413,7 +376,7 @@ def minimum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, nam
         name or "minimum",
         tf.minimum,
         slopes=lambda x1, x2, y: (_indicator(less_equal(x1, x2), x1), _indicator(greater(x1, x2), x1)),
-        accepts=_ORDERED,
+        accepts=ORDERED,
     )
 
 
@@ -427,7 +390,7 @@ def pow(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
         name or "pow",
         tf.pow,
         slopes=lambda x1, x2, y: (_base_slope(x1, x2), _exponent_slope(x1, y)),
-        accepts=_SIGNED,
+        accepts=NUMBER,
     )
 
 
@@ -447,7 +410,7 @@ def _indicator(condition: Tensor, like: Tensor) -> Tensor:
 @language_function
 def where(condition: Tensor, if_true: Operand, if_false: Operand, output_shape: ShapeLike | None = None) -> Tensor:
     """`if_true` where the condition holds, else `if_false`. Nothing of the branch not taken leaks, NaN included."""
-    _require(check_tensor(condition), _BOOL)
+    require(check_tensor(condition), BOOL)
     if is_scalar(if_true) and is_scalar(if_false):
         if_true = constant(condition.mesh, if_true, dtype=tf.float32)
     first, second = tensors_of_one_dtype(if_true, if_false)

@@ -13,15 +13,15 @@ from meshtf.dimension import Dimension, DimensionLike, Shape
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import TensorLayout
-from meshtf.ops.algebra.einsum import layout_over
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.elementwise.elementwise import cast, equal, logical_or, where
 from meshtf.ops.fourier.pencils import Stage, cheapest_stages
 from meshtf.ops.inputs.inputs import range as positions
 from meshtf.ops.inputs.scalars import whole_number
-from meshtf.ops.order.whole import whole_splits
 from meshtf.planning.plan import Core, Kernel, Value
 from meshtf.planning.planner import Planner
+from meshtf.planning.splits import layout_over
+from meshtf.planning.whole_dimensions import whole_splits
 
 DimOrDims: TypeAlias = "DimensionLike | str | Sequence[DimensionLike | str]"
 

@@ -15,7 +15,6 @@ from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor, dtype_of
 from meshtf.layout import Axes, restricted
 from meshtf.ops.algebra.broadcasting import aligner, union
-from meshtf.ops.algebra.einsum import cheapest_splits, layout_over
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.indexing.local_gather import LookupShapes, rows_at, shifted, sums_at
 from meshtf.ops.inputs.inputs import constant
@@ -23,6 +22,7 @@ from meshtf.ops.inputs.scalars import Scalar, scalar_constant
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
+from meshtf.planning.splits import cheapest_splits, layout_over
 
 
 class GatherOperation(Operation):

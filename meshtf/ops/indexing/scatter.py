@@ -13,8 +13,8 @@ from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
 from meshtf.layout import Axes
 from meshtf.ops.algebra.arithmetic import add
 from meshtf.ops.algebra.broadcasting import union
-from meshtf.ops.algebra.einsum import layout_over, transpose
 from meshtf.ops.algebra.reduction import reduced_dimension
+from meshtf.ops.algebra.spread import transpose
 from meshtf.ops.elementwise.elementwise import greater_equal, where
 from meshtf.ops.indexing.indexing import check_indices, gather
 from meshtf.ops.indexing.indexing import scatter_add as sums_by_index
@@ -24,6 +24,7 @@ from meshtf.ops.rearranging.reshape import reshape
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
+from meshtf.planning.splits import layout_over
 
 
 class LastIndexOperation(Operation):

@@ -11,6 +11,7 @@ from meshtf.call_sites import language_function
 from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Mesh, Operation, Tensor, check_mesh, dtype_of, shape_of
+from meshtf.ops.inputs.scalars import scalar_constant
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 
@@ -109,8 +110,6 @@ def constant(mesh: Mesh, value: Any, shape: ShapeLike | None = None, dtype: tf.D
     Raises:
       ShapeError: an array whose sizes are not those of `shape`.
     """
-    from meshtf.ops.inputs.scalars import scalar_constant
-
     named, dtype = convert_to_shape(shape) or Shape([]), dtype_of(dtype)
     array = np.asarray(value)
     if array.ndim == 0:

@@ -1,0 +1,1 @@
+"""Which element is the largest, and elements in order."""

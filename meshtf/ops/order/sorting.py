@@ -11,11 +11,11 @@ from meshtf.call_sites import language_function
 from meshtf.dimension import DimensionLike
 from meshtf.errors import UsageError
 from meshtf.graph import Operation, Tensor
-from meshtf.ops.algebra.einsum import layout_over
 from meshtf.ops.order.top_k import best_of, ordered_dimension
-from meshtf.ops.order.whole import whole_splits
 from meshtf.planning.plan import Core, Kernel
 from meshtf.planning.planner import Planner
+from meshtf.planning.splits import layout_over
+from meshtf.planning.whole_dimensions import whole_splits
 
 _DIRECTIONS = ("ASCENDING", "DESCENDING")
 

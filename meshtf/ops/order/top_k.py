@@ -12,15 +12,15 @@ from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimensi
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import TensorLayout, restricted, without_split
-from meshtf.ops.algebra.einsum import layout_over
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.indexing.indexing import gather, scatter_add
 from meshtf.ops.inputs.scalars import whole_number
-from meshtf.ops.order.whole import bytes_sent, whole_splits
 from meshtf.ops.rearranging.reshape import rename_dimension
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.reshard import cheapest_route
+from meshtf.planning.splits import layout_over
+from meshtf.planning.whole_dimensions import bytes_sent, whole_splits
 
 
 class TopKOperation(Operation):

@@ -1,0 +1,1 @@
+"""Random tensors, the same under every layout."""

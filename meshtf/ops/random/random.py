@@ -21,6 +21,8 @@ from meshtf.graph import Mesh, Operation, Tensor, check_tensor, dtype_of, shape_
 from meshtf.layer_scopes import abreast_of, scopes_of, without_numbers
 from meshtf.layout import Axes, TensorLayout
 from meshtf.ops.algebra.broadcasting import union
+from meshtf.ops.elementwise.elementwise import where
+from meshtf.ops.variables.variables import program_step
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 
@@ -39,8 +41,6 @@ class RandomOperation(Operation):
     apart by, along a dimension that the tensor then has; and the program's step."""
 
     def __init__(self, mesh: Mesh, shape: Shape, dtype: tf.DType, draw: Draw, name: str) -> None:
-        from meshtf.ops.variables.variables import program_step
-
         self._abreast = abreast_of(mesh.graph.layer_scopes)
         told_by = self._abreast.inputs if self._abreast else []
         steps = [] if mesh.graph.is_initial else [program_step(mesh)]
@@ -271,8 +271,6 @@ def dropout(
       DtypeError: elements are to be dropped from x that is not floating.
       ShapeError: `noise_shape` has a dimension that x lacks.
     """
-    from meshtf.ops.elementwise.elementwise import where
-
     if (keep_prob is None) == (rate is None):
         raise GraphError("give exactly one of keep_prob and rate")
     keep = float(keep_prob if keep_prob is not None else 1.0 - rate)  # type: ignore[operator]

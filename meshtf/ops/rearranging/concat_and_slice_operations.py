@@ -16,6 +16,7 @@ from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor
 from meshtf.layout import Axes, TensorLayout, axes_size, restricted, without_split
 from meshtf.ops.algebra.broadcasting import aligner
+from meshtf.ops.algebra.spread import transpose
 from meshtf.ops.windows.window_reads import Window, read_window
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
@@ -50,8 +51,6 @@ class ConcatOperation(Operation):
         return [next(own) if gap is None else gap for gap in self._gaps]
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        from meshtf.ops.algebra.einsum import transpose
-
         (dy,) = grad_ys
         assert dy is not None
         if len(self.inputs) == 1:
@@ -218,8 +217,6 @@ class StackOperation(Operation):
         self._is_given = [x is not None for x in xs]
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        from meshtf.ops.algebra.einsum import transpose
-
         (dy,) = grad_ys
         assert dy is not None
         outputs = itertools.compress(UnstackOperation(dy, self.dim_name).outputs, self._is_given)

@@ -1,0 +1,1 @@
+"""Many elements to one, or to as many: extrema, products, running sums, softmax."""

@@ -17,9 +17,9 @@ from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
 from meshtf.layout import restricted, without_split
 from meshtf.ops.algebra.arithmetic import multiply, sub
-from meshtf.ops.algebra.broadcasting import aligner, sum_to, union
-from meshtf.ops.algebra.einsum import broadcast
-from meshtf.ops.algebra.reduction import reduce_sum, reduced_dimension
+from meshtf.ops.algebra.broadcasting import aligner, union
+from meshtf.ops.algebra.reduction import reduce_sum, reduced_dimension, sum_to
+from meshtf.ops.algebra.spread import broadcast
 from meshtf.ops.elementwise.elementwise import exp
 from meshtf.ops.inputs.inputs import constant
 from meshtf.ops.inputs.scalars import Operand, is_scalar

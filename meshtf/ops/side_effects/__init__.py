@@ -1,0 +1,1 @@
+"""Operations for what they do besides computing."""

@@ -1,0 +1,1 @@
+"""Variables, and what they start with."""

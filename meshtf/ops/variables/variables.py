@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Dimension, Shape, ShapeLike, described
-from meshtf.errors import DtypeError, GraphError, MeshtfError, ShapeError
+from meshtf.dimension import Shape, ShapeLike, described
+from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph import (
     Mesh,
     Operation,
@@ -24,12 +23,14 @@ from meshtf.graph import (
 )
 from meshtf.layer_scopes import LayerScope, layer_names, scopes_of, stacked_dims
 from meshtf.ops.algebra.arithmetic import add, sub
-from meshtf.ops.elementwise.elementwise import cast, less, where
-from meshtf.ops.inputs.inputs import ones, range, zeros
-from meshtf.ops.random.initializers import Initializer, initializer_of
-from meshtf.ops.random.random import RandomNormal
-from meshtf.ops.rearranging.reshape import replace_dimensions
+from meshtf.ops.algebra.spread import transpose
+from meshtf.ops.elementwise.elementwise import cast
+from meshtf.ops.inputs.inputs import ones, zeros
+from meshtf.ops.variables.initializers import Initializer, initializer_of
 from meshtf.planning.planner import Planner
+
+DEFAULT_STDDEV = 0.02
+"""Of the normal numbers that a variable starts with, where it is given no initializer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +41,7 @@ class VariableSpec:
       full_name: its name, scopes included.
       shape: as cores hold it.
       dtype: in files, on the device, and as the program reads it.
-      initializer: gives one layer's initial value.
+      initializer: gives one layer's initial value; None: normal numbers, see `DEFAULT_STDDEV`.
       trainable: whether optimizers update it.
       unpadded_shape: as users and files see it: no larger than `shape`, whose ends are then zeros.
       layer_scopes: the scopes of layers in which it is made, outermost first.
@@ -49,7 +50,7 @@ class VariableSpec:
     full_name: str
     shape: Shape
     dtype: VariableDType
-    initializer: Any
+    initializer: Initializer | None
     trainable: bool
     unpadded_shape: Shape
     layer_scopes: tuple[LayerScope, ...] = ()
@@ -104,38 +105,6 @@ class Variable(Operation):
     def saved_names(self) -> tuple[str, ...]:
         """The names of its layers' parts in files, in row-major order of `stacked_dims`; else its own alone."""
         return layer_names(self.full_name, self.spec.layer_scopes)
-
-    def initial_value(self, mesh: Mesh) -> Tensor:
-        """The initial value as a tensor of another graph, whose open scopes key its random bits."""
-        try:
-            value = cast(self._initial_layers(mesh), self.slice_dtype)
-        except MeshtfError as error:
-            variable = f'in the initializer of variable "{self.full_name}" [{self.shape}]\n  at {self.site}'
-            raise type(error)(f"{error}\n  {variable}") from None
-        for dim, own in zip(self.shape, self.unpadded_shape, strict=True):
-            if own != dim:
-                value = where(less(range(mesh, dim, tf.int32), own.size), value, 0, output_shape=self.shape)
-        return value
-
-    def _initial_layers(self, mesh: Mesh) -> Tensor:
-        """The initial values of all layers, those of the padding still among them."""
-        initializer, shape = self.spec.initializer, self.shape
-        if initializer in (zeros, ones):
-            return initializer(mesh, shape, self.slice_dtype)
-        one = Shape([d for d in shape if d not in self.stacked_dims])
-
-        def layer() -> Tensor:
-            value = check_tensor(initializer(mesh, one, self.slice_dtype), "initial value")
-            if value.shape != one:
-                raise ShapeError(f"it must have the variable's shape, [{one}], and is {value}")
-            return value
-
-        stacks = [scope for scope in self.spec.layer_scopes if scope.is_stacked]
-        value = _each_layer(mesh, [scope.dim for scope in stacks], layer)
-        for scope in stacks:
-            if scope.stacked:
-                value = replace_dimensions(value, scope.dim, scope.stacked)
-        return _ordered(value, shape)
 
     def lower(self, planner: Planner) -> None:
         planner.write(self.value, _cast_value(planner, planner.stored(self), self.value.dtype))
@@ -225,8 +194,7 @@ def get_variable(
             f'variable "{name}" of {policy.slice_dtype.name} needs an initializer, such as mtf.zeros: the normal '
             f"numbers of the default are floating"
         )
-    given = RandomNormal(stddev=0.02) if initializer is None else initializer
-    chosen = initializer_of(name, given, own, named, policy.slice_dtype)
+    chosen = None if initializer is None else initializer_of(name, initializer, own, named, policy.slice_dtype)
     full_name = graph.scoped(name)
     scopes = scopes_of(full_name, graph.layer_scopes)
     return make_variable(mesh, VariableSpec(full_name, named, policy, chosen, trainable, own, scopes))
@@ -282,7 +250,7 @@ def assign(var: Variable | Tensor, new_val: Tensor) -> Tensor:
     """Gives the variable a new value when the program ends; `read_variable` sees it from here on. Returns it."""
     variable = variable_of(var)
     _check_assigned(variable, check_tensor(new_val))
-    return Assign(variable, _ordered(new_val, variable.shape)).outputs[0]
+    return Assign(variable, transpose(new_val, variable.shape)).outputs[0]
 
 
 @language_function
@@ -364,28 +332,3 @@ def _check_dtype(variable: Variable, value: Tensor) -> None:
             f'variable "{variable.full_name}" is {variable.value.dtype.name}; {value.dtype.name} cannot be assigned; '
             f"convert it with mtf.cast"
         )
-
-
-def _ordered(x: Tensor, shape: Shape) -> Tensor:
-    from meshtf.ops.algebra.einsum import transpose
-
-    return transpose(x, shape)
-
-
-def _each_layer(mesh: Mesh, layers: Sequence[Dimension], layer: Callable[[], Tensor]) -> Tensor:
-    """What a function gives for each element of some dimensions, whose numbers its random bits depend on."""
-    from meshtf.control_flow.recomputation import KEEP_EVERYTHING
-    from meshtf.control_flow.scan import ScanBody
-
-    if not layers:
-        return layer()
-    outermost, *inner = layers
-    body = ScanBody(
-        lambda carried, parts: (carried, [_each_layer(mesh, inner, layer)]),
-        outermost,
-        KEEP_EVERYTHING,
-        "layers",
-        counts_layers=True,
-    )
-    _, (values,) = body.scanned([zeros(mesh, [])], [])
-    return values

@@ -1,0 +1,1 @@
+"""What needs a neighbour's elements: shifts and halos."""

@@ -1,4 +1,4 @@
-"""Gradients of matrix decompositions and triangular systems, in the language's own operations.
+"""Gradients of matrix decompositions, in the language's own operations.
 
 As in TensorFlow: Murray 2016 for Cholesky; Walter, Lehmann and Lamour 2012 for QR.
 """
@@ -8,33 +8,19 @@ from __future__ import annotations
 from meshtf.dimension import Dimension, Shape
 from meshtf.graph import Tensor
 from meshtf.ops.algebra.arithmetic import sub
-from meshtf.ops.algebra.einsum import einsum, transpose
+from meshtf.ops.algebra.einsum import einsum
 from meshtf.ops.algebra.pointwise import conjugate
-from meshtf.ops.elementwise.elementwise import equal, greater, greater_equal, less_equal, where
+from meshtf.ops.algebra.spread import transpose
+from meshtf.ops.elementwise.elementwise import equal, greater, greater_equal, where
 from meshtf.ops.inputs.inputs import range as positions
 from meshtf.ops.inputs.inputs import zeros_like
+from meshtf.ops.linear_algebra.triangular_solve import triangular_solve
 from meshtf.ops.order.top_k import unused_name
 from meshtf.ops.rearranging.reshape import rename_dimension
 
 
-def triangular_solve_gradient(
-    matrix: Tensor, y: Tensor, dy: Tensor, dims: tuple[Dimension, Dimension], *, lower: bool, adjoint: bool
-) -> list[Tensor]:
-    """Of the matrix and the right side."""
-    from meshtf.ops.linear_algebra.linear_algebra import triangular_solve
-
-    rows, columns = dims
-    side = triangular_solve(matrix, dy, rows, columns, lower=lower, adjoint=not adjoint)
-    first, second = (conjugate(side), y) if adjoint else (side, conjugate(y))
-    slope = -einsum([first, second], output_shape=matrix.shape)
-    keep = (greater_equal if lower else less_equal)(positions(y.mesh, rows), positions(y.mesh, columns))
-    return [where(keep, slope, 0, output_shape=matrix.shape), side]
-
-
 def cholesky_gradient(factor: Tensor, grad: Tensor, rows: Dimension, columns: Dimension) -> Tensor:
     """The mean of S = L^-H P L^-1 and its adjoint; P: the lower triangle, its diagonal halved, of L^H times `grad`."""
-    from meshtf.ops.linear_algebra.linear_algebra import triangular_solve
-
     inner = Dimension(unused_name("inner", factor.shape), rows.size)
     other = Dimension(unused_name("other", factor.shape), rows.size)
     batch = _without(factor.shape, rows, columns)
@@ -81,8 +67,6 @@ def qr_gradient(
 
 def _over_adjoint(x: Tensor, r: Tensor, inner: Dimension, columns: Dimension) -> Tensor:
     """x R^-H: x [.., inner] and the upper triangular R [inner, columns] give [.., columns]."""
-    from meshtf.ops.linear_algebra.linear_algebra import triangular_solve
-
     return conjugate(triangular_solve(r, conjugate(x), inner, columns, lower=False))
 
 

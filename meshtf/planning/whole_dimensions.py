@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from meshtf.dimension import Dimension, Shape
 from meshtf.graph import Tensor
 from meshtf.layout import Axes, axes_size
-from meshtf.ops.algebra.einsum import layout_over
 from meshtf.planning.planner import Planner
 from meshtf.planning.reshard import cheapest_route
+from meshtf.planning.splits import layout_over
 
 Splits = Mapping[str, Axes]
 """Mesh axes by name of dimension; none for one that is absent."""

@@ -1,0 +1,40 @@
+"""One tensor under more dimensions, or under the same in another order: transposes and broadcasts."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import Shape, ShapeLike
+from meshtf.errors import ShapeError, nearest
+from meshtf.graph import Tensor, check_tensor, shape_of
+from meshtf.ops.algebra.pointwise import PointwiseOperation
+
+
+@language_function
+def transpose(x: Tensor, new_shape: ShapeLike, name: str = "transpose") -> Tensor:
+    """x with the same dimensions in another order."""
+    shape = shape_of(new_shape)
+    if {d.name for d in check_tensor(x).shape} != {d.name for d in shape}:
+        raise ShapeError(f"[{x.shape}] and [{shape}] do not have the same dimensions; give each of them once")
+    return spread(x, shape, name)
+
+
+@language_function
+def broadcast(x: Tensor, new_shape: ShapeLike) -> Tensor:
+    """x repeated along the dimensions of `new_shape` that it lacks."""
+    shape = shape_of(new_shape)
+    for dim in check_tensor(x).shape:
+        if not shape.has(dim.name):
+            known = nearest(dim.name, shape.dimension_names)
+            raise ShapeError(f'new_shape [{shape}] lacks dimension "{dim.name}" of [{x.shape}]{known}')
+    return spread(x, shape, "broadcast")
+
+
+def spread(x: Tensor, shape: Shape, name: str) -> Tensor:
+    """x in another order of dimensions, repeated along those that it lacks."""
+    if x.shape == shape:
+        return x
+    return PointwiseOperation(
+        name, tf.identity, [x], output_shape=shape, gradient=lambda op, dy: (dy,), is_linear=True
+    ).outputs[0]

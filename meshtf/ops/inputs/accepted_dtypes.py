@@ -1,0 +1,36 @@
+"""Which dtypes an elementwise operation takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from meshtf.errors import DtypeError
+from meshtf.graph import Tensor
+
+FLOATING, REAL, NUMBER, ORDERED, BOOL, ANY = "floating", "real", "number", "ordered", "bool", "any"
+
+_ACCEPTS: dict[str, Callable[[tf.DType], bool]] = {
+    FLOATING: lambda d: d.is_floating or d.is_complex,
+    REAL: lambda d: d.is_floating,
+    NUMBER: lambda d: d != tf.bool,
+    ORDERED: lambda d: d != tf.bool and not d.is_complex,
+    BOOL: lambda d: d == tf.bool,
+    ANY: lambda d: True,
+}
+
+_WANTED = {
+    FLOATING: "a floating tensor",
+    REAL: "a real floating tensor",
+    NUMBER: "a number",
+    ORDERED: "a real number",
+    BOOL: "a bool tensor",
+}
+
+
+def require(x: Tensor, accepted: str) -> None:
+    """DtypeError where x is of another dtype than is accepted."""
+    if not _ACCEPTS[accepted](x.dtype):
+        how = "take mtf.real, mtf.imag or mtf.abs" if x.dtype.is_complex else "convert with mtf.cast"
+        raise DtypeError(f"{_WANTED[accepted]} is needed, not {x.dtype.name}; {how}")

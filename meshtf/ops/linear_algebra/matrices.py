@@ -1,0 +1,40 @@
+"""Which two dimensions of a tensor are those of a matrix."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from meshtf.dimension import Dimension, DimensionLike, Shape
+from meshtf.errors import DtypeError, ShapeError
+from meshtf.graph import Tensor, check_tensor
+from meshtf.ops.algebra.reduction import reduced_dimension
+
+_DTYPES = (tf.float32, tf.float64, tf.complex64, tf.complex128)
+
+
+def matrix_dims(
+    x: Tensor, rows_dim: DimensionLike | str, columns_dim: DimensionLike | str
+) -> tuple[Dimension, Dimension]:
+    """Rows and columns of the matrices in x. ShapeError, DtypeError where they are none."""
+    rows, columns = reduced_dimension(check_tensor(x), rows_dim), reduced_dimension(x, columns_dim)
+    if rows.name == columns.name:
+        raise ShapeError(f'rows and columns of a matrix are two dimensions, and "{rows.name}" is given for both')
+    if x.dtype not in _DTYPES:
+        wanted = ", ".join(d.name for d in _DTYPES)
+        raise DtypeError(f"one of {wanted} is needed, not {x.dtype.name}; convert with mtf.cast")
+    return rows, columns
+
+
+def square_dims(
+    x: Tensor, rows_dim: DimensionLike | str, columns_dim: DimensionLike | str
+) -> tuple[Dimension, Dimension]:
+    """As `matrix_dims`, of square matrices."""
+    rows, columns = matrix_dims(x, rows_dim, columns_dim)
+    if rows.size != columns.size:
+        raise ShapeError(f"[{rows}] by [{columns}] is not square")
+    return rows, columns
+
+
+def matrices_last(shape: Shape, rows: Dimension, columns: Dimension) -> Shape:
+    """The dimensions of `shape` with those of the matrices last, as TensorFlow takes them."""
+    return Shape([*(d for d in shape if d.name not in (rows.name, columns.name)), rows, columns])

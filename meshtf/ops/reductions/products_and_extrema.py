@@ -1,0 +1,81 @@
+"""Products, maxima and minima over named dimensions."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import DimensionLike, ShapeLike
+from meshtf.errors import DtypeError
+from meshtf.graph import Tensor, check_tensor
+from meshtf.ops.algebra.arithmetic import divide, multiply
+from meshtf.ops.algebra.pointwise import conjugate
+from meshtf.ops.algebra.reduction import ReduceOperation, Reduction, reduce, reduce_sum
+from meshtf.ops.elementwise.elementwise import cast, equal, where
+
+
+@language_function
+def reduce_prod(
+    x: Tensor,
+    disable_positional_args: None = None,
+    output_shape: ShapeLike | None = None,
+    reduced_dim: DimensionLike | str | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """The product over `reduced_dim`, or over what `output_shape` lacks (by default everything)."""
+    return reduce(x, PROD, disable_positional_args, output_shape, reduced_dim, name)
+
+
+@language_function
+def reduce_max(
+    x: Tensor,
+    disable_positional_args: None = None,
+    output_shape: ShapeLike | None = None,
+    reduced_dim: DimensionLike | str | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """The maximum over `reduced_dim`, or over what `output_shape` lacks. Ties share the gradient evenly."""
+    _check_ordered(x)
+    return reduce(x, MAX, disable_positional_args, output_shape, reduced_dim, name)
+
+
+@language_function
+def reduce_min(
+    x: Tensor,
+    disable_positional_args: None = None,
+    output_shape: ShapeLike | None = None,
+    reduced_dim: DimensionLike | str | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """The minimum over `reduced_dim`, or over what `output_shape` lacks. Ties share the gradient evenly."""
+    _check_ordered(x)
+    return reduce(x, MIN, disable_positional_args, output_shape, reduced_dim, name)
+
+
+def _check_ordered(x: Tensor) -> None:
+    if check_tensor(x).dtype.is_complex:
+        raise DtypeError(f"{x.dtype.name} has no order; take mtf.real, mtf.imag or mtf.abs")
+
+
+def _extremum_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
+    (x,), (y,) = op.inputs, op.outputs
+    chosen = cast(equal(x, y, output_shape=x.shape), dy.dtype)
+    share = divide(dy, reduce_sum(chosen, output_shape=y.shape))
+    return multiply(chosen, share, output_shape=x.shape)
+
+
+def _prod_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
+    """Exact with zeros: the product of the others is the whole product where no element is 0, the product of the
+    nonzero ones at the only 0, and 0 elsewhere."""
+    x = op.inputs[0]
+    is_zero = equal(x, 0.0)
+    safe = where(is_zero, 1.0, x)
+    nonzero_product = reduce_prod(safe, output_shape=dy.shape)
+    zeros = reduce_sum(cast(is_zero, x.dtype), output_shape=dy.shape)
+    others = where(equal(zeros, cast(is_zero, x.dtype), output_shape=x.shape), divide(nonzero_product, safe), 0.0)
+    return multiply(dy, conjugate(others), output_shape=x.shape)
+
+
+PROD = Reduction("reduce_prod", tf.reduce_prod, "multiply", _prod_gradient)
+MAX = Reduction("reduce_max", tf.reduce_max, "max", _extremum_gradient)
+MIN = Reduction("reduce_min", tf.reduce_min, "min", _extremum_gradient)

@@ -1,0 +1,108 @@
+"""Over which mesh axes an operation on several tensors splits each dimension.
+
+The tensors may disagree: of a product of x [batch, in] and w [in, out], x may have `batch` split over rows and w `out`
+over the same rows. A choice is one mesh axis, or several, or none, for each name; the operands are then brought to
+it, and the result from it to its own layout. What that sends can be counted for each choice, so the cheapest is taken.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from meshtf.dimension import Shape
+from meshtf.graph import Tensor
+from meshtf.layout import Axes, TensorLayout, axes_size
+from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.reshard import cheapest_route
+
+
+def layout_over(shape: Shape, splits: Mapping[str, Axes]) -> TensorLayout:
+    """The layout of a shape whose dimensions are split as `splits` says by name."""
+    return TensorLayout(tuple(splits.get(d.name, ()) for d in shape))
+
+
+def summed_axes(splits: Mapping[str, Axes], output_shape: Shape) -> Axes:
+    """The mesh axes of the dimensions that the output lacks."""
+    return tuple(a for name, axes in splits.items() if not output_shape.has(name) for a in axes)
+
+
+def choose_splits(
+    inputs: Sequence[Tensor],
+    output: Tensor,
+    layouts: LayoutTable,
+    *,
+    shapes: Sequence[Shape] = (),
+    whole: Sequence[str] = (),
+) -> dict[str, Axes]:
+    """By name of dimension, the mesh axes on which operands and output agree; else those that send the fewest bytes.
+
+    Splits are those that the operands and the output have, where they divide every size that the name has in `shapes`.
+    Dimensions in `whole` are split nowhere.
+    """
+    seen = _seen_splits(inputs, output, layouts, shapes, whole)
+    if all(len(choices) == 1 for choices in seen.values()):
+        agreed = {name: next(iter(choices)) for name, choices in seen.items()}
+        if _is_disjoint(agreed.values()):
+            return agreed
+    return _cheapest(seen, inputs, output, layouts)
+
+
+def cheapest_splits(inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable) -> dict[str, Axes]:
+    """As `choose_splits`, always the cheapest: where layouts agree, too, it may be cheaper to gather an operand."""
+    return _cheapest(_seen_splits(inputs, output, layouts), inputs, output, layouts)
+
+
+def _seen_splits(
+    inputs: Sequence[Tensor],
+    output: Tensor,
+    layouts: LayoutTable,
+    shapes: Sequence[Shape] = (),
+    whole: Sequence[str] = (),
+) -> dict[str, set[Axes]]:
+    seen: dict[str, set[Axes]] = {}
+    for tensor in (*inputs, output):
+        for dim, axes in zip(tensor.shape, layouts[tensor].axes, strict=True):
+            is_allowed = dim.name not in whole and _divides(axes, dim.name, shapes, layouts.mesh_shape)
+            seen.setdefault(dim.name, set()).add(axes if is_allowed else ())
+    return seen
+
+
+def _divides(axes: Axes, name: str, shapes: Sequence[Shape], mesh_shape: Shape) -> bool:
+    parts = axes_size(axes, mesh_shape)
+    return all(s.get_dim_by_name(name).size % parts == 0 for s in shapes if s.has(name))
+
+
+def _cheapest(
+    seen: Mapping[str, set[Axes]], inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable
+) -> dict[str, Axes]:
+    """What sends the fewest bytes, bringing the operands there and the output to its own layout; among equals, what
+    leaves each core the least work."""
+    return min(_candidates(seen), key=lambda splits: _cost(splits, inputs, output, layouts))
+
+
+def _candidates(seen: Mapping[str, set[Axes]]) -> Iterator[dict[str, Axes]]:
+    choices = [sorted({*axes, ()}, key=lambda a: (-len(a), a)) for axes in seen.values()]
+    for chosen in itertools.product(*choices):
+        if _is_disjoint(chosen):
+            yield dict(zip(seen, chosen, strict=True))
+
+
+def _is_disjoint(splits: Iterable[Axes]) -> bool:
+    used = [a for axes in splits for a in axes]
+    return len(used) == len(set(used))
+
+
+def _cost(
+    splits: Mapping[str, Axes], inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable
+) -> tuple[int, int]:
+    mesh_shape = layouts.mesh_shape
+    sent = sum(
+        cheapest_route(layouts[x], (), layout_over(x.shape, splits), x.shape, x.dtype.size, mesh_shape).bytes_sent
+        for x in inputs
+    )
+    source, size = layout_over(output.shape, splits), output.dtype.size
+    pending = summed_axes(splits, output.shape)
+    sent += cheapest_route(source, pending, layouts[output], output.shape, size, mesh_shape).bytes_sent
+    return sent, -math.prod(axes_size(axes, mesh_shape) for axes in splits.values())
