@@ -4,6 +4,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 TYPECHECK := build/typecheck
+LINT := build/lint
 
 # TensorFlow reports on its build and on missing GPU drivers at every start. This leaves only the lines that it writes
 # while it is imported, before it reads the setting.
@@ -31,6 +32,9 @@ test-long: lint
 lint: $(VENV)/has-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	rm -rf $(LINT)
+	$(BIN)/python setup.py --quiet build --build-base $(LINT)/base --build-lib $(LINT)/lib
+	cd $(LINT)/lib && PYTHONPATH=. $(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml --no-cache
 
 format: $(VENV)/has-test
 	$(BIN)/ruff check --fix .

@@ -246,3 +246,10 @@ def _text(dims: Iterable[Dimension]) -> str:
 def described(shape: Shape, unpadded_shape: Shape) -> str:
     """A variable's shape, with what it is without padding where it has any."""
     return f"[{shape}]" if shape == unpadded_shape else f"[{unpadded_shape}] (padded to [{shape}])"
+
+
+def unused_name(base: str, *shapes: Shape) -> str:
+    """`base`, lengthened until none of the shapes has it."""
+    while any(shape.has(base) for shape in shapes):
+        base += "_"
+    return base

@@ -14,14 +14,15 @@ from meshtf.call_sites import user_site
 from meshtf.errors import NonFiniteError, UsageError
 from meshtf.layout import TensorLayout
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
-from meshtf.lowering.emit.emission import EmittedProgram, scope_name
+from meshtf.lowering.emit.emission import EmittedProgram
 from meshtf.lowering.emit.programs import program_for
+from meshtf.lowering.emit.scopes import origins
 from meshtf.lowering.emit.tpu_program import TpuProgram
 from meshtf.lowering.initial_values import initialize
 from meshtf.lowering.variable_store import handles
 from meshtf.mesh_impl.spmd.collective_runtime import step_in_progress
 from meshtf.mesh_impl.spmd.step_errors import translate
-from meshtf.planning.plan import Collective, Instruction, Plan, ReadVariable, walk
+from meshtf.planning.plan import Plan, ReadVariable
 
 if TYPE_CHECKING:
     from meshtf.lowering.lowering import Lowering
@@ -143,14 +144,3 @@ def ensure_variables(plan: Plan, lowering: Lowering) -> None:
             missing.append(variable)
     if missing:
         initialize(missing, _stored_layouts(plan), lowering)
-
-
-def origins(instructions: Sequence[Instruction]) -> dict[str, str]:
-    """For the name scope of each instruction, up to the first dot: its operation and the user's line."""
-    return {scope_name(number, i).split(".")[0]: _origin(i) for number, (i, _) in enumerate(walk(instructions))}
-
-
-def _origin(instruction: Instruction) -> str:
-    members = instruction.members if isinstance(instruction, Collective) else ()
-    operations = [m.operation for m in members] or [instruction.operation]
-    return "; ".join(dict.fromkeys(f"{o.name}, at {o.site}" for o in operations))

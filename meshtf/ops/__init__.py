@@ -39,7 +39,6 @@ from meshtf.ops.convolution import (
     max_pool,
     pool_backprop,
 )
-from meshtf.ops.elementwise.binary_function import binary_op_with_broadcasting
 from meshtf.ops.elementwise.complex_numbers import abs, angle, complex, conj, imag, real
 from meshtf.ops.elementwise.elementwise import (
     cast,
@@ -127,6 +126,7 @@ from meshtf.ops.reductions.products_and_extrema import reduce_max, reduce_min, r
 from meshtf.ops.reductions.softmax import log_softmax, reduce_logsumexp, softmax
 from meshtf.ops.side_effects.side_effects import Print, check_finite, depend, export, print_tensor
 from meshtf.ops.side_effects.summaries import histogram_summary, scalar_summary
+from meshtf.ops.slicewise.binary_function import binary_op_with_broadcasting
 from meshtf.ops.slicewise.slicewise import cwise, slicewise
 from meshtf.ops.variables.variables import (
     Variable,

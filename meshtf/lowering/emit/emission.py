@@ -14,11 +14,11 @@ from meshtf.lowering.emit.control_flow import emit_branch, emit_loop, only_slice
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED, asserted_fetches, whole_fetches
 from meshtf.lowering.emit.grappler import grappler_off
 from meshtf.lowering.emit.pacing import paced
+from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.passes.update_fusion import FusedUpdate, consumers_of, updates_in_place
 from meshtf.mesh_impl.collectives import Collectives
 from meshtf.mesh_impl.processor_products import product_dtype
 from meshtf.mesh_impl.spmd.spmd_collectives import SpmdCollectives
-from meshtf.mesh_impl.spmd.step_errors import collective_scope
 from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.planning import core_positions
 from meshtf.planning.plan import (
@@ -335,13 +335,6 @@ def emit_collective(collectives: Collectives, instruction: Collective, slices: M
     if step.kind == "reduce_scatter":
         return collectives.reduce_scatter(x, step.axes, step.dim)
     return collectives.permute(x, step.destinations)
-
-
-def scope_name(number: int, instruction: Instruction) -> str:
-    """The name scope of an instruction; from a collective's an error finds its way back to the user's line."""
-    if isinstance(instruction, Collective):
-        return collective_scope(number, instruction.step.kind, instruction.step.axes)
-    return f"{type(instruction).__name__}_{number}"
 
 
 def _collectives(plan: Plan, mesh_impl: SpmdMeshImpl) -> SpmdCollectives:

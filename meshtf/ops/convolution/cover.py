@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from meshtf.layout import Axes
 from meshtf.ops.convolution.geometry import Slide
-from meshtf.ops.windows.window_reads import Window
 from meshtf.planning.plan import Core
+from meshtf.planning.window_reads import Window
 
 
 class Cover:

@@ -17,11 +17,11 @@ from meshtf.layout import Axes
 from meshtf.ops.convolution import kernels
 from meshtf.ops.convolution.cover import Cover
 from meshtf.ops.convolution.geometry import Geometry
-from meshtf.ops.windows.window_reads import Window, read_window
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import choose_splits, layout_over, summed_axes
+from meshtf.planning.window_reads import Window, read_window
 
 
 class Splits:

@@ -21,9 +21,9 @@ from meshtf.ops.convolution.cover import Cover
 from meshtf.ops.convolution.geometry import Slide, slide
 from meshtf.ops.elementwise.elementwise import cast, maximum, minimum
 from meshtf.ops.inputs.inputs import range as range_along
-from meshtf.ops.windows.window_reads import Window, read_window
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
+from meshtf.planning.window_reads import Window, read_window
 
 _EMPTY = -1  # the tap of a window in which nothing was chosen
 

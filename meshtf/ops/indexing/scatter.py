@@ -7,7 +7,7 @@ import math
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Dimension, DimensionLike, Shape
+from meshtf.dimension import Dimension, DimensionLike, Shape, unused_name
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
 from meshtf.layout import Axes
@@ -19,7 +19,6 @@ from meshtf.ops.elementwise.elementwise import greater_equal, where
 from meshtf.ops.indexing.indexing import check_indices, gather
 from meshtf.ops.indexing.indexing import scatter_add as sums_by_index
 from meshtf.ops.indexing.local_gather import LookupShapes, shifted
-from meshtf.ops.order.top_k import unused_name
 from meshtf.ops.rearranging.reshape import reshape
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Core

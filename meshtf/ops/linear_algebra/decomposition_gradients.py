@@ -5,7 +5,7 @@ As in TensorFlow: Murray 2016 for Cholesky; Walter, Lehmann and Lamour 2012 for 
 
 from __future__ import annotations
 
-from meshtf.dimension import Dimension, Shape
+from meshtf.dimension import Dimension, Shape, unused_name
 from meshtf.graph import Tensor
 from meshtf.ops.algebra.arithmetic import sub
 from meshtf.ops.algebra.einsum import einsum
@@ -15,7 +15,6 @@ from meshtf.ops.elementwise.elementwise import equal, greater, greater_equal, wh
 from meshtf.ops.inputs.inputs import range as positions
 from meshtf.ops.inputs.inputs import zeros_like
 from meshtf.ops.linear_algebra.triangular_solve import triangular_solve
-from meshtf.ops.order.top_k import unused_name
 from meshtf.ops.rearranging.reshape import rename_dimension
 
 

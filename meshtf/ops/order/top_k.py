@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
+from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension, unused_name
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import TensorLayout, restricted, without_split
@@ -166,13 +166,6 @@ def ordered_dimension(x: Tensor, dim: DimensionLike | str) -> Dimension:
     if x.dtype == tf.bool or x.dtype.is_complex:
         raise DtypeError(f"{x.dtype.name} has no order; convert with mtf.cast")
     return own
-
-
-def unused_name(base: str, *shapes: Shape) -> str:
-    """`base`, lengthened until none of the shapes has it."""
-    while any(shape.has(base) for shape in shapes):
-        base += "_"
-    return base
 
 
 def _top_k(

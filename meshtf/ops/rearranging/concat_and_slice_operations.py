@@ -17,9 +17,9 @@ from meshtf.graph import Operation, Tensor
 from meshtf.layout import Axes, TensorLayout, axes_size, restricted, without_split
 from meshtf.ops.algebra.broadcasting import aligner
 from meshtf.ops.algebra.spread import transpose
-from meshtf.ops.windows.window_reads import Window, read_window
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
+from meshtf.planning.window_reads import Window, read_whole_along, read_window
 
 
 class ConcatOperation(Operation):
@@ -272,15 +272,6 @@ def read_stretch(planner: Planner, value: Value, axis: int, begin: int, size: in
     """Elements [begin, begin + size) of a split dimension, split in the same way."""
     length = size // axes_size(value.layout.axes[axis], planner.mesh_shape)
     return read_window(planner, value, axis, Window(begin, length, length))
-
-
-def read_whole_along(planner: Planner, operation: Operation, dim_name: str) -> Value:
-    """The one input of an operation that passes pending sums, with a dimension whole on every core."""
-    (x,) = operation.inputs
-    (held,) = planner.read_operands_as_they_are(operation)
-    if held.pending and not held.layout.axes[x.shape.axis(dim_name)]:
-        return held
-    return planner.read(x, without_split(planner.layouts[x], x.shape, dim_name))
 
 
 def _merged(pieces: Sequence[Tensor | int]) -> list[Tensor | int]:

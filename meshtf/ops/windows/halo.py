@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from meshtf.graph import Operation, Tensor, check_tensor
-from meshtf.ops.rearranging.concat_and_slice_operations import read_whole_along
-from meshtf.ops.windows.window_reads import Window, part_of, read_window
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
+from meshtf.planning.window_reads import Window, part_of, read_whole_along, read_window
 
 
 class HaloOperation(Operation):

@@ -11,7 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from meshtf.layout import axes_size
+from meshtf.graph import Operation
+from meshtf.layout import axes_size, without_split
 from meshtf.planning.plan import Core, Emit, Value
 from meshtf.planning.planner import Planner
 
@@ -171,3 +172,12 @@ def _received(planner: Planner, value: Value, axis: int, piece: _Piece) -> Value
     if not piece.distance % parts:
         return part_of(planner, value, axis, piece.begin, piece.end - piece.begin)
     return planner.once(value, (axis, piece), send)  # a gradient often needs the border that the operation needed
+
+
+def read_whole_along(planner: Planner, operation: Operation, dim_name: str) -> Value:
+    """The one input of an operation that passes pending sums, with a dimension whole on every core."""
+    (x,) = operation.inputs
+    (held,) = planner.read_operands_as_they_are(operation)
+    if held.pending and not held.layout.axes[x.shape.axis(dim_name)]:
+        return held
+    return planner.read(x, without_split(planner.layouts[x], x.shape, dim_name))

@@ -1,0 +1,26 @@
+"""Name scopes of instructions, from which errors of TensorFlow and XLA find the way back to the user's line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshtf.mesh_impl.spmd.step_errors import collective_scope
+from meshtf.planning.plan import Collective, Instruction, walk
+
+
+def scope_name(number: int, instruction: Instruction) -> str:
+    """The name scope of an instruction; from a collective's an error finds its way back to the user's line."""
+    if isinstance(instruction, Collective):
+        return collective_scope(number, instruction.step.kind, instruction.step.axes)
+    return f"{type(instruction).__name__}_{number}"
+
+
+def origins(instructions: Sequence[Instruction]) -> dict[str, str]:
+    """For the name scope of each instruction, up to the first dot: its operation and the user's line."""
+    return {scope_name(number, i).split(".")[0]: _origin(i) for number, (i, _) in enumerate(walk(instructions))}
+
+
+def _origin(instruction: Instruction) -> str:
+    members = instruction.members if isinstance(instruction, Collective) else ()
+    operations = [m.operation for m in members] or [instruction.operation]
+    return "; ".join(dict.fromkeys(f"{o.name}, at {o.site}" for o in operations))
