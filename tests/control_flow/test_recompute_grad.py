@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -220,6 +221,12 @@ needed(8)
 print(needed(rows) / (rows * t.WIDTH.size * 4))
 """
 HIGH_WATER_ROWS = 4096
+HIGH_WATER_BEYOND = 4
+"""Activations that a process may need beyond the accounting, which leaves out scratch memory of kernels and what the
+executor runs early: a product's operands packed anew, and results of the layer that comes next."""
+GIVES_BACK = {"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1", "MALLOC_MMAP_THRESHOLD_": f"{1 << 16}"}
+"""Environment of a process that has what it holds, and no more. Else what was freed is kept, by TensorFlow's pool or,
+where the processor is one for which it has none, by malloc: up to 15 activations of these programs."""
 
 
 def specs_of(rows: int) -> dict[str, mtf.TensorSpec]:
@@ -235,7 +242,7 @@ def high_water(how: str, keep: str) -> float:
     program = WORKER.format(folder=str(Path(__file__).parent))
     done = subprocess.run(
         [sys.executable, "-c", program, how, keep, str(HIGH_WATER_ROWS)],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **GIVES_BACK},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return float(done.stdout.split()[-1])
@@ -249,7 +256,7 @@ def test_the_process_needs_what_the_accounting_says(how: str, keep: str) -> None
     peak = peak_memory(plan(deep_program(how, keep), specs, "cores:1", ""))
     theory = peak.total / (HIGH_WATER_ROWS * WIDTH.size * 4)
     assert theory < 24
-    assert 10 < high_water(how, keep) < theory + 4
+    assert 10 < high_water(how, keep) < theory + HIGH_WATER_BEYOND
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

@@ -29,8 +29,7 @@ SHAPES = {
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
 def test_sums_of_products_are_rounded_to_nearest(dtype: type, shapes: str, layout: str) -> None:
     """Of N results that are off by at most u each, either way, the mean is off by less than 6 u / sqrt(N), but for a
-    chance of 2 exp(-18) (Hoeffding 1963). Cut off, they would be too small by about u in the mean; summed in
-    16 bits, by more."""
+    chance of 2 exp(-18) (Hoeffding 1963). Cut off, they would be too small by about u in the mean."""
     a_shape, b_shape, output, equation = SHAPES[shapes]
     a, b = factors(a_shape, dtype), factors(b_shape, dtype)
 

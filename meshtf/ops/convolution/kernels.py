@@ -65,6 +65,7 @@ def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
         return tf.squeeze(y, [1])
     groups, outer = w.shape[-3], w.shape[-1]
     if _is_native(x, w) and (x.shape.rank == 5 or not sliding.is_dilated):
+        x, sliding = _sound(x, w.shape, sliding)
         y = _native(_without_groups(x, 2), _kernel_without_groups(w), sliding)
         return tf.reshape(y, [*y.shape[:-1], groups, outer])
     x = tf.pad(x, _paddings(sliding, 2)) if sliding.is_padded else x
@@ -102,8 +103,7 @@ def kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequenc
         return tf.squeeze(kernel_gradient(x[:, None], dy[:, None], _widened(sliding), [1, *taps]), [0])
     groups, inner, outer = x.shape[-2], x.shape[-1], dy.shape[-1]
     # TensorFlow's kernel writes outside its memory for some windows that leave gaps (1x1, strides (2, 1): it crashes).
-    leaves_gaps = any(stride > k for stride, k in zip(sliding.strides, taps, strict=True))
-    if x.dtype in _NATIVE and groups == 1 and not (sliding.is_dilated or leaves_gaps):
+    if x.dtype in _NATIVE and groups == 1 and not (sliding.is_dilated or _leaves_gaps(sliding, taps)):
         sizes = [*taps, inner, outer]
         dw = _native_kernel_gradient(_without_groups(x, 2), _without_groups(dy, 2), sliding, sizes)
         return tf.reshape(dw, [*taps, groups, inner, outer])
@@ -152,6 +152,50 @@ def _padded(x: tf.Tensor, sliding: Sliding, taps: Sequence[int]) -> tuple[tf.Ten
 def _same(size: int, taps: int, stride: int, dilation: int) -> tuple[int, int]:
     lacking = max(0, (-(-size // stride) - 1) * stride + (taps - 1) * dilation + 1 - size)
     return lacking // 2, lacking - lacking // 2
+
+
+def _leaves_gaps(sliding: Sliding, taps: Sequence[int]) -> bool:
+    """Whether some elements lie between windows."""
+    return any(stride > k for stride, k in zip(sliding.strides, taps, strict=False))
+
+
+def _sound(x: tf.Tensor, taps: Sequence[int], sliding: Sliding) -> tuple[tf.Tensor, Sliding]:
+    """The same windows, of an image in which TensorFlow's kernels for processors find them.
+
+    oneDNN's read outside of an image of one channel with one window along its width and a stride above 1; Eigen's in
+    three dimensions read in wrong places where elements lie between windows. So a single window has the stride 1, and
+    nothing lies between several.
+    """
+    steps = zip(sliding.padded_sizes(_spatial(x)), taps, sliding.strides, sliding.dilations, strict=False)
+    counts = [(n - (k - 1) * d - 1) // s + 1 for n, k, s, d in steps]
+    single = [count == 1 and stride > 1 for count, stride in zip(counts, sliding.strides, strict=True)]
+    apart = [x.shape.rank == 6 and stride > k for stride, k in zip(sliding.strides, taps, strict=False)]
+    if not any(single + apart):
+        return x, sliding
+    x, strides = tf.pad(x, _paddings(sliding, 2)), list(sliding.strides)
+    for i, count in enumerate(counts):
+        if single[i]:
+            x, strides[i] = _resized(x, i + 1, (taps[i] - 1) * sliding.dilations[i] + 1), 1
+        elif apart[i]:
+            x, strides[i] = _without_gaps(x, i + 1, count, (strides[i], taps[i])), taps[i]
+    return x, Sliding(tuple(strides), sliding.dilations, ((0, 0),) * len(strides))
+
+
+def _without_gaps(x: tf.Tensor, axis: int, count: int, sizes: tuple[int, int]) -> tf.Tensor:
+    """Of `count` stretches of a stride each the beginnings, as long as the kernel; `sizes` are (stride, kernel)."""
+    stride, taps = sizes
+    x = _resized(x, axis, count * stride)
+    shape = x.shape.as_list()
+    stretches = tf.reshape(x, [*shape[:axis], count, stride, *shape[axis + 1 :]])
+    return tf.reshape(_resized(stretches, axis + 1, taps), [*shape[:axis], count * taps, *shape[axis + 1 :]])
+
+
+def _resized(x: tf.Tensor, axis: int, size: int) -> tf.Tensor:
+    """Cut, or filled up with zeros, at the end of an axis."""
+    shape = x.shape.as_list()
+    if size > shape[axis]:
+        return tf.pad(x, [[0, size - shape[axis] if i == axis else 0] for i in range(len(shape))])
+    return tf.slice(x, [0] * len(shape), [*shape[:axis], size, *shape[axis + 1 :]])
 
 
 def _is_native(x: tf.Tensor, w: tf.Tensor) -> bool:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import tensorflow as tf
+
 import meshtf as mtf
+
+_REACHED = 1.0 - 2.0**-16
+"""The share of `top_p` that counts as all of it. Logits that are rounded to float32, and are up to 100 times the
+temperature, change a token's probability by 100 * 2**-23 of it at most, which is less than what may lack here. So a sum
+that is `top_p` but for rounding, as in rows of equal logits, has reached it on every mesh and processor."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +26,8 @@ class Sampling:
       temperature: 0 takes the largest logit.
       top_k: if given, only so many of the largest logits are drawn from (Fan et al. 2018).
       top_p: if less than 1, of those only the fewest, the most probable first, whose probabilities together reach it
-        (Holtzman et al. 2020); at least one.
+        (Holtzman et al. 2020); at least one. A token is taken if those before it have together less than
+        `top_p * (1 - 2**-16)`, summed in float64: whatever is nearer to `top_p` has reached it.
     """
 
     temperature: float = 0.0
@@ -44,6 +52,7 @@ class Sampling:
         values, ids = mtf.top_k(logits, vocab, candidates)
         if self.top_p >= 1.0:
             return values, ids
-        probabilities = mtf.softmax(values * (1.0 / self.temperature), candidates)
-        is_reached = mtf.greater_equal(mtf.cumsum(probabilities, candidates, exclusive=True), self.top_p)
+        probabilities = mtf.softmax(mtf.cast(values, tf.float64) * (1.0 / self.temperature), candidates)
+        before = mtf.cumsum(probabilities, candidates, exclusive=True)
+        is_reached = mtf.greater_equal(before, self.top_p * _REACHED)
         return mtf.where(is_reached, -math.inf, values), ids

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from fractions import Fraction
 from types import SimpleNamespace
 
 import numpy as np
@@ -35,7 +36,7 @@ def kept(logits: np.ndarray, top_k: int | None, top_p: float, temperature: float
     order = sorted(range(len(logits)), key=lambda i: (-logits[i], i))[:top_k]
     weights = np.exp((logits[order] - logits[order[0]]) / temperature)
     before = np.concatenate([[0.0], np.cumsum(weights / weights.sum())[:-1]])
-    return {token for token, b in zip(order, before, strict=True) if b < top_p}
+    return {token for token, b in zip(order, before, strict=True) if b < top_p * (1 - 2**-16)}
 
 
 @pytest.mark.parametrize(
@@ -87,6 +88,33 @@ def test_nucleus_is_numpys(top_p: float) -> None:
         found = [int(i) for i, v in zip(order, value, strict=True) if v > -math.inf]
         assert set(found) == kept(row.astype(np.float64), None, top_p, 0.8)
         assert found == sorted(found, key=lambda i: (-row[i], i)), "of equal logits the lower id comes first"
+
+
+@pytest.mark.parametrize("layout", ["", "vocab:rows", "vocab:rows+cols", "batch:cols;vocab:rows"])
+@pytest.mark.parametrize("size", [8, 60, 3000])
+def test_of_equal_logits_a_nucleus_has_its_share(size: int, layout: str) -> None:
+    """p of n equal tokens are p * n, rounded up, those of the lowest ids, wherever the last bits of sums fall."""
+    rows, vocab = mtf.Dimension("batch", 2), mtf.Dimension("vocab", size)
+    everyone = mtf.Dimension("candidates", size)
+    logits = np.repeat(np.array([[0.0], [-73.1]], np.float32), size, 1)
+    shares = (Fraction(1, 4), Fraction(3, 10), Fraction(1, 2), Fraction(7, 10), Fraction(5, 6), Fraction(9, 10))
+
+    def program(logits: mtf.Tensor) -> list[tuple[mtf.Tensor, mtf.Tensor]]:
+        return [Sampling(0.7, top_p=float(p)).candidates(logits, vocab, everyone) for p in shares]
+
+    done = interpret(program, {"logits": ([rows, vocab], logits)}, "rows:2;cols:2", layout).results
+    for share, (values, ids) in zip(shares, done, strict=True):
+        for value, order in zip(values, ids, strict=True):
+            np.testing.assert_array_equal(order[value > -math.inf], np.arange(math.ceil(share * size)), str(share))
+
+
+def test_a_sum_just_below_top_p_has_not_reached_it() -> None:
+    """Beyond rounding there is no latitude: 0.4999 of 0.5 takes one token more."""
+    logits = np.log(np.array([[0.5, 0.3, 0.2], [0.4999, 0.3, 0.2001]])).astype(np.float32)
+    rows, vocab, candidates = mtf.Dimension("batch", 2), mtf.Dimension("vocab", 3), mtf.Dimension("candidates", 3)
+    program = lambda x: Sampling(1.0, top_p=0.5).candidates(x, vocab, candidates)[0]  # noqa: E731
+    values = interpret(program, {"x": ([rows, vocab], logits)}, "rows:1").results
+    assert (values > -math.inf).sum(1).tolist() == [1, 2]
 
 
 def test_logits_of_another_type() -> None:
