@@ -3,22 +3,31 @@
 `assert_layout_invariant` runs a function under many layouts on virtual CPUs. `plan` and `interpret` plan one for any
 mesh, with no devices, and run it on the plain interpreter of plans. `legal_layouts` lists what layouts a program can
 have.
+
+`assert_close` compares arrays within what rounding may do, by the bound of `rounding_bound`: from the dtype, the number
+of terms (`terms_of` counts those of a plan) and the size of the values (`largest`).
 """
 
+from meshtf.testing.closeness import assert_close, largest
 from meshtf.testing.interpret import Interpretation, build, interpret, interpret_graph, plan
 from meshtf.testing.invariance import assert_layout_invariant
 from meshtf.testing.legal_layouts import legal_layouts, shapes_of
-from meshtf.testing.tolerances import TOLERANCES, assert_close
+from meshtf.testing.rounding import FUNCTION_TERMS, rounding_bound, unit_roundoff
+from meshtf.testing.terms import terms_of
 
 __all__ = [
-    "TOLERANCES",
+    "FUNCTION_TERMS",
     "Interpretation",
     "assert_close",
     "assert_layout_invariant",
     "build",
     "interpret",
     "interpret_graph",
+    "largest",
     "legal_layouts",
     "plan",
+    "rounding_bound",
     "shapes_of",
+    "terms_of",
+    "unit_roundoff",
 ]

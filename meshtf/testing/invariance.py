@@ -16,8 +16,10 @@ from meshtf.function import TensorSpec, function
 from meshtf.graph import Mesh, Tensor, is_differentiable
 from meshtf.layout import LayoutLike, convert_to_layout_rules
 from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
+from meshtf.testing.closeness import assert_close, largest
+from meshtf.testing.interpret import plan
 from meshtf.testing.legal_layouts import legal_layouts, shapes_of
-from meshtf.testing.tolerances import assert_close
+from meshtf.testing.terms import terms_of
 
 
 def assert_layout_invariant(
@@ -28,7 +30,7 @@ def assert_layout_invariant(
     *,
     devices: Sequence[str] | None = None,
     with_gradients: bool = True,
-    tolerances: Mapping[tf.DType, float] | None = None,
+    terms: int | Sequence[int] | None = None,
     seed: int = 0,
 ) -> None:
     """Runs `fn` on one core and under each layout on virtual CPUs, and compares everything that it computes.
@@ -43,7 +45,9 @@ def assert_layout_invariant(
       mesh_shape: as many virtual CPUs must be there.
       devices: of the mesh, in order; the first CPUs by default.
       with_gradients: whether gradients are compared too.
-      tolerances: by dtype, in place of `mtf.testing.TOLERANCES`.
+      terms: roundings on the way to a result, see `mtf.testing.rounding_bound`; by default those of the longest way
+        through the program, counted by `mtf.testing.terms_of`. The size of values is that of the result or of the
+        largest input: what lies between is taken to be no larger.
       seed: of the random bits.
 
     Raises:
@@ -53,15 +57,17 @@ def assert_layout_invariant(
     program = _Program(fn, {n: (convert_to_shape(s), np.asarray(a)) for n, (s, a) in inputs.items()}, with_gradients)
     one_core = Shape([(axis.name, 1) for axis in mesh])  # the same axes, which overrides in `fn` may name
     expected, shapes = program.run(SpmdMeshImpl(one_core, ""), seed)
+    planned = plan(program.body, program.specs, one_core)
+    inputs_size = largest(*(array for _, array in inputs.values()))
     chosen = legal_layouts(shapes, mesh, limit=8) if layouts is None else layouts
     for layout in map(convert_to_layout_rules, chosen):
         actual, _ = program.run(SpmdMeshImpl(mesh, layout, devices), seed)
         assert actual.keys() == expected.keys(), f'under layout "{layout}" other results are there'
         for name, value in actual.items():
-            dtype = tf.as_dtype(value.dtype)
-            tolerance = (tolerances or {}).get(dtype)
+            magnitude = max(inputs_size, largest(expected[name]))
             what = f'{name} on mesh [{mesh}] under layout "{_text(layout.rules)}"'
-            assert_close(value, expected[name], dtype, what, tolerance)
+            counted = terms_of(planned, value.dtype) if terms is None else terms
+            assert_close(value, expected[name], terms=counted, magnitude=magnitude, what=what)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,16 +76,21 @@ class _Program:
     inputs: Mapping[str, tuple[Shape, np.ndarray]]
     with_gradients: bool
 
+    @property
+    def specs(self) -> dict[str, TensorSpec]:
+        return {n: TensorSpec(s, tf.as_dtype(a.dtype)) for n, (s, a) in self.inputs.items()}
+
     def run(self, mesh_impl: SpmdMeshImpl, seed: int) -> tuple[dict[str, np.ndarray], list[Shape]]:
-        specs = {n: TensorSpec(s, tf.as_dtype(a.dtype)) for n, (s, a) in self.inputs.items()}
-        step = function(self._body, mesh_impl, inputs=specs, seed=seed, name=getattr(self.fn, "__name__", "program"))
+        step = function(
+            self.body, mesh_impl, inputs=self.specs, seed=seed, name=getattr(self.fn, "__name__", "program")
+        )
         results, grads = step(**{n: a for n, (_, a) in self.inputs.items()})
         values = {f"result {i}": x.numpy() for i, x in enumerate(tf.nest.flatten(results)) if tf.is_tensor(x)}
         values |= {f"gradient by {n}": x.numpy() for n, x in grads.items()}
         values |= {f'variable "{n}"': step.variables[n] for n in step.variables}
         return values, shapes_of(step.graph)
 
-    def _body(self, mesh: Mesh, **inputs: Tensor) -> tuple[Any, dict[str, Tensor]]:
+    def body(self, mesh: Mesh, **inputs: Tensor) -> tuple[Any, dict[str, Tensor]]:
         arguments: dict[str, Any] = dict(inputs)
         if "mesh" in inspect.signature(self.fn).parameters and "mesh" not in inputs:
             arguments["mesh"] = mesh

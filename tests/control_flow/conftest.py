@@ -13,7 +13,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.lowering.report.accounting import collectives
 from meshtf.planning.plan import Plan
-from meshtf.testing import assert_close, interpret
+from meshtf.testing import assert_close, interpret, largest, terms_of
 
 Inputs = Mapping[str, tuple[str, np.ndarray]]
 MESH = "rows:2;cols:2"
@@ -33,16 +33,19 @@ class Twins:
         order: int = 2,
     ) -> None:
         expected = interpret(with_gradients(plain, order), inputs, "one:1")
+        size = largest(*(array for _, array in inputs.values()), *expected.variables.values())
         for layout in ("", *layouts):
             done = interpret(with_gradients(program, order), inputs, mesh, layout)
             assert len(done.results) == len(expected.results)
             for i, (found, wanted) in enumerate(zip(done.results, expected.results, strict=True)):
                 assert (found is None) == (wanted is None), f"result {i} is {found}, expected {wanted}"
                 if wanted is not None:
-                    assert_close(found, wanted, tf.as_dtype(wanted.dtype), f'result {i} under "{layout}"')
+                    terms, magnitude = terms_of(expected.plan, wanted.dtype), max(size, largest(wanted))
+                    assert_close(found, wanted, terms=terms, magnitude=magnitude, what=f'result {i} under "{layout}"')
             assert done.variables.keys() >= expected.variables.keys()
             for name, value in expected.variables.items():
-                assert_close(done.variables[name], value, tf.as_dtype(value.dtype), f'{name} under "{layout}"')
+                terms = terms_of(expected.plan, value.dtype)
+                assert_close(done.variables[name], value, terms=terms, magnitude=size, what=f'{name} under "{layout}"')
 
 
 def with_gradients(fn: Callable[..., Any], order: int) -> Callable[..., Any]:

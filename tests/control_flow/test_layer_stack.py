@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import GraphError, ShapeError
-from meshtf.testing import interpret
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 
 BATCH, D_MODEL, D_FF = mtf.Dimension("batch", 4), mtf.Dimension("d_model", 6), mtf.Dimension("d_ff", 8)
 LAYERS = mtf.Dimension("layers", 6)
@@ -22,6 +22,8 @@ LAYOUTS = [
     ("rows:2;cols:3", "d_ff:rows;d_model:cols"),
     ("rows:2", "layers:rows"),
 ]
+TERMS = (2 * LAYERS.size * (D_MODEL.size + D_FF.size + FUNCTION_TERMS), BATCH.size)
+"""Roundings of one step: through the layers and back, and a sum over the batch."""
 
 
 def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
@@ -85,13 +87,13 @@ def test_a_scan_and_unrolled_layers_have_the_same_variables_random_bits_and_upda
     for name, value in expected.items():
         np.testing.assert_array_equal(initial[name], value, err_msg=name)
     assert np.ptp(expected["decoder/layer_000/dense/kernel"] - expected["decoder/layer_001/dense/kernel"]) > 0.1
-    for _ in range(2):
+    for number in range(2):
         results, wanted = scanned(**FEEDS), unrolled(**FEEDS)
         for name in wanted:
-            np.testing.assert_allclose(results[name], wanted[name], rtol=1e-5, atol=1e-6, err_msg=name)
+            assert_close(results[name], wanted[name], terms=TERMS, steps=number, what=name)
     after, expected = by_saved_name(scanned), by_saved_name(unrolled)
     for name, value in expected.items():
-        np.testing.assert_allclose(after[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+        assert_close(after[name], value, terms=TERMS, steps=2, what=name)
 
 
 @pytest.mark.parametrize("unroll", [False, True])
@@ -107,7 +109,7 @@ def test_a_part_of_a_layer_may_be_computed_again(unroll: bool) -> None:
     arrays = {"x": (specs()["x"].shape, FEEDS["x"]), "scales": (specs()["scales"].shape, FEEDS["scales"])}
     plain, recomputed = (interpret(functools.partial(step, fn=fn), arrays, *LAYOUTS[0]) for fn in (layer, half))
     for expected, result in zip(plain.results, recomputed.results, strict=True):
-        np.testing.assert_allclose(result, expected, rtol=1e-5)
+        assert_close(result, expected, terms=TERMS)
 
 
 @pytest.mark.parametrize(("mesh_shape", "layout"), LAYOUTS)
@@ -115,7 +117,7 @@ def test_no_layout_changes_a_stack(mesh_shape: str, layout: str) -> None:
     one = interpret(program(False), FEEDS_BY_SHAPE, "all:1", "")
     many = interpret(program(False), FEEDS_BY_SHAPE, mesh_shape, layout)
     for name, value in one.results.items():
-        np.testing.assert_allclose(many.results[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+        assert_close(many.results[name], value, terms=TERMS, what=name)
 
 
 FEEDS_BY_SHAPE = {"x": (mtf.Shape([BATCH, D_MODEL]), FEEDS["x"]), "scales": (mtf.Shape([LAYERS]), FEEDS["scales"])}
@@ -137,7 +139,7 @@ def test_stacks_nest() -> None:
     made = {(b, n): step(b, n) for b in (True, False) for n in (True, False)}
     outcomes = {key: each(x=FEEDS["x"]) for key, each in made.items()}
     for key, value in outcomes.items():
-        np.testing.assert_allclose(value, outcomes[True, True], rtol=1e-5, atol=1e-6, err_msg=str(key))
+        assert_close(value, outcomes[True, True], terms=TERMS, what=str(key))
     slices = made[False, False].variables.slices("block/layer/dense/kernel")
     assert slices.shape == mtf.Shape([blocks, inner, D_MODEL, D_FF])
     assert slices.saved_names[:4] == (
@@ -209,7 +211,7 @@ def test_a_padded_variable_shows_its_own_size() -> None:
     whole = np.asarray(mtf.function(plain, mtf.SpmdMeshImpl("rows:1", ""))())
     assert step.variables["table"].shape == (5, 6)
     np.testing.assert_array_equal(step.variables["table"], whole)
-    np.testing.assert_allclose(norms[:5], np.sum(whole**2, axis=1), rtol=1e-6)
+    assert_close(norms[:5], np.sum(whole**2, axis=1), terms=6)
     np.testing.assert_array_equal(norms[5:], 0.0)
     step.variables["table"] = np.ones([5, 6])
     np.testing.assert_array_equal(step(), [6, 6, 6, 6, 6, 0, 0, 0])

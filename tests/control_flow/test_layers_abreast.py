@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import GraphError, ShapeError
-from meshtf.testing import interpret
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 
 ABREAST, BEHIND, BATCH = mtf.Dimension("abreast", 2), mtf.Dimension("behind", 3), mtf.Dimension("batch", 4)
 X = np.ones([2, 4], np.float32)
@@ -40,7 +40,7 @@ def test_layers_of_any_numbers_have_the_bits_of_the_stack(mesh_shape: str, layou
     feeds = {"x": (mtf.Shape([ABREAST, BATCH]), X)}
     expected = interpret(stack, feeds, "all:1").results
     (found,) = interpret(abreast, feeds, mesh_shape, layout).results
-    np.testing.assert_allclose(found, np.stack([expected[:3], expected[3:]], axis=1), rtol=1e-6)
+    assert_close(found, np.stack([expected[:3], expected[3:]], axis=1), terms=FUNCTION_TERMS)
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 4, 6])

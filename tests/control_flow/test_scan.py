@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import DtypeError, GraphError, ShapeError
-from meshtf.testing import assert_layout_invariant, interpret
+from meshtf.testing import assert_close, assert_layout_invariant, interpret
 
 LAYERS = mtf.Dimension("layers", 4)
 BATCH, D, HIDDEN = mtf.Dimension("batch", 4), mtf.Dimension("d", 4), mtf.Dimension("hidden", 8)
@@ -207,8 +207,8 @@ def test_random_bits_differ_by_iteration_and_not_by_layout() -> None:
             masks, y, grad = interpret(program, inputs, "rows:2;cols:2", layout).results
             expected = (masks, y, grad) if expected is None else expected
             np.testing.assert_array_equal(masks, expected[0])
-            np.testing.assert_allclose(y, expected[1], rtol=1e-12)
-            np.testing.assert_allclose(grad, expected[2], rtol=1e-12)
+            assert_close(y, expected[1], terms=2 * 4)
+            assert_close(grad, expected[2], terms=4 * 4)
     assert expected is not None
     assert all((expected[0][i] != expected[0][j]).any() for i in range(4) for j in range(i))
     # The gradient used the masks that the values had.
@@ -217,8 +217,8 @@ def test_random_bits_differ_by_iteration_and_not_by_layout() -> None:
     for m in mask:
         slope = slope * m + 1
         ys = ys * m + inputs["x"][1]
-    np.testing.assert_allclose(ys, y, rtol=1e-12)
-    np.testing.assert_allclose(expected[2], 2 * y * slope, rtol=1e-12)
+    assert_close(ys, y, terms=2 * 4)
+    assert_close(expected[2], 2 * y * slope, terms=4 * 4)
 
 
 def test_random_bits_in_nested_loops_all_differ() -> None:

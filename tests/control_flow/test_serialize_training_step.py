@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import GraphError, ShapeError
-from meshtf.testing import assert_close, assert_layout_invariant, interpret
+from meshtf.testing import FUNCTION_TERMS, assert_close, assert_layout_invariant, interpret, terms_of
 
 BATCH, D, HIDDEN = mtf.Dimension("batch", 16), mtf.Dimension("d", 4), mtf.Dimension("hidden", 8)
 RNG = np.random.default_rng(5)
@@ -44,16 +44,18 @@ def program(splits: int) -> Callable[..., Any]:
 
 
 def test_equal_to_the_whole_batch() -> None:
-    grads, outputs = interpret(program(0), INPUTS, "one:1").results
+    whole = interpret(program(0), INPUTS, "one:1")
+    grads, outputs = whole.results
+    terms = terms_of(whole.plan, INPUTS["x"][1].dtype)
     for splits in (1, 2, 4):
         for layout in ["", *(LAYOUTS if splits == 2 else LAYOUTS[:2])]:
             found_grads, found = interpret(program(splits), INPUTS, "rows:2;cols:2", layout).results
             for name, value in outputs.items():
-                assert_close(found[name], value, value.dtype, f"{name}, {splits} splits")
+                assert_close(found[name], value, terms=terms, what=f"{name}, {splits} splits")
             np.testing.assert_array_equal(found["h"] == 0, outputs["h"] == 0)
             np.testing.assert_array_equal(found["noise"], outputs["noise"])
             for grad, wanted in zip(found_grads, grads, strict=True):
-                assert_close(grad, wanted, wanted.dtype, f"gradient, {splits} splits")
+                assert_close(grad, wanted, terms=terms, what=f"gradient, {splits} splits")
 
 
 def test_gradients_are_reduced_once(count_collectives: Any) -> None:
@@ -102,8 +104,8 @@ def test_with_a_scan_and_an_optimizer_inside_and_outside() -> None:
     expected = interpret(step, INPUTS, "one:1")
     for splits in (2, 4):  # noqa: B007 - the program reads it
         done = interpret(step, INPUTS, "rows:2;cols:2", "batch:rows;d:cols")
-        assert_close(done.results, expected.results, "float64")
-        assert_close(done.variables["w"], expected.variables["w"], "float64")
+        assert_close(done.results, expected.results, terms=(3 * 2 * FUNCTION_TERMS, 16 * 4))
+        assert_close(done.variables["w"], expected.variables["w"], terms=(3 * 2 * FUNCTION_TERMS, 16 * 4))
 
 
 @pytest.mark.parametrize(("mesh_shape", "layout"), [("one:1", ""), ("all:4", "batch:all")])

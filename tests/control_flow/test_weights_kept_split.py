@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
-from meshtf.testing import interpret
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 
 BATCH, D_MODEL, D_FF = mtf.Dimension("batch", 8), mtf.Dimension("d_model", 32), mtf.Dimension("d_ff", 64)
 LAYERS, STEPS = mtf.Dimension("layers", 6), mtf.Dimension("steps", 3)
 X = np.random.default_rng(0).normal(size=(8, 32)).astype(np.float32)
 INPUTS = {"x": mtf.TensorSpec([BATCH, D_MODEL])}
 KERNEL_BYTES = 4 * LAYERS.size * D_MODEL.size * D_FF.size
+TERMS = (2 * LAYERS.size * (D_MODEL.size + D_FF.size + FUNCTION_TERMS), BATCH.size, 4 * FUNCTION_TERMS)
+"""Roundings of one step: through the layers and back, a sum over the batch, and the update of each element."""
 
 
 def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
@@ -65,9 +67,9 @@ def test_training_is_that_of_one_core(
 ) -> None:
     losses, variables = one_core()
     many = made(training_step(recompute), mesh_shape, layout, parameter_layout)
-    np.testing.assert_allclose([many(x=X) for _ in losses], losses, rtol=1e-5)
+    assert_close([many(x=X) for _ in losses], losses, terms=TERMS, steps=np.arange(len(losses)), dtype="float32")
     for name, value in variables.items():
-        np.testing.assert_allclose(many.variables[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
+        assert_close(many.variables[name], value, terms=TERMS, steps=len(losses), what=name)
 
 
 def test_in_parts_of_the_batch() -> None:
@@ -82,7 +84,7 @@ def test_in_parts_of_the_batch() -> None:
     one = interpret(step, inputs, "rows:1").results
     many = interpret(step, inputs, "rows:2", "batch:rows", parameter_layout="d_model:rows").results
     for name, value in one.items():
-        np.testing.assert_allclose(many[name], value, rtol=1e-4, atol=1e-4 * np.abs(value).max(), err_msg=name)
+        assert_close(many[name], value, terms=TERMS, what=name)
 
 
 @pytest.mark.parametrize("recompute", [None, "nothing"])

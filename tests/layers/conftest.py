@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.testing import Interpretation, assert_close, interpret
+from meshtf.testing import Interpretation, assert_close, interpret, largest, terms_of
 
 Inputs = Mapping[str, tuple[Sequence[mtf.Dimension], np.ndarray]]
 MESH = "rows:2;cols:2"
@@ -38,18 +38,25 @@ def check_layers(
     one_core = interpret(_with_gradients(layers), inputs, "rows:1;cols:1")
     before = interpret(_initial(layers), inputs, "rows:1;cols:1").results
     expected, expected_grads = _expected(formulas, inputs, before)
+    size = largest(*(array for _, array in inputs.values()), *before.values())
+
+    def check(found: np.ndarray, wanted: np.ndarray, what: str, dtype: Any) -> None:
+        """The values on the way are taken to be no larger than inputs, variables or the result."""
+        terms, magnitude = terms_of(one_core.plan, dtype), max(size, largest(wanted))
+        assert_close(found, wanted, terms=terms, magnitude=magnitude, dtype=dtype, what=what)
+
     for layout in [None, *layouts]:
         done = one_core if layout is None else interpret(_with_gradients(layers), inputs, mesh, layout)
         values, grads = done.results
         where = "on one core" if layout is None else f'under layout "{layout}"'
         for i, (value, wanted) in enumerate(zip(values, expected, strict=True)):
-            assert_close(value, wanted.numpy(), wanted.dtype, f"result {i} {where}")
+            check(value, wanted.numpy(), f"result {i} {where}", wanted.dtype)
         assert grads.keys() == expected_grads.keys()
         for name, grad in grads.items():
-            assert_close(grad, expected_grads[name], tf.float32, f"gradient by {name} {where}")
+            check(grad, expected_grads[name], f"gradient by {name} {where}", tf.float32)
         assert done.variables.keys() == one_core.variables.keys()
         for name, variable in done.variables.items():
-            assert_close(variable, one_core.variables[name], tf.float32, f"{name} {where}")
+            check(variable, one_core.variables[name], f"{name} {where}", tf.float32)
     return one_core
 
 

@@ -14,7 +14,7 @@ from meshtf.lowering.interpreter import Interpreter
 from meshtf.lowering.passes import buckets, weight_update_sharding
 from meshtf.lowering.report import accounting
 from meshtf.planning.plan import Collective, Loop, Plan
-from meshtf.testing import build
+from meshtf.testing import FUNCTION_TERMS, assert_close, build
 
 BATCH, D_MODEL, D_FF, LAYERS = (
     mtf.Dimension(name, size) for name, size in (("batch", 8), ("d_model", 8), ("d_ff", 16), ("layers", 3))
@@ -200,7 +200,7 @@ def test_on_devices() -> None:
     for bucket_bytes in (0, 1 << 20):
         mesh_impl = mtf.SpmdMeshImpl("rows:2;cols:2", "batch:rows", bucket_bytes=bucket_bytes)
         results.append(mtf.function(step, mesh_impl, inputs=X)(**VALUE))
-    np.testing.assert_allclose(results[1], results[0], rtol=1e-5)
+    assert_close(results[1], results[0], terms=(8, 8, 2 * FUNCTION_TERMS))
 
 
 @pytest.mark.parametrize("bucket_bytes", [-1, 0.5, True])

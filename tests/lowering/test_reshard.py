@@ -17,6 +17,7 @@ from meshtf.lowering.interpreter import Interpreter, joined, split
 from meshtf.planning import core_positions
 from meshtf.planning.plan import CollectiveStep, Plan
 from meshtf.planning.reshard import LocalSlice, Route, State, cheapest_route
+from meshtf.testing import assert_close
 
 _DTYPE_SIZE = 4
 
@@ -157,7 +158,7 @@ def test_what_arrives_is_right(mesh: str, sizes: tuple[int, ...], count: int) ->
         own = [core_positions.position(core, start.pending, mesh_shape) + 1 for core in range(mesh_shape.size)]
         terms = [x * weight / (n * (n + 1) / 2) for x, weight in zip(slices, own, strict=True)]
         arrived = joined(follow(route, terms, start, plan), target, plan)
-        np.testing.assert_allclose(arrived, whole, rtol=1e-12, err_msg=f"{start} to {target}: {route}")
+        assert_close(arrived, whole, terms=mesh_shape.size + 2, what=f"{start} to {target}: {route}")
 
 
 @pytest.mark.parametrize(

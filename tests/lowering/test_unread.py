@@ -14,7 +14,7 @@ from meshtf.errors import NonFiniteError
 from meshtf.layers import PipelineSchedule, pipeline
 from meshtf.lowering.report import accounting
 from meshtf.planning.plan import Branch, Loop, Plan, Value, walk
-from meshtf.testing import assert_close, assert_layout_invariant, interpret
+from meshtf.testing import FUNCTION_TERMS, assert_close, assert_layout_invariant, interpret, largest, terms_of
 from meshtf.testing import plan as plan_on_paper
 
 TURNS, LAYERS, BATCH, D = (
@@ -26,6 +26,7 @@ INPUTS: dict[str, Any] = {
     "x": ([BATCH, D], RNG.normal(size=(8, 4)).astype(np.float32)),
     "w": ([LAYERS, D], RNG.normal(size=(8, 4)).astype(np.float32)),
 }
+SIZE = largest(*(array for _, array in INPUTS.values()))
 LAYOUTS = ["", "batch:rows;d:cols", "d:rows+cols", "layers:rows;batch:cols"]
 
 Program = Callable[..., Any]
@@ -126,12 +127,18 @@ def test_a_loop_that_is_computed_again_keeps_nothing_the_first_time(program: Pro
 
 @pytest.mark.parametrize("program", RECOMPUTED.values(), ids=RECOMPUTED)
 def test_results_and_gradients_are_the_same_under_every_layout(program: Program) -> None:
-    expected = interpret(with_gradients(program), INPUTS, "one:1").results
+    plain = interpret(with_gradients(program), INPUTS, "one:1")
     for layout in LAYOUTS:
         for found, wanted in zip(
-            interpret(with_gradients(program), INPUTS, "rows:2;cols:2", layout).results, expected, strict=True
+            interpret(with_gradients(program), INPUTS, "rows:2;cols:2", layout).results, plain.results, strict=True
         ):
-            assert_close(found, wanted, tf.float32, layout)
+            assert_close(
+                found,
+                wanted,
+                terms=terms_of(plain.plan),
+                magnitude=max(SIZE, largest(wanted)),
+                what=layout,
+            )
 
 
 def test_the_first_pass_takes_no_memory_for_what_only_the_second_keeps() -> None:
@@ -220,12 +227,18 @@ def test_the_results_that_are_read_are_the_same(program: Program) -> None:
         total = mtf.add_n([mtf.reduce_sum(mtf.square(y)) for y in ys if y.dtype.is_floating])
         return [*ys, *mtf.gradients([total], [x])]
 
-    expected = interpret(lambda x, w: gradients_too(x, w, spare=False), INPUTS, "one:1").results
+    plain = interpret(lambda x, w: gradients_too(x, w, spare=False), INPUTS, "one:1")
     for layout in LAYOUTS:
         for found, wanted in zip(
-            interpret(gradients_too, INPUTS, "rows:2;cols:2", layout).results, expected, strict=True
+            interpret(gradients_too, INPUTS, "rows:2;cols:2", layout).results, plain.results, strict=True
         ):
-            assert_close(found, wanted, tf.as_dtype(wanted.dtype), layout)
+            assert_close(
+                found,
+                wanted,
+                terms=terms_of(plain.plan, wanted.dtype),
+                magnitude=max(SIZE, largest(wanted)),
+                what=layout,
+            )
 
 
 def test_the_gradient_by_one_input_does_not_make_that_of_the_others() -> None:
@@ -266,10 +279,10 @@ def test_assignments_checks_and_prints_take_place_where_no_result_is_read(capfd:
     step(x=x, w=w)
     assert capfd.readouterr().err.count("a layer") == 8
     total = sum(8 * (np.log(2.0 + n) + w[n]) for n in range(8))
-    np.testing.assert_allclose(step.variables["total"], total, rtol=1e-5)
+    assert_close(step.variables["total"], total, terms=(8 * 8, FUNCTION_TERMS))
     with pytest.raises(NonFiniteError, match="in the loop"):
         step(x=-x, w=w)
-    np.testing.assert_allclose(step.variables["total"], total, rtol=1e-5)
+    assert_close(step.variables["total"], total, terms=(8 * 8, FUNCTION_TERMS))
 
 
 def test_a_pipeline_of_which_no_stage_is_read_is_none() -> None:

@@ -17,6 +17,7 @@ from meshtf.checkpoint import CheckpointFolder, restore
 from meshtf.dimension import ShapeLike
 from meshtf.errors import LayoutError
 from meshtf.lowering.passes import weight_update_sharding
+from meshtf.testing import assert_close
 from tests.lowering.update_programs import OPTIMIZERS, TwoMatrices
 
 SIZES = TwoMatrices.of_sizes(12, 20, 18)
@@ -41,7 +42,7 @@ def test_fifty_steps_as_without(name: str) -> None:
     assert not divided.report().repeated_updates
     losses = [[float(step(**batch)) for batch in SIZES.batches(NUM_STEPS)] for step in (divided, whole)]
     assert losses[1][-1] < losses[1][0]
-    np.testing.assert_allclose(losses[0], losses[1], rtol=0, atol=1e-5 * losses[1][0])
+    assert_close(losses[0], losses[1], terms=SIZES.terms, steps=np.arange(NUM_STEPS), dtype="float32")
 
 
 @hypothesis.settings(
@@ -57,7 +58,7 @@ def test_any_sizes(sizes: tuple[int, int, int], name: str, mesh_shape: str) -> N
     layout = "batch:data+model" if "model" in mesh_shape else "batch:data"
     two = TwoMatrices.of_sizes(*sizes, batch=48)
     losses, expected = (two.losses(OPTIMIZERS[name], *mesh, 3) for mesh in ((mesh_shape, layout), ("all:1", "")))
-    np.testing.assert_allclose(losses, expected, rtol=0, atol=1e-5 * expected[0])
+    assert_close(losses, expected, terms=two.terms, steps=np.arange(3), dtype="float32")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,9 @@ def test_checkpoints_move_between_meshes(tmp_path: Path) -> None:
         restored = program(OPTIMIZERS["adamw"], mesh_shape)
         restore(folder.open(2), [restored])
         np.testing.assert_array_equal(restored.variables["first/adam_v"], saving.variables["first/adam_v"])
-        np.testing.assert_allclose([*actual, float(restored(**third))], expected, rtol=1e-5)
+        assert_close(
+            [*actual, float(restored(**third))], expected, terms=SIZES.terms, steps=np.arange(3), dtype="float32"
+        )
 
 
 def predict(x: mtf.Tensor) -> mtf.Tensor:
@@ -118,7 +121,7 @@ def test_other_programs_share_the_store(reads: Callable[..., mtf.Tensor]) -> Non
     mesh_impl, inputs = mtf.SpmdMeshImpl("data:8", "batch:data"), {"x": SIZES.inputs["x"]}
     reading = mtf.function(reads, mesh_impl, inputs=inputs, variables=training.variables)
     name = "first" if reads is predict else "first/adam_m"
-    np.testing.assert_allclose(reading(x=batch["x"]), batch["x"] @ training.variables[name], rtol=1e-4, atol=1e-6)
+    assert_close(reading(x=batch["x"]), batch["x"] @ training.variables[name], terms=SIZES.inner.size)
 
 
 def test_a_program_lowered_before_says_what_to_do() -> None:
@@ -129,7 +132,7 @@ def test_a_program_lowered_before_says_what_to_do() -> None:
     )
     (batch,) = SIZES.batches(1)
     training(**batch)
-    np.testing.assert_allclose(weights(x=batch["x"]), batch["x"] @ training.variables["first"], rtol=1e-4, atol=1e-6)
+    assert_close(weights(x=batch["x"]), batch["x"] @ training.variables["first"], terms=SIZES.inner.size)
     with pytest.raises(
         LayoutError, match=r'(?s)"first/adam_m" is kept as \[inner:12/data.0 hidden:20/data.1\].* initialize'
     ):

@@ -15,6 +15,7 @@ from meshtf import optimize
 from meshtf.checkpoint import CheckpointFolder, restore
 from meshtf.lowering.passes import weight_update_sharding
 from meshtf.lowering.report import accounting
+from meshtf.testing import assert_close
 from tests.lowering.update_programs import OPTIMIZERS, TwoMatrices
 
 SIZES = TwoMatrices.of_sizes(15, 23, 17)
@@ -33,14 +34,14 @@ def test_sizes_that_do_not_divide_change_nothing(name: str) -> None:
     expected = SIZES.losses(OPTIMIZERS[name], "all:1", "", 6)
     for mesh_shape, layout in MESHES:
         actual = SIZES.losses(OPTIMIZERS[name], mesh_shape, layout, 6)
-        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * expected[0], err_msg=mesh_shape)
+        assert_close(actual, expected, terms=SIZES.terms, steps=np.arange(6), dtype="float32", what=mesh_shape)
 
 
 def test_fifty_steps_with_and_without() -> None:
     arguments = (OPTIMIZERS["adamw"], "data:4", "batch:data", NUM_STEPS)
     expected = SIZES.losses(*arguments, shard_weight_update=False)
     assert expected[-1] < expected[0]
-    np.testing.assert_allclose(SIZES.losses(*arguments), expected, rtol=0, atol=1e-5 * expected[0])
+    assert_close(SIZES.losses(*arguments), expected, terms=SIZES.terms, steps=np.arange(NUM_STEPS), dtype="float32")
 
 
 @pytest.mark.parametrize("mesh_shape_and_layout", MESHES)
@@ -101,7 +102,7 @@ def test_on_devices_and_through_a_checkpoint(tmp_path: Any) -> None:
     restored = program("data:2")
     restore(folder.open(2), [restored])
     np.testing.assert_array_equal(restored.variables["first/adam_v"], saving.variables["first/adam_v"])
-    np.testing.assert_allclose([*actual, float(restored(**third))], expected, rtol=1e-5)
+    assert_close([*actual, float(restored(**third))], expected, terms=SIZES.terms, steps=np.arange(3), dtype="float32")
 
 
 def test_a_new_value_that_is_fetched_has_no_padding() -> None:
@@ -114,7 +115,7 @@ def test_a_new_value_that_is_fetched_has_no_padding() -> None:
     x = np.random.default_rng(0).normal(size=(8, 15)).astype(np.float32)
     mesh_impl = mtf.SpmdMeshImpl("data:4", "batch:data")
     new = mtf.function(step, mesh_impl, inputs={"x": SIZES.inputs["x"]})(x=x)
-    np.testing.assert_allclose(new, np.broadcast_to(1 - x.sum(0)[:, None], [15, 23]), rtol=1e-5)
+    assert_close(new, np.broadcast_to(1 - x.sum(0)[:, None], [15, 23]), terms=8 + 1)
 
 
 REASONS: Mapping[str, tuple[Mapping[str, int], str]] = {

@@ -13,7 +13,7 @@ from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.interpreter import Interpreter
 from meshtf.lowering.report import accounting
 from meshtf.planning.plan import Plan
-from meshtf.testing import build
+from meshtf.testing import FUNCTION_TERMS, build
 
 OPTIMIZERS: dict[str, optimize.Optimizer] = {
     "adamw": optimize.AdamWOptimizer(0.02, weight_decay=0.1),
@@ -41,6 +41,13 @@ class TwoMatrices:
     @property
     def inputs(self) -> dict[str, mtf.TensorSpec]:
         return {"x": mtf.TensorSpec([self.batch, self.inner]), "y": mtf.TensorSpec([self.batch, self.outer])}
+
+    @property
+    def terms(self) -> tuple[int, ...]:
+        """Roundings on the way to a loss, and through its gradient and an update to the next weights."""
+        sizes = self.inner.size, self.hidden.size, self.outer.size, self.batch.size
+        update = 4 * FUNCTION_TERMS  # a root, a quotient and two means of each element; norms are sums again
+        return (*sizes, *sizes, *sizes, 2 * FUNCTION_TERMS, update)
 
     def batches(self, count: int) -> list[dict[str, np.ndarray]]:
         generator = np.random.default_rng(0)

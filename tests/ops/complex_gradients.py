@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.testing import assert_close, interpret
+from meshtf.testing import assert_close, interpret, largest, terms_of
 
 Inputs = Mapping[str, tuple[str, np.ndarray]]
 
@@ -25,12 +25,15 @@ def check(
 ) -> None:
     """`fn` is given tensors that are held in their own layouts."""
     expected = _expected(reference, inputs, order)
+    counted = interpret(_with_gradients(fn, order), inputs, "one:1").plan
+    size = largest(*(array for _, array in inputs.values()))
     for layout in layouts:
         done = interpret(_with_gradients(fn, order), inputs, mesh, layout)
         for i, (found, wanted) in enumerate(zip(done.results, expected, strict=True)):
             assert (found is None) == (wanted is None), f"result {i}"
             if wanted is not None:
-                assert_close(found, wanted, tf.as_dtype(wanted.dtype), f'result {i} under layout "{layout}"')
+                terms, magnitude = terms_of(counted, wanted.dtype), max(size, largest(wanted))
+                assert_close(found, wanted, terms=terms, magnitude=magnitude, what=f'result {i} under "{layout}"')
 
 
 def _is_differentiable(x: Any) -> bool:

@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.testing import Interpretation, assert_close, interpret, legal_layouts, shapes_of
+from meshtf.planning.plan import Plan
+from meshtf.testing import Interpretation, assert_close, interpret, largest, legal_layouts, shapes_of, terms_of
 
 sys.path.insert(0, str(Path(__file__).parent))  # makes complex_gradients importable
 
@@ -40,17 +41,22 @@ class Agreement:
     ) -> None:
         expected = _expected(reference, inputs, order)
         one_core = interpret(_with_gradients(fn, order), inputs, "rows:1;cols:1")
-        self._compare(one_core, expected, "on one core")
+        size = largest(*(array for _, array in inputs.values()))
+        self._compare(one_core, expected, one_core.plan, size, "on one core")
         shapes = shapes_of(one_core.plan.instructions[0].operation.graph)
         for mesh in self.meshes:
             for layout in layouts or legal_layouts(shapes, mesh, limit=self.limit):
                 done = interpret(_with_gradients(fn, order), inputs, mesh, layout)
-                self._compare(done, expected, f'mesh [{mesh}] layout "{layout}"')
+                self._compare(done, expected, one_core.plan, size, f'mesh [{mesh}] layout "{layout}"')
 
-    def _compare(self, done: Interpretation, expected: Sequence[np.ndarray | None], what: str) -> None:
+    def _compare(
+        self, done: Interpretation, expected: Sequence[np.ndarray | None], counted: Plan, size: float, what: str
+    ) -> None:
+        """The values on the way are taken to be no larger than the inputs, of `size`, or the result."""
         for i, (found, wanted) in enumerate(zip(done.results, expected, strict=True)):
             if wanted is not None:
-                assert_close(found, wanted, tf.as_dtype(wanted.dtype), f"result {i} {what}")
+                terms, magnitude = terms_of(counted, wanted.dtype), max(size, largest(wanted))
+                assert_close(found, wanted, terms=terms, magnitude=magnitude, what=f"result {i} {what}")
 
 
 def _with_gradients(fn: Callable[..., Any], order: int) -> Callable[..., Any]:

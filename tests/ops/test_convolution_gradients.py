@@ -10,7 +10,7 @@ import pytest
 
 import meshtf as mtf
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.testing import interpret
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 
 RNG = np.random.default_rng(0)
 LAYOUTS = ["", "h:rows;w:cols", "b:rows;i:cols", "o:rows;h:cols"]
@@ -35,6 +35,11 @@ def test_they_are_the_gradients(name: str, padding: str) -> None:
     image = ["b", *(["d"] if is_3d else []), "h", "w", "i"]
     kernel = [*(["fd"] if is_3d else []), "fh", "fw", *channels.split()]
     strides = [1, 2, 2] if is_3d else [1, 2]
+    terms = (
+        3 * 2 * 2 * 2,
+        FUNCTION_TERMS,
+        2 * 3 * 12 * 8,
+    )  # of y, its sine, and the filter's gradient, the longest sum
 
     def program(mesh: mtf.Mesh, x: mtf.Tensor, f: mtf.Tensor) -> list[Any]:
         y = forward(x, f, strides, padding)
@@ -49,8 +54,8 @@ def test_they_are_the_gradients(name: str, padding: str) -> None:
     }
     for layout in LAYOUTS if padding == "SAME" else LAYOUTS[:1]:
         dx, df, wanted_dx, wanted_df = interpret(program, inputs, "rows:2;cols:2", layout).results
-        np.testing.assert_allclose(dx, wanted_dx, atol=1e-12)
-        np.testing.assert_allclose(df, wanted_df, atol=1e-12)
+        assert_close(dx, wanted_dx, terms=terms)
+        assert_close(df, wanted_df, terms=terms)
 
 
 def test_they_have_gradients_themselves() -> None:
@@ -69,7 +74,12 @@ def test_they_have_gradients_themselves() -> None:
     losses = [
         interpret(program, {**inputs, "f": (shape, at + s * step * direction)}, "rows:1").results[0] for s in (1, -1)
     ]
-    np.testing.assert_allclose(np.sum(slope * direction), (losses[0] - losses[1]) / (2 * step), rtol=1e-6)
+    assert_close(
+        np.sum(slope * direction),
+        (losses[0] - losses[1]) / (2 * step),
+        terms=(6, FUNCTION_TERMS, 16),
+        magnitude=16 / step,
+    )
 
 
 def test_errors_say_what_is_wrong() -> None:

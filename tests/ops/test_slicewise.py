@@ -11,6 +11,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf import testing
 from meshtf.ops.slicewise.slicewise import SlicewiseOperation
+from meshtf.testing import FUNCTION_TERMS, assert_close
 
 _RNG = np.random.default_rng(0)
 X = _RNG.normal(size=(4, 8, 6)).astype(np.float32)
@@ -26,6 +27,8 @@ MESHES = [
     ("rows:2;cols:2", "batch:rows"),
     ("rows:4;cols:8", "batch:rows;hidden:cols"),
 ]
+TERMS = (4 * 8 * 6, 4 * 6 * FUNCTION_TERMS)
+"""Each of four orders goes through the functions of the one before, and through sums over up to all of x."""
 
 
 def two_outputs(x: tf.Tensor, w: tf.Tensor, n: tf.Tensor) -> list[tf.Tensor]:
@@ -68,7 +71,7 @@ def expected_derivatives() -> list[np.ndarray]:
 def test_derivatives_to_third_order(mesh: str, layout: str) -> None:
     found = testing.interpret(derivatives, INPUTS, mesh, layout).results
     for actual, expected in zip(found, expected_derivatives(), strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=1e-4 * np.abs(expected).max())
+        assert_close(actual, expected, terms=TERMS)
 
 
 def test_derivatives_on_devices_in_one_trace() -> None:
@@ -76,7 +79,7 @@ def test_derivatives_on_devices_in_one_trace() -> None:
     specs = {n: mtf.TensorSpec(s, tf.as_dtype(a.dtype)) for n, (s, a) in INPUTS.items()}
     step = mtf.function(derivatives, mesh_impl, inputs=specs)
     for actual, expected in zip(step(X, W, N), expected_derivatives(), strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=1e-4 * np.abs(expected).max())
+        assert_close(actual, expected, terms=TERMS)
     assert step._execution.program.trace_count == 1
 
 
@@ -103,7 +106,7 @@ def test_two_gradients_of_one_operand_are_added_before_they_are_reduced() -> Non
 
     done = testing.interpret(body, {"x": INPUTS["x"], "w": INPUTS["w"]}, "rows:4", "batch:rows")
     assert [c.step.kind for c in done.plan.collectives] == ["all_reduce"]
-    np.testing.assert_allclose(done.results, X.sum((0, 2)) + 24 * np.cos(W), rtol=1e-4)
+    assert_close(done.results, X.sum((0, 2)) + 24 * np.cos(W), terms=(24, FUNCTION_TERMS))
 
 
 def test_an_output_without_a_gradient_counts_as_zeros() -> None:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.testing import interpret
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret, largest
 
 RNG = np.random.default_rng(0)
 X = 3 * RNG.standard_normal((4, 12, 4))
@@ -92,8 +92,13 @@ def test_log_softmax_of_minus_infinity(layout: str) -> None:
 
     inputs = {"x": ("a:4 b:12 c:4", x), "weights": ("a:4 b:12 c:4", weights)}
     y, gradient = interpret(program, inputs, "rows:2;cols:2", layout).results
-    np.testing.assert_allclose(y, tf.nn.log_softmax(x, 1), atol=1e-12)
-    np.testing.assert_allclose(gradient, weights - tf.nn.softmax(x, 1) * weights.sum(1, keepdims=True), atol=1e-12)
+    assert_close(y, tf.nn.log_softmax(x, 1), terms=(2 * FUNCTION_TERMS, 12), magnitude=largest(X))
+    assert_close(
+        gradient,
+        weights - tf.nn.softmax(x, 1) * weights.sum(1, keepdims=True),
+        terms=(3 * FUNCTION_TERMS, 2 * 12),
+        magnitude=largest(X) * largest(weights),
+    )
 
 
 def test_a_row_of_minus_infinity_with_a_finite_extra_logit() -> None:
@@ -115,7 +120,7 @@ def test_logsumexp_of_infinities(layout: str) -> None:
     inf = np.inf
     x = np.array([[-inf] * 4, [1.0, inf, 0.0, 2.0], [-inf, 1000.0, -inf, 1000.0]])
     y = interpret(lambda x: mtf.reduce_logsumexp(x, "b"), {"x": ("a:3 b:4", x)}, "rows:2;cols:2", layout).results
-    np.testing.assert_allclose(y, [-inf, inf, 1000 + np.log(2)])
+    assert_close(y, [-inf, inf, 1000 + np.log(2)], terms=2 * FUNCTION_TERMS)
 
 
 @pytest.mark.parametrize("layout", ["", "b:rows", "b:cols+rows"])
@@ -125,8 +130,7 @@ def test_narrow_floats_are_summed_in_float32(layout: str, ours: Any, reference: 
     x = tf.cast(RNG.standard_normal((2, 4096)), dtype).numpy()
     y = interpret(lambda x: ours(x, "b"), {"x": ("a:2 b:4096", x)}, "rows:2;cols:2", layout).results
     expected = reference(tf.cast(x, tf.float64), 1)
-    half_a_step = 2.0 ** (-9 if dtype == tf.bfloat16 else -12)
-    np.testing.assert_allclose(np.asarray(y, np.float64), expected, rtol=2.2 * half_a_step, atol=1e-7)
+    assert_close(y, expected, terms=1, magnitude=np.abs(expected))
 
 
 def test_large_logits_do_not_overflow(agrees: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 import meshtf as mtf
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.ops.algebra.mask import WORTH_A_BRANCH
-from meshtf.testing import interpret, plan
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret, plan
 
 ROWS, COLS, OUT = mtf.Dimension("rows", 4), mtf.Dimension("cols", 6), mtf.Dimension("out", 3)
 X = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
@@ -28,8 +28,8 @@ def test_what_is_stopped_is_zero_also_where_the_gradient_would_be_a_nan(layout: 
     feeds = {"x": (mtf.Shape([ROWS, COLS]), x), "is_stopped": (mtf.Shape([ROWS]), IS_STOPPED)}
     first, second = interpret(gradient_of_root, feeds, "a:2;b:2" if "+" not in layout else "a:2;b:3", layout).results
     flowing = ~IS_STOPPED[:, None] * np.ones_like(x)
-    np.testing.assert_allclose(first, flowing * 0.5 / np.sqrt(np.abs(x)), rtol=1e-5)
-    np.testing.assert_allclose(second, flowing * -0.25 / np.square(x), rtol=1e-5)
+    assert_close(first, flowing * 0.5 / np.sqrt(np.abs(x)), terms=FUNCTION_TERMS)
+    assert_close(second, flowing * -0.25 / np.square(x), terms=2 * FUNCTION_TERMS)
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
@@ -40,8 +40,8 @@ def test_a_large_slice_with_one_condition_is_kept_or_dropped_as_a_whole(is_stopp
     specs = {"x": mtf.TensorSpec([rows, cols]), "is_stopped": mtf.TensorSpec([rows], "bool")}
     for mesh_impl in (mtf.SpmdMeshImpl("all:2", "rows:all"), mtf.SpmdMeshImpl("all:1", "")):
         first, second = mtf.function(gradient_of_root, mesh_impl, inputs=specs)(x=x, is_stopped=conditions)
-        np.testing.assert_allclose(first, np.where(conditions[:, None], 0.0, 0.25 * np.ones_like(x)), rtol=1e-6)
-        np.testing.assert_allclose(second, np.where(conditions[:, None], 0.0, -0.25 / 16 * np.ones_like(x)), rtol=1e-6)
+        assert_close(first, np.where(conditions[:, None], 0.0, 0.25 * np.ones_like(x)), terms=FUNCTION_TERMS)
+        assert_close(second, np.where(conditions[:, None], 0.0, -0.25 / 16 * np.ones_like(x)), terms=2 * FUNCTION_TERMS)
 
 
 def test_a_sum_over_cores_is_done_once_behind_it() -> None:

@@ -8,6 +8,7 @@ from interpreted_training import LAYOUTS, InterpretedTraining
 
 import meshtf as mtf
 from meshtf import optimize
+from meshtf.testing import FUNCTION_TERMS, assert_close
 
 BATCH, INNER, OUTER = mtf.Dimension("batch", 8), mtf.Dimension("inner", 4), mtf.Dimension("outer", 4)
 
@@ -38,7 +39,7 @@ def test_global_norm_is_exact_under_layouts(mesh_shape: str, layout: str, max_no
     layout = layout.replace("hidden", "outer")
     actual = gradients_after([optimize.ClipByGlobalNorm(max_norm)], mesh_shape, layout, WANTED)
     for name, whole in WHOLE.items():
-        np.testing.assert_allclose(actual[name], whole * factor, rtol=2e-6, atol=1e-6)
+        assert_close(actual[name], whole * factor, terms=(8, 20, 2 * FUNCTION_TERMS))
 
 
 @pytest.mark.parametrize(("mesh_shape", "layout"), [("all:1", ""), ("rows:2;cols:2", "batch:rows;outer:cols")])
@@ -46,7 +47,7 @@ def test_values_are_clipped_of_the_whole_gradient(mesh_shape: str, layout: str) 
     """Not of the terms of its sum, which the cores hold."""
     actual = gradients_after(optimize.ClipByValue(0.5), mesh_shape, layout, WANTED)
     for name, whole in WHOLE.items():
-        np.testing.assert_allclose(actual[name], np.clip(whole, -0.5, 0.5), rtol=2e-6, atol=1e-6)
+        assert_close(actual[name], np.clip(whole, -0.5, 0.5), terms=8)
 
 
 def test_clips_are_done_in_order() -> None:
@@ -55,7 +56,7 @@ def test_clips_are_done_in_order() -> None:
     limited = {name: np.clip(whole, -0.5, 0.5) for name, whole in WHOLE.items()}
     norm = np.sqrt(sum((g**2).sum() for g in limited.values()))
     for name, whole in limited.items():
-        np.testing.assert_allclose(actual[name], whole * 0.1 / norm, rtol=2e-6, atol=1e-7)
+        assert_close(actual[name], whole * 0.1 / norm, terms=(8, 20, 2 * FUNCTION_TERMS))
 
 
 def test_gradients_of_zero_stay_zero() -> None:

@@ -8,6 +8,7 @@ import meshtf as mtf
 from meshtf import optimize
 from meshtf.errors import GraphError
 from meshtf.lowering.passes import weight_update_sharding
+from meshtf.testing import FUNCTION_TERMS, assert_close
 
 BATCH, INNER, OUTER = mtf.Dimension("batch", 4), mtf.Dimension("inner", 4), mtf.Dimension("outer", 2)
 INPUTS = {"x": mtf.TensorSpec([BATCH, INNER])}
@@ -41,7 +42,7 @@ def test_a_program_evaluates_with_the_means(monkeypatch: pytest.MonkeyPatch) -> 
         step(x=X)
         mean = step.variables["w/ema"]
         assert not np.allclose(mean, step.variables["w"])
-        np.testing.assert_allclose(evaluate(x=X), X @ mean, rtol=1e-5, atol=1e-6)
+        assert_close(evaluate(x=X), X @ mean, terms=4)
 
 
 def test_the_first_mean_is_the_weight() -> None:
@@ -49,7 +50,7 @@ def test_the_first_mean_is_the_weight() -> None:
         optimize.MovingAverageOptimizer(optimize.SgdOptimizer(0.5), 0.999), mtf.SpmdMeshImpl("all:1", "")
     )
     step(x=X)
-    np.testing.assert_allclose(step.variables["w/ema"], step.variables["w"], rtol=1e-6)
+    assert_close(step.variables["w/ema"], step.variables["w"], terms=2 * FUNCTION_TERMS)
 
 
 def test_there_must_be_means() -> None:

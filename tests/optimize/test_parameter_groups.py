@@ -9,6 +9,7 @@ from interpreted_training import InterpretedTraining
 import meshtf as mtf
 from meshtf import optimize
 from meshtf.errors import GraphError
+from meshtf.testing import FUNCTION_TERMS, assert_close
 
 D = mtf.Dimension("d", 4)
 SGD = optimize.SgdOptimizer(0.1)
@@ -62,8 +63,8 @@ def test_one_norm_for_all_groups() -> None:
     groups = optimize.ParameterGroups([("bias", optimize.SgdOptimizer(2.0))], optimize.SgdOptimizer(1.0))
     actual = trained(optimize.ClippedOptimizer(groups, [optimize.ClipByGlobalNorm(1.0)]))
     share = 1 / np.sqrt(12)
-    np.testing.assert_allclose(1 - actual["encoder/bias"], 2 * share, rtol=1e-5)
-    np.testing.assert_allclose(1 - actual["decoder/kernel"], share, rtol=1e-5)
+    assert_close(1 - actual["encoder/bias"], 2 * share, terms=(12, 2 * FUNCTION_TERMS), magnitude=1.0)
+    assert_close(1 - actual["decoder/kernel"], share, terms=(12, 2 * FUNCTION_TERMS), magnitude=1.0)
 
 
 @pytest.mark.parametrize(

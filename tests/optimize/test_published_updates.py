@@ -12,9 +12,12 @@ from interpreted_training import InterpretedTraining
 
 import meshtf as mtf
 from meshtf import optimize
+from meshtf.testing import FUNCTION_TERMS, assert_close
 
 NUM_STEPS = 50
-TOLERANCE = 2e-5  # of a float32 weight's largest value: some hundreds of roundings, in 50 steps
+TERMS = NUM_STEPS * (8 + 12 + 4 * FUNCTION_TERMS)
+"""Norms and means over rows and columns, then four functions of each element, in every step. The gradients are given,
+and do not hang on the weights: roundings of the steps only add up."""
 ROWS, COLUMNS = mtf.Dimension("rows", 8), mtf.Dimension("columns", 12)
 SHAPES = {"kernel": mtf.Shape([ROWS, COLUMNS]), "bias": mtf.Shape([COLUMNS])}
 
@@ -55,8 +58,7 @@ def trained(optimizer: optimize.Optimizer) -> InterpretedTraining:
 
 def assert_alike(training: InterpretedTraining, expected: Values) -> None:
     for name, value in expected.items():
-        limit = TOLERANCE * np.abs(value).max()
-        np.testing.assert_allclose(training[name], value, rtol=0, atol=limit, err_msg=name)
+        assert_close(training[name], value, terms=TERMS, what=name)
 
 
 def trained_by_keras(optimizer: Any, exclude: tuple[str, ...] = ()) -> Values:

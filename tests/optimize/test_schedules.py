@@ -9,6 +9,7 @@ from interpreted_training import INPUTS, InterpretedTraining, perceptron_batches
 
 import meshtf as mtf
 from meshtf import optimize
+from meshtf.testing import FUNCTION_TERMS, assert_close
 
 STEPS = mtf.Dimension("steps", 60)
 
@@ -61,7 +62,7 @@ def triangle(step: int, cut: int, total: int) -> float:
 def test_schedules_follow_their_formulas() -> None:
     for (schedule, formula), actual in zip(SCHEDULES, values(*(s for s, _ in SCHEDULES)), strict=True):
         expected = [formula(step) for step in range(STEPS.size)]
-        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6, err_msg=str(schedule))
+        assert_close(actual, expected, terms=4 * FUNCTION_TERMS, what=str(schedule))
 
 
 def test_the_first_step_is_step_0() -> None:

@@ -8,6 +8,7 @@ from interpreted_training import InterpretedTraining
 
 import meshtf as mtf
 from meshtf import optimize
+from meshtf.testing import FUNCTION_TERMS, assert_close
 
 BATCH, LAYERS = mtf.Dimension("batch", 4), mtf.Dimension("layers", 3)
 D_MODEL, D_FF = mtf.Dimension("d_model", 4), mtf.Dimension("d_ff", 6)
@@ -20,6 +21,8 @@ OPTIMIZERS: dict[str, optimize.Optimizer] = {
     "lars": optimize.LarsOptimizer(1.0, weight_decay=0.1, trust_coefficient=0.02),
     "clipped adamw": optimize.ClippedOptimizer(optimize.AdamWOptimizer(0.05), [optimize.ClipByGlobalNorm(0.1)]),
 }
+TERMS = (2 * LAYERS.size * (D_MODEL.size + D_FF.size + FUNCTION_TERMS), BATCH.size, 4 * FUNCTION_TERMS)
+"""Roundings of one step: through the layers and back, a sum over the batch, and the update of each element."""
 
 
 def stack_of_layers(
@@ -48,13 +51,13 @@ def test_a_scan_is_updated_as_its_layers_are(name: str) -> None:
     unrolled = stack_of_layers(OPTIMIZERS[name], "all:1", "", unroll=True)
     scan = stack_of_layers(OPTIMIZERS[name], "rows:2;cols:2", "batch:rows;d_ff:cols", unroll=False)
     batches = np.random.default_rng(0).normal(size=(NUM_STEPS, 4, 4)).astype(np.float32)
-    for x in batches:
-        np.testing.assert_allclose(scan.step(x=x), unrolled.step(x=x), rtol=1e-5)
+    for number, x in enumerate(batches):
+        assert_close(scan.step(x=x), unrolled.step(x=x), terms=TERMS, dtype="float32", steps=number)
     stacked = [n for n in scan.variables if n.startswith("layer/")]
     assert len(stacked) > 3
     for name in stacked:
         layers = [unrolled[name.replace("layer/", f"layer_{i:03d}/")] for i in range(LAYERS.size)]
-        np.testing.assert_allclose(scan[name], np.stack(layers), rtol=1e-4, atol=1e-6, err_msg=name)
+        assert_close(scan[name], np.stack(layers), terms=TERMS, steps=NUM_STEPS, what=name)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -77,5 +80,5 @@ def test_padding_changes_nothing(name: str) -> None:
     for grad in grads:
         padded.step(grad=grad)
         plain.step(grad=grad[:5])
-    np.testing.assert_allclose(padded["w"][:5], plain["w"], rtol=1e-5, atol=1e-6)
+    assert_close(padded["w"][:5], plain["w"], terms=NUM_STEPS * (5 + 6 + 4 * FUNCTION_TERMS))
     assert not padded["w"][5:].any()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,15 +13,7 @@ from random_programs.program import Program
 
 import meshtf as mtf
 from meshtf.layout import LayoutRules
-from meshtf.testing import assert_close, interpret_graph
-
-_TOLERANCES: dict[tf.DType, float] = {
-    # The reference is in float64 from end to end, and programs amplify: wider than between two layouts.
-    tf.float64: 1e-9,
-    tf.float32: 3e-4,
-    tf.float16: 2e-2,
-    tf.bfloat16: 1e-1,
-}
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret_graph, largest, unit_roundoff
 
 
 class DifferenceError(AssertionError):
@@ -46,12 +39,33 @@ def check_on_interpreter(
 
 
 def check_values(program: Program, results: Sequence[Any], variables: Any) -> None:
-    """Compares fetches and variables with what was expected."""
-    loosest = max((_TOLERANCES.get(d, 0.0) for d in program.dtypes), default=0.0)
+    """Compares fetches and variables with what was expected, which is in float64 from end to end."""
+    dtype = max((d for d in program.dtypes if d.is_floating), key=unit_roundoff, default=tf.float64)
+    arrays = [node.array for node in program.nodes if unit_roundoff(node.array.dtype)]
+    terms, size = _terms(program, dtype), largest(*arrays)
+    usual = max((float(np.sqrt(np.mean(np.square(x[np.isfinite(x)])))) for x in arrays), default=0.0)
+    most = max(node.shape.size for node in program.nodes)
+
+    def check(actual: Any, expected: np.ndarray, tensor: mtf.Tensor, what: str) -> None:
+        if not tensor.dtype.is_floating:
+            np.testing.assert_array_equal(actual, expected, what)
+            return
+        # A sum over what the tensor lacks has terms that were rounded, each its own way.
+        magnitude = max(size, largest(expected), usual * math.sqrt(most / max(1, tensor.shape.size)))
+        assert_close(actual, expected, terms=terms, magnitude=magnitude, dtype=dtype, shape=tensor.shape, what=what)
+
     for label, tensor, actual, expected in zip(program.labels, program.fetches, results, program.expected, strict=True):
         assert np.asarray(actual).dtype == tensor.dtype.as_numpy_dtype, f"{label} came as {actual.dtype}"
-        tolerance = loosest if tensor.dtype.is_floating else 0.0
-        assert_close(actual, expected, tensor.dtype, label, tolerance)
+        check(actual, expected, tensor, label)
     for name, node in program.variables.items():
         if name in variables:
-            assert_close(variables[name], node.array, node.tensor.dtype, f"variable {name}", loosest)
+            check(variables[name], node.array, node.tensor, f"variable {name}")
+
+
+def _terms(program: Program, dtype: tf.DType) -> int:
+    """Roundings through all steps and back: of narrow types one each, else of a function and a sum over what goes in
+    for each element that comes out."""
+    if dtype in (tf.float16, tf.bfloat16):
+        return 2 * len(program.steps)
+    sums = [sum(x.shape.size for x in s.inputs) // min(y.shape.size for y in s.outputs) for s in program.steps]
+    return 2 * sum(FUNCTION_TERMS + n for n in sums)

@@ -1,0 +1,94 @@
+"""Comparing arrays within what rounding may do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.dimension import ShapeLike, convert_to_shape
+from meshtf.testing.rounding import rounding_bound, unit_roundoff
+
+
+def assert_close(
+    actual: Any,
+    expected: Any,
+    *,
+    terms: int | Sequence[int],
+    magnitude: Any = None,
+    dtype: Any = None,
+    steps: Any = 0,
+    shape: ShapeLike | None = None,
+    what: str = "",
+) -> None:
+    """Fails unless `actual` is `expected` to the rounding of a computation of so many terms; see `rounding_bound`.
+
+    Integers and truth values must be equal, infinities and NaNs must be at the same places. Of a logits tensor
+    [batch, classes], from an einsum over `hidden:64` and a softmax over `classes:10`:
+
+        assert_close(split, whole, terms=(64, FUNCTION_TERMS, 10), shape=[batch, classes], what="logits")
+
+    Args:
+      actual: an array or a tensor.
+      expected: one of the same shape, perhaps of higher precision; or a number, for all elements.
+      terms: roundings on the way to each value; or those of each stage in a row.
+      magnitude: a number or an array; by default the largest finite value expected. `np.abs(expected)` for results of
+        elementwise functions, each of which is as exact as it is large.
+      dtype: of the least precise tensors on the way; by default that of the less precise array.
+      steps: of training behind each value.
+      shape: names the dimensions in the message.
+      what: names the arrays in the message.
+
+    Raises:
+      AssertionError: an element is further off. Says where the largest error is, what is there, what was expected and
+        allowed, and how many elements fail.
+      ValueError: the bound would be too wide to see a mistake.
+    """
+    x, wanted = np.asarray(actual), np.asarray(expected)
+    wanted = np.broadcast_to(wanted, x.shape) if not wanted.ndim else wanted
+    label = f"{what}: " if what else ""
+    assert x.shape == wanted.shape, f"{label}shape {list(x.shape)}, expected {list(wanted.shape)}"
+    dtype = tf.as_dtype(max((x.dtype, wanted.dtype), key=unit_roundoff) if dtype is None else dtype)
+    is_rounded = bool(unit_roundoff(x.dtype) or unit_roundoff(wanted.dtype))
+    x, wanted = _wide(x), _wide(wanted)
+    magnitude = largest(wanted) if magnitude is None else magnitude
+    allowed = np.broadcast_to(rounding_bound(dtype, terms, magnitude, steps=steps) if is_rounded else 0.0, x.shape)
+    with np.errstate(invalid="ignore"):
+        error = np.where((x == wanted) | ((x != x) & (wanted != wanted)), 0.0, np.abs(x - wanted))
+    error = np.where(np.isnan(error), np.inf, error)
+    if (is_wrong := error > allowed).any():
+        worst = np.unravel_index(np.argmax(np.where(is_wrong, error, -1.0)), x.shape)
+        where = _place(tuple(map(int, worst)), shape)
+        raise AssertionError(
+            f"{label}{is_wrong.sum()} of {x.size} elements ({is_wrong.mean():.2%}) are further off than rounding goes\n"
+            f"  the largest error is {error[worst]:.3g}{where}: {x[worst]}, expected {wanted[worst]}\n"
+            f"  allowed is {allowed[worst]:.3g}: {terms} terms in {dtype.name}, {_behind(steps)}values of "
+            f"{np.max(magnitude):.3g}"
+        )
+
+
+def largest(*arrays: Any) -> float:
+    """The largest finite absolute value in the floating or complex arrays among those given; 0 where there is none."""
+    wide = [np.abs(_wide(a)) for a in map(np.asarray, arrays) if unit_roundoff(a.dtype)]
+    return max((float(a[np.isfinite(a)].max(initial=0.0)) for a in wide), default=0.0)
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+    """In a dtype in which a difference is exact enough."""
+    if not unit_roundoff(x.dtype):
+        return x if x.dtype != np.bool_ else x.astype(np.int8)
+    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+
+
+def _place(index: tuple[int, ...], shape: ShapeLike | None) -> str:
+    if not index:
+        return ""
+    if shape is None:
+        return f" at {list(index)}"
+    return " at " + ", ".join(f"{d.name} {i}" for d, i in zip(convert_to_shape(shape), index, strict=True))
+
+
+def _behind(steps: Any) -> str:
+    return f"up to {np.max(steps)} steps, " if np.max(steps) else ""
