@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +12,6 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.planning.plan import Plan
 from meshtf.testing import Interpretation, assert_close, interpret, largest, legal_layouts, shapes_of, terms_of
-
-sys.path.insert(0, str(Path(__file__).parent))  # makes complex_gradients importable
 
 Inputs = Mapping[str, tuple[str, np.ndarray]]
 

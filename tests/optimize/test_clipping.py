@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
-from interpreted_training import LAYOUTS, InterpretedTraining
 
 import meshtf as mtf
 from meshtf import optimize
 from meshtf.testing import FUNCTION_TERMS, assert_close
+from tests.optimize.interpreted_training import LAYOUTS, InterpretedTraining
 
 BATCH, INNER, OUTER = mtf.Dimension("batch", 8), mtf.Dimension("inner", 4), mtf.Dimension("outer", 4)
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tensorflow as tf
-from interpreted_training import INPUTS, LAYOUTS, perceptron_batches, perceptron_step
 from traced_training import TracedTraining
 
 import meshtf as mtf
@@ -18,6 +17,7 @@ from meshtf.lowering.passes import weight_update_sharding
 from meshtf.lowering.report.accounting import stored_variables, traffic
 from meshtf.planning.plan import Plan
 from meshtf.testing import FUNCTION_TERMS, assert_close, build
+from tests.optimize.interpreted_training import INPUTS, LAYOUTS, perceptron_batches, perceptron_step
 
 NUM_STEPS = 50
 

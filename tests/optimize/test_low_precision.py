@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from interpreted_training import InterpretedTraining
 
 import meshtf as mtf
 from meshtf import optimize
 from meshtf.lowering.passes import weight_update_sharding
 from meshtf.testing import assert_close
+from tests.optimize.interpreted_training import InterpretedTraining
 
 ROWS = mtf.Dimension("rows", 4096)
 STEP = 2.0**-13  # of which bfloat16 has 32 between 1 and the number below

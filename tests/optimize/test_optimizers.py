@@ -9,13 +9,13 @@ import gin
 import numpy as np
 import pytest
 import tensorflow as tf
-from interpreted_training import InterpretedTraining
 
 import meshtf as mtf
 from meshtf import optimize
 from meshtf.errors import DtypeError, GraphError
 from meshtf.testing import FUNCTION_TERMS, assert_close
 from meshtf.train.configuration import read_configuration
+from tests.optimize.interpreted_training import InterpretedTraining
 
 INNER = mtf.Dimension("inner", 4)
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from interpreted_training import InterpretedTraining
 
 import meshtf as mtf
 from meshtf import optimize
 from meshtf.errors import GraphError
 from meshtf.testing import FUNCTION_TERMS, assert_close
+from tests.optimize.interpreted_training import InterpretedTraining
 
 D = mtf.Dimension("d", 4)
 SGD = optimize.SgdOptimizer(0.1)

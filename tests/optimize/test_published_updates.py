@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from interpreted_training import InterpretedTraining
 
 import meshtf as mtf
 from meshtf import optimize
 from meshtf.testing import FUNCTION_TERMS, assert_close
+from tests.optimize.interpreted_training import InterpretedTraining
 
 NUM_STEPS = 50
 TERMS = NUM_STEPS * (8 + 12 + 4 * FUNCTION_TERMS)

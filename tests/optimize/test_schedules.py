@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from interpreted_training import INPUTS, InterpretedTraining, perceptron_batches, perceptron_step
 
 import meshtf as mtf
 from meshtf import optimize
 from meshtf.testing import FUNCTION_TERMS, assert_close
+from tests.optimize.interpreted_training import INPUTS, InterpretedTraining, perceptron_batches, perceptron_step
 
 STEPS = mtf.Dimension("steps", 60)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from interpreted_training import InterpretedTraining
 
 import meshtf as mtf
 from meshtf import optimize
 from meshtf.testing import FUNCTION_TERMS, assert_close
+from tests.optimize.interpreted_training import InterpretedTraining
 
 BATCH, LAYERS = mtf.Dimension("batch", 4), mtf.Dimension("layers", 3)
 D_MODEL, D_FF = mtf.Dimension("d_model", 4), mtf.Dimension("d_ff", 6)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
-from interpreted_training import InterpretedTraining, known
 
 from meshtf.layout import Axes
 from meshtf.lowering.interpreter import KnownCore
 from meshtf.planning.plan import AssignVariable, Collective, CollectiveStep, Compute, Feed, Plan, ReadVariable, Value
+from tests.optimize.interpreted_training import InterpretedTraining, known
 
 Slices = list[tf.Tensor]
 """What each core holds of a value."""

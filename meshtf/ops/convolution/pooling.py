@@ -1,6 +1,7 @@
 """Maxima and means over windows. Windows slide along one dimension at a time, since both can be taken so.
 
-Along a split dimension neighbours exchange the borders that windows reach over.
+Along a split dimension neighbours exchange the borders that windows reach over. float16 and bfloat16 are summed in
+float32.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from meshtf.dimension import Shape
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import TensorLayout
-from meshtf.ops.algebra.arithmetic import multiply, reciprocal
+from meshtf.ops.algebra.arithmetic import divide
 from meshtf.ops.convolution.arguments import Steps, numbers_by_name
 from meshtf.ops.convolution.cover import Cover
 from meshtf.ops.convolution.geometry import Slide, slide
@@ -25,6 +26,7 @@ from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.window_reads import Window, read_window
 
+_NARROW = (tf.float16, tf.bfloat16)
 _EMPTY = -1  # the tap of a window in which nothing was chosen
 
 
@@ -190,11 +192,13 @@ def _write(
 
 
 def _sum(terms: Sequence[tf.Tensor]) -> tf.Tensor:
-    """In order, by binary additions: TensorFlow's AddN of many sums in any order."""
-    total = terms[0]
+    """In order, by binary additions: TensorFlow's AddN of many sums in any order. Narrow floats are rounded once."""
+    dtype = terms[0].dtype
+    wide = tf.float32 if dtype in _NARROW else dtype
+    total = tf.cast(terms[0], wide)
     for term in terms[1:]:
-        total = total + term
-    return total
+        total = total + tf.cast(term, wide)
+    return tf.cast(total, dtype)
 
 
 def _with_gaps(x: tf.Tensor, axis: int, stride: int) -> tf.Tensor:
@@ -261,16 +265,16 @@ def avg_pool(
     for windows in _slides(x, ksize, strides, padding):
         x = WindowSumOperation(x, None, windows, name=name or "avg_pool").outputs[0]
         is_full = not windows.before and not windows.after
-        x = multiply(x, 1 / windows.kernel_size if is_full else _shares(x, windows), output_shape=x.shape)
+        x = divide(x, windows.kernel_size if is_full else _sizes(x, windows), output_shape=x.shape)
     return x
 
 
-def _shares(x: Tensor, windows: Slide) -> Tensor:
-    """One over the number of elements inside, for each window."""
+def _sizes(x: Tensor, windows: Slide) -> Tensor:
+    """The number of elements inside, for each window. One over it, rounded, would make all means off."""
     places = range_along(x.mesh, x.shape.get_dim_by_name(windows.image_dim), tf.int32)
     first = places * windows.stride - windows.before
     inside = minimum(first + windows.kernel_size, windows.image_size) - maximum(first, 0)
-    return reciprocal(cast(inside, x.dtype))
+    return cast(inside, x.dtype)
 
 
 def _slides(x: Tensor, ksize: Mapping[str, int], strides: Steps, padding: str) -> list[Slide]:

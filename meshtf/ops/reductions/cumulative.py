@@ -1,4 +1,7 @@
-"""Running sums and maxima along a dimension. Where it is split, each core sends the total of its slice and no more."""
+"""Running sums and maxima along a dimension. Where it is split, each core sends the total of its slice and no more.
+
+float16 and bfloat16 are summed in float32, and rounded once.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ from meshtf.ops.reductions.cumulative_gradient import CumulativeMaxGradientOpera
 from meshtf.planning.plan import Core, Emit, Value
 from meshtf.planning.planner import Planner
 
+_NARROW = (tf.float16, tf.bfloat16)
+
 
 class CumulativeSumOperation(Operation):
     """The sum of the elements before each one, itself included unless `exclusive`; of those after it in `reverse`."""
@@ -35,19 +40,19 @@ class CumulativeSumOperation(Operation):
         value = planner.read(self.inputs[0], planner.layouts[output])
         axis, exclusive, reverse = output.shape.axis(self.dim_name), self.exclusive, self.reverse
         axes, spec = value.layout.axes[axis], (value.shape, value.dtype, value.layout)
-        flops = math.prod(value.slice_shape)
+        flops, wide = math.prod(value.slice_shape), tf.float32 if value.dtype in _NARROW else value.dtype
 
         def emit_total(core: Core, x: tf.Tensor) -> tf.Tensor:
-            return tf.reduce_sum(x, axis, keepdims=True)
+            return tf.reduce_sum(tf.cast(x, wide), axis, keepdims=True)
 
         def emit(core: Core, x: tf.Tensor, *totals: tf.Tensor) -> tf.Tensor:
-            y = tf.cumsum(x, axis, exclusive, reverse)
-            if not totals:
-                return y
-            earlier = _is_earlier(core, axes, axis, totals[0], reverse)
-            return y + tf.reduce_sum(tf.where(earlier, totals[0], tf.zeros([], x.dtype)), axis, keepdims=True)
+            y = tf.cumsum(tf.cast(x, wide), axis, exclusive, reverse)
+            if totals:
+                earlier = _is_earlier(core, axes, axis, totals[0], reverse)
+                y += tf.reduce_sum(tf.where(earlier, totals[0], tf.zeros([], wide)), axis, keepdims=True)
+            return tf.cast(y, x.dtype)
 
-        totals = [_gathered(planner, value, axis, emit_total, value.dtype)] if axes else []
+        totals = [_gathered(planner, value, axis, emit_total, wide)] if axes else []
         planner.write(output, planner.compute("cumsum", emit, [value, *totals], [spec], flops=flops)[0])
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from complex_gradients import check, complex_array
 
 import meshtf as mtf
 from meshtf.errors import DtypeError
 from meshtf.testing import FUNCTION_TERMS, assert_close, assert_layout_invariant, interpret
+from tests.ops.complex_gradients import check, complex_array
 
 RNG = np.random.default_rng(0)
 X, Y = complex_array(RNG, 4, 6), complex_array(RNG, 6, 4)

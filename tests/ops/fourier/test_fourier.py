@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from complex_gradients import check, complex_array
 
 import meshtf as mtf
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.testing import assert_close, assert_layout_invariant, interpret
+from tests.ops.complex_gradients import check, complex_array
 
 RNG = np.random.default_rng(0)
 X, R = complex_array(RNG, 4, 8, 6), RNG.standard_normal((4, 8, 6))

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from complex_gradients import check, complex_array
 
 import meshtf as mtf
 from meshtf.errors import DtypeError, NonFiniteError, ShapeError
 from meshtf.testing import assert_close, assert_layout_invariant, interpret, largest
+from tests.ops.complex_gradients import check, complex_array
 
 RNG = np.random.default_rng(0)
 LAYOUTS = ["", "batch:rows", "i:rows", "i:cols;j:rows", "j:cols+rows", "batch:cols;i:rows"]

@@ -16,7 +16,7 @@ from meshtf.checkpoint import CheckpointFolder, restore
 from meshtf.lowering.passes import weight_update_sharding
 from meshtf.lowering.report import accounting
 from meshtf.testing import assert_close
-from tests.lowering.update_programs import OPTIMIZERS, TwoMatrices
+from tests.lowering.passes.update_programs import OPTIMIZERS, TwoMatrices
 
 SIZES = TwoMatrices.of_sizes(15, 23, 17)
 MESHES = (("data:2", "batch:data"), ("data:8", "batch:data"), ("rows:2;cols:4", "batch:rows+cols"))

@@ -18,7 +18,7 @@ from meshtf.dimension import ShapeLike
 from meshtf.errors import LayoutError
 from meshtf.lowering.passes import weight_update_sharding
 from meshtf.testing import assert_close
-from tests.lowering.update_programs import OPTIMIZERS, TwoMatrices
+from tests.lowering.passes.update_programs import OPTIMIZERS, TwoMatrices
 
 SIZES = TwoMatrices.of_sizes(12, 20, 18)
 CORES, NUM_STEPS = 8, 50

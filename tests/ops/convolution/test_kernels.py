@@ -1,0 +1,150 @@
+"""Convolutions, pooling and their gradients against NumPy, drawn from a grid of sizes, strides, dilations and paddings.
+
+TensorFlow's own kernels are wrong for some, differently from processor to processor. `make test-long` draws many more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.ops.convolution import kernels
+from meshtf.ops.convolution.kernels import Sliding
+from meshtf.testing import interpret
+from tests.ops.convolution.windows_in_numpy import convolution_gradients, convolved, pooled, pooling_gradient
+
+DTYPES = [np.float32, ml_dtypes.bfloat16, np.float16, np.float64]
+FEW, MANY = 24, 1500
+COUNTS = [FEW, pytest.param(MANY, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
+SMALL = [pytest.param(FEW // 2), pytest.param(MANY // 10, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Windows over one image: batch, spatial sizes, groups and channels; sizes of the windows."""
+
+    batch: int
+    sizes: tuple[int, ...]
+    taps: tuple[int, ...]
+    sliding: Sliding
+    channels: tuple[int, int, int]
+    padding: str
+
+    @classmethod
+    def drawn(cls, draw: random.Random, count: int, paddings: tuple[str, ...], *, is_dilated: bool = True) -> Case:
+        """Of `count` spatial dimensions. Half of the strides or more are above the filter's size, or equal to it."""
+        padding = draw.choice(paddings)
+        dilations = [draw.choice([1, 2, 3]) if is_dilated and draw.random() < 0.3 else 1 for _ in range(count)]
+        taps = [draw.choice([1, 2, 3, 4]) for _ in range(count)]
+        strides = [draw.choice([1, k, k + 1, k + 2, 2]) for k in taps]
+        sizes = [(k - 1) * d + draw.choice([1, 2, 3, 4, 5, 8]) for k, d in zip(taps, dilations, strict=True)]
+        around = []
+        for n, k, s, d in zip(sizes, taps, strides, dilations, strict=True):
+            lacking = max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)
+            same = (lacking // 2, lacking - lacking // 2)
+            around.append({"SAME": same, "VALID": (0, 0), "any": (draw.randrange(3), draw.randrange(3))}[padding])
+        channels = (draw.choice([1, 1, 2]), draw.choice([1, 2, 3, 8]), draw.choice([1, 2, 4, 8]))
+        sliding = Sliding(tuple(strides), tuple(dilations), tuple(around))
+        return cls(draw.choice([1, 2]), tuple(sizes), tuple(taps), sliding, channels, padding)
+
+    @property
+    def image(self) -> list[int]:
+        return [self.batch, *self.sizes, *self.channels[:2]]
+
+    @property
+    def kernel(self) -> list[int]:
+        return [*self.taps, *self.channels]
+
+
+@pytest.mark.parametrize("number", COUNTS)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_convolutions_of_whole_images(count: int, number: int) -> None:
+    draw, rng = random.Random(count), np.random.default_rng(count)
+    for _ in range(number):
+        case = Case.drawn(draw, count, ("SAME", "VALID", "any"))
+        for dtype in DTYPES:
+            x, w = (rng.standard_normal(shape).astype(dtype) for shape in (case.image, case.kernel))
+            dy = rng.standard_normal(convolved(x.astype(np.float64), w.astype(np.float64), case.sliding).shape)
+            check_convolution(case, x, w, dy.astype(dtype))
+
+
+def check_convolution(case: Case, x: np.ndarray, w: np.ndarray, dy: np.ndarray) -> None:
+    sliding, wide = case.sliding, [a.astype(np.float64) for a in (x, w, dy)]
+    found = [
+        kernels.convolved(tf.constant(x), tf.constant(w), sliding),
+        kernels.image_gradient(tf.constant(dy), tf.constant(w), sliding, case.sizes),
+        kernels.kernel_gradient(tf.constant(x), tf.constant(dy), sliding, case.taps),
+    ]
+    wanted = [convolved(*wide[:2], sliding), *convolution_gradients(*wide, sliding)]
+    sizes = [np.abs(a) for a in wide]
+    magnitudes = [convolved(*sizes[:2], sliding), *convolution_gradients(*sizes, sliding)]
+    for what, y, own, magnitude in zip(("result", "image", "kernel"), found, wanted, magnitudes, strict=True):
+        assert_rounded_once(np.asarray(y), own, magnitude, f"{what} of {case} in {x.dtype}")
+
+
+def assert_rounded_once(y: np.ndarray, wanted: np.ndarray, magnitude: np.ndarray, what: str) -> None:
+    """y is `wanted` summed in float32, or y's own type if that is wider, and rounded.
+
+    Sums of n terms are off by at most n roundings of `magnitude`, the sum of the terms' sizes (Higham 2002, 4.2); and
+    there are fewer than 1,500 terms in any of these. Winograd's algorithm for 3x3 filters is off by some more.
+    """
+    narrow, summed = ml_dtypes.finfo(y.dtype), np.finfo(np.float64 if y.dtype == np.float64 else np.float32)
+    bound = np.abs(wanted) * float(narrow.eps) / 2 + 1500 * float(summed.eps) / 2 * magnitude
+    bound += float(narrow.smallest_subnormal)
+    assert y.shape == wanted.shape, what
+    assert np.all(np.abs(y.astype(np.float64) - wanted) <= bound * (1 + 1e-3)), what
+
+
+@pytest.mark.parametrize("number", SMALL)
+@pytest.mark.parametrize("kind", ["max", "avg"])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_pooling_and_its_gradient(count: int, kind: str, number: int) -> None:
+    draw, rng = random.Random(count), np.random.default_rng(count)
+    for i in range(number):
+        case = Case.drawn(draw, count, ("SAME", "VALID"), is_dilated=False)
+        dtype = DTYPES[i % len(DTYPES)]
+        x = rng.integers(-2, 3, case.image[:-1]).astype(dtype)  # with ties
+        wanted = pooled(x.astype(np.float64), case.taps, case.sliding, kind)
+        dy = rng.integers(-2, 3, wanted.shape).astype(dtype)
+        check_pooling(case, kind, x, dy, wanted)
+
+
+def check_pooling(case: Case, kind: str, x: np.ndarray, dy: np.ndarray, wanted: np.ndarray) -> None:
+    """A mean along one dimension is rounded twice, as a sum and divided; that of several after each of them."""
+    names = "dhw"[: len(case.sizes)]
+
+    def program(x: mtf.Tensor, dy: mtf.Tensor) -> list[mtf.Tensor | None]:
+        pool = {"max": mtf.max_pool, "avg": mtf.avg_pool}[kind]
+        y = pool(x, dict(zip(names, case.taps, strict=True)), case.sliding.strides, case.padding)
+        return [y, *mtf.gradients(y, [x], [dy])]
+
+    def shape(a: np.ndarray) -> list[mtf.Dimension]:
+        return [mtf.Dimension(name, n) for name, n in zip(("b", *names, "c"), a.shape, strict=True)]
+
+    y, dx = interpret(program, {"x": (shape(x), x), "dy": (shape(dy), dy)}, "one:1").results
+    wide, grad = x.astype(np.float64), dy.astype(np.float64)
+    unit, roundings = float(ml_dtypes.finfo(x.dtype).eps) / 2, 2 * len(case.sizes) if kind == "avg" else 0
+    sizes = pooled(np.abs(wide), case.taps, case.sliding, "avg")
+    np.testing.assert_array_less(np.abs(y - wanted), unit * (roundings * sizes * 1.01 + 1e-6), str(case))
+    own = pooling_gradient(wide, grad, case.taps, case.sliding, kind)
+    sizes = pooling_gradient(wide, np.abs(grad), case.taps, case.sliding, kind)
+    roundings = 2 * len(case.sizes)
+    np.testing.assert_array_less(np.abs(dx - own), unit * (roundings * sizes * 1.01 + 1e-6), str(case))
+
+
+@pytest.mark.parametrize("layout", ["", "n:all"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_running_sums(dtype: type, layout: str) -> None:
+    """Of numbers that in 16 bits would change the sum no more after some hundreds."""
+    x = np.random.default_rng(0).uniform(0.5, 1.5, [4, 2048]).astype(dtype)
+    program = lambda x: [mtf.cumsum(x, "n"), mtf.cumsum(x, "n", reverse=True)]  # noqa: E731
+    done = interpret(program, {"x": ("b:4 n:2048", x)}, "all:4", layout).results
+    wide = x.astype(np.float64)
+    for y, wanted in zip(done, (np.cumsum(wide, 1), np.cumsum(wide[:, ::-1], 1)[:, ::-1]), strict=True):
+        assert_rounded_once(y, wanted, 2 * wanted, layout)
