@@ -55,16 +55,15 @@ def assert_close(
     x, wanted = _wide(x), _wide(wanted)
     magnitude = largest(wanted) if magnitude is None else magnitude
     allowed = np.broadcast_to(rounding_bound(dtype, terms, magnitude, steps=steps) if is_rounded else 0.0, x.shape)
-    with np.errstate(invalid="ignore"):
-        error = np.where((x == wanted) | ((x != x) & (wanted != wanted)), 0.0, np.abs(x - wanted))
-    error = np.where(np.isnan(error), np.inf, error)
-    if (is_wrong := error > allowed).any():
+    error = _error(x, wanted)
+    is_wrong = (error > 0) & (np.isinf(error) | ~(error <= allowed))  # also where the magnitude is a NaN or infinite
+    if is_wrong.any():
         worst = np.unravel_index(np.argmax(np.where(is_wrong, error, -1.0)), x.shape)
         where = _place(tuple(map(int, worst)), shape)
         raise AssertionError(
             f"{label}{is_wrong.sum()} of {x.size} elements ({is_wrong.mean():.2%}) are further off than rounding goes\n"
             f"  the largest error is {error[worst]:.3g}{where}: {x[worst]}, expected {wanted[worst]}\n"
-            f"  allowed is {allowed[worst]:.3g}: {terms} terms in {dtype.name}, {_behind(steps)}values of "
+            f"  allowed is {allowed[worst]:.3g}: {np.sum(terms)} terms in {dtype.name}, {_behind(steps)}values of "
             f"{np.max(magnitude):.3g}"
         )
 
@@ -73,6 +72,13 @@ def largest(*arrays: Any) -> float:
     """The largest finite absolute value in the floating or complex arrays among those given; 0 where there is none."""
     wide = [np.abs(_wide(a)) for a in map(np.asarray, arrays) if unit_roundoff(a.dtype)]
     return max((float(a[np.isfinite(a)].max(initial=0.0)) for a in wide), default=0.0)
+
+
+def _error(x: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """How far apart they are: nothing where both are the same infinity or a NaN, infinitely where only one is."""
+    with np.errstate(invalid="ignore"):
+        error = np.where((x == wanted) | ((x != x) & (wanted != wanted)), 0.0, np.abs(x - wanted))
+    return np.where(np.isnan(error), np.inf, error)
 
 
 def _wide(x: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ import pytest
 
 import meshtf as mtf
 from meshtf.errors import GraphError, ShapeError
-from meshtf.testing import interpret
+from meshtf.testing import assert_close, interpret
 
 BATCH, LENGTH, HEADS = mtf.Dimension("batch", 4), mtf.Dimension("length", 4), mtf.Dimension("heads", 2)
 KV, HIDDEN = mtf.Dimension("kv", 4), mtf.Dimension("hidden", 8)
@@ -30,7 +30,7 @@ def test_sums_over_the_last_dimension_by_default(layout: str) -> None:
     x, y, variables = run(layer, [BATCH, KV], layout)
     assert {name: value.shape for name, value in variables.items()} == {"first/kernel": (4, 8), "first/bias": (8,)}
     assert not variables["first/bias"].any()
-    np.testing.assert_allclose(y, np.maximum(x @ variables["first/kernel"], 0), rtol=1e-5, atol=1e-6)
+    assert_close(y, np.maximum(x @ variables["first/kernel"], 0), terms=4 + 1)
 
 
 @pytest.mark.parametrize("layout", ["", "batch:rows;heads:cols", "heads:rows;hidden:cols", "kv:rows;length:cols"])
@@ -41,7 +41,7 @@ def test_several_reduced_and_new_dimensions(layout: str) -> None:
     x, y, variables = run(layer, [BATCH, HEADS, LENGTH, KV], layout)
     assert set(variables) == {"dense/kernel"}
     expected = np.einsum("bhlk,hkoi->bloi", x, variables["dense/kernel"])
-    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+    assert_close(y, expected, terms=8)
 
 
 def test_one_dimension_in_place_of_a_list() -> None:
@@ -71,7 +71,7 @@ def test_input_dimension_that_clashes_is_renamed_in_the_kernel(layout: str) -> N
 
     x, y, variables = run(layer, [BATCH, HIDDEN], layout)
     assert kernels[0] == mtf.Shape([("_hidden", 8), ("hidden", 4)])
-    np.testing.assert_allclose(y, x @ variables["square/kernel"], rtol=1e-5, atol=1e-6)
+    assert_close(y, x @ variables["square/kernel"], terms=8 + 1)
 
 
 @pytest.mark.parametrize("layout", ["", "heads:rows;hidden:cols", "batch:rows;kv:cols"])
@@ -82,7 +82,7 @@ def test_experts_have_kernels_of_their_own(layout: str) -> None:
     x, y, variables = run(layer, [BATCH, HEADS, KV], layout)
     assert variables["dense/kernel"].shape == (2, 4, 8)
     assert variables["dense/bias"].shape == (2, 8)
-    np.testing.assert_allclose(y, np.einsum("bhk,hkn->bhn", x, variables["dense/kernel"]), rtol=1e-5, atol=1e-6)
+    assert_close(y, np.einsum("bhk,hkn->bhn", x, variables["dense/kernel"]), terms=4 + 1)
 
 
 def test_unnamed_layers_get_scopes_of_their_own(build: Callable[..., mtf.Graph]) -> None:

@@ -12,7 +12,7 @@ import meshtf as mtf
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.layers import softmax_cross_entropy_with_logits
 from meshtf.planning.plan import Collective
-from meshtf.testing import interpret, plan
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret, plan
 
 BATCH, VOCAB = mtf.Dimension("batch", 8), mtf.Dimension("vocab", 8)
 LAYOUTS = ["vocab:cols", "batch:rows;vocab:cols", "vocab:rows+cols", "batch:rows", "batch:cols+rows", "vocab:cols+rows"]
@@ -99,7 +99,7 @@ def test_narrow_logits_lose_nothing_more() -> None:
     inputs = {"x": ([BATCH, VOCAB], tf.cast(logits, tf.float32).numpy()), "labels": ([BATCH], np.arange(8))}
     loss = interpret(program, inputs, "cores:1").results
     assert loss.dtype == np.float32
-    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+    assert_close(loss, expected, terms=(8, 2 * FUNCTION_TERMS))
 
 
 def test_split_vocabulary_sends_numbers_for_rows_and_not_for_classes() -> None:
@@ -126,8 +126,8 @@ def test_sigmoid_cross_entropy_keeps_small_losses() -> None:
 
     loss, gradient = interpret(program, {"x": ([dim], x), "z": ([dim], z)}, "cores:1").results
     small = np.exp(-30.0)
-    np.testing.assert_allclose(loss, [small, small, np.log(2), 0, 0], rtol=1e-5)
-    np.testing.assert_allclose(gradient, [-small, small, -0.5, 0, 0], rtol=1e-5)
+    assert_close(loss, [small, small, np.log(2), 0, 0], terms=2 * FUNCTION_TERMS, magnitude=[small, small, 1, 0, 0])
+    assert_close(gradient, [-small, small, -0.5, 0, 0], terms=2 * FUNCTION_TERMS, magnitude=[small, small, 1, 0, 0])
 
 
 def test_weights_nonzero() -> None:

@@ -14,7 +14,7 @@ from meshtf.layers import PipelineSchedule, feed_forward
 from meshtf.layers.attention import AttentionConfig, AttentionMask, AttentionOptions, Tokens
 from meshtf.layers.moe import Capacity, Gates, MixtureOfExperts, SwitchRouter, Top2Router
 from meshtf.layers.transformer import Context, FeedForward, Residual, SelfAttention, TransformerStack
-from meshtf.testing import interpret
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret, largest
 
 BATCH, LENGTH, D_MODEL = mtf.Dimension("batch", 8), mtf.Dimension("length", 6), mtf.Dimension("d_model", 4)
 X = np.random.default_rng(0).normal(size=[8, 6, 4]).astype(np.float32)
@@ -27,6 +27,8 @@ NOISY = dataclasses.replace(EXPERTS, router=Top2Router(), gates=Gates(jitter=0.5
 NOT_SPLIT, SPLIT = ("all:1", ""), ("all:2", "batch:all;groups:all")
 
 Layer = Callable[[mtf.Tensor], mtf.Tensor]
+TERMS = (2 * 2 * (5 * D_MODEL.size + 2 * 2 + 2 * LENGTH.size + 4 + 8 + 8 * FUNCTION_TERMS), BATCH.size * LENGTH.size)
+"""Through at most two layers, of attention or of experts behind a norm, and back; then a sum over all tokens."""
 
 
 def stack(*sublayers: Any, dropout_rate: float = 0.0, pipeline: PipelineSchedule | None = None) -> Layer:
@@ -93,4 +95,5 @@ def test_microbatches_draw_what_the_whole_batch_draws(case: str) -> None:
     found = interpret(program(layer, 2), feeds, *split).results
     assert found.keys() == whole.keys()
     for name, value in whole.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+        # The sum of squares of what is normalised hardly changes: its gradients are small differences of values of 1.
+        assert_close(found[name], value, terms=TERMS, magnitude=max(1.0, largest(value)), what=name)

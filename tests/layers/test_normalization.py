@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import DtypeError, GraphError, ShapeError
-from meshtf.testing import interpret
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret, rounding_bound
 
 BATCH, LENGTH, D_MODEL = mtf.Dimension("batch", 4), mtf.Dimension("length", 6), mtf.Dimension("d_model", 8)
 GROUPS = mtf.Dimension("groups", 2)
@@ -75,11 +75,13 @@ def test_statistics_of_narrow_types_are_taken_in_float32() -> None:
         assert [y.dtype for y in ys] == [tf.bfloat16] * 2
         return [mtf.to_float(y) for y in ys]
 
+    # The mean of values of 100, in float32, is subtracted before they are divided by a deviation of 3.
+    mean_over_bfloat16 = 100 / 3 * rounding_bound(tf.float32, D_MODEL.size) / rounding_bound(tf.bfloat16, 1)
     inputs = {"x": ([BATCH, D_MODEL], tf.cast(narrow, tf.float32).numpy())}
     for layout in ("", "d_model:rows+cols"):
         by_layer, by_rms = interpret(layers, inputs, "rows:2;cols:2", layout).results
-        np.testing.assert_allclose(by_layer, standard, rtol=2**-8, atol=1e-3)
-        np.testing.assert_allclose(by_rms, wide / np.sqrt((wide**2).mean(-1, keepdims=True)), rtol=2**-8)
+        assert_close(by_layer, standard, terms=1, magnitude=np.abs(standard) + mean_over_bfloat16, dtype="bfloat16")
+        assert_close(by_rms, wide / np.sqrt((wide**2).mean(-1, keepdims=True)), terms=1, dtype="bfloat16")
 
 
 BATCH_LAYOUTS = [
@@ -125,10 +127,10 @@ def test_batch_norm_in_training_is_the_formula(check_layers: Callable[..., Any],
     assert {name for name in done.variables if "nothing" in name} == {
         f"nothing/{name}" for name in ("scale", "bias", "moving_mean", "moving_variance")
     }
-    np.testing.assert_allclose(done.variables["usual/moving_mean"], 0.25 * x.mean((0, 1, 2)), rtol=1e-5)
+    assert_close(done.variables["usual/moving_mean"], 0.25 * x.mean((0, 1, 2)), terms=x.size // 4)
     # As published: the moving average is of the unbiased variance.
     unbiased = x.var((0, 1, 2), ddof=1)
-    np.testing.assert_allclose(done.variables["usual/moving_variance"], 0.75 + 0.25 * unbiased, rtol=1e-5)
+    assert_close(done.variables["usual/moving_variance"], 0.75 + 0.25 * unbiased, terms=2 * (x.size // 4))
 
 
 def test_batch_norm_moves_at_every_call_and_evaluates_with_the_averages(normal: Callable[..., Any]) -> None:
@@ -147,10 +149,10 @@ def test_batch_norm_moves_at_every_call_and_evaluates_with_the_averages(normal: 
     moving_variance = 0.25 + 0.75 * variance
     for layout in ("", *BATCH_LAYOUTS[:3]):
         done = interpret(program, {"x": (IMAGE, x)}, "rows:2;cols:2", layout)
-        np.testing.assert_allclose(done.variables["norm/moving_mean"], moving_mean, rtol=1e-4)
-        np.testing.assert_allclose(done.variables["norm/moving_variance"], moving_variance, rtol=1e-4)
+        assert_close(done.variables["norm/moving_mean"], moving_mean, terms=x.size // 4)
+        assert_close(done.variables["norm/moving_variance"], moving_variance, terms=2 * (x.size // 4))
         expected = (x - moving_mean) / np.sqrt(moving_variance + EPSILON)
-        np.testing.assert_allclose(done.results, expected, rtol=1e-4, atol=1e-5)
+        assert_close(done.results, expected, terms=(2 * (x.size // 4), 2 * FUNCTION_TERMS))
 
 
 def test_each_part_of_a_batch_has_statistics_of_its_own(normal: Callable[..., Any]) -> None:
@@ -171,8 +173,8 @@ def test_each_part_of_a_batch_has_statistics_of_its_own(normal: Callable[..., An
         moving_mean = 0.5 * moving_mean + 0.5 * part.mean(0)
     for layout in ("", "batch:rows;channels:cols"):
         done = interpret(program, {"x": ([BATCH, CHANNELS], x)}, "rows:2;cols:2", layout)
-        np.testing.assert_allclose(done.results, expected, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(done.variables["norm/moving_mean"], moving_mean, rtol=1e-4, atol=1e-6)
+        assert_close(done.results, expected, terms=(2 * 4, 2 * FUNCTION_TERMS))
+        assert_close(done.variables["norm/moving_mean"], moving_mean, terms=8)
 
 
 def test_evaluation_assigns_nothing(build: Callable[..., mtf.Graph]) -> None:

@@ -26,6 +26,7 @@ from meshtf.layers.transformer import (
     TransformerStack,
 )
 from meshtf.models import EncoderDecoder, IncrementalDecoder, TransformerLM
+from meshtf.testing import FUNCTION_TERMS, assert_close
 from tests.models.transformers import interpreted
 
 BATCH, LENGTH = mtf.Dimension("batch", 4), mtf.Dimension("length", 6)
@@ -41,6 +42,8 @@ MULTI_QUERY = AttentionConfig(num_heads=4, num_kv_heads=1, d_kv=4)
 GROUPED = AttentionConfig(num_heads=4, num_kv_heads=2, d_kv=4)
 
 Features = Mapping[str, mtf.Tensor]
+TERMS = 4 * (3 * 8 + 3 * (2 * 8 + 4 + LENGTH.size) + 12 + 8 * FUNCTION_TERMS) + 8
+"""At most four layers: norms, three attentions and a feed-forward layer each; then the logits."""
 
 
 def embedding(positions: PositionEmbedding | None = None) -> TokenEmbedding:
@@ -151,8 +154,8 @@ def compared(model: Any, mesh_shape: str, layout: str, dtype: tf.DType = tf.floa
 def test_token_by_token(variant: str, unroll: bool, mesh_shape: str, layout: str) -> None:
     whole, started, filled = compared(VARIANTS[variant](unroll), mesh_shape, layout)
     assert np.ptp(whole) > 0.1
-    np.testing.assert_allclose(started, whole, atol=1e-5)
-    np.testing.assert_allclose(filled, whole, atol=1e-5)
+    assert_close(started, whole, terms=TERMS)
+    assert_close(filled, whole, terms=TERMS)
 
 
 @pytest.mark.parametrize("unroll", [False, True])
@@ -162,14 +165,14 @@ def test_a_prompt_whose_tokens_all_see_each_other(unroll: bool) -> None:
     model = language_model(attention, bias=bias, sees_prefix=True)(unroll)
     whole, started, filled = compared(model, "rows:2", "batch:rows")
     follows = np.arange(LENGTH.size) >= PROMPT_LENGTHS[:, None]
-    np.testing.assert_allclose(filled[follows], whole[follows], atol=1e-5)
+    assert_close(filled[follows], whole[follows], terms=TERMS)
     assert np.abs(started[3, 5] - whole[3, 5]).max() > 1e-3
 
 
 def test_decoding_in_bfloat16() -> None:
     whole, started, filled = compared(VARIANTS["grouped, relative bias"](False), "rows:1", "", tf.bfloat16)
     for found in (started, filled):
-        np.testing.assert_allclose(found.astype(np.float32), whole.astype(np.float32), atol=0.1)
+        assert_close(found.astype(np.float32), whole.astype(np.float32), terms=10, dtype=tf.bfloat16)
 
 
 def test_a_decoder_of_learned_positions_is_as_long_as_they_are() -> None:

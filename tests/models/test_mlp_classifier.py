@@ -5,7 +5,7 @@ import pytest
 
 import meshtf as mtf
 from meshtf.models import MLPClassifier
-from meshtf.testing import interpret
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 
 BATCH, PIXELS = mtf.Dimension("batch", 8), mtf.Dimension("pixels", 4)
 
@@ -30,7 +30,7 @@ def test_layout_changes_nothing() -> None:
     assert set(expected["accuracy"]) <= {0, 1}
     for layout in ("batch:rows", "batch:rows;hidden:cols", "hidden:rows+cols", "batch:rows;pixels:cols"):
         actual = metrics_of(model, layout)
-        np.testing.assert_allclose(actual["loss"], expected["loss"], rtol=1e-5, atol=1e-6)
+        assert_close(actual["loss"], expected["loss"], terms=(4 + 16 + 8 + 3, 2 * FUNCTION_TERMS))
         np.testing.assert_array_equal(actual["accuracy"], expected["accuracy"])
     np.testing.assert_array_equal(metrics_of(model, "", is_training=False)["loss"], expected["loss"])
 

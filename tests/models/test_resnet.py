@@ -10,12 +10,15 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.models import ResNet50
-from meshtf.testing import interpret
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 from meshtf.train.configuration import find_gin_file
 
 BATCH = mtf.Dimension("batch", 8)
 IMAGES, LABELS = mtf.Shape([BATCH, ("height", 16), ("width", 16), ("channels", 3)]), mtf.Shape([BATCH])
 TINY = ResNet50(num_classes=4, stage_sizes=(1, 1), width=4, batch_norm_epsilon=1e-3)
+TERMS = (7 * 7 * 3, 6 * 3 * 3 * 16, 7 * 2 * 8 * 8 * 8, 7 * 3 * FUNCTION_TERMS)
+"""Roundings of a forward pass: the first convolution, the six others, statistics over a batch of images of 8 by 8, and
+what divides by them."""
 
 
 def graph_of(model: ResNet50, images: mtf.Shape, *, is_training: bool) -> tuple[mtf.Graph, dict[str, mtf.Tensor]]:
@@ -77,7 +80,7 @@ def test_twenty_steps_are_those_of_one_core(losses_under: Callable[[str], list[f
     expected = losses_under("")
     assert expected[-1] < 0.5 * expected[0]
     for layout in ("batch:rows", "height:rows"):
-        np.testing.assert_allclose(losses_under(layout), expected, rtol=1e-3, atol=1e-4)
+        assert_close(losses_under(layout), expected, terms=(*TERMS, *TERMS), steps=np.arange(20), dtype="float32")
 
 
 def test_layout_changes_neither_gradients_nor_moving_averages() -> None:
@@ -95,9 +98,9 @@ def test_layout_changes_neither_gradients_nor_moving_averages() -> None:
     for layout in ("height:rows;width:cols", "batch:rows;filters:cols", "batch:rows+cols"):
         done = interpret(program, inputs, "rows:2;cols:2", layout)
         for name, value in expected.results.items():
-            np.testing.assert_allclose(done.results[name], value, rtol=1e-3, atol=1e-4, err_msg=f"{name} {layout}")
+            assert_close(done.results[name], value, terms=(*TERMS, *TERMS), what=f"{name} {layout}")
         for name in averages:
-            np.testing.assert_allclose(done.variables[name], expected.variables[name], rtol=1e-4, atol=1e-5)
+            assert_close(done.variables[name], expected.variables[name], terms=TERMS)
 
 
 def test_evaluation_uses_the_averages_and_no_smoothing() -> None:
@@ -113,7 +116,7 @@ def test_evaluation_uses_the_averages_and_no_smoothing() -> None:
     given = examples(0)
     inputs = {"images": (IMAGES, given["images"]), "labels": (LABELS, given["labels"])}
     together, alone, training, smoothed = interpret(program, inputs, "cores:1").results
-    np.testing.assert_allclose(together[:1], alone, rtol=1e-5)
+    assert_close(together[:1], alone, terms=TERMS)
     for other in (together, smoothed):
         assert (abs(training - other) > 1e-3).all()
 

@@ -11,12 +11,15 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.testing import Interpretation, interpret_graph
+from meshtf.testing import FUNCTION_TERMS, Interpretation, interpret_graph
 from meshtf.train.configuration import find_gin_file, read_configuration
 
 BATCH, LENGTH, INPUTS_LENGTH = mtf.Dimension("batch", 4), mtf.Dimension("length", 6), mtf.Dimension("length", 8)
 TOKENS, INPUT_TOKENS = mtf.Shape([BATCH, LENGTH]), mtf.Shape([BATCH, INPUTS_LENGTH])
 VOCAB_SIZE = 100
+_LAYER = 3 * 32 + 3 * (2 * 32 + 8 + LENGTH.size) + 64 + 8 * FUNCTION_TERMS  # norms; at most three attentions; products
+TERMS = (2 * (4 * _LAYER + VOCAB_SIZE + 2 * FUNCTION_TERMS), TOKENS.size)
+"""Roundings of a step of a tiny model: through at most four layers and the logits, and back; a sum over the tokens."""
 
 MODELS = {
     "gpt2": "TransformerLM",
@@ -29,6 +32,12 @@ MODELS = {
     "mesh_tensorflow_lm_5b": "TransformerLM",
     "mesh_tensorflow_translation_3b": "EncoderDecoder",
 }
+
+
+def like(name: str) -> str:
+    """The variable whose size says how large the terms of another's gradient are: its own, but for a bias of keys. That
+    moves all logits of a query alike, which softmax does not see: what is left of its gradient is rounding."""
+    return name.replace("k_bias", "q_bias")
 
 
 @dataclasses.dataclass(frozen=True)

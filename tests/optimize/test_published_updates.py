@@ -15,9 +15,10 @@ from meshtf.testing import FUNCTION_TERMS, assert_close
 from tests.optimize.interpreted_training import InterpretedTraining
 
 NUM_STEPS = 50
-TERMS = NUM_STEPS * (8 + 12 + 4 * FUNCTION_TERMS)
-"""Norms and means over rows and columns, then four functions of each element, in every step. The gradients are given,
-and do not hang on the weights: roundings of the steps only add up."""
+TERMS = (4 * NUM_STEPS, 8 + 12 + 4 * FUNCTION_TERMS)
+"""Each step rounds a weight once and its moments three times. The roundings of an update itself, of norms and means
+over rows and columns and of four functions, are relative to the way it goes, and so to the whole way. The gradients are
+given: no step amplifies what it is given."""
 ROWS, COLUMNS = mtf.Dimension("rows", 8), mtf.Dimension("columns", 12)
 SHAPES = {"kernel": mtf.Shape([ROWS, COLUMNS]), "bias": mtf.Shape([COLUMNS])}
 

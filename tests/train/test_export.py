@@ -14,6 +14,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import SaveError
 from meshtf.models import MLPClassifier
+from meshtf.testing import FUNCTION_TERMS, assert_close
 from meshtf.train import Training
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import ArrayTask
@@ -22,6 +23,8 @@ from meshtf.train.export import available_bytes, exported_model
 from tests.train.decoding.small_run import LENGTH, write_small_run
 
 PIXELS = 4
+TERMS = 2 * (3 * 16 + 4 * (16 + 8 + 24) + 64 + 8 * FUNCTION_TERMS) + 300
+"""Roundings of a small language model of two layers, and of the logits of as many tokens as there are bytes."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +53,7 @@ def test_predictions_of_any_number_of_rows(classifier: Training, tmp_path: Path)
     wanted = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     for count in (7, 4, 1, 0):
         found = predict(images=tf.constant(images[:count]))
-        np.testing.assert_allclose(found["probabilities"], wanted[:count], rtol=1e-5)
+        assert_close(found["probabilities"], wanted[:count], terms=(PIXELS, 8, 3, 2 * FUNCTION_TERMS))
         np.testing.assert_array_equal(found["classes"], logits[:count].argmax(-1))
 
 
@@ -64,8 +67,8 @@ def test_beams(text_training: Training, tmp_path: Path) -> None:
     assert found["ids"].shape == [2, 2, LENGTH]
     assert np.all(np.diff(found["scores"], axis=1) <= 0)
     scores = model.signatures["score"](ids=found["ids"][:, 0])["log_likelihoods"].numpy()
-    np.testing.assert_allclose(scores[0, 2:].sum(), found["log_likelihoods"][0, 0], rtol=1e-5)
-    np.testing.assert_allclose(scores[1, 1:].sum(), found["log_likelihoods"][1, 0], rtol=1e-5)
+    assert_close(scores[0, 2:].sum(), found["log_likelihoods"][0, 0], terms=TERMS)
+    assert_close(scores[1, 1:].sum(), found["log_likelihoods"][1, 0], terms=TERMS)
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"ids has more tokens than {LENGTH}, the greatest"):
         model.signatures["score"](ids=tf.zeros([1, LENGTH + 1], tf.int32))
 

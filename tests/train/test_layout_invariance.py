@@ -8,6 +8,7 @@ import gin
 import numpy as np
 import pytest
 
+from meshtf.testing import FUNCTION_TERMS, assert_close
 from meshtf.train import Trainer
 from meshtf.train.configuration import find_gin_file, read_configuration
 from meshtf.train.training import configured_training
@@ -22,6 +23,8 @@ MESHES_AND_LAYOUTS = [
     ("rows:2;cols:4", "batch:rows+cols"),
     ("rows:2;cols:4", "hidden:cols+rows"),
 ]
+TERMS = (2 * (64 + 512 + 10 + 2 * FUNCTION_TERMS), 64, 4 * FUNCTION_TERMS)
+"""Roundings of one step: two layers and the classes, there and back, a sum over the batch, the update."""
 
 
 def losses_under(mesh_shape: str, layout: str) -> np.ndarray:
@@ -53,4 +56,4 @@ def test_training_learns(losses_on_one_core: np.ndarray) -> None:
 @pytest.mark.parametrize(("mesh_shape", "layout"), MESHES_AND_LAYOUTS)
 def test_losses_are_those_of_one_core(mesh_shape: str, layout: str, losses_on_one_core: np.ndarray) -> None:
     losses = losses_under(mesh_shape, layout)
-    np.testing.assert_allclose(losses, losses_on_one_core, rtol=0, atol=1e-5 * losses_on_one_core[0])
+    assert_close(losses, losses_on_one_core, terms=TERMS, steps=np.arange(NUM_STEPS), dtype="float32")

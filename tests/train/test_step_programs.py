@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import GraphError, LayoutWarning, NonFiniteError
+from meshtf.testing import FUNCTION_TERMS, assert_close
 from meshtf.train import Trainer, Training
 from meshtf.train.averages import MetricError
 from meshtf.train.configuration import ConfigurationError
@@ -20,6 +21,8 @@ from meshtf.train.data import ByteVocabulary
 from meshtf.train.step_programs import GRADIENT_NORM, LOSS
 
 Make = Callable[..., Training]
+TERMS = (2 * (4 + 8 + FUNCTION_TERMS), 8 * 6, 4 * FUNCTION_TERMS)
+"""Roundings of one step of the tiny model: two layers, there and back, a sum over the batch's elements, the update."""
 
 
 def losses(training: Training, num_steps: int = 4) -> list[float]:
@@ -42,7 +45,7 @@ def with_loss(metric: Callable[[mtf.Tensor, mtf.Tensor], Any], name: str = LOSS)
 def test_microbatches_give_the_losses_of_the_whole_batch(tiny_training: Make) -> None:
     """With dropout, and parts of which different numbers of targets count."""
     parts = losses(tiny_training(num_microbatches=4))
-    np.testing.assert_allclose(parts, losses(tiny_training()), rtol=2e-6)
+    assert_close(parts, losses(tiny_training()), terms=TERMS, steps=np.arange(len(parts)), dtype="float32")
 
 
 def test_the_loss_is_divided_by_the_targets_that_count(tiny_training: Make) -> None:
@@ -52,14 +55,20 @@ def test_the_loss_is_divided_by_the_targets_that_count(tiny_training: Make) -> N
     batch = next(training.task.training_batches(training.batch_size, training.seed))
     x, weights = batch["x"].numpy(), batch["targets_weights"].numpy()
     expected = (x.sum(-1) * weights).sum() / weights.sum()
-    assert float(Trainer(training).train_step(**batch)[LOSS]) == pytest.approx(expected, rel=1e-5)
+    assert_close(
+        float(Trainer(training).train_step(**batch)[LOSS]),
+        expected,
+        terms=x.size,
+        magnitude=(np.abs(x).sum(-1) * weights).sum() / weights.sum(),
+        dtype="float32",
+    )
 
 
 def test_a_tensor_stands_for_the_mean_of_its_elements(tiny_training: Make) -> None:
     training = tiny_training(model=with_loss(lambda x, weights: x), num_microbatches=2)
     batch = next(training.task.training_batches(training.batch_size, training.seed))
     loss = float(Trainer(training).train_step(**batch)[LOSS])
-    assert loss == pytest.approx(batch["x"].numpy().mean(), rel=1e-5)
+    assert_close(loss, batch["x"].numpy().mean(), terms=8 * 6 * 4, dtype="float32")
 
 
 def test_scalars_of_the_model_come_with_the_loss_as_means_over_microbatches(tiny_training: Make) -> None:
@@ -75,7 +84,7 @@ def test_scalars_of_the_model_come_with_the_loss_as_means_over_microbatches(tiny
         training = tiny_training(model=Model(), num_microbatches=num_microbatches)
         batch = next(training.task.training_batches(training.batch_size, training.seed))
         results = Trainer(training).train_step(**batch)
-        assert float(results["layer/share"]) == pytest.approx(batch["x"].numpy().mean(), rel=1e-5)
+        assert_close(float(results["layer/share"]), batch["x"].numpy().mean(), terms=8 * 6 * 4, dtype="float32")
         if num_microbatches == 1:
             assert float(results["plain"]) == batch["x"].numpy().max()
 
@@ -97,8 +106,8 @@ def test_vectors_of_the_model_keep_their_shape(tiny_training: Make, num_microbat
     batch = next(training.task.training_batches(training.batch_size, training.seed))
     results = Trainer(training).train_step(**batch)
     expected = batch["x"].numpy().mean((0, 1))
-    np.testing.assert_allclose(results["places"], expected, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(results["rows"], [expected, 2 * expected], rtol=1e-5, atol=1e-7)
+    assert_close(results["places"], expected, terms=8 * 6)
+    assert_close(results["rows"], [expected, 2 * expected], terms=8 * 6 + 1)
     assert set(results) == {LOSS, "places", "rows", "adam/learning_rate"}
 
 
@@ -128,7 +137,7 @@ def test_bfloat16_activations_leave_variables_in_float32(tiny_training: Make) ->
     loss = float(trainer.train_step(**next(training.task.training_batches(8, 0)))[LOSS])
     assert trainer.variables.slices("hidden/kernel").dtype == tf.float32
     assert trainer.train_step.graph.variables["hidden/kernel"].outputs[0].dtype == tf.bfloat16
-    assert loss == pytest.approx(losses(tiny_training(), 1)[0], rel=0.02)
+    assert_close(loss, losses(tiny_training(), 1)[0], terms=6, dtype="bfloat16")
 
 
 def test_gradients_are_checked_on_demand(tiny_training: Make) -> None:
@@ -147,7 +156,13 @@ def test_the_norm_of_the_gradients_is_returned_where_they_are_checked(tiny_train
     training = tiny_training(model=model, check_gradients=True)
     batch = next(training.task.training_batches(8, 0))
     norm = float(Trainer(training).train_step(**batch)[GRADIENT_NORM])
-    assert norm == pytest.approx(abs(batch["x"].numpy().mean()), rel=1e-4)
+    assert_close(
+        norm,
+        abs(batch["x"].numpy().mean()),
+        terms=8 * 6 * 4,
+        magnitude=np.abs(batch["x"].numpy()).mean(),
+        dtype="float32",
+    )
 
 
 def test_scalar_summaries_come_with_the_loss(tiny_training: Make) -> None:
@@ -186,7 +201,7 @@ def test_a_rule_without_effect_is_an_error(tiny_training: Make) -> None:
 def test_parameters_may_be_kept_in_another_layout(tiny_training: Make) -> None:
     training = tiny_training(parameter_layout="hidden:rows")
     trainer = Trainer(training)
-    assert losses(training) == pytest.approx(losses(tiny_training()), rel=1e-5)
+    assert_close(losses(training), losses(tiny_training()), terms=TERMS, steps=np.arange(4), dtype="float32")
     trainer.train_step.initialize()
     assert trainer.variables.slices("hidden/kernel").slices[0].shape == [4, 4]
 

@@ -13,7 +13,8 @@ from xla_run import XlaRun, fed
 
 import meshtf as mtf
 from meshtf.lowering.interpreter import Interpreter
-from meshtf.testing import assert_close
+from meshtf.testing import assert_close, largest, terms_of
+from tests.models.transformers import like
 
 TORUS = "2x2"
 Batch = Mapping[str, np.ndarray]
@@ -36,6 +37,8 @@ class OneCore:
     results: Sequence[Sequence[np.ndarray]]
     before: Mapping[str, np.ndarray]
     after: Mapping[str, np.ndarray]
+    terms: int
+    """Roundings on the longest way through one step."""
 
     @classmethod
     def of(cls, fn: Callable[..., Any], specs: Mapping[str, mtf.TensorSpec], batches: Sequence[Batch]) -> OneCore:
@@ -45,7 +48,7 @@ class OneCore:
         before = {name: step.variables[name] for name in step.variables}
         results = [[np.asarray(x) for x in tf.nest.flatten(step(**batch))] for batch in batches]
         after = {name: step.variables[name] for name in step.variables}
-        return cls(fn, specs, batches, results, before, after)
+        return cls(fn, specs, batches, results, before, after, terms_of(step._execution.plan))
 
     def check(self, mesh: str, layout: str, *, on_interpreter: bool = False, **options: Any) -> None:
         """Runs the program for a TPU of eight cores. Its results and variables are those of one core, its collectives
@@ -56,19 +59,20 @@ class OneCore:
         if on_interpreter:
             interpreter = Interpreter(run.plan, run.slices)
             first = interpreter.run({f.name: fed(f, self.batches[0]) for f in run.plan.feeds})
-            _check_results(first, self.results[0], "on the interpreter")
-        for number, (batch, expected) in enumerate(zip(self.batches, self.results, strict=True)):
-            _check_results(run(batch), expected, f"of step {number}")
+            self._check_results(first, 0, "on the interpreter")
+        for number, batch in enumerate(self.batches):
+            self._check_results(run(batch), number, f"of step {number}")
         for name, own in self.after.items():
-            assert_close(run.variable(name), own, tf.as_dtype(own.dtype), name)
+            size, steps = largest(self.after[like(name)]), len(self.batches)
+            assert_close(run.variable(name), own, terms=self.terms, magnitude=size, steps=steps, what=name)
+
+    def _check_results(self, actual: Sequence[np.ndarray], step: int, what: str) -> None:
+        for number, (x, own) in enumerate(zip(actual, self.results[step], strict=True)):
+            magnitude = max(largest(own), largest(*self.batches[step].values()))
+            assert_close(x, own, terms=self.terms, steps=step, magnitude=magnitude, what=f"result {number} {what}")
 
     def _check_collectives(self, run: XlaRun, step: mtf.Function) -> None:
         found = collectives_of_hlo(run.compiled.module)
         assert found == collectives_of_plan(run.plan)
         reported = sum(c.bytes_sent // c.times for c in step.report().collectives)
         assert sum(op.bytes_sent * count for op, count in found.items()) == reported
-
-
-def _check_results(actual: Sequence[np.ndarray], expected: Sequence[np.ndarray], what: str) -> None:
-    for number, (x, own) in enumerate(zip(actual, expected, strict=True)):
-        assert_close(x, own, tf.as_dtype(own.dtype), f"result {number} {what}")

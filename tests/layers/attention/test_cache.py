@@ -22,7 +22,7 @@ from meshtf.layers import (
     dot_product_attention,
     rotary_embedding,
 )
-from meshtf.testing import interpret
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 
 LAYOUTS = [
     "",
@@ -108,7 +108,7 @@ def test_token_by_token(variant: str, window: int | None, layout: str) -> None:
         return [mtf.transpose(y, whole.shape), whole]
 
     stepped, whole = interpret(program, sizes.operands(), MESH, layout).results
-    np.testing.assert_allclose(stepped, whole, atol=2e-6)
+    assert_close(stepped, whole, terms=(*sizes.terms, 4 * FUNCTION_TERMS))
 
 
 @pytest.mark.parametrize("layout", ["", "batch:rows;memory_length:cols"])
@@ -133,7 +133,7 @@ def test_prompts_of_different_lengths_at_once_then_tokens(window: int | None, la
 
     inputs = {**sizes.operands(), "prompts": (sizes.q[:1], prompts)}
     for stepped, whole in interpret(program, inputs, MESH, layout).results:
-        np.testing.assert_allclose(stepped, whole, atol=2e-6)
+        assert_close(stepped, whole, terms=sizes.terms)
 
 
 def test_memory_that_stays_the_same() -> None:
@@ -149,7 +149,7 @@ def test_memory_that_stays_the_same() -> None:
     inputs = {**sizes.operands(), "there": (sizes.k[:2], there)}
     for layout in ["", "batch:rows;heads:cols", "memory_length:rows"]:
         stepped, whole = interpret(program, inputs, MESH, layout).results
-        np.testing.assert_allclose(stepped, whole, atol=2e-6)
+        assert_close(stepped, whole, terms=sizes.terms)
 
 
 def test_a_prefix_is_behind_every_token_that_is_decoded() -> None:

@@ -22,7 +22,7 @@ from meshtf.layers import (
     dot_product_attention,
     lean_attention,
 )
-from meshtf.testing import assert_layout_invariant, interpret
+from meshtf.testing import assert_close, assert_layout_invariant, interpret
 
 CAUSAL = AttentionMask(is_causal=True)
 
@@ -79,7 +79,8 @@ def with_gradients(attend: Callable[..., mtf.Tensor], options: AttentionOptions,
 @pytest.mark.parametrize("together", [("length",), ("memory_length",), ("length", "heads")])
 @pytest.mark.parametrize("length", [8, 7])
 def test_dropout_drops_what_the_plain_form_drops(together: tuple[str, ...], length: int) -> None:
-    inputs = Sizes(length=length, memory_length=length).operands()
+    sizes = Sizes(length=length, memory_length=length)
+    inputs = sizes.operands()
     options = AttentionOptions(dropout_rate=0.5, dropout_broadcast_dims=together)
     plain = interpret(with_gradients(dot_product_attention, options), inputs, "rows:1").results
     kept = interpret(with_gradients(dot_product_attention, AttentionOptions()), inputs, "rows:1").results
@@ -87,7 +88,7 @@ def test_dropout_drops_what_the_plain_form_drops(together: tuple[str, ...], leng
     for layout in ["", "batch:rows;heads:cols"]:
         lean = interpret(with_gradients(lean_attention, options, block_size=3), inputs, "rows:2;cols:2", layout).results
         for found, wanted in zip(lean, plain, strict=True):
-            np.testing.assert_allclose(found, wanted, atol=1e-5)
+            assert_close(found, wanted, terms=sizes.gradient_terms)
 
 
 def test_second_derivatives() -> None:
@@ -101,9 +102,10 @@ def test_second_derivatives() -> None:
             )
         return found
 
-    plain, lean = interpret(program, Sizes(batch=1).operands(), "rows:1").results
+    sizes = Sizes(batch=1)
+    plain, lean = interpret(program, sizes.operands(), "rows:1").results
     for found, wanted in zip(lean, plain, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+        assert_close(found, wanted, terms=2 * sizes.gradient_terms)
 
 
 def test_on_devices() -> None:

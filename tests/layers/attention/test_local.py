@@ -21,7 +21,7 @@ from meshtf.layers import (
     lean_attention,
     local_attention,
 )
-from meshtf.testing import assert_layout_invariant, interpret, plan
+from meshtf.testing import FUNCTION_TERMS, assert_close, assert_layout_invariant, interpret, plan
 
 WINDOW = AttentionMask(is_causal=True, window=16)
 
@@ -62,7 +62,7 @@ def test_positions_that_begin_anew_in_every_segment() -> None:
     inputs = {**sizes.operands(), "own": (sizes.q[:2], own), "positions": (sizes.q[:2], positions)}
     for layout in ["", "length:rows"]:
         local, plain = interpret(program, inputs, "rows:2", layout).results
-        np.testing.assert_allclose(local, plain, atol=1e-6)
+        assert_close(local, plain, terms=sizes.terms)
 
 
 @pytest.mark.parametrize("cores", [2, 3, 4, 6, 8, 12])
@@ -118,7 +118,7 @@ def test_dropout_keeps_the_mean(attend: Callable[..., mtf.Tensor], together: tup
         return [attend(*operands, pattern, options, is_training=training) for training in (True, False)]
 
     dropped, kept = interpret(program, sizes.operands(), "rows:1").results
-    np.testing.assert_allclose(kept, 1.0, atol=1e-6)
+    assert_close(kept, 1.0, terms=(FUNCTION_TERMS, 16, 16))
     assert dropped.mean() == pytest.approx(1.0, abs=0.05)
     if "memory_length" in together:
         assert {*np.unique(dropped.round(4))} == {0.0, np.float32(1.3333)}

@@ -18,7 +18,7 @@ from meshtf.layers import (
     rotary_embedding,
     sinusoidal_positions,
 )
-from meshtf.testing import interpret
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret, largest
 
 POSITIONS = np.array([[0, 1, 2, 0, 1], [7, 8, 9, 10, 1000]], np.int32)
 BY_BATCH = mtf.Shape([("batch", 2), ("length", 5)])
@@ -51,7 +51,12 @@ def test_rotary(base: float, fraction: float, size: int, check_layers: Any) -> N
         return [tf.einsum("blhd,blde->blhe", x, rotation)]
 
     done = check_layers(layer, formula, {"x": (shape, x)}, ["d_kv:rows;heads:cols", "batch:rows;d_kv:cols"])
-    np.testing.assert_allclose(done.results[0][0], turned(x, POSITIONS, base, size), atol=1e-4)
+    assert_close(
+        done.results[0][0],
+        turned(x, POSITIONS, base, size),
+        terms=FUNCTION_TERMS,
+        magnitude=(1 + POSITIONS[:, :, None, None]) * largest(x),
+    )
 
 
 def test_products_of_rotated_vectors_depend_on_the_distance() -> None:
@@ -63,7 +68,12 @@ def test_products_of_rotated_vectors_depend_on_the_distance() -> None:
 
     products = interpret(program, {"x": (shape[1:], normal([8], 1))}, "rows:1").results
     for distance in range(1, 16):
-        np.testing.assert_allclose(np.diag(products, distance), products[0, distance], rtol=1e-4, atol=1e-5)
+        assert_close(
+            np.diag(products, distance),
+            products[0, distance],
+            terms=(FUNCTION_TERMS, 8),
+            magnitude=16 * largest(products),
+        )
 
 
 def test_sinusoidal() -> None:
@@ -76,7 +86,7 @@ def test_sinusoidal() -> None:
         expected[b, i, j] = math.cos(angle) if j % 2 else math.sin(angle)
     for layout in ["", "d_model:rows;batch:cols"]:
         found = interpret(program, {"positions": (BY_BATCH, POSITIONS)}, "rows:2;cols:2", layout).results
-        np.testing.assert_allclose(found, expected, atol=1e-4)
+        assert_close(found, expected, terms=2 * FUNCTION_TERMS, magnitude=1 + POSITIONS[:, :, None])
 
 
 def test_learned(check_layers: Any) -> None:

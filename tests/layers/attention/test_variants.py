@@ -22,7 +22,7 @@ from meshtf.layers import (
     lean_attention,
     local_attention,
 )
-from meshtf.testing import interpret
+from meshtf.testing import assert_close, interpret
 
 MASKS = {
     "bidirectional": AttentionMask(),
@@ -160,7 +160,7 @@ def test_windows_and_lengths_that_do_and_do_not_divide(length: int, window: int,
     for layout in layouts:
         local, plain, *grads = interpret(program, sizes.operands(), "rows:2", layout).results
         for found, wanted in zip([local, *grads[:3]], [plain, *grads[3:]], strict=True):
-            np.testing.assert_allclose(found, wanted, atol=2e-6)
+            assert_close(found, wanted, terms=sizes.gradient_terms)
 
 
 def test_grouped_queries_are_repeated_heads() -> None:
@@ -175,7 +175,7 @@ def test_grouped_queries_are_repeated_heads() -> None:
 
     grouped, repeated = interpret(program, sizes.operands(), "rows:2", "heads:rows").results
     assert grouped.shape == (2, 8, 4, 4)
-    np.testing.assert_allclose(grouped, repeated, atol=1e-6)
+    assert_close(grouped, repeated, terms=sizes.terms)
 
 
 def _one_heads_dimension(x: mtf.Tensor) -> mtf.Tensor:
@@ -198,7 +198,7 @@ def test_narrow_types_have_float32_logits(attend: Callable[..., mtf.Tensor], dty
     inputs = {name: (shape, x * (1 if name == "v" else 10)) for name, (shape, x) in sizes.operands().items()}
     inputs["own"] = (sizes.q[:2], tokens_of(sizes)["segments"])
     narrow, wide, gradient = interpret(program, inputs, "rows:2", "batch:rows").results
-    np.testing.assert_allclose(narrow, wide, atol=0.02)
+    assert_close(narrow, wide, terms=2, dtype=dtype)
     assert not narrow[:, -1].any()
     assert np.isfinite(gradient).all()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.layers import AttentionMask
+from meshtf.testing import FUNCTION_TERMS
 
 LAYOUTS = [
     "batch:rows;heads:cols",
@@ -42,6 +44,18 @@ class Sizes:
     def k(self) -> mtf.Shape:
         heads = [] if self.is_shared else [("heads", self.heads)]
         return mtf.Shape([("batch", self.batch), ("memory_length", self.memory_length), *heads, ("d_kv", self.d_kv)])
+
+    @property
+    def terms(self) -> tuple[int, ...]:
+        """Roundings of a result: of logits, as often as the largest of them is large, since exponentials make relative
+        errors of absolute ones; of the exponentials, of their sum, and of the weighted sum of values."""
+        q, k = (np.abs(array).reshape(-1, self.d_kv) for _, array in (self.operands()[name] for name in "qk"))
+        return (math.ceil((q @ k.T).max()) * self.d_kv, FUNCTION_TERMS, self.memory_length, self.memory_length)
+
+    @property
+    def gradient_terms(self) -> tuple[int, ...]:
+        """Those of a result and of the way back, and of sums over the tokens that attend."""
+        return (*self.terms, *self.terms, self.length)
 
     def operands(self) -> dict[str, tuple[mtf.Shape, np.ndarray]]:
         """Random q, k and v."""

@@ -10,9 +10,13 @@ import meshtf as mtf
 from meshtf.layers.attention import AttentionMask, Tokens
 from meshtf.layers.moe import MixtureOfExperts
 from meshtf.layers.transformer import Context
+from meshtf.testing import FUNCTION_TERMS
 
 BATCH, LENGTH, D_MODEL = mtf.Dimension("batch", 8), mtf.Dimension("length", 6), mtf.Dimension("d_model", 4)
 TOKENS = mtf.Shape([BATCH, LENGTH])
+TERMS = (D_MODEL.size, 4 + 2 * FUNCTION_TERMS, D_MODEL.size, 8, 2)
+"""Roundings of a mixture of at most four experts of width 8: the router's logits, gates and the sum of those chosen, an
+expert's two products, the sum of two experts."""
 
 ON_TWO_BY_TWO = [
     "batch:rows;experts:rows",

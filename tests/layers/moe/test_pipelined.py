@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_mixture import BATCH, D_MODEL, LENGTH, TOKENS, segments
+from small_mixture import BATCH, D_MODEL, LENGTH, TERMS, TOKENS, segments
 
 import meshtf as mtf
 from meshtf.checkpoint import CheckpointFolder, restore
@@ -21,7 +21,7 @@ from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.moe import Capacity, ExpertChoiceRouter, Gates, MixtureOfExperts, Top2Router
 from meshtf.layers.transformer import Context, FeedForward, Residual, SelfAttention, TokenEmbedding, TransformerStack
 from meshtf.models import TransformerLM
-from meshtf.testing import interpret, plan
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret, plan
 
 X = np.random.default_rng(0).normal(size=[BATCH.size, LENGTH.size, D_MODEL.size]).astype(np.float32)
 FEEDS = {"x": (TOKENS + [D_MODEL], X), "segments": (TOKENS, segments())}
@@ -73,7 +73,9 @@ def test_experts_in_a_pipeline_are_those_of_the_plain_stack(case: str) -> None:
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         own = found[name].reshape(np.shape(value))
-        np.testing.assert_allclose(own, value, rtol=1e-4, atol=1e-6, err_msg=name)
+        assert_close(
+            own, value, terms=(2 * 4 * (sum(TERMS) + D_MODEL.size + 2 * FUNCTION_TERMS), TOKENS.size), what=name
+        )
     assert layer.capacity is None or expected["mixture_of_experts/dropped"].max() > 0.0
 
 
@@ -110,6 +112,9 @@ SPECS = {f"targets{suffix}": mtf.TensorSpec(IDS, tf.int32) for suffix in ("", "_
 ATTENTION = SelfAttention(AttentionConfig(2, 4))
 EXPERTS = MixtureOfExperts(4, 8, gates=Gates(jitter=0.1, z_loss=0.01), capacity=Capacity(1.25), dropout_rate=0.1)
 PAIRS = dataclasses.replace(EXPERTS, group_size=16)  # of sequences
+MODEL_TERMS = 2 * (2 * (2 * (4 * 8 + 2 * 8) + 2 * (8 + 8) + 4 * 8 + 12 * FUNCTION_TERMS) + 8 + 32) + IDS.size
+"""Roundings of one step: through two layers of two attentions, a feed-forward layer and experts, each behind a norm,
+and through the logits; back; and a sum over all tokens."""
 EVERY_SECOND = [ATTENTION, FeedForward(8), ATTENTION, PAIRS]
 
 
@@ -173,7 +178,7 @@ def test_data_times_stages_times_model_times_experts(
     for seed in range(num_steps):
         found = _numbers(step, seed)
         for name, value in plain[seed].items():
-            np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6, err_msg=f"step {seed}: {name}")
+            assert_close(found[name], value, terms=MODEL_TERMS, steps=seed, what=f"step {seed}: {name}")
     assert plain[-1]["loss"] < 0.6 * plain[0]["loss"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_mixture import BATCH, D_MODEL, LENGTH, ON_TWO_BY_TWO, TOKENS, observed, segments, with_loss
+from small_mixture import BATCH, D_MODEL, LENGTH, ON_TWO_BY_TWO, TERMS, TOKENS, observed, segments, with_loss
 from token_loops import TokenLoop
 
 import meshtf as mtf
@@ -23,7 +23,7 @@ from meshtf.layers.moe import (
     Top2Router,
     TopNRouter,
 )
-from meshtf.testing import assert_close, interpret
+from meshtf.testing import assert_close, interpret, largest, rounding_bound
 
 EXPERTS, D_FF = 4, 8
 SHAPE = [BATCH, LENGTH, D_MODEL]
@@ -109,7 +109,7 @@ def test_with_capacity_to_spare_top_2_is_the_weighted_sum_of_two_experts(normal:
         return y, mtf.einsum([h, weights["wo/kernel"], kept], output_shape=x.shape), seen
 
     y, plain, seen = interpret(both, {"x": normal(SHAPE)}, "all:1").results
-    assert_close(y, plain, tf.float32)
+    assert_close(y, plain, terms=TERMS)
     assert seen["dropped"] == 0.0
 
 
@@ -129,8 +129,8 @@ def test_the_second_expert_is_taken_with_twice_its_weight_as_probability_in_trai
         return [random, both, first * (one / (one + two)), two / (one + two)]
 
     random, both, first, weight = interpret(program, {"x": normal(shape)}, "all:1").results
-    is_both = np.abs(random - both).max(axis=-1) < 1e-5
-    np.testing.assert_allclose(random[~is_both], first[~is_both], atol=1e-5)
+    is_both = np.abs(random - both).max(axis=-1) <= rounding_bound(tf.float32, TERMS, largest(both))
+    assert_close(random[~is_both], first[~is_both], terms=TERMS)
     chance = np.minimum(1.0, 2.0 * weight)
     assert abs(is_both.mean() - chance.mean()) < 4 * np.sqrt((chance * (1 - chance)).sum()) / chance.size
     assert 0.2 < chance.mean() < 0.9
@@ -142,7 +142,7 @@ def test_what_is_random_in_training_is_the_same_under_every_layout(
 ) -> None:
     done = interpret(observed(NOISY, is_training=True), {"x": normal(SHAPE)}, "rows:2;cols:2", layout)
     for actual, expected in zip(tf.nest.flatten(done.results), one_core, strict=True):
-        assert_close(actual, expected, tf.float32)
+        assert_close(actual, expected, terms=(*TERMS, TOKENS.size))
 
 
 @pytest.fixture(name="one_core", scope="module")

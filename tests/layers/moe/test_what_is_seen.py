@@ -14,7 +14,7 @@ from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.moe import Capacity, ExpertChoiceRouter, MixtureOfExperts, SwitchRouter, Top2Router
 from meshtf.layers.transformer import TokenEmbedding, TransformerStack
 from meshtf.models import TransformerLM
-from meshtf.testing import interpret
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 
 EXPERTS = 4
 SHAPE = [BATCH, LENGTH, D_MODEL]
@@ -48,8 +48,13 @@ def test_load_and_importance_are_of_the_tokens_that_are_no_padding(
         _, seen = done.results
         gates = probabilities(inputs["x"][1], done.variables["router"])
         number = counts(gates, is_routed, num_choices)
-        np.testing.assert_allclose(seen["load"], number / number.sum(), rtol=1e-5, err_msg=layout)
-        np.testing.assert_allclose(seen["importance"], gates[is_routed].mean(0), rtol=1e-5, err_msg=layout)
+        assert_close(seen["load"], number / number.sum(), terms=2, what=layout)
+        assert_close(
+            seen["importance"],
+            gates[is_routed].mean(0),
+            terms=(D_MODEL.size, 4 + 2 * FUNCTION_TERMS, TOKENS.size),
+            what=layout,
+        )
         assert 0 < seen["dropped"] < 1
 
 
@@ -60,8 +65,10 @@ def test_experts_that_choose_have_as_many_tokens_as_places_and_tokens(normal: Ca
     done = interpret(observed(layer), inputs, "rows:2;cols:2", ON_TWO_BY_TWO[0])
     _, seen = done.results
     gates = probabilities(inputs["x"][1], done.variables["router"])
-    np.testing.assert_allclose(seen["load"], np.full(EXPERTS, 1 / EXPERTS), rtol=1e-6)
-    np.testing.assert_allclose(seen["importance"], gates[segments() > 0].mean(0), rtol=1e-5)
+    assert_close(seen["load"], np.full(EXPERTS, 1 / EXPERTS), terms=TOKENS.size)
+    assert_close(
+        seen["importance"], gates[segments() > 0].mean(0), terms=(D_MODEL.size, 4 + 2 * FUNCTION_TERMS, TOKENS.size)
+    )
 
 
 def test_a_model_shows_them_of_each_layer() -> None:
@@ -82,10 +89,10 @@ def test_a_model_shows_them_of_each_layer() -> None:
     expected = vectors()
     for found in (vectors(unroll=True), vectors("rows:2;cols:2", "batch:rows;experts:rows;d_ff:cols")):
         for own, wanted in zip(found, expected, strict=True):
-            np.testing.assert_allclose(own, wanted, rtol=1e-4)
+            assert_close(own, wanted, terms=(3 * (4 * 16 + 4 * FUNCTION_TERMS), 32))
     for vector in expected:
         assert vector.shape == (3, EXPERTS)
-        np.testing.assert_allclose(vector.sum(1), 1.0, rtol=1e-5)
+        assert_close(vector.sum(1), 1.0, terms=(4 + 2 * FUNCTION_TERMS, 32))
         assert np.ptp(vector, axis=0).min() > 1e-3
 
 

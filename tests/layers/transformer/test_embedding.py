@@ -18,7 +18,7 @@ from meshtf.layers.transformer import (
     SinusoidalPositions,
     TokenEmbedding,
 )
-from meshtf.testing import interpret
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 
 TOKENS, D_MODEL = mtf.Shape([("batch", 2), ("length", 4)]), mtf.Dimension("d_model", 8)
 IDS = np.array([[1, 2, 3, 4], [5, 6, 0, 0]], np.int32)
@@ -41,7 +41,7 @@ def test_vectors_are_summed_and_normalised(layout: str, has_types: bool) -> None
     assert [x.shape for x in (words, positions, types)] == [(12, 8), (6, 8), (2, 8)]
     x = words[IDS] + positions[:4] + types[TYPES if has_types else np.zeros_like(TYPES)]
     expected = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
-    np.testing.assert_allclose(y, expected, atol=1e-5)
+    assert_close(y, expected, terms=(3, 2 * 8, 2 * FUNCTION_TERMS))
 
 
 def test_its_variables_are_in_the_scope_of_the_vocabulary() -> None:

@@ -28,7 +28,7 @@ from meshtf.layers.transformer import (
     Sublayer,
     TransformerStack,
 )
-from meshtf.testing import interpret
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 
 X = mtf.Shape([("batch", 2), ("length", 4), ("d_model", 8)])
 VALUES = np.random.default_rng(0).normal(size=(2, 4, 8)).astype(np.float32)
@@ -86,28 +86,28 @@ def test_the_norm_is_before_the_sublayer_or_after_the_sum(unroll: bool) -> None:
     expected = VALUES
     for _ in range(4):
         expected = expected + 3.0 * rms(expected)
-    np.testing.assert_allclose(applied(before), rms(expected), rtol=1e-4)
+    assert_close(applied(before), rms(expected), terms=5 * (8 + 2 * FUNCTION_TERMS))
 
     residual = Residual(LayerNorm(), is_post_norm=True)
     after = TransformerStack([Tripled()], 2, residual, use_final_norm=False, unroll=unroll)
     expected = VALUES
     for _ in range(2):
         expected = standard(expected + 3.0 * expected)
-    np.testing.assert_allclose(applied(after), expected, rtol=1e-4, atol=1e-5)
+    assert_close(applied(after), expected, terms=2 * (2 * 8 + 2 * FUNCTION_TERMS))
 
 
 def test_dropout_is_of_what_a_sublayer_adds_and_of_the_end() -> None:
     residual = Residual(dropout_rate=0.5, dropout_broadcast_dims=("length",))
     stack = TransformerStack([Tripled()], 1, residual, use_final_norm=False)
     added = applied(stack, is_training=True) - VALUES
-    is_dropped = np.isclose(added, 0.0, atol=1e-6)
+    is_dropped = added == 0.0
     assert 0 < is_dropped.sum() < is_dropped.size
     np.testing.assert_array_equal(is_dropped, np.repeat(is_dropped[:, :1], 4, axis=1))
-    np.testing.assert_allclose(added[~is_dropped], 6.0 * rms(VALUES)[~is_dropped], rtol=1e-4)
-    np.testing.assert_allclose(applied(stack), VALUES + 3.0 * rms(VALUES), rtol=1e-5)
+    assert_close(added[~is_dropped], 6.0 * rms(VALUES)[~is_dropped], terms=8 + 2 * FUNCTION_TERMS)
+    assert_close(applied(stack), VALUES + 3.0 * rms(VALUES), terms=8 + 2 * FUNCTION_TERMS)
 
     ends = applied(dataclasses.replace(stack, use_final_norm=True), is_training=True)
-    assert 0 < np.isclose(ends, 0.0, atol=1e-6).sum() < ends.size
+    assert 0 < (ends == 0.0).sum() < ends.size
 
 
 def test_sublayers_of_one_name_have_weights_of_their_own() -> None:

@@ -8,7 +8,7 @@ import pytest
 import meshtf as mtf
 from meshtf.layers import VocabularyEmbedding
 from meshtf.layers.transformer import TokenLoss
-from meshtf.testing import interpret
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 
 VOCABULARY = VocabularyEmbedding(5, multiple=4)
 TOKENS = mtf.Shape([("batch", 2), ("length", 3)])
@@ -32,7 +32,7 @@ def metrics(loss: TokenLoss, is_training: bool, weights: np.ndarray | None = Non
 
 def test_padding_has_no_weight_unless_weights_are_given() -> None:
     (loss, weights), (is_right, same_weights) = metrics(TokenLoss(), True).values()
-    np.testing.assert_allclose(loss, PLAIN, rtol=1e-5)
+    assert_close(loss, PLAIN, terms=(5, 2 * FUNCTION_TERMS))
     np.testing.assert_array_equal(weights, TARGETS != 0)
     np.testing.assert_array_equal(is_right, LOGITS.argmax(-1) == TARGETS)
     np.testing.assert_array_equal(same_weights, weights)
@@ -45,4 +45,6 @@ def test_refinements_are_for_training(is_training: bool) -> None:
     refined = TokenLoss(label_smoothing=0.1, z_loss=0.01)
     log_normaliser = np.log(np.exp(LOGITS[..., :5]).sum(-1))
     smoothed = 0.9 * PLAIN - 0.1 * LOG_PROBABILITIES.mean(-1) + 0.01 * log_normaliser**2
-    np.testing.assert_allclose(metrics(refined, is_training)["loss"][0], smoothed if is_training else PLAIN, rtol=1e-4)
+    assert_close(
+        metrics(refined, is_training)["loss"][0], smoothed if is_training else PLAIN, terms=(2 * 5, 4 * FUNCTION_TERMS)
+    )

@@ -16,6 +16,7 @@ from meshtf.errors import ShapeError, UsageError
 from meshtf.mesh_impl.spmd.bound_collectives import BoundCollectives
 from meshtf.mesh_impl.spmd.group_facts import GroupFacts
 from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
+from meshtf.testing import assert_close
 
 REVERSED_PAIRS = (3, 1, 0, 2, 7, 5, 6, 4, 11, 9, 10, 8, 15, 13, 12, 14)
 IN_ORDER = ("rows:2;cols:2", "rows:2;cols:4", "a:2;b:2;c:2", "all:16")
@@ -280,8 +281,8 @@ def test_the_same_bits_every_time(program: Callable[..., Any]) -> None:
     (reduced, scattered), *_ = ([np.frombuffer(b, np.float32) for b in bits] for bits in runs)
     reduced = reduced.reshape(8, 4096)
     assert (reduced == reduced[0]).all()  # every core has the same sum
-    np.testing.assert_allclose(reduced[0], x.sum(0), atol=1e-5)
-    np.testing.assert_allclose(scattered, x.sum(0), atol=1e-5)
+    assert_close(reduced[0], x.sum(0), terms=8)
+    assert_close(scattered, x.sum(0), terms=8)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 import meshtf as mtf
 from meshtf.models import EncoderDecoder, TransformerLM
-from meshtf.testing import interpret
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 from meshtf.train.decoding import Prompts, beam_search
 from meshtf.train.decoding.programs import Sizes
 
@@ -21,6 +21,8 @@ LENGTHS, ENDS = np.array([1, 0], np.int32), np.array([4, 3], np.int32)
 INPUTS = np.array([[2, 3, 1], [4, 1, 0]], np.int32)
 
 Next = Callable[[tuple[int, ...]], np.ndarray]
+TERMS = 3 * (3 * 8 + 4 * 8 + 2 * 6 + 2 * 8 + 6 * FUNCTION_TERMS) + 8 + 5 + 2 * FUNCTION_TERMS
+"""At most three layers of attention and one feed-forward layer each, the logits, and their logarithms."""
 
 
 def found_by(
@@ -79,7 +81,7 @@ def searched(
 
 def assert_found(found: dict[str, np.ndarray], row: int, expected: list[tuple[float, tuple[int, ...]]]) -> None:
     count = min(len(expected), found["ids"].shape[1])
-    np.testing.assert_allclose(found["scores"][row, :count], [s for s, _ in expected[:count]], rtol=2e-5, atol=2e-5)
+    assert_close(found["scores"][row, :count], [s for s, _ in expected[:count]], terms=TERMS)
     for ids, length, (_, wanted) in zip(found["ids"][row], found["lengths"][row], expected, strict=False):
         assert tuple(ids[:length]) == wanted
         assert not ids[length:].any()

@@ -9,7 +9,7 @@ import pytest
 
 import meshtf as mtf
 from meshtf.models import EncoderDecoder, TransformerLM
-from meshtf.testing import interpret
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 from meshtf.train.decoding import Prompts, Sampling, generate
 from meshtf.train.decoding.programs import Sizes
 
@@ -18,6 +18,8 @@ IDS = np.array([[2, 3, 9, 9, 9, 9], [9] * 6, [4, 2, 3, 9, 9, 9], [2, 2, 2, 2, 9,
 LENGTHS, ENDS = np.array([2, 0, 3, 4], np.int32), np.array([6, 4, 6, 4], np.int32)
 PROMPTS = {"ids": ([BATCH, LENGTH], IDS), "lengths": ([BATCH], LENGTHS), "ends": ([BATCH], ENDS)}
 INPUTS = np.array([[2, 3, 1], [4, 1, 0], [1, 0, 0], [3, 4, 1]], np.int32)
+TERMS = 3 * (3 * 8 + 4 * 8 + 2 * 6 + 2 * 8 + 6 * FUNCTION_TERMS) + 8 + 5 + 2 * FUNCTION_TERMS
+"""At most three layers of attention and one feed-forward layer each, the logits, and their logarithms."""
 
 
 def generated(
@@ -59,7 +61,7 @@ def greedy_by_whole_passes(passes: Any, stop_ids: tuple[int, ...], **inputs: np.
 def assert_same(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
     assert set(actual) == set(expected)
     for name, value in expected.items():
-        np.testing.assert_allclose(actual[name], value, rtol=2e-5, atol=2e-5, err_msg=name)
+        assert_close(actual[name], value, terms=TERMS, what=name)
 
 
 def test_greedy_is_the_argmax_of_whole_passes(lm: TransformerLM, whole_passes: Any) -> None:
@@ -89,9 +91,9 @@ def test_ranked_samples(lm: TransformerLM, whole_passes: Any) -> None:
         picked = np.take_along_axis(log_probabilities, found["ids"][:, rank, :, None], -1)[..., 0]
         places, lengths = np.arange(LENGTH.size), found["lengths"][:, rank, None]
         likelihoods = np.where((places >= LENGTHS[:, None]) & (places < lengths), picked, 0).sum(1)
-        np.testing.assert_allclose(found["log_likelihoods"][:, rank], likelihoods, rtol=2e-5, atol=2e-5)
+        assert_close(found["log_likelihoods"][:, rank], likelihoods, terms=TERMS)
         counts = np.maximum(lengths[:, 0] - LENGTHS, 1)
-        np.testing.assert_allclose(found["scores"][:, rank], likelihoods / counts, rtol=2e-5, atol=2e-5)
+        assert_close(found["scores"][:, rank], likelihoods / counts, terms=TERMS)
     same = generated(lm, Sampling(1.0), num_samples=4, layout="samples:rows;vocab:cols")
     np.testing.assert_array_equal(same["ids"], found["ids"])
 
