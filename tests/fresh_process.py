@@ -30,7 +30,7 @@ class Finished:
 
 
 class FreshProcess:
-    """A program that runs beside the tests, started as `python *arguments` with `-c` or `-m`."""
+    """A program that runs beside the tests, started as `python *arguments`: a file, or `-c`, or `-m`."""
 
     def __init__(
         self,
@@ -106,11 +106,12 @@ def _run(arguments: list[str], folder: str, files: str, environment: Mapping[str
     sys.stdin = os.fdopen(0, closefd=False)
     os.environ.update(environment)
     os.chdir(folder)
-    option, program, *rest = arguments
-    if option == "-m":
-        sys.argv = [program, *rest]
-        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    elif arguments[0] == "-c":
+        sys.argv = ["-c", *arguments[2:]]
+        exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
     else:
-        assert option == "-c", arguments
-        sys.argv = ["-c", *rest]
-        exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})
+        sys.argv = arguments
+        runpy.run_path(sys.argv[0], run_name="__main__")
