@@ -44,7 +44,7 @@ class FreshProcess:
         (self._files / "stdout").touch()
         (self._files / "stderr").touch()
         given = (list(arguments), str(folder or Path.cwd()), str(self._files), dict(environment or {}))
-        self._process: ForkServerProcess = _server().Process(target=_run, args=given)
+        self._process: ForkServerProcess = forking_context().Process(target=_run, args=given)
         self._process.start()
 
     @property
@@ -88,8 +88,8 @@ def run_fresh(
 
 
 @functools.cache
-def _server() -> multiprocessing.context.ForkServerContext:
-    """Makes the process that forks. It runs as long as the tests do."""
+def forking_context() -> multiprocessing.context.ForkServerContext:
+    """Of processes that have imported meshtf and started nothing. Their parent runs as long as the tests do."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["meshtf"])
     with pytest.MonkeyPatch.context() as patch:

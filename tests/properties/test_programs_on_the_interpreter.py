@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(900)  # a failing program is made as small as i
 
 MESHES = ["all:1", "rows:2;cols:2", "rows:2;cols:4", "all:8", "x:2;y:2;z:2", "all:3", "rows:2;one:1;cols:3"]
 LARGE_MESHES = ["all:12", "rows:3;cols:4", "rows:2;cols:8", "all:16", "rows:8;cols:8", "pods:4;rows:16", "x:4;y:4;z:4"]
-_EXAMPLES, _LAYOUTS, _MANY = 6, 3, 30
+_EXAMPLES, _LAYOUTS, _MANY = 3, 3, 60
 
 # What computes nothing, has a case under another name, is in every program, or is made of the operations that the
 # gradients of the drawn ones are made of.
