@@ -20,6 +20,8 @@ from meshtf.random.positions import Box
 from meshtf.random.threefry import threefry_2x32_of_ints
 from tests.fresh_process import run_fresh
 
+pytestmark = pytest.mark.plain_cpu
+
 Draw = Callable[[random.Key, random.Begin, Sequence[int], Sequence[int]], tf.Tensor]
 
 KEY = random.fold_in((1, 2), random.stable_hash("layer/dropout"))

@@ -11,6 +11,8 @@ import meshtf as mtf
 from meshtf.lowering import accounting
 from meshtf.lowering.plan import Plan
 
+pytestmark = pytest.mark.quick
+
 FLOAT = 4  # bytes
 BATCH, IN, HIDDEN, OUT = (
     mtf.Dimension("batch", 8),

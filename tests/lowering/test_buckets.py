@@ -15,6 +15,8 @@ from meshtf.lowering.interpreter import Interpreter
 from meshtf.lowering.plan import Collective, Loop, Plan
 from meshtf.testing import build
 
+pytestmark = pytest.mark.quick
+
 BATCH, D_MODEL, D_FF, LAYERS = (
     mtf.Dimension(name, size) for name, size in (("batch", 8), ("d_model", 8), ("d_ff", 16), ("layers", 3))
 )

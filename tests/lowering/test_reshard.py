@@ -18,6 +18,8 @@ from meshtf.lowering.interpreter import Interpreter, joined, split
 from meshtf.lowering.plan import CollectiveStep, Plan
 from meshtf.lowering.reshard import LocalSlice, Route, State, cheapest_route
 
+pytestmark = pytest.mark.quick
+
 _DTYPE_SIZE = 4
 
 

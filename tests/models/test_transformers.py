@@ -140,6 +140,7 @@ def test_recomputation_changes_no_loss_and_saves_memory() -> None:
     assert least < between < most
 
 
+@pytest.mark.plain_cpu
 @pytest.mark.parametrize("name", ["llama", "t5_1_0"])
 def test_a_step_with_bfloat16_activations(name: str) -> None:
     """The loss is that of float32 within bfloat16's precision, and variables stay float32."""

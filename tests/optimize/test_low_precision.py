@@ -9,6 +9,8 @@ import meshtf as mtf
 from meshtf import optimize
 from meshtf.lowering import weight_update_sharding
 
+pytestmark = pytest.mark.plain_cpu
+
 ROWS = mtf.Dimension("rows", 4096)
 STEP = 2.0**-13  # of which bfloat16 has 32 between 1 and the number below
 
