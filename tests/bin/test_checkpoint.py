@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from meshtf.bin import checkpoint
 from meshtf.bin.checkpoint import main
 from meshtf.checkpoint import CheckpointFolder, SavedCheckpoint
 from meshtf.errors import SaveError
+from tests.fresh_process import run_fresh
 
 BAD_USAGE, BAD_FILE = 2, 4
 
@@ -225,6 +224,5 @@ def test_help(run: Run) -> None:
 
 def test_as_a_program(saved: Path) -> None:
     """In a process of its own, which has one device, fewer than saved it."""
-    command = [sys.executable, "-m", "meshtf.bin.checkpoint", "verify", str(step_folder(saved, 1))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout) == (0, f"{step_folder(saved, 1)} is whole\n")
+    done = run_fresh(["-m", "meshtf.bin.checkpoint", "verify", str(step_folder(saved, 1))])
+    assert (done.status, done.stdout) == (0, f"{step_folder(saved, 1)} is whole\n")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 
 from meshtf.bin import decode
 from meshtf.bin.exit_status import ExitStatus
+from tests.fresh_process import run_fresh
 from tests.train.decoding.small_run import LENGTH, write_small_run
 
 
@@ -34,18 +33,18 @@ def status_of(*arguments: str) -> int:
 
 
 def test_prompts_from_standard_input_in_another_process(folder: Path) -> None:
-    command = [sys.executable, "-m", "meshtf.bin.decode", f"--model_dir={folder}", "--format=jsonl"]
+    command = ["-m", "meshtf.bin.decode", f"--model_dir={folder}", "--format=jsonl"]
     options = ["--method=sample", "--top_p=0.9", "--max_new_tokens=4", "--batch_size=2", "--stop=e", "--seed=5"]
-    done = subprocess.run([*command, *options], input="def f(\n\nimpörté".encode(), capture_output=True, timeout=120)
-    assert done.returncode == 0, done.stderr.decode()
-    results = [json.loads(line) for line in done.stdout.decode().splitlines()]
+    done = run_fresh([*command, *options], stdin="def f(\n\nimpörté")
+    assert done.status == 0, done.stderr
+    results = [json.loads(line) for line in done.stdout.splitlines()]
     assert [result["prompt"] for result in results] == ["def f(", "", "impörté"]
     for result in results:
         assert 1 <= result["num_tokens"] == len(result["ids"]) <= 4
         assert result["rank"] == 1
         assert result["log_likelihood"] < 0
-    assert "decoding (sample) 3 texts with step 3 of " in done.stderr.decode()
-    assert b"=== " not in done.stdout
+    assert "decoding (sample) 3 texts with step 3 of " in done.stderr
+    assert "=== " not in done.stdout
 
 
 def test_beams_to_a_file_on_any_mesh(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

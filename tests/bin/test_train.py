@@ -6,8 +6,6 @@ import dataclasses
 import itertools
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +20,7 @@ from meshtf.bin.exit_status import ExitStatus
 from meshtf.errors import CollectiveError, NonFiniteError, SaveError
 from meshtf.train import RunFolder, TrainingRun
 from meshtf.train.monitoring.metrics import read_metrics
+from tests.fresh_process import FreshProcess
 
 DIGITS = "--gin_file=digits_mlp.gin"
 TWO_CORES = ("--mesh_shape=rows:2", "--layout=batch:rows")
@@ -43,25 +42,24 @@ class Finished:
         return {line["step"]: line[name] for line in self.metrics if name in line}
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(folder: Path, *arguments: str) -> FreshProcess:
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "meshtf.bin.train", *arguments, "--model_dir=."]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return FreshProcess(["-m", "meshtf.bin.train", *arguments, "--model_dir=."], folder)
 
 
-def finish(process: subprocess.Popen[str], folder: Path) -> Finished:
-    stdout, stderr = process.communicate(timeout=150)
-    return Finished(process.returncode, stdout, stderr, RunFolder(folder))
+def finish(process: FreshProcess, folder: Path) -> Finished:
+    ended = process.finish()
+    return Finished(ended.status, ended.stdout, ended.stderr, RunFolder(folder))
 
 
-def wait_for_step(process: subprocess.Popen[str], folder: Path, step: int) -> None:
+def wait_for_step(process: FreshProcess, folder: Path, step: int) -> None:
     """Until the run has written down a step."""
-    while process.poll() is None:
+    while process.is_running:
         lines = read_metrics(folder / "metrics.jsonl")
         if lines and lines[-1]["step"] >= step:
             return
         time.sleep(0.02)
-    raise AssertionError(f"ended before step {step}: {process.communicate()}")
+    raise AssertionError(f"ended before step {step}: {process.finish()}")
 
 
 @pytest.fixture(scope="module")

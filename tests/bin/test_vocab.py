@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from absl.testing import flagsaver
 from meshtf.bin import vocab
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import SentencePieceVocabulary, TextFiles, train_sentencepiece
+from tests.fresh_process import run_fresh
 
 TEXT = Path(subprocess.__file__)
 
@@ -39,9 +39,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_as_a_user_runs_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "meshtf.bin.vocab", f"--files={TEXT}", "--size=500", "--output=new/small.model"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    arguments = (f"--files={TEXT}", "--size=500", "--output=new/small.model")
+    done = run_fresh(["-m", "meshtf.bin.vocab", *arguments], tmp_path)
+    assert done.status == 0, done.stderr
     assert f"trained on:    files {TEXT} (" in done.stdout
     assert "written to:    new/small.model (500 ids, unigram)" in done.stdout
     vocabulary = SentencePieceVocabulary(str(tmp_path / "new" / "small.model"))

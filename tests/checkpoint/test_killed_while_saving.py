@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from meshtf.checkpoint import CheckpointFolder
+from tests.fresh_process import run_fresh
 
 WORKER = Path(__file__).parent / "saving_worker.py"
 
@@ -17,9 +16,8 @@ WORKER = Path(__file__).parent / "saving_worker.py"
     ("kills", "seed"), [(4, 0), pytest.param(30, 1, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
 )
 def test_killed_while_saving(tmp_path: Path, kills: int, seed: int) -> None:
-    command = [sys.executable, str(WORKER), str(tmp_path), str(kills), str(seed)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run_fresh([str(WORKER), str(tmp_path), str(kills), str(seed)], timeout_seconds=800)
+    assert done.status == 0, done.stderr
     digests: dict[str, str] = {}
     resumed = []
     for line in (tmp_path / "log").read_text().splitlines():

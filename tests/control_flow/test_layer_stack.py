@@ -74,7 +74,10 @@ def by_saved_name(step: mtf.Function) -> dict[str, np.ndarray]:
     return saved
 
 
-@pytest.mark.parametrize("recompute", [None, "nothing", "nested", "products"])
+@pytest.mark.parametrize(
+    "recompute",
+    [None, "nested", pytest.param("nothing", marks=pytest.mark.long), pytest.param("products", marks=pytest.mark.long)],
+)
 def test_a_scan_and_unrolled_layers_have_the_same_variables_random_bits_and_updates(recompute: str | None) -> None:
     mesh_impl = mtf.SpmdMeshImpl("rows:2", "batch:rows")
     scanned = mtf.function(program(False, recompute), mesh_impl, inputs=specs(), seed=3, name="step")

@@ -48,7 +48,14 @@ def training(is_scan: bool, recompute: Any = None) -> Callable[..., Any]:
     return step
 
 
-@pytest.mark.parametrize("layout", ["batch:rows+cols", "batch:rows;hidden:cols", "d:rows;batch:cols"])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "batch:rows+cols",
+        pytest.param("batch:rows;hidden:cols", marks=pytest.mark.long),
+        pytest.param("d:rows;batch:cols", marks=pytest.mark.long),
+    ],
+)
 def test_five_steps_of_an_optimizer(layout: str) -> None:
     """The updates of weights are shared among cores that would repeat them (the slots are then kept in shares)."""
     losses: list[list[float]] = []

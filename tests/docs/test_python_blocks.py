@@ -6,12 +6,12 @@ Each file gets a process of its own, with eight virtual CPUs; a block may set th
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+
+from tests.fresh_process import run_fresh
 
 TREE = Path(__file__).resolve().parents[2]
 PAGES = [TREE / "README.md", *sorted((TREE / "docs").glob("**/*.md"))]
@@ -58,7 +58,5 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     if not program.strip():
         return
     runner = f"{SET_UP}exec(compile({program!r}, {str(page)!r}, 'exec'), {{'__name__': '__main__'}})"
-    done = subprocess.run(
-        [sys.executable, "-c", runner], cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False
-    )
-    assert done.returncode == 0, f"{page.name}:\n{done.stdout}\n{done.stderr}"
+    done = run_fresh(["-c", runner], tmp_path)
+    assert done.status == 0, f"{page.name}:\n{done.stdout}\n{done.stderr}"

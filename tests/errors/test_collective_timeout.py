@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from pathlib import Path
+
+from tests.fresh_process import run_fresh
 
 PROGRAM = """
 import time
@@ -36,15 +36,11 @@ for _ in range(2):
 """
 
 
-def test_the_message(tmp_path: object) -> None:
-    file = os.path.join(str(tmp_path), "train.py")
-    with open(file, "w") as out:
-        out.write(PROGRAM)
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, file], capture_output=True, text=True, timeout=60, check=False, env=environment
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+def test_the_message(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(PROGRAM)
+    done = run_fresh([str(file)], timeout_seconds=60)
+    assert done.status == 0, done.stderr[-3000:]
     text = done.stdout
     first, second = text.split("after", 1)
     assert text.startswith("1.0\nmeshtf.errors CollectiveError None True\n")

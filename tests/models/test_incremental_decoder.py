@@ -169,6 +169,7 @@ def test_a_prompt_whose_tokens_all_see_each_other(unroll: bool) -> None:
     assert np.abs(started[3, 5] - whole[3, 5]).max() > 1e-3
 
 
+@pytest.mark.plain_cpu
 def test_decoding_in_bfloat16() -> None:
     whole, started, filled = compared(VARIANTS["grouped, relative bias"](False), "rows:1", "", tf.bfloat16)
     for found in (started, filled):

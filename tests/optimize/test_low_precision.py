@@ -10,6 +10,8 @@ from meshtf.lowering.passes import weight_update_sharding
 from meshtf.testing import assert_close
 from tests.optimize.interpreted_training import InterpretedTraining
 
+pytestmark = pytest.mark.plain_cpu
+
 ROWS = mtf.Dimension("rows", 4096)
 STEP = 2.0**-13  # of which bfloat16 has 32 between 1 and the number below
 

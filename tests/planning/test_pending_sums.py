@@ -20,6 +20,8 @@ from meshtf.planning.plan import Collective, Compute, Plan
 from meshtf.planning.planner import Planner, StoredVariable
 from meshtf.testing import assert_close, interpret
 
+pytestmark = pytest.mark.quick
+
 MESH_SHAPE = mtf.convert_to_shape("rows:2;cols:2")
 _MASK_SHARE = 16  # a mask costs one sixteenth of sending what it masks
 

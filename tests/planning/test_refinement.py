@@ -16,6 +16,8 @@ from meshtf.lowering.interpreter import split
 from meshtf.planning.plan import Plan
 from meshtf.planning.refinement import Refinement, coarser, over_dimensions, refine
 
+pytestmark = pytest.mark.quick
+
 MESHES = ["rows:2;cols:4", "x:2;y:2;z:2", "rows:3;cols:2"]
 _FACTORS = [1, 2, 3, 4, 5, 6, 8]
 

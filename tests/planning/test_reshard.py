@@ -19,6 +19,8 @@ from meshtf.planning.plan import CollectiveStep, Plan
 from meshtf.planning.reshard import LocalSlice, Route, State, cheapest_route
 from meshtf.testing import assert_close
 
+pytestmark = pytest.mark.quick
+
 _DTYPE_SIZE = 4
 
 

@@ -13,6 +13,8 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.planning.plan import Plan
 
+pytestmark = pytest.mark.quick
+
 A, B, C, D = (mtf.Dimension(name, size) for name, size in (("a", 8), ("b", 12), ("c", 16), ("d", 4)))
 AB, BC, AC = mtf.TensorSpec([A, B]), mtf.TensorSpec([B, C]), mtf.TensorSpec([A, C])
 

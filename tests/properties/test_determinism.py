@@ -71,6 +71,7 @@ def assert_same_bits(actual: dict[str, np.ndarray], expected: dict[str, np.ndarr
         assert actual[name].tobytes() == array.tobytes(), f"{name} differs {where}"
 
 
+@pytest.mark.plain_cpu
 def test_random_tensors_on_the_interpreter() -> None:
     expected = bits("")
     for layout in LAYOUTS[1:]:
@@ -87,6 +88,7 @@ def test_on_virtual_cpus() -> None:
             assert_same_bits(actual, wanted, f'under layout "{layout}", devices {mesh_impl.devices}')
 
 
+@pytest.mark.plain_cpu
 def test_parameters_laid_out_otherwise() -> None:
     expected = run(mtf.SpmdMeshImpl("all:1", ""))[2]
     mesh_impl = mtf.SpmdMeshImpl("rows:3", "a:rows", ["CPU:2", "CPU:0", "CPU:1"], parameter_layout="c:rows")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import textwrap
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import meshtf as mtf
+from tests.fresh_process import run_fresh
 
 _BUILD = """
 import json
@@ -60,15 +57,8 @@ print(json.dumps([operations(made(mesh, layout)) for mesh, layout in json.loads(
 
 def operations_of(meshes: list[tuple[str, str]]) -> list[list[int]]:
     """Operations of the per-core program on each mesh, traced in one process with 64 virtual CPUs."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(_BUILD + _COUNT), json.dumps(meshes)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    done = run_fresh(["-c", _BUILD + _COUNT, json.dumps(meshes)])
+    assert done.status == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 

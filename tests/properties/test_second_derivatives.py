@@ -11,6 +11,8 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.testing import interpret
 
+pytestmark = pytest.mark.quick
+
 ROWS, COLUMNS = mtf.Dimension("rows_dim", 4), mtf.Dimension("columns_dim", 8)
 SHAPE = mtf.Shape([ROWS, COLUMNS])
 GENERATOR = np.random.default_rng(0)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -21,6 +18,9 @@ from meshtf.errors import DtypeError, ShapeError
 from meshtf.random import segments
 from meshtf.random.positions import Box
 from meshtf.random.threefry import threefry_2x32_of_ints
+from tests.fresh_process import run_fresh
+
+pytestmark = pytest.mark.plain_cpu
 
 Draw = Callable[[random.Key, random.Begin, Sequence[int], Sequence[int]], tf.Tensor]
 
@@ -167,8 +167,7 @@ def test_same_bits_in_another_process_with_other_threads() -> None:
         "import runpy, tensorflow as tf; tf.config.threading.set_intra_op_parallelism_threads(7); "
         f"print(runpy.run_path({__file__!r})['digest']())"
     )
-    environment = {**os.environ, "PYTHONHASHSEED": "17", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    run = run_fresh(["-c", program])
     assert run.stdout.split()[-1:] == [digest()], run.stderr
 
 

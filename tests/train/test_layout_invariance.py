@@ -18,9 +18,9 @@ NUM_STEPS = 50
 ONE_CORE = ("cores:1", "")
 MESHES_AND_LAYOUTS = [
     ("cores:8", "batch:cores"),
-    ("cores:8", "hidden:cores"),
+    pytest.param("cores:8", "hidden:cores", marks=pytest.mark.long),
     ("rows:2;cols:4", "batch:rows;hidden:cols"),
-    ("rows:2;cols:4", "batch:rows+cols"),
+    pytest.param("rows:2;cols:4", "batch:rows+cols", marks=pytest.mark.long),
     ("rows:2;cols:4", "hidden:cols+rows"),
 ]
 TERMS = (2 * (64 + 512 + 10 + 2 * FUNCTION_TERMS), 64, 4 * FUNCTION_TERMS)

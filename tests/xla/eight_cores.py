@@ -36,6 +36,8 @@ class CompiledHlo:
         module = _jax.mlir.xla_computation_to_mlir_module(xla_client.XlaComputation(self._hlo))
         options = xla_client.CompileOptions()
         options.num_replicas, options.num_partitions = CORES, 1
+        # What is tested is the program; making its machine code fast takes longer than running it.
+        options.executable_build_options.debug_options.xla_backend_optimization_level = 0
         options.device_assignment = xla_client.DeviceAssignment.create(np.arange(CORES).reshape(CORES, 1))
         devices = _jax.DeviceList(tuple(_client().local_devices()))
         return _client().compile_and_load(module, devices, options)

@@ -24,6 +24,8 @@ from meshtf.layers import (
 )
 from meshtf.testing import assert_close, assert_layout_invariant, interpret
 
+pytestmark = pytest.mark.plain_cpu
+
 CAUSAL = AttentionMask(is_causal=True)
 
 

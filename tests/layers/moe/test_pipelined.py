@@ -166,7 +166,12 @@ def _numbers(step: mtf.Function, seed: int) -> dict[str, np.ndarray]:
     ("schedule", "layout", "num_steps"),
     [
         (PipelineSchedule(2, 2), "batch:data;stage:stages;heads:model;d_ff:model;vocab:model;experts:data", 20),
-        (PipelineSchedule(2, 2), "batch:data;groups:data;stage:stages;heads:model;experts:model;slots:model", 5),
+        pytest.param(
+            PipelineSchedule(2, 2),
+            "batch:data;groups:data;stage:stages;heads:model;experts:model;slots:model",
+            5,
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["experts on data", "experts on model"],
 )

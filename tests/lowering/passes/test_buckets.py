@@ -16,6 +16,8 @@ from meshtf.lowering.report import accounting
 from meshtf.planning.plan import Collective, Loop, Plan
 from meshtf.testing import FUNCTION_TERMS, assert_close, build
 
+pytestmark = pytest.mark.quick
+
 BATCH, D_MODEL, D_FF, LAYERS = (
     mtf.Dimension(name, size) for name, size in (("batch", 8), ("d_model", 8), ("d_ff", 16), ("layers", 3))
 )

@@ -9,6 +9,8 @@ import meshtf as mtf
 from meshtf.errors import NonFiniteError
 from meshtf.lowering.passes.update_fusion import updates_in_place
 
+pytestmark = pytest.mark.plain_cpu
+
 BATCH, ROWS, COLUMNS = mtf.Dimension("batch", 4), mtf.Dimension("rows", 64), mtf.Dimension("columns", 128)
 
 Finite = Callable[[mtf.Tensor, mtf.Tensor], None]

@@ -11,6 +11,8 @@ from meshtf.lowering.report import accounting
 from meshtf.planning.plan import Plan
 from meshtf.testing import assert_close
 
+pytestmark = pytest.mark.quick
+
 FLOAT = 4  # bytes
 BATCH, IN, HIDDEN, OUT = (
     mtf.Dimension("batch", 8),

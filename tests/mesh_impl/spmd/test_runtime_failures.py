@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
+
+from tests.fresh_process import run_fresh
 
 _SET_UP = """
 import sys, tensorflow as tf
@@ -50,16 +49,8 @@ def run(name, step):
 
 
 def in_a_process(code: str) -> str:
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", _SET_UP + textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-        env=environment,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    done = run_fresh(["-c", _SET_UP + textwrap.dedent(code)])
+    assert done.status == 0, done.stderr[-2000:]
     return done.stdout
 
 

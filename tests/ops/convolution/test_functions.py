@@ -14,6 +14,8 @@ import meshtf as mtf
 from meshtf.errors import DtypeError, LayoutError, ShapeError
 from meshtf.testing import assert_close, assert_layout_invariant, interpret, plan
 
+pytestmark = pytest.mark.plain_cpu
+
 RNG = np.random.default_rng(0)
 LETTERS = "dhw"
 

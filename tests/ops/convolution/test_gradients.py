@@ -12,6 +12,8 @@ import meshtf as mtf
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 
+pytestmark = pytest.mark.plain_cpu
+
 RNG = np.random.default_rng(0)
 LAYOUTS = ["", "h:rows;w:cols", "b:rows;i:cols", "o:rows;h:cols"]
 FUNCTIONS: dict[str, tuple[Callable[..., mtf.Tensor], Callable[..., mtf.Tensor], Callable[..., mtf.Tensor]]] = {

@@ -21,11 +21,11 @@ INPUTS: dict[str, Any] = {"x": ("batch:4 hidden:8 d:6", X), "w": ("hidden:8", W)
 MESHES = [
     ("all:1", ""),
     ("rows:2;cols:4", "batch:rows;hidden:cols"),
-    ("rows:2;cols:2", "hidden:rows+cols"),
+    pytest.param("rows:2;cols:2", "hidden:rows+cols", marks=pytest.mark.long),
     ("rows:2;cols:2", "hidden:cols+rows"),
     ("rows:2;cols:2", "d:rows;hidden:cols"),
     ("rows:2;cols:2", "batch:rows"),
-    ("rows:4;cols:8", "batch:rows;hidden:cols"),
+    pytest.param("rows:4;cols:8", "batch:rows;hidden:cols", marks=pytest.mark.long),
 ]
 TERMS = (4 * 8 * 6, 4 * 6 * FUNCTION_TERMS)
 """Each of four orders goes through the functions of the one before, and through sums over up to all of x."""

@@ -3,47 +3,52 @@
 from __future__ import annotations
 
 import concurrent.futures
-import dataclasses
-import json
-import os
 import queue
-import subprocess
-import sys
+import traceback
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from typing import TypeAlias
 
-from random_programs.emission import Batch
+from random_programs.emission import Batch, run_batch
 
-_SCRIPT = Path(__file__).resolve().parents[1] / "emission_worker.py"
+import meshtf as mtf
+from tests.fresh_process import forking_context
+
+Answer: TypeAlias = list[str] | str
+"""The programs that gave something else than expected, or what ended the whole batch."""
 
 
 class Worker:
     """One process, started when it is first needed."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
+        self._process: ForkServerProcess | None = None
+        self._connection: Connection | None = None
 
-    def run(self, batch: Batch) -> dict[str, Any]:
+    def run(self, batch: Batch) -> Answer:
         """What became of a batch. After an error the process is ended, and the next batch gets a new one."""
-        process = self._process = self._process or _started()
-        assert process.stdin is not None
-        assert process.stdout is not None
+        if self._process is None:
+            self._connection, theirs = forking_context().Pipe()
+            self._process = forking_context().Process(target=_answer, args=[theirs])
+            self._process.start()
+            theirs.close()
+        assert self._connection is not None
         try:
-            process.stdin.write(json.dumps(dataclasses.asdict(batch)) + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        answer = json.loads(line) if line else {"error": f"the worker process ended ({process.poll()})"}
-        if "error" in answer:
+            self._connection.send(batch)
+            answer: Answer = self._connection.recv()
+        except (EOFError, OSError):
+            answer = f"the worker process ended ({self._process.exitcode})"
+        if isinstance(answer, str):
             self.end()
         return answer
 
     def end(self) -> None:
-        if self._process is not None:
+        if self._process is not None and self._connection is not None:
             self._process.kill()
-            self._process.communicate()
+            self._process.join()
+            self._process.close()
+            self._connection.close()
         self._process = None
 
 
@@ -71,22 +76,22 @@ def run_batches(batches: Sequence[Batch], workers: int) -> list[str]:
 
 def _messages(worker: Worker, batch: Batch) -> list[str]:
     answer = worker.run(batch)
-    if "error" not in answer:
-        return answer["differences"]
+    if not isinstance(answer, str):
+        return answer
     if len(batch.cases) == 1:
-        return [f"{answer['error']}\n{batch}"]
+        return [f"{answer}\n{batch}"]
     # Which of the programs was it? Each again by itself, in a process that is whole.
     found = [message for one in batch.alone() for message in _messages(worker, one)]
-    return found or [f"{answer['error']}\nnone of the programs fails by itself\n{batch}"]
+    return found or [f"{answer}\nnone of the programs fails by itself\n{batch}"]
 
 
-def _started() -> subprocess.Popen[str]:
-    folders = [str(_SCRIPT.parent), *sys.path]
-    return subprocess.Popen(
-        [sys.executable, str(_SCRIPT)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders), "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
+def _answer(connection: Connection) -> None:
+    """Runs in the process: a batch in, an answer out."""
+    mtf.virtual_cpus(8)
+    while True:
+        batch = connection.recv()
+        try:
+            connection.send(run_batch(batch))
+        except Exception:
+            # Drawing may fail, and planning, and a collective, after which this process is of no more use.
+            connection.send(traceback.format_exc())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import gin
@@ -35,6 +33,7 @@ from meshtf.train.data.arrangement import Arrangement
 from meshtf.train.data.document import Source
 from meshtf.train.data.objective import Objective
 from meshtf.train.task import WEIGHTS, Batch, Batches, Position, Task
+from tests.fresh_process import run_fresh
 
 VOCABULARY = ByteVocabulary(extra_ids=4)
 SPANS = {"inputs": 24, "targets": 10}
@@ -49,7 +48,8 @@ OBJECTIVES = [
 
 DIGESTS = """
 import sys
-from meshtf.train.data import ByteVocabulary, TextFiles
+from meshtf.train.data import TextFiles
+sys.path.insert(0, "")
 from test_text_task import digests
 print(*digests(TextFiles(sys.argv[1], "line")))
 """
@@ -142,8 +142,7 @@ def test_noise_differs_between_epochs(texts: type) -> None:
 def test_another_process_gets_the_same_batches(tmp_path: Path, many_texts: Source) -> None:
     path = tmp_path / "lines.txt"
     path.write_bytes(b"\n".join(document.content for document in many_texts.documents()))
-    command = [sys.executable, "-c", DIGESTS, str(path)]
-    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    done = run_fresh(["-c", DIGESTS, str(path)], Path(__file__).parent)
     assert done.stdout.split() == digests(TextFiles(str(path), "line")), done.stderr
 
 
