@@ -23,10 +23,8 @@ from typing import Any
 
 from pages import Block
 
-import meshtf
 from meshtf.bin import checkpoint, export, plan, train
 
-_LAZY = (meshtf.layers, meshtf.models, meshtf.checkpoint)
 _PROGRAMS = {module.PROGRAM: module for module in (checkpoint, export, plan, train)}
 _FORK = multiprocessing.get_context("fork")
 
