@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TYPECHECK := build/typecheck
 LINT := build/lint
+DOCS := build/docs
 
 # TensorFlow reports on its build and on missing GPU drivers at every start. This leaves only the lines that it writes
 # while it is imported, before it reads the setting.
@@ -18,7 +19,7 @@ DECODE_ARGS ?= --model_dir=runs/$(RUN) --prompt='def ' --prompt='import ' --meth
 TEST_ARGS ?=
 WORKERS := -n auto --maxprocesses=4 --dist worksteal
 
-.PHONY: train test test-long test-quick lint typecheck benchmark format clean $(BENCHMARKS:%=benchmark-%)
+.PHONY: train test test-long test-quick lint typecheck docs benchmark format clean $(BENCHMARKS:%=benchmark-%)
 
 train: $(VENV)/has-examples
 	$(QUIET) $(BIN)/meshtf-train $(TRAIN_ARGS)
@@ -55,6 +56,12 @@ typecheck: $(VENV)/has-typecheck
 	$(BIN)/pyproject-build --no-isolation --outdir build/wheel .
 	$(BIN)/python -m pip install --quiet --no-deps --target $(TYPECHECK) build/wheel/*.whl
 	$(BIN)/pyright
+
+# The site of the documentation, in build/site; a warning is an error. In build/docs layers/ and models/ are inside meshtf.
+docs: $(VENV)/has-docs
+	rm -rf $(DOCS)
+	$(BIN)/python setup.py --quiet build --build-base $(DOCS)/base --build-lib $(DOCS)/lib
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # One by one: `make benchmark-planning`.
 benchmark: $(BENCHMARKS:%=benchmark-%)

@@ -81,7 +81,7 @@ class LayoutPicture:
         figure.savefig(os.fspath(path), format="png", dpi=120)
 
     def __str__(self) -> str:
-        console = rich.console.Console(width=110, color_system=None)
+        console = rich.console.Console(width=110, color_system=None, force_jupyter=False)  # a notebook would show it
         with console.capture() as captured:
             console.print(self._table())
         return captured.get().rstrip()

@@ -37,7 +37,7 @@ def command_line() -> CommandLine:
         "FLOPs per core, and every collective with its bytes. Nothing is trained and no weight is made.",
         usage=f"{PROGRAM} --gin_file=NAME [--gin_param=BINDING ...] [--mesh_shape=...] [--layout=RULES]",
         examples=[
-            f"{PROGRAM} --gin_file=lm_tiny.gin --mesh_shape='rows:64;cols:4'",
+            f"{PROGRAM} --gin_file=lm_tiny.gin --mesh_shape='rows:32;cols:4'",
             f"{PROGRAM} --gin_file=lm_tiny.gin --gin_file=llama_2_70b.gin --mesh_shape='rows:64;cols:8' "
             "--gin_param='TextTask.length=4096' --gin_param='Training.batch_size=1024'",
         ],

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import gin
 
-import meshtf.train.optimizers  # noqa: F401  (whose import makes them known to gin)
+import meshtf.layers
+import meshtf.train.optimizers  # noqa: F401  (the same)
 from meshtf.errors import MeshtfError, nearest
 
 OPERATIVE_CONFIG = "operative_config.gin"

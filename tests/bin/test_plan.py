@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
-from meshtf.bin.plan import main
+from meshtf.bin.plan import command_line, main
 
 LLAMA_70B = [
     "meshtf-plan",
@@ -52,6 +54,11 @@ def test_what_does_not_fit_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert '"vocab" of size 32000 does not divide into 3 parts' in capsys.readouterr().err
     assert main([*LLAMA_70B, "--layout=batch:row"]) == 2
     assert 'did you mean "rows"?' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("example", command_line().examples)
+def test_examples_of_the_help_work(example: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(shlex.split(example)) == 0, capsys.readouterr().err
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:

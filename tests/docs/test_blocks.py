@@ -1,0 +1,166 @@
+"""Every block of code of README.md and docs/*.md works as copied.
+
+Python blocks of a page run in order, as one program, in an interpreter that has set up no devices; commands run between
+them, and blocks with a title are files. What is marked `<!-- long -->` runs in `make test-long`; in `make test` its
+flags and configurations are read. Fragments of gin name only what there is.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import gin
+import pytest
+from absl import flags
+from pages import PAGES, TREE, Block, blocks_of, name_of
+
+from meshtf.bin import decode, eval, export, plan, train, vocab  # noqa: A004
+from meshtf.train.configuration import find_gin_file, read_configuration
+
+LANGUAGES = {"python", "bash", "gin", "json", "text"}
+CONFIGURED = {module.PROGRAM: module for module in (decode, eval, export, plan, train)}
+LONG_PAGES = [page for page in PAGES if any(block.is_long for block in blocks_of(page.read_text()))]
+
+# Where the names in a page's fragments are from, if the page does not say.
+KNOWN = """
+import meshtf.layers.pipeline_schedule
+import meshtf.models.transformer_lm
+import meshtf.train.data
+import meshtf.train.training
+"""
+
+# `make train` in short: as many weights, in two steps.
+SHORT = "--gin_param='Training.num_steps=2' --gin_param='TextTask.num_evaluation_examples=32'"
+MAKE_TRAIN = Block("bash", None, True, 0, f"meshtf-train --gin_file=lm_tiny.gin {SHORT}")
+
+
+class PageServer:
+    """A process from which pages are forked."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
+        script = Path(__file__).parent / "page_server.py"
+        self._process = subprocess.Popen(
+            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def run(self, page: Path, folder: Path, blocks: Sequence[Block]) -> str:
+        """The first error of the page; "" where there is none."""
+        fields = [dataclasses.astuple(block) for block in blocks]
+        request = json.dumps({"name": str(page), "folder": str(folder), "blocks": fields})
+        print(request, file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+@pytest.fixture(scope="module")
+def page_server() -> Iterator[PageServer]:
+    server = PageServer()
+    yield server
+    server.close()
+
+
+def test_blocks_are_found_with_their_lines() -> None:
+    page = textwrap.dedent(
+        """\
+        # Title
+        ```python title="a.py"
+        a = 1
+        ```
+        <!-- long -->
+        ```bash
+        PYTHONPATH=. meshtf-train --gin_file=a.gin \\
+            --report  # a remark
+        ```
+        """
+    )
+    file, command = blocks_of(page)
+    assert file == Block("python", "a.py", False, 3, "a = 1\n")
+    assert command.is_long
+    assert command.commands == [["PYTHONPATH=.", "meshtf-train", "--gin_file=a.gin", "--report"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("```python\nimport meshtf as mtf\n```\n```python\nmtf.SpmdMeshImpl('a:2', '')\n```", r"DeviceError"),
+        ("```bash\nmeshtf-train --gin_fil=a.gin\n```", r"page\.md:2: status 2 of meshtf-train --gin_fil=a\.gin"),
+    ],
+)
+def test_a_block_that_fails_is_told(text: str, error: str, page_server: PageServer, tmp_path: Path) -> None:
+    assert re.search(error, page_server.run(Path("page.md"), tmp_path, blocks_of(text)))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_has_a_language(page: Path) -> None:
+    text = page.read_text()
+    blocks = blocks_of(text)
+    assert 2 * len(blocks) == len(re.findall(r"^ *```", text, re.MULTILINE))
+    assert [f"{page.name}:{block.line}" for block in blocks if block.language not in LANGUAGES] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_page_runs_as_copied(page: Path, page_server: PageServer, tmp_path: Path) -> None:
+    blocks = [block for block in blocks_of(page.read_text()) if not block.is_long and not is_make(block)]
+    assert page_server.run(page, tmp_path, blocks) == ""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", LONG_PAGES, ids=name_of)
+def test_long_blocks_run_as_copied(page: Path, page_server: PageServer, tmp_path: Path) -> None:
+    blocks = [shortened(block) for block in blocks_of(page.read_text()) if not is_make(block)]
+    if any("runs/lm_tiny" in block.text for block in blocks):
+        blocks.insert(0, MAKE_TRAIN)
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    assert page_server.run(page, tmp_path, blocks) == ""
+
+
+def is_make(block: Block) -> bool:
+    return any(words[0] == "make" for words in block.commands)
+
+
+def shortened(block: Block) -> Block:
+    """Two steps in place of minutes of training."""
+    text = block.text.replace("meshtf-train --gin_file=lm_tiny.gin", MAKE_TRAIN.text)
+    return dataclasses.replace(block, text=text) if block.language == "bash" else block
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_long_blocks_and_fragments_are_read(page: Path) -> None:
+    for block in blocks_of(page.read_text()):
+        if block.is_long and block.language == "python":
+            compile(block.text, str(page), "exec")
+        for words in block.commands if block.is_long or is_make(block) else ():
+            check_command(words)
+        if block.language == "gin" and block.title is None:
+            gin.clear_config()
+            gin.parse_config([KNOWN, block.text])
+        if block.language == "json":
+            for line in block.text.splitlines():
+                json.loads(line)
+
+
+def check_command(words: Sequence[str]) -> None:
+    """A program of ours with flags that it knows and configurations that it can read; or a target of make."""
+    words = words[: min([words.index(sign) for sign in "<>" if sign in words], default=len(words))]
+    if words[0] == "make":
+        assert words[1] in re.findall(r"^([\w-]+):", (TREE / "Makefile").read_text(), re.MULTILINE)
+    elif words[0] in CONFIGURED:
+        values = CONFIGURED[words[0]].command_line().parse(words)
+        if "gin_file" in values:
+            read_configuration([find_gin_file(name) for name in values.gin_file], values.gin_param)
+    elif words[0] == vocab.PROGRAM:
+        assert copy.deepcopy(flags.FLAGS)(words)
+    else:
+        assert words[0] in {"source", "printf"}

@@ -1,0 +1,77 @@
+"""The reference has every public name once, and what `--help` of every program prints."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections import Counter
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+from absl import flags
+from pages import TREE
+
+import meshtf as mtf
+from meshtf.bin import checkpoint, decode, eval, export, plan, train, vocab  # noqa: A004
+
+REFERENCE = TREE / "docs" / "reference"
+
+# Names of these packages that another one has too are where a reader looks for them first.
+PACKAGES = [
+    "meshtf",
+    "meshtf.layers",
+    "meshtf.layers.transformer",
+    "meshtf.layers.moe",
+    "meshtf.models",
+    "meshtf.optimize",
+    "meshtf.testing",
+    "meshtf.checkpoint",
+    "meshtf.train",
+    "meshtf.train.data",
+    "meshtf.train.decoding",
+]
+
+# An entry of mkdocstrings, and the heading that names it where a module has the name, too.
+_ENTRY = re.compile(r"^::: (\S+)(?:\n    options: \{ heading: ([\w.]+),)?", re.MULTILINE)
+
+
+def public_names() -> Iterator[str]:
+    for package in PACKAGES:
+        module = importlib.import_module(package)
+        yield from (f"{package}.{name}" for name in module.__all__ if not isinstance(getattr(module, name), ModuleType))
+    errors = [value for value in vars(mtf.errors).values() if getattr(value, "__module__", None) == "meshtf.errors"]
+    yield from (f"meshtf.errors.{value.__name__}" for value in errors if isinstance(value, type))
+
+
+def entries() -> list[tuple[str, str]]:
+    """Where the object of each entry is, and the name that it goes by."""
+    texts = (page.read_text() for page in sorted(REFERENCE.glob("*.md")))
+    return [(place, heading or place) for text in texts for place, heading in _ENTRY.findall(text)]
+
+
+def test_every_public_name_has_one_entry() -> None:
+    counts = Counter(name for _, name in entries())
+    assert sorted(set(public_names()) - set(counts)) == []
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_every_entry_is_public() -> None:
+    assert sorted({name for _, name in entries()} - set(public_names())) == []
+
+
+@pytest.mark.parametrize(("place", "name"), [entry for entry in entries() if entry[0] != entry[1]])
+def test_a_heading_names_what_is_below_it(place: str, name: str) -> None:
+    assert value_of(place) is value_of(name)
+
+
+def value_of(place: str) -> object:
+    module, _, name = place.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize("program", [train, eval, decode, export, plan, vocab, checkpoint])
+def test_the_help_of_every_program_is_there(program: ModuleType) -> None:
+    flags.FLAGS.mark_as_parsed()
+    text = program.help_text() if hasattr(program, "help_text") else program.command_line().help_text()
+    assert f"## {program.PROGRAM}\n\n```text\n{text}```\n" in (REFERENCE / "programs.md").read_text()
