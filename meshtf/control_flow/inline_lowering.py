@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from meshtf.control_flow.block_lowering import lower_operations
 from meshtf.planning.pending_sums import needed_inside
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
@@ -20,9 +21,7 @@ def lower_inline(operation: InlineOperation, planner: Planner) -> None:
     block, waits = operation.block, bool(operation.awaited)
     inner = planner.inside(operation.pending_sums(planner.layouts), () if waits else operation.captures)
     _give(operation, planner, inner)
-    for each in needed_inside(block):
-        inner.lower(each)
-    inner.attribute_to(operation)
+    lower_operations(needed_inside(block), operation, inner, planner)
     values = [inner.left(t) for t in block.outputs]
     for instruction in inner.instructions:
         planner.add(instruction)
@@ -32,7 +31,6 @@ def lower_inline(operation: InlineOperation, planner: Planner) -> None:
         planner.assign(name, value)
     for check in inner.checks:
         planner.check_as(check, check.value)
-    planner.uses_random |= inner.uses_random
 
 
 def _give(operation: InlineOperation, planner: Planner, inner: Planner) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from meshtf.axis_parts import WHOLE_AXES, AxisParts
+from meshtf.control_flow.loops.loop_spec import Counted, Numbering
+from meshtf.control_flow.loops.scan import ScanBody
 from meshtf.control_flow.recomputation import KEEP_EVERYTHING
-from meshtf.control_flow.scan import ScanBody
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import MeshtfError, ShapeError
 from meshtf.graph import Graph, Mesh, Tensor, check_tensor
@@ -131,7 +132,7 @@ def _each_layer(mesh: Mesh, layers: Sequence[Dimension], layer: Callable[[], Ten
         outermost,
         KEEP_EVERYTHING,
         "layers",
-        counts_layers=True,
+        numbering=Numbering(Counted.LAYERS),
     )
     _, (values,) = body.scanned([zeros(mesh, [])], [])
     return values

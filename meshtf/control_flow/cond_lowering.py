@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from meshtf.control_flow.block_lowering import assigned_variables, constant_like, lower_operations
 from meshtf.graph import Block
 from meshtf.planning.pending_sums import block_sums, needed_inside
 from meshtf.planning.plan import Branch, Value
@@ -11,9 +12,6 @@ from meshtf.planning.planner import Planner
 
 if TYPE_CHECKING:
     from meshtf.control_flow.cond import CondOperation
-
-
-from meshtf.control_flow.loop_lowering import assigned_variables, constant_like
 
 
 def lower_branch(operation: CondOperation, planner: Planner) -> None:
@@ -47,8 +45,5 @@ def _side(operation: CondOperation, block: Block, before: dict[str, Value], plan
         inner.give(inside, planner.read(outside))
     for name, value in before.items():
         inner.set_stored(name, value)
-    for each in needed_inside(block):
-        inner.lower(each)
-    inner.attribute_to(operation)
-    planner.uses_random |= inner.uses_random
+    lower_operations(needed_inside(block), operation, inner, planner)
     return inner

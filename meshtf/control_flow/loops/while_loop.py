@@ -9,9 +9,10 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.control_flow.blocks import as_tensors, block_input, build
-from meshtf.control_flow.loop import LoopOperation, LoopSpec
+from meshtf.control_flow.loops.loop import LoopOperation
+from meshtf.control_flow.loops.loop_spec import AccumulatedTensor, CarriedTensor, Iterations, LoopSpec
+from meshtf.control_flow.loops.scan import checked_carried
 from meshtf.control_flow.recomputation import RecomputePolicy, unnested_policy
-from meshtf.control_flow.scan import checked_carried
 from meshtf.dimension import Dimension
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph import Block, Operation, Tensor, check_tensor, with_nested
@@ -78,14 +79,12 @@ def while_loop(
     if maximum_iterations is not None and maximum_iterations < 0:
         raise ShapeError(f"maximum_iterations must not be negative, and is {maximum_iterations}")
     leaving = checked_carried(entering, returned[: len(entering)], body_fn)
+    dim = Dimension("iteration", UNBOUNDED if maximum_iterations is None else maximum_iterations)
     spec = LoopSpec(
-        dim=Dimension("iteration", UNBOUNDED if maximum_iterations is None else maximum_iterations),
-        carried=tuple(zip(initial, entering, leaving, strict=True)),
-        sliced=(),
-        stacked=(),
-        accumulated=tuple(returned[len(entering) :]),
+        iterations=Iterations(dim, condition=Block(asked, tuple(seen), (goes_on,))),
         operations=operations,
-        condition=Block(asked, tuple(seen), (goes_on,)),
+        carried=tuple(map(CarriedTensor, initial, entering, leaving)),
+        accumulated=tuple(AccumulatedTensor(t, t.dtype) for t in returned[len(entering) :]),
         policy=policy,
     )
     loop = LoopOperation(spec, initial[0], name)

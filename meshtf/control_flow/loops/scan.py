@@ -9,8 +9,18 @@ from typing import Any
 
 from meshtf.call_sites import language_function
 from meshtf.control_flow.blocks import as_tensors, block_input, build
-from meshtf.control_flow.loop import LoopOperation, LoopSpec
-from meshtf.control_flow.pipeline_steps import PipelineSteps
+from meshtf.control_flow.loops.loop import LoopOperation
+from meshtf.control_flow.loops.loop_spec import (
+    EACH_BY_ITSELF,
+    CarriedTensor,
+    Counted,
+    Iterations,
+    LoopSpec,
+    Numbering,
+    SlicedTensor,
+    StackedTensor,
+)
+from meshtf.control_flow.loops.pipeline_steps import PipelineSteps
 from meshtf.control_flow.recomputation import RecomputePolicy, as_policy
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
 from meshtf.errors import DtypeError, GraphError, ShapeError
@@ -65,7 +75,8 @@ def scan(
         x.shape.axis(dimension)
     policy = as_policy(recompute)
     note = _note(dim, initial, policy) if isinstance(dim, PipelineSteps) else None
-    body = ScanBody(fn, dimension, policy, name, is_reversed=reverse, draws_alike=draws_alike, pipeline=note)
+    counted = Counted.NOTHING if draws_alike else Counted.ITERATIONS
+    body = ScanBody(fn, dimension, policy, name, reverse, Numbering(counted), note)
     return body.scanned(initial, wholes)
 
 
@@ -86,9 +97,7 @@ class ScanBody:
     policy: RecomputePolicy
     name: str
     is_reversed: bool = False
-    is_segment: bool = False
-    counts_layers: bool = False
-    draws_alike: bool = False
+    numbering: Numbering = EACH_BY_ITSELF
     pipeline: PipelineNote | None = None
 
     def scanned(self, initial: list[Tensor], wholes: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
@@ -104,16 +113,12 @@ class ScanBody:
         operations, (leaving, results) = build(like.mesh, self._called, [entering, parts], what, entering + parts)
         self.policy.check(operations)
         spec = LoopSpec(
-            dim=self.dim,
-            carried=tuple(zip(initial, entering, checked_carried(entering, leaving, self.fn), strict=True)),
-            sliced=tuple(zip(wholes, parts, strict=True)),
-            stacked=tuple((t, self.dim) for t in results),
-            accumulated=(),
+            iterations=Iterations(self.dim, self.is_reversed),
             operations=operations,
-            is_reversed=self.is_reversed,
-            is_segment=self.is_segment,
-            counts_layers=self.counts_layers,
-            draws_alike=self.draws_alike,
+            carried=tuple(map(CarriedTensor, initial, entering, checked_carried(entering, leaving, self.fn))),
+            sliced=tuple(map(SlicedTensor, wholes, parts)),
+            stacked=tuple(StackedTensor(t, self.dim) for t in results),
+            numbering=self.numbering,
             policy=self.policy,
             pipeline=self.pipeline,
         )
@@ -125,7 +130,10 @@ class ScanBody:
     ) -> tuple[list[Tensor], list[Tensor]]:
         """A loop over segments, each a loop that the gradient runs again: of n elements 2 sqrt(n) are kept at most."""
         inner = dataclasses.replace(
-            self, dim=segment, policy=dataclasses.replace(self.policy, nested=False), is_segment=True
+            self,
+            dim=segment,
+            policy=dataclasses.replace(self.policy, nested=False),
+            numbering=dataclasses.replace(self.numbering, is_segment=True),
         )
         outer = dataclasses.replace(self, fn=inner.loop, dim=segments, policy=RecomputePolicy("nothing"))
         cut = [replace_dimensions(x, [self.dim], [segments, segment]) for x in wholes]

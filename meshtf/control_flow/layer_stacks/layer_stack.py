@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshtf.call_sites import language_function
-from meshtf.control_flow.layer_variables import GivenVariables, RehearsedVariables, inside_layers, stand_in
+from meshtf.control_flow.layer_stacks.layer_variables import GivenVariables, RehearsedVariables, inside_layers, stand_in
+from meshtf.control_flow.loops.loop_spec import Counted, Numbering
+from meshtf.control_flow.loops.scan import ScanBody, checked_carried, listed, segments_of
 from meshtf.control_flow.recomputation import KEEP_EVERYTHING, RecomputePolicy, as_policy
 from meshtf.control_flow.recompute_grad import recompute_grad
-from meshtf.control_flow.scan import ScanBody, checked_carried, listed, segments_of
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
 from meshtf.errors import ShapeError
 from meshtf.graph import Mesh, Tensor
@@ -89,7 +90,7 @@ class _Scanned:
             with inside_layers(mesh, scope, GivenVariables(scope, own)):
                 return self.fn(entering, parts[: len(wholes)])
 
-        body = ScanBody(layer, self.dim, self.policy, self.name, counts_layers=True)
+        body = ScanBody(layer, self.dim, self.policy, self.name, numbering=Numbering(Counted.LAYERS))
         return body.scanned(initial, [*wholes, *stacked])
 
     def _rehearsed(

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from meshtf.autodiff import gradients
 from meshtf.call_sites import language_function
 from meshtf.control_flow.blocks import block_input, build
-from meshtf.control_flow.loop import LoopOperation, LoopSpec
-from meshtf.control_flow.microbatch_cut import MicrobatchCut
+from meshtf.control_flow.loops.loop import LoopOperation
+from meshtf.control_flow.loops.loop_spec import (
+    AccumulatedTensor,
+    CarriedTensor,
+    Iterations,
+    LoopSpec,
+    Numbering,
+    SlicedTensor,
+    StackedTensor,
+)
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
 from meshtf.errors import GraphError, ShapeError
-from meshtf.graph import Tensor, check_tensor
+from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype, with_nested
 from meshtf.ops.algebra.spread import transpose
 from meshtf.ops.elementwise.elementwise import cast
 from meshtf.ops.inputs.inputs import zeros
-from meshtf.ops.rearranging.reshape import replace_dimensions, reshape
+from meshtf.ops.rearranging.reshape import ReshapeOperation, replace_dimensions, reshape
+from meshtf.planning.microbatch_cut import MicrobatchCut
 
 _MICROBATCH = "microbatch"
 
@@ -72,14 +81,13 @@ def serialize_training_step(
     turn = zeros(mesh, [])
     entering = block_input(turn, "turn")
     spec = LoopSpec(
-        dim=splits,
-        carried=((turn, entering, entering),),
-        sliced=tuple((wholes[n], parts[n]) for n in wholes),
-        stacked=tuple((outputs[n], splits) for n in batched),
-        accumulated=(*grads, *(outputs[n] for n in summed)),
+        iterations=Iterations(splits),
         operations=operations,
-        microbatched=MicrobatchCut.of(micro, num_splits, operations),
-        returns_wide_sums=True,
+        carried=(CarriedTensor(turn, entering, entering),),
+        sliced=tuple(SlicedTensor(wholes[n], parts[n]) for n in wholes),
+        stacked=tuple(StackedTensor(outputs[n], splits) for n in batched),
+        accumulated=tuple(AccumulatedTensor(t, sum_dtype(t.dtype)) for t in (*grads, *(outputs[n] for n in summed))),
+        numbering=Numbering(_microbatch_cut(micro, num_splits, operations)),
     )
     loop = LoopOperation(spec, turn, "microbatches")
     totals = zip(summed, loop.accumulated_outputs[len(grads) :], strict=True)
@@ -102,6 +110,15 @@ def _called(
     if missing:
         raise GraphError(f"the loss does not depend on the trainable variables {', '.join(missing)}")
     return outputs, [grad for grad in grads if grad is not None]
+
+
+def _microbatch_cut(batch: Dimension, count: int, operations: Iterable[Operation]) -> MicrobatchCut:
+    """How the batch is cut in all tensors of a model of these operations."""
+    cut = MicrobatchCut.of_batch(batch, count)
+    for operation in with_nested(operations):
+        if isinstance(operation, ReshapeOperation):
+            cut = cut.after_reshape(operation.inputs[0].shape, operation.outputs[0].shape)
+    return cut
 
 
 def _together(stacked: Tensor, part: Shape, batch: Dimension, splits: Dimension) -> Tensor:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from meshtf.dimension import Dimension, Shape
-from meshtf.graph import Operation, with_nested
-from meshtf.ops.rearranging.reshape import ReshapeOperation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,13 +27,9 @@ class MicrobatchCut:
     names: frozenset[str]
 
     @classmethod
-    def of(cls, batch: Dimension, count: int, operations: Iterable[Operation]) -> MicrobatchCut:
-        """That of a model of these operations."""
-        cut = cls(batch, count, {batch: 1}, frozenset([batch.name]))
-        for operation in with_nested(operations):
-            if isinstance(operation, ReshapeOperation):
-                cut = cut._after(operation.inputs[0].shape, operation.outputs[0].shape)
-        return cut
+    def of_batch(cls, batch: Dimension, count: int) -> MicrobatchCut:
+        """Where there is but the batch's own dimension yet."""
+        return cls(batch, count, {batch: 1}, frozenset([batch.name]))
 
     def dimension(self, shape: Shape) -> Dimension | None:
         """The one along which a tensor of the micro-batch is cut; None where it has the same for all examples."""
@@ -48,7 +42,7 @@ class MicrobatchCut:
         """How many positions in a row stay together along a dimension that is cut."""
         return self.neighbours.get(dim, 1)
 
-    def _after(self, old: Shape, new: Shape) -> MicrobatchCut:
+    def after_reshape(self, old: Shape, new: Shape) -> MicrobatchCut:
         """With the dimension in which one example follows another after a reshape."""
         before = self.dimension(old)
         if before is None or before in new or not old.size:
