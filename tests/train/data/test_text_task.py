@@ -32,8 +32,8 @@ from meshtf.train.data import (
     TextTask,
 )
 from meshtf.train.data.arrangement import Arrangement
-from meshtf.train.data.document import Source
-from meshtf.train.data.objective import Objective
+from meshtf.train.data.objectives.objective import Objective
+from meshtf.train.data.sources.document import Source
 from meshtf.train.task import WEIGHTS, Batch, Batches, Position, Task
 
 VOCABULARY = ByteVocabulary(extra_ids=4)

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import gin
 import numpy as np
 
-from meshtf.train.data.objective import Example
-from meshtf.train.data.uniforms import Uniforms
-from meshtf.train.data.vocabulary import Vocabulary
+from meshtf.train.data.objectives.objective import Example
+from meshtf.train.data.objectives.uniforms import Uniforms
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
 
 @gin.configurable(module="meshtf.train")

@@ -13,8 +13,8 @@ from google.protobuf.message import DecodeError
 
 from meshtf.errors import nearest
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.document import Document
-from meshtf.train.data.text_files import files_matching
+from meshtf.train.data.sources.document import Document
+from meshtf.train.data.sources.text_files import files_matching
 
 
 @gin.configurable(module="meshtf.train")

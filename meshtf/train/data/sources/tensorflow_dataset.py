@@ -11,7 +11,7 @@ import gin
 
 from meshtf.errors import nearest
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.document import Document
+from meshtf.train.data.sources.document import Document
 
 MISSING_TENSORFLOW_DATASETS = """\
 TensorflowDataset reads with TensorFlow Datasets, which is not installed.

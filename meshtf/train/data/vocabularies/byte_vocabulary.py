@@ -9,7 +9,7 @@ import gin
 import numpy as np
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.vocabulary import END_ID, PADDING_ID, sentinel_text
+from meshtf.train.data.vocabularies.vocabulary import END_ID, PADDING_ID, sentinel_text
 
 FIRST_BYTE = END_ID + 1
 NUM_BYTES = 256

@@ -12,8 +12,8 @@ from pathlib import Path
 import gin
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.document import Document
-from meshtf.train.data.text_files import split_file
+from meshtf.train.data.sources.document import Document
+from meshtf.train.data.sources.text_files import split_file
 
 SUFFIXES = (".py", ".rst", ".txt")
 

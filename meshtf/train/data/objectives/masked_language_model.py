@@ -9,9 +9,9 @@ import gin
 import numpy as np
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.objective import Example
-from meshtf.train.data.uniforms import Uniforms
-from meshtf.train.data.vocabulary import Vocabulary
+from meshtf.train.data.objectives.objective import Example
+from meshtf.train.data.objectives.uniforms import Uniforms
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
 NO_MASK = """\
 MaskedLanguageModel writes the vocabulary's first sentinel for a masked token, and the vocabulary has none.

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from meshtf.errors import nearest
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.document import Source
-from meshtf.train.data.sentencepiece_vocabulary import import_sentencepiece
-from meshtf.train.data.vocabulary import END_ID, PADDING_ID
+from meshtf.train.data.sources.document import Source
+from meshtf.train.data.vocabularies.sentencepiece_vocabulary import import_sentencepiece
+from meshtf.train.data.vocabularies.vocabulary import END_ID, PADDING_ID
 
 MODEL_TYPES = ("unigram", "bpe")
 SMALLEST_SIZE = 256 + 3  # a piece for each byte, padding, end and unknown

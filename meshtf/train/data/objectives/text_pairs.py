@@ -9,9 +9,9 @@ import gin
 import numpy as np
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.objective import Example
-from meshtf.train.data.uniforms import Uniforms
-from meshtf.train.data.vocabulary import END_ID, Vocabulary
+from meshtf.train.data.objectives.objective import Example
+from meshtf.train.data.objectives.uniforms import Uniforms
+from meshtf.train.data.vocabularies.vocabulary import END_ID, Vocabulary
 
 
 @gin.configurable(module="meshtf.train")

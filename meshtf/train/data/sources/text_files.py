@@ -12,7 +12,7 @@ import gin
 
 from meshtf.errors import nearest
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.document import Document
+from meshtf.train.data.sources.document import Document
 
 NO_FILES = """\
 no file matches {patterns}.

@@ -7,8 +7,8 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from meshtf.train.data.uniforms import Uniforms
-from meshtf.train.data.vocabulary import Vocabulary
+from meshtf.train.data.objectives.uniforms import Uniforms
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
 Example: TypeAlias = "dict[str, np.ndarray]"
 """Features of one example, each [length of its sequence], by name: int32, or float32 for weights."""

@@ -12,7 +12,7 @@ import gin
 import numpy as np
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.vocabulary import END_ID, PADDING_ID, sentinel_text
+from meshtf.train.data.vocabularies.vocabulary import END_ID, PADDING_ID, sentinel_text
 
 SPACE = "\u2581"  # how SentencePiece writes a space inside a piece
 
