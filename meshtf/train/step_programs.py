@@ -10,7 +10,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import GraphError, LayoutWarning
 from meshtf.mesh_impl.mesh_impl import MeshImpl
-from meshtf.optimize.statistics import global_norm
+from meshtf.optimize.norms import global_norm
 from meshtf.train.averages import Sums, evaluation_sums, training_sums, whole_batch_value
 from meshtf.train.task import WEIGHTS
 from meshtf.train.training import LOSS, Metric, Training

@@ -1,4 +1,4 @@
-"""Adam's moments."""
+"""Adam's moments, which AdamW and LAMB have too."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import math
 
 import meshtf as mtf
 from meshtf.optimize.parameter import Parameter
-from meshtf.optimize.slots import moving_mean
 
 
 @dataclasses.dataclass(frozen=True)
-class Moments:
+class AdamMoments:
     """Means of the gradients and of their squares over the steps, the later ones counting more.
 
     beta_1: decay of the mean of the gradients. beta_2: of their squares. epsilon: added to the root of the second.
@@ -23,8 +22,8 @@ class Moments:
 
     def updated(self, parameter: Parameter) -> tuple[mtf.Tensor, mtf.Tensor]:
         """The means `<name>/adam_m` and `<name>/adam_v`, [parameter], this step's gradient included."""
-        mean = moving_mean(parameter, "adam_m", self.beta_1, parameter.grad)
-        return mean, moving_mean(parameter, "adam_v", self.beta_2, mtf.square(parameter.grad))
+        mean = parameter.moving_mean("adam_m", self.beta_1, parameter.grad)
+        return mean, parameter.moving_mean("adam_v", self.beta_2, mtf.square(parameter.grad))
 
     def direction(self, parameter: Parameter, step: mtf.Tensor) -> mtf.Tensor:
         """The first over the root of the second, [parameter], each less its bias towards the zero it began with.
