@@ -8,8 +8,8 @@ from meshtf.control_flow.loops.pipeline_steps import PipelineSteps
 from meshtf.control_flow.loops.scan import scan
 from meshtf.control_flow.loops.serialize_training_step import serialize_training_step
 from meshtf.control_flow.loops.while_loop import while_loop
-from meshtf.control_flow.recomputation import RecomputePolicy
 from meshtf.control_flow.recompute_grad import recompute_grad
+from meshtf.control_flow.recompute_policy import RecomputePolicy
 
 __all__ = [
     "LayersAbreast",

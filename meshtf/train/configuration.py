@@ -12,7 +12,7 @@ from pathlib import Path
 
 import gin
 
-import meshtf.train.optimizers  # noqa: F401  (whose import makes them known to gin)
+import meshtf.train.gin_optimizers  # noqa: F401  (whose import makes them known to gin)
 from meshtf.errors import MeshtfError, nearest
 
 OPERATIVE_CONFIG = "operative_config.gin"

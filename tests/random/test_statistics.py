@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from meshtf import random
-from meshtf.random import distributions, gaussian
+from meshtf.random import distributions, normal_quantile
 
 SIZE = 200_000
 KEY = random.fold_in((0, 7), random.stable_hash("statistics"))
@@ -86,10 +86,10 @@ def test_high_product() -> None:
 def test_quantile(dtype: tf.DType, smallest: float, tolerance: float) -> None:
     tails = np.concatenate([np.geomspace(smallest, 0.5, 3000), np.linspace(0.01, 0.5, 3000)])
     tails = tails.astype(dtype.as_numpy_dtype)
-    drawn = gaussian.upper_quantile(tf.constant(tails)).numpy()
+    drawn = normal_quantile.upper_quantile(tf.constant(tails)).numpy()
     expected = np.array([-NORMAL.inv_cdf(float(tail)) for tail in tails])
     np.testing.assert_allclose(drawn, expected, rtol=tolerance, atol=tolerance)
-    logarithms = gaussian.logarithm(tf.constant(tails)).numpy()
+    logarithms = normal_quantile.logarithm(tf.constant(tails)).numpy()
     np.testing.assert_allclose(logarithms, np.log(tails.astype(np.float64)), rtol=tolerance)
 
 

@@ -11,8 +11,8 @@ from meshtf.call_sites import language_function
 from meshtf.control_flow.layer_stacks.layer_variables import GivenVariables, RehearsedVariables, inside_layers, stand_in
 from meshtf.control_flow.loops.loop_spec import Counted, Numbering
 from meshtf.control_flow.loops.scan import ScanBody, checked_carried, listed, segments_of
-from meshtf.control_flow.recomputation import KEEP_EVERYTHING, RecomputePolicy, as_policy
 from meshtf.control_flow.recompute_grad import recompute_grad
+from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING, RecomputePolicy, as_policy
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
 from meshtf.errors import ShapeError
 from meshtf.graph import Mesh, Tensor

@@ -15,7 +15,7 @@ from meshtf.control_flow.loops.loop_spec import (
     SlicedTensor,
     StackedTensor,
 )
-from meshtf.control_flow.recomputation import split_kept
+from meshtf.control_flow.recompute_policy import split_kept
 from meshtf.errors import GraphError
 from meshtf.graph import Operation, Tensor, is_differentiable
 from meshtf.ops.algebra.arithmetic import add

@@ -7,7 +7,7 @@ import enum
 
 import tensorflow as tf
 
-from meshtf.control_flow.recomputation import KEEP_EVERYTHING, RecomputePolicy
+from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING, RecomputePolicy
 from meshtf.dimension import Dimension, Shape
 from meshtf.graph import Block, Operation, Tensor
 from meshtf.planning.microbatch_cut import MicrobatchCut

@@ -21,7 +21,7 @@ from meshtf.control_flow.loops.loop_spec import (
     StackedTensor,
 )
 from meshtf.control_flow.loops.pipeline_steps import PipelineSteps
-from meshtf.control_flow.recomputation import RecomputePolicy, as_policy
+from meshtf.control_flow.recompute_policy import RecomputePolicy, as_policy
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph import Tensor, check_tensor

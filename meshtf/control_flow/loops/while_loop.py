@@ -12,7 +12,7 @@ from meshtf.control_flow.blocks import as_tensors, block_input, build
 from meshtf.control_flow.loops.loop import LoopOperation
 from meshtf.control_flow.loops.loop_spec import AccumulatedTensor, CarriedTensor, Iterations, LoopSpec
 from meshtf.control_flow.loops.scan import checked_carried
-from meshtf.control_flow.recomputation import RecomputePolicy, unnested_policy
+from meshtf.control_flow.recompute_policy import RecomputePolicy, unnested_policy
 from meshtf.dimension import Dimension
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph import Block, Operation, Tensor, check_tensor, with_nested

@@ -16,9 +16,9 @@ import tensorflow as tf
 
 from meshtf.random.distributions import Distribution, computed_in
 from meshtf.random.keys import Key, key_tensor
-from meshtf.random.opaque import opaque
 from meshtf.random.positions import Begin, Box, counters
 from meshtf.random.threefry import threefry_2x32
+from meshtf.random.xla_call import as_xla_call
 
 # A padded slice is rows of this many elements. The inner loop has the same length, a multiple of every vector, in all
 # segments: so no element is ever computed by the scalar rest of a vector loop, which may round differently.
@@ -85,7 +85,7 @@ def segment(
         word0, word1 = threefry_2x32(key[0], key[1], high, low)
         return tf.reshape(distribution.values(word0, word1, numbers, dtype), [rows * ROW])
 
-    return opaque(
+    return as_xla_call(
         values,
         [
             tf.TensorSpec([2], tf.uint32),

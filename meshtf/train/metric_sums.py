@@ -16,7 +16,7 @@ class MetricError(MeshtfError, ValueError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Sums:
+class MetricSums:
     """Of one metric: the sum of its weighted values and the sum of the weights, float32; scalars, or vectors alike."""
 
     numerator: mtf.Tensor
@@ -28,15 +28,15 @@ class Sums:
         return self.numerator / mtf.where(mtf.greater(self.denominator, 0.0), self.denominator, 1.0)
 
 
-def training_sums(name: str, metric: Metric) -> Sums:
+def training_sums(name: str, metric: Metric) -> MetricSums:
     """Sums over a batch in which every example counts."""
     values, weights = _parts(name, metric)
     if weights is None:
-        return Sums(mtf.reduce_sum(values), mtf.constant(values.mesh, float(values.size)))
-    return Sums(_weighted_sum(values, weights), mtf.reduce_sum(weights))
+        return MetricSums(mtf.reduce_sum(values), mtf.constant(values.mesh, float(values.size)))
+    return MetricSums(_weighted_sum(values, weights), mtf.reduce_sum(weights))
 
 
-def evaluation_sums(name: str, metric: Metric, example_weights: mtf.Tensor) -> Sums:
+def evaluation_sums(name: str, metric: Metric, example_weights: mtf.Tensor) -> MetricSums:
     """Sums over the examples of a batch that are no padding: those of weight 1 in `example_weights` [batch].
 
     What tells of the batch as a whole counts as often as there are examples, and keeps its shape.
@@ -45,9 +45,9 @@ def evaluation_sums(name: str, metric: Metric, example_weights: mtf.Tensor) -> S
     counted = mtf.ones_like(values) if weights is None else weights
     if whole_batch_value(name, metric, example_weights.shape.dimension_names[0]) is not None:
         counted *= mtf.reduce_sum(example_weights)
-        return Sums(_weighted(values, counted), counted)
+        return MetricSums(_weighted(values, counted), counted)
     counted *= example_weights
-    return Sums(_weighted_sum(values, counted), mtf.reduce_sum(counted))
+    return MetricSums(_weighted_sum(values, counted), mtf.reduce_sum(counted))
 
 
 def whole_batch_value(name: str, metric: Metric, batch_name: str = "batch") -> mtf.Tensor | None:

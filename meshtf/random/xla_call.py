@@ -18,7 +18,7 @@ from tensorflow.python.eager import context
 MODULE_VERSION = 9  # of the XlaCallModule op
 
 
-def opaque(
+def as_xla_call(
     function: Callable[..., tf.Tensor], signature: Sequence[tf.TensorSpec]
 ) -> tf.types.experimental.ConcreteFunction:
     """The compiled `function` of one result, for arguments of static shapes; traced outside of every graph and device.

@@ -13,7 +13,7 @@ from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 
 if TYPE_CHECKING:
-    from meshtf.control_flow.inline import InlineOperation
+    from meshtf.control_flow.inline_block import InlineOperation
 
 
 def lower_inline(operation: InlineOperation, planner: Planner) -> None:

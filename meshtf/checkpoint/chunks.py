@@ -14,8 +14,8 @@ from meshtf.checkpoint.box import Box
 from meshtf.dimension import Shape
 from meshtf.lowering.variable_store import VariableSlices
 
-LARGEST_PIECE = 32 << 20
-"""Bytes. A reader that needs a part of a piece reads all of it."""
+LARGEST_CHUNK = 32 << 20
+"""Bytes. A reader that needs a part of a chunk reads all of it."""
 
 WHOLE_TYPES = frozenset({tf.float16, tf.uint16, tf.uint32, tf.uint64})
 """Types of which TensorFlow cannot put slices together (RestoreV2: "Dtype half not supported")."""
@@ -35,7 +35,7 @@ class Stored(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Piece:
+class Chunk:
     """A box of a saved tensor, and where it is on the cores.
 
     Attributes:
@@ -45,7 +45,7 @@ class Piece:
       box: what of the saved tensor this is.
       variable: the variable's name in the store.
       core: one that holds it; None where a type must be saved whole, and is put together from all.
-      index: the piece in the core's slice, or in the whole variable.
+      index: the chunk in the core's slice, or in the whole variable.
     """
 
     tensor: str
@@ -113,8 +113,8 @@ def boxes(variable: VariableSlices) -> dict[Box, list[int]]:
     return found
 
 
-def pieces_of(variables: Iterable[VariableSlices], largest: int = LARGEST_PIECE) -> Iterator[Piece]:
-    """What is written of these variables, in pieces of at most so many bytes."""
+def chunks_of(variables: Iterable[VariableSlices], largest: int = LARGEST_CHUNK) -> Iterator[Chunk]:
+    """What is written of these variables, in chunks of at most so many bytes."""
     for variable in variables:
         whole = Box.whole(variable.unpadded_shape.to_integer_list)
         if variable.dtype in WHOLE_TYPES or not whole.num_elements:
@@ -125,9 +125,9 @@ def pieces_of(variables: Iterable[VariableSlices], largest: int = LARGEST_PIECE)
                 yield from _in_box(variable, box, cores[0], max(largest // variable.dtype.size, 1))
 
 
-def _in_box(variable: VariableSlices, held: Box, core: int | None, max_elements: int) -> Iterator[Piece]:
+def _in_box(variable: VariableSlices, held: Box, core: int | None, max_elements: int) -> Iterator[Chunk]:
     shape = saved_shape(variable)
     for layer in layers_in(variable, held):
         for box in layer.box(held).subdivided(max_elements):
             index = layer.index_in(held, box)
-            yield Piece(layer.name, shape, variable.dtype, box, variable.name, core, index)
+            yield Chunk(layer.name, shape, variable.dtype, box, variable.name, core, index)

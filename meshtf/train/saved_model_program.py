@@ -21,7 +21,7 @@ Run = Callable[[Mapping[str, tf.Tensor]], dict[str, tf.Tensor]]
 
 
 @dataclasses.dataclass(frozen=True)
-class CoreProgram:
+class SavedModelProgram:
     """Some of the results of a program on a mesh of one core, as a function of its inputs and variables.
 
     Attributes:
@@ -36,7 +36,7 @@ class CoreProgram:
     plan: Plan
 
     @classmethod
-    def of(cls, program: mtf.Function, names: Sequence[str]) -> CoreProgram:
+    def of(cls, program: mtf.Function, names: Sequence[str]) -> SavedModelProgram:
         """Of results that the program made known under these names (`mtf.export`)."""
         results = [program.graph.exports[name] for name in names]
         plan = program.lowering.plan_for(results, with_effects=False)
@@ -91,7 +91,10 @@ def _constant(feed: Feed) -> Any:
 
 
 def batch_after_batch(
-    program: CoreProgram, feeds: Mapping[str, tf.Tensor], seed: tf.Tensor, padding: Mapping[str, int] | None = None
+    program: SavedModelProgram,
+    feeds: Mapping[str, tf.Tensor],
+    seed: tf.Tensor,
+    padding: Mapping[str, int] | None = None,
 ) -> dict[str, tf.Tensor]:
     """The results for any number of rows, by a program for so many.
 
