@@ -25,7 +25,7 @@ from meshtf.control_flow.recompute_policy import RecomputePolicy, as_policy
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph import Tensor, check_tensor
-from meshtf.ops.algebra.spread import transpose
+from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.rearranging.reshape import replace_dimensions
 from meshtf.planning.pipeline_note import PipelineNote
 

@@ -20,7 +20,7 @@ from meshtf.control_flow.loops.loop_spec import (
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
 from meshtf.errors import GraphError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype, with_nested
-from meshtf.ops.algebra.spread import transpose
+from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.elementwise.elementwise import cast
 from meshtf.ops.inputs.inputs import zeros
 from meshtf.ops.rearranging.reshape import ReshapeOperation, replace_dimensions, reshape

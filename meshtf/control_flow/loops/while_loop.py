@@ -16,7 +16,7 @@ from meshtf.control_flow.recompute_policy import RecomputePolicy, unnested_polic
 from meshtf.dimension import Dimension
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph import Block, Operation, Tensor, check_tensor, with_nested
-from meshtf.ops.algebra.spread import transpose
+from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.side_effects.side_effects import CheckFiniteOperation
 from meshtf.ops.variables.variables import Assign
 from meshtf.planning.plan import UNBOUNDED

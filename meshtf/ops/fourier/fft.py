@@ -15,7 +15,7 @@ from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import TensorLayout
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.elementwise.elementwise import cast, equal, logical_or, where
-from meshtf.ops.fourier.pencils import Stage, cheapest_stages
+from meshtf.ops.fourier.pencil_decomposition import Stage, cheapest_stages
 from meshtf.ops.inputs.inputs import range as positions
 from meshtf.ops.inputs.scalars import whole_number
 from meshtf.planning.plan import Core, Kernel, Value

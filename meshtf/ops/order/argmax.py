@@ -13,7 +13,7 @@ from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.reduction import reduced_dimension
-from meshtf.ops.indexing.indexing import scatter_add
+from meshtf.ops.indexing.gather import scatter_add
 from meshtf.planning.plan import Core, OutputSpec, Value
 from meshtf.planning.planner import Planner
 
