@@ -33,7 +33,7 @@ from meshtf.train.data import (
     python_library,
 )
 from meshtf.train.data.arrangement import Arrangement
-from meshtf.train.data.objective import Objective
+from meshtf.train.data.objectives.objective import Objective
 from meshtf.train.data.shuffled_batches import READY_BATCHES
 from meshtf.train.task import Batch
 

@@ -14,8 +14,8 @@ from absl import flags
 
 from meshtf.bin.checkpoint_text import comparison_text, contents_text, list_row, list_text
 from meshtf.checkpoint.average import Average
+from meshtf.checkpoint.checkpoint_paths import all_checkpoints, open_checkpoint, open_source, write_to
 from meshtf.checkpoint.comparison import compare
-from meshtf.checkpoint.locations import all_checkpoints, open_checkpoint, open_source, write_to
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import DamagedCheckpointError, MeshtfError, SaveError, nearest
 

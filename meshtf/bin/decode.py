@@ -22,7 +22,7 @@ from meshtf.bin.command_line import (
 from meshtf.bin.decoding_flags import decoding_of, define_decoding_flags
 from meshtf.bin.exit_status import ExitStatus
 from meshtf.bin.mesh import check_rules_are_used, mesh_for
-from meshtf.bin.program import run_program
+from meshtf.bin.run_program import run_program
 from meshtf.train.decoding.output import Output, open_output
 from meshtf.train.decoding.prompt_text import given_texts
 from meshtf.train.decoding.results import TextScore

@@ -20,7 +20,7 @@ from meshtf.bin.command_line import (
 )
 from meshtf.bin.exit_status import ExitStatus
 from meshtf.bin.mesh import check_rules_are_used, mesh_for
-from meshtf.bin.program import run_program
+from meshtf.bin.run_program import run_program
 from meshtf.train.evaluation import evaluate
 from meshtf.train.monitoring.metrics import as_lists
 from meshtf.train.run_folder import RunFolder

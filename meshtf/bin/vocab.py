@@ -10,10 +10,10 @@ from pathlib import Path
 from absl import app, flags
 
 from meshtf.errors import MeshtfError
-from meshtf.train.data.document import Source
-from meshtf.train.data.python_library import python_library
-from meshtf.train.data.text_files import TextFiles
-from meshtf.train.data.train_sentencepiece import MODEL_TYPES, train_sentencepiece
+from meshtf.train.data.sources.document import Source
+from meshtf.train.data.sources.python_library import python_library
+from meshtf.train.data.sources.text_files import TextFiles
+from meshtf.train.data.vocabularies.train_sentencepiece import MODEL_TYPES, train_sentencepiece
 
 PROGRAM = "meshtf-vocab"
 BAD_CONFIGURATION, FAILED, INTERRUPTED = 2, 1, 130

@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Any
 
 from meshtf.checkpoint.checkpoint_folder import CheckpointFolder
+from meshtf.checkpoint.chunks import Chunk
 from meshtf.checkpoint.host_buffers import HostBuffers
 from meshtf.checkpoint.manifest import checked_state
-from meshtf.checkpoint.pieces import Piece
-from meshtf.checkpoint.writing import check_not_empty
+from meshtf.checkpoint.write_checkpoint import check_not_empty
 from meshtf.lowering.variable_store import VariableStore
 
 _LOWEST_PRIORITY = 19
@@ -51,10 +51,10 @@ class BackgroundSaver:
         """
         failure = self._join()
         kept = checked_state(state)
-        pieces = self._buffers.copy(store)
-        check_not_empty(pieces)
+        chunks = self._buffers.copy(store)
+        check_not_empty(chunks)
         self._thread = threading.Thread(
-            target=self._write, args=(step, pieces, kept), name=f"checkpoint of step {step}"
+            target=self._write, args=(step, chunks, kept), name=f"checkpoint of step {step}"
         )
         self._thread.start()
         if failure is not None:
@@ -78,11 +78,11 @@ class BackgroundSaver:
         if failure is not None and error is None:
             raise failure
 
-    def _write(self, step: int, pieces: Sequence[Piece], state: Mapping[str, Any]) -> None:
+    def _write(self, step: int, chunks: Sequence[Chunk], state: Mapping[str, Any]) -> None:
         if sys.platform == "linux":  # elsewhere this would be the priority of the whole process
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)
         try:
-            self.folder.write(step, pieces, self._buffers.value_of, state)
+            self.folder.write(step, chunks, self._buffers.value_of, state)
         except BaseException as error:
             self._failure = error
 

@@ -11,9 +11,9 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.checkpoint.atomic_folder import delete_folder, remove_unfinished
-from meshtf.checkpoint.pieces import Piece, pieces_of
+from meshtf.checkpoint.chunks import Chunk, chunks_of
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
-from meshtf.checkpoint.writing import write_checkpoint
+from meshtf.checkpoint.write_checkpoint import write_checkpoint
 from meshtf.errors import CheckpointError, DamagedCheckpointError
 from meshtf.lowering.variable_store import VariableStore
 
@@ -93,20 +93,20 @@ class CheckpointFolder:
         if not isinstance(store, VariableStore):
             raise CheckpointError(f"a store of variables is saved, such as step.variables, not {type(store).__name__}")
 
-        def value_of(piece: Piece) -> tf.Tensor:
-            variable = store.slices(piece.variable)
-            value = tf.constant(variable.numpy()) if piece.core is None else variable.slices[piece.core].read_value()
-            is_all = tuple(value.shape) == piece.box.size and len(piece.index) == len(piece.box.size)
-            return value if is_all else value[piece.index]
+        def value_of(chunk: Chunk) -> tf.Tensor:
+            variable = store.slices(chunk.variable)
+            value = tf.constant(variable.numpy()) if chunk.core is None else variable.slices[chunk.core].read_value()
+            is_all = tuple(value.shape) == chunk.box.size and len(chunk.index) == len(chunk.box.size)
+            return value if is_all else value[chunk.index]
 
-        return self.write(step, list(pieces_of(store.slices(name) for name in store)), value_of, state)
+        return self.write(step, list(chunks_of(store.slices(name) for name in store)), value_of, state)
 
     def write(
-        self, step: int, pieces: Sequence[Piece], value_of: Callable[[Piece], tf.Tensor], state: Mapping[str, Any]
+        self, step: int, chunks: Sequence[Chunk], value_of: Callable[[Chunk], tf.Tensor], state: Mapping[str, Any]
     ) -> Path:
-        """`save`, of pieces whose values are asked for one after the other."""
+        """`save`, of chunks whose values are asked for one after the other."""
         path = self.path(step)
-        write_checkpoint(path, step, pieces, value_of, state)
+        write_checkpoint(path, step, chunks, value_of, state)
         # Later ones that are there were passed over as damaged; they must not take the place of this one.
         older = [known for known in self.steps() if known < step]
         for old in older[: max(len(older) - self.keep + 1, 0)] if self.keep else []:

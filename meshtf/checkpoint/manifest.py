@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.checkpoint.box import Box
-from meshtf.checkpoint.pieces import Piece
+from meshtf.checkpoint.chunks import Chunk
 from meshtf.errors import CheckpointError, DamagedCheckpointError
 
 MANIFEST = "manifest.json"
@@ -37,7 +37,7 @@ class SavedTensor:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SavedFile:
-    """Size of a file, and its SHA-256; None for the data, whose checksums TensorFlow keeps, one for each piece."""
+    """Size of a file, and its SHA-256; None for the data, whose checksums TensorFlow keeps, one for each chunk."""
 
     num_bytes: int
     sha256: str | None = None
@@ -102,13 +102,13 @@ def checked_state(state: Mapping[str, Any]) -> dict[str, Any]:
     return copy
 
 
-def tensors_of(pieces: Iterable[Piece]) -> dict[str, SavedTensor]:
-    """The tensors that these pieces make up, by name."""
+def tensors_of(chunks: Iterable[Chunk]) -> dict[str, SavedTensor]:
+    """The tensors that these chunks make up, by name."""
     boxes: dict[str, list[Box]] = {}
-    found: dict[str, Piece] = {}
-    for piece in pieces:
-        boxes.setdefault(piece.tensor, []).append(piece.box)
-        found[piece.tensor] = piece
+    found: dict[str, Chunk] = {}
+    for chunk in chunks:
+        boxes.setdefault(chunk.tensor, []).append(chunk.box)
+        found[chunk.tensor] = chunk
     return {name: SavedTensor(p.shape, p.dtype, tuple(boxes[name])) for name, p in sorted(found.items())}
 
 

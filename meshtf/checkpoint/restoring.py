@@ -9,9 +9,9 @@ from pathlib import Path
 import tensorflow as tf
 
 from meshtf.checkpoint.box import Box
-from meshtf.checkpoint.difference import check_fits
+from meshtf.checkpoint.check_fits import check_fits
+from meshtf.checkpoint.chunks import boxes, layers_in
 from meshtf.checkpoint.name_rules import NameRules
-from meshtf.checkpoint.pieces import boxes, layers_in
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError
 from meshtf.function import Function

@@ -91,7 +91,7 @@ class SavedCheckpoint:
                 raise _damaged(self.folder, f"{name} {fault}")
 
     def verify(self) -> None:
-        """Reads everything, piece by piece, and compares it with the checksums.
+        """Reads everything, chunk by chunk, and compares it with the checksums.
 
         Raises:
           DamagedCheckpointError: names the file or the tensor that is not as it was written.

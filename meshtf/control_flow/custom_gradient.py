@@ -7,12 +7,12 @@ from typing import Any
 
 from meshtf.call_sites import language_function
 from meshtf.control_flow.blocks import as_tensors, build, explicit, sum_by_input
-from meshtf.control_flow.inline import InlineOperation
-from meshtf.control_flow.recomputation import KEEP_EVERYTHING
+from meshtf.control_flow.inline_block import InlineOperation
 from meshtf.control_flow.recompute_grad import RecomputeOperation
+from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph import Block, Mesh, Tensor, check_tensor, is_differentiable
-from meshtf.ops.algebra.spread import transpose
+from meshtf.ops.algebra.transpose_and_broadcast import transpose
 
 
 class CustomGradientOperation(InlineOperation):

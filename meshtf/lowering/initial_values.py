@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from meshtf.axis_parts import WHOLE_AXES, AxisParts
-from meshtf.control_flow.recomputation import KEEP_EVERYTHING
-from meshtf.control_flow.scan import ScanBody
+from meshtf.control_flow.loops.loop_spec import Counted, Numbering
+from meshtf.control_flow.loops.scan import ScanBody
+from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import MeshtfError, ShapeError
 from meshtf.graph import Graph, Mesh, Tensor, check_tensor
@@ -18,7 +19,7 @@ from meshtf.lowering.emit.programs import program_for
 from meshtf.lowering.feeding import inputs_of
 from meshtf.lowering.make_plan import make_plan
 from meshtf.lowering.variable_store import handles
-from meshtf.ops.algebra.spread import transpose
+from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.elementwise.elementwise import cast, less, where
 from meshtf.ops.inputs.inputs import ones, zeros
 from meshtf.ops.inputs.inputs import range as positions
@@ -131,7 +132,7 @@ def _each_layer(mesh: Mesh, layers: Sequence[Dimension], layer: Callable[[], Ten
         outermost,
         KEEP_EVERYTHING,
         "layers",
-        counts_layers=True,
+        numbering=Numbering(Counted.LAYERS),
     )
     _, (values,) = body.scanned([zeros(mesh, [])], [])
     return values

@@ -15,7 +15,7 @@ from meshtf.ops.algebra.arithmetic import (
 )
 from meshtf.ops.algebra.einsum import einsum, matmul
 from meshtf.ops.algebra.reduction import reduce_all, reduce_any, reduce_mean, reduce_sum
-from meshtf.ops.algebra.spread import broadcast, transpose
+from meshtf.ops.algebra.transpose_and_broadcast import broadcast, transpose
 from meshtf.ops.convolution import (
     avg_pool,
     conv1d,
@@ -87,9 +87,9 @@ from meshtf.ops.elementwise.elementwise import (
     to_int32,
     where,
 )
-from meshtf.ops.fourier.fourier import fft, ifft, irfft, rfft
+from meshtf.ops.fourier.fft import fft, ifft, irfft, rfft
 from meshtf.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
-from meshtf.ops.indexing.indexing import gather, one_hot
+from meshtf.ops.indexing.gather import gather, one_hot
 from meshtf.ops.indexing.scatter import scatter_add, scatter_update
 from meshtf.ops.inputs.inputs import (
     constant,
@@ -104,7 +104,7 @@ from meshtf.ops.inputs.inputs import (
 )
 from meshtf.ops.linear_algebra.decompositions import cholesky, qr
 from meshtf.ops.linear_algebra.triangular_solve import triangular_solve
-from meshtf.ops.order.order import argmax, top_1
+from meshtf.ops.order.argmax import argmax, top_1
 from meshtf.ops.order.sorting import argsort, sort
 from meshtf.ops.order.top_k import nth_largest_element, nth_smallest_element, top_k
 from meshtf.ops.random.random import (

@@ -6,13 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 
 import meshtf as mtf
-from meshtf.optimize.checks import check_above_zero, check_are_real, check_fractions
+from meshtf.optimize.field_checks import check_above_zero, check_are_real, check_fractions
+from meshtf.optimize.norms import mean_over, root_mean_square
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 from meshtf.optimize.rates import Steps, count_step
 from meshtf.optimize.schedules import Rate, check_rates
-from meshtf.optimize.slots import moving_mean
-from meshtf.optimize.statistics import mean_over, root_mean_square
 
 _SMALLEST_FACTORED = 128
 _UNSCALED_SHARE = 0.05
@@ -85,7 +84,7 @@ class AdafactorOptimizer(Optimizer):
         if self.multiply_by_parameter_scale:
             length *= mtf.maximum(root_mean_square(parameter.value, parameter), self.epsilon_2)
         change = direction * length
-        return parameter.value - (moving_mean(parameter, "adafactor_m", self.beta_1, change) if self.beta_1 else change)
+        return parameter.value - (parameter.moving_mean("adafactor_m", self.beta_1, change) if self.beta_1 else change)
 
     def _direction(self, parameter: Parameter, decay: mtf.Tensor) -> mtf.Tensor:
         """The gradient over the root of the second moment, [parameter]."""
@@ -99,7 +98,7 @@ class AdafactorOptimizer(Optimizer):
         return parameter.grad * mtf.rsqrt(relative_rows) * mtf.rsqrt(columns)
 
     def _moment(self, parameter: Parameter, suffix: str, decay: mtf.Tensor, squares: mtf.Tensor) -> mtf.Tensor:
-        return moving_mean(parameter, suffix, decay, squares + self.epsilon_1)
+        return parameter.moving_mean(suffix, decay, squares + self.epsilon_1)
 
     def _factored_dims(self, parameter: Parameter) -> tuple[mtf.Dimension, mtf.Dimension] | None:
         """The second largest dimension and the largest, but for those of a stack; None where there are not two."""

@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 
 import meshtf as mtf
-from meshtf.optimize.checks import check_are_real, check_fractions, check_numbers
-from meshtf.optimize.decay import Decay
-from meshtf.optimize.moments import Moments
-from meshtf.optimize.name_rules import check_patterns
+from meshtf.optimize.adam_moments import AdamMoments
+from meshtf.optimize.field_checks import check_are_real, check_fractions, check_numbers
+from meshtf.optimize.name_patterns import check_patterns
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 from meshtf.optimize.rates import count_step, rate_now
 from meshtf.optimize.schedules import Rate, check_rates
+from meshtf.optimize.weight_decay import WeightDecay
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,7 @@ class AdamOptimizer(Optimizer):
         check_are_real(self, parameters)
         steps = count_step(parameters[0].variable.mesh, "adam")
         rate = steps.rate(self.learning_rate)
-        moments = Moments(self.beta_1, self.beta_2, self.epsilon)
+        moments = AdamMoments(self.beta_1, self.beta_2, self.epsilon)
         return [p.value - moments.direction(p, steps.number) * p.scalar(rate) for p in parameters]
 
 
@@ -87,9 +87,9 @@ class AdamWOptimizer(Optimizer):
         check_are_real(self, parameters)
         steps = count_step(parameters[0].variable.mesh, "adam")
         rate = steps.rate(self.learning_rate)
-        moments = Moments(self.beta_1, self.beta_2, self.epsilon)
-        decay = Decay.checked(self, parameters, self.weight_decay, self.exclude_from_weight_decay)
-        return [p.value - decay.added(moments.direction(p, steps.number), p) * p.scalar(rate) for p in parameters]
+        moments = AdamMoments(self.beta_1, self.beta_2, self.epsilon)
+        decay = WeightDecay.checked(self, parameters, self.weight_decay, self.exclude_from_weight_decay)
+        return [p.value - decay.added_to(moments.direction(p, steps.number), p) * p.scalar(rate) for p in parameters]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +124,8 @@ class AdamWeightDecayOptimizer(Optimizer):
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
         check_are_real(self, parameters)
         rate = rate_now(self.learning_rate, parameters[0].variable.mesh, "adam")
-        moments = Moments(self.beta_1, self.beta_2, self.epsilon)
-        decay = Decay.checked(self, parameters, self.weight_decay_rate, self.exclude_from_weight_decay)
-        return [p.value - decay.added(moments.direction_without_correction(p), p) * p.scalar(rate) for p in parameters]
+        moments = AdamMoments(self.beta_1, self.beta_2, self.epsilon)
+        decay = WeightDecay.checked(self, parameters, self.weight_decay_rate, self.exclude_from_weight_decay)
+        return [
+            p.value - decay.added_to(moments.direction_without_correction(p), p) * p.scalar(rate) for p in parameters
+        ]

@@ -7,10 +7,10 @@ import dataclasses
 from collections.abc import Sequence
 
 import meshtf as mtf
-from meshtf.optimize.checks import check_above_zero, check_are_optimizers, check_are_real
+from meshtf.optimize.field_checks import check_above_zero, check_are_optimizers, check_are_real
+from meshtf.optimize.norms import global_norm
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
-from meshtf.optimize.statistics import global_norm
 
 
 class GradientTransformation(abc.ABC):

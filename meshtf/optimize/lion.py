@@ -6,14 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 
 import meshtf as mtf
-from meshtf.optimize.checks import check_are_real, check_fractions, check_numbers
-from meshtf.optimize.decay import Decay
-from meshtf.optimize.name_rules import check_patterns
+from meshtf.optimize.field_checks import check_are_real, check_fractions, check_numbers
+from meshtf.optimize.name_patterns import check_patterns
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 from meshtf.optimize.rates import rate_now
 from meshtf.optimize.schedules import Rate, check_rates
-from meshtf.optimize.slots import slot
+from meshtf.optimize.weight_decay import WeightDecay
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +47,11 @@ class LionOptimizer(Optimizer):
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
         check_are_real(self, parameters)
         rate = rate_now(self.learning_rate, parameters[0].variable.mesh, "lion")
-        decay = Decay.checked(self, parameters, self.weight_decay, self.exclude_from_weight_decay)
-        return [p.value - decay.added(self._signs(p), p) * p.scalar(rate) for p in parameters]
+        decay = WeightDecay.checked(self, parameters, self.weight_decay, self.exclude_from_weight_decay)
+        return [p.value - decay.added_to(self._signs(p), p) * p.scalar(rate) for p in parameters]
 
     def _signs(self, parameter: Parameter) -> mtf.Tensor:
-        mean = slot(parameter, "lion_m")
+        mean = parameter.slot("lion_m")
         change = parameter.grad - mean
         mtf.assign(mean, mean + change * (1 - self.beta_2))
         return mtf.sign(mean + change * (1 - self.beta_1))

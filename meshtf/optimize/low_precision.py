@@ -9,10 +9,9 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.ops.random.stochastic_rounding import rounded_to_bfloat16
-from meshtf.optimize.checks import check_are_optimizers
+from meshtf.optimize.field_checks import check_are_optimizers
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
-from meshtf.optimize.slots import slot
 
 _ROUNDING = 2.0**-8
 """More than by what rounding to bfloat16 or float16 changes a number, relative to it."""
@@ -42,7 +41,7 @@ class MasterWeightsOptimizer(Optimizer):
         updated = self.optimizer.update(copied)
         for parameter, copy, new in zip(parameters, copied, updated, strict=True):
             if copy is not parameter and new is not copy.value:
-                mtf.assign(slot(parameter, "master"), new)
+                mtf.assign(parameter.slot("master"), new)
         return [
             parameter.value if new is copy.value else new
             for parameter, copy, new in zip(parameters, copied, updated, strict=True)
@@ -82,7 +81,7 @@ def _is_narrow(parameter: Parameter) -> bool:
 
 
 def _with_master(parameter: Parameter) -> Parameter:
-    master, stored = slot(parameter, "master"), parameter.value
+    master, stored = parameter.slot("master"), parameter.value
     # Not "equal after rounding": a compiler may leave out a cast to fewer digits and back.
     is_rounded = mtf.less_equal(mtf.abs(master - stored), mtf.abs(stored) * _ROUNDING + _SMALLEST)
     return dataclasses.replace(parameter, value=mtf.where(is_rounded, master, stored))

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 import meshtf as mtf
 from meshtf.errors import GraphError
-from meshtf.optimize.checks import check_are_optimizers, check_fractions
+from meshtf.optimize.field_checks import check_are_optimizers, check_fractions
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 from meshtf.optimize.rates import count_step
-from meshtf.optimize.slots import slot
 
 AVERAGE = "ema"
 
@@ -43,7 +42,7 @@ class MovingAverageOptimizer(Optimizer):
         updated = self.optimizer.update(parameters)
         for parameter, new in zip(parameters, updated, strict=True):
             if new is not parameter.value:
-                mean = slot(parameter, AVERAGE)
+                mean = parameter.slot(AVERAGE)
                 mtf.assign(mean, mean + (new - mean) * parameter.scalar(share))
         return updated
 

@@ -1,4 +1,4 @@
-"""A variable on its way through an update."""
+"""A variable on its way through an update, and the state that an optimizer keeps for it."""
 
 from __future__ import annotations
 
@@ -44,3 +44,23 @@ class Parameter:
     def scalar(self, x: mtf.Tensor) -> mtf.Tensor:
         """A scalar of the program in the dtype of the arithmetic."""
         return mtf.cast(x, self.dtype)
+
+    def slot(self, suffix: str, shape: mtf.Shape | None = None) -> mtf.Tensor:
+        """State of the optimizer that belongs to the variable: `<name>/<suffix>`, zero at first, of `dtype`.
+
+        Args:
+          suffix: says what it is.
+          shape: dimensions of the variable, all stacked ones among them; by default the variable's shape.
+        """
+        return mtf.like_variable(self.variable, suffix, shape, self.dtype)
+
+    def moving_mean(self, suffix: str, decay: float | mtf.Tensor, value: mtf.Tensor) -> mtf.Tensor:
+        """decay * slot + (1 - decay) * value, which the slot has from this step on.
+
+        Args:
+          suffix: says what the slot is.
+          decay: a number, or a scalar of the program.
+          value: over dimensions of the variable, all stacked ones among them.
+        """
+        before = self.slot(suffix, mtf.Shape([dim for dim in self.variable.shape if value.shape.has(dim.name)]))
+        return mtf.assign(before, before + (value - before) * (1 - decay))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import meshtf as mtf
-from meshtf.optimize.checks import check, check_above_zero, check_numbers, is_number
+from meshtf.optimize.field_checks import check, check_above_zero, check_numbers, is_number
 
 Rate: TypeAlias = "float | mtf.Tensor | Schedule"
 

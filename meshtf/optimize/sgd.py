@@ -6,12 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 
 import meshtf as mtf
-from meshtf.optimize.checks import check_fractions
+from meshtf.optimize.field_checks import check_fractions
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 from meshtf.optimize.rates import rate_now
 from meshtf.optimize.schedules import Rate, check_rates
-from meshtf.optimize.slots import slot
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +60,6 @@ class MomentumOptimizer(Optimizer):
         return [self._moved(p, p.grad * p.scalar(rate)) for p in parameters]
 
     def _moved(self, parameter: Parameter, change: mtf.Tensor) -> mtf.Tensor:
-        before = slot(parameter, "momentum_v")
+        before = parameter.slot("momentum_v")
         velocity = mtf.assign(before, before * self.momentum + change)
         return parameter.value - (velocity * self.momentum + change if self.nesterov else velocity)

@@ -6,16 +6,15 @@ import dataclasses
 from collections.abc import Sequence
 
 import meshtf as mtf
-from meshtf.optimize.checks import check_above_zero, check_are_real, check_fractions, check_numbers
-from meshtf.optimize.decay import Decay
-from meshtf.optimize.moments import Moments
-from meshtf.optimize.name_rules import check_patterns, check_patterns_match, is_found_by
+from meshtf.optimize.adam_moments import AdamMoments
+from meshtf.optimize.field_checks import check_above_zero, check_are_real, check_fractions, check_numbers
+from meshtf.optimize.name_patterns import check_patterns, check_patterns_match, is_found_by
+from meshtf.optimize.norms import norm
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 from meshtf.optimize.rates import count_step, rate_now
 from meshtf.optimize.schedules import Rate, check_rates
-from meshtf.optimize.slots import slot
-from meshtf.optimize.statistics import norm
+from meshtf.optimize.weight_decay import WeightDecay
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,9 +53,9 @@ class LambOptimizer(Optimizer):
         check_are_real(self, parameters)
         steps = count_step(parameters[0].variable.mesh, "lamb")
         rate = steps.rate(self.learning_rate)
-        moments = Moments(self.beta_1, self.beta_2, self.epsilon)
-        decay = Decay.checked(self, parameters, self.weight_decay, self.exclude_from_weight_decay)
-        directions = [decay.added(moments.direction(p, steps.number), p) for p in parameters]
+        moments = AdamMoments(self.beta_1, self.beta_2, self.epsilon)
+        decay = WeightDecay.checked(self, parameters, self.weight_decay, self.exclude_from_weight_decay)
+        directions = [decay.added_to(moments.direction(p, steps.number), p) for p in parameters]
         return [
             p.value - direction * (_ratio(norm(p.value, p), norm(direction, p)) * p.scalar(rate))
             for p, direction in zip(parameters, directions, strict=True)
@@ -107,8 +106,8 @@ class LarsOptimizer(Optimizer):
         else:
             weight_norm, grad_norm = norm(parameter.value, parameter), norm(parameter.grad, parameter)
             ratio = _ratio(weight_norm, grad_norm, self.weight_decay, self.trust_coefficient)
-            change = Decay(self.weight_decay).added(parameter.grad, parameter) * (ratio * rate)
-        before = slot(parameter, "lars_v")
+            change = WeightDecay(self.weight_decay).added_to(parameter.grad, parameter) * (ratio * rate)
+        before = parameter.slot("lars_v")
         return parameter.value - mtf.assign(before, before * self.momentum + change)
 
 

@@ -1,4 +1,4 @@
-"""Weight decay for any optimizer."""
+"""Weight decay: which weights are decayed, by how much, and an optimizer that does it beside any other."""
 
 from __future__ import annotations
 
@@ -6,12 +6,34 @@ import dataclasses
 from collections.abc import Sequence
 
 import meshtf as mtf
-from meshtf.optimize.checks import check_are_optimizers
-from meshtf.optimize.name_rules import check_patterns, check_patterns_match, is_found_by
+from meshtf.optimize.field_checks import check_are_optimizers
+from meshtf.optimize.name_patterns import check_patterns, check_patterns_match, is_found_by
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 from meshtf.optimize.rates import rate_now
 from meshtf.optimize.schedules import Rate, check_rates
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightDecay:
+    """A share `rate` of the weights, of all whose names none of the regular expressions `exclude` finds."""
+
+    rate: float
+    exclude: Sequence[str] = ()
+
+    @classmethod
+    def checked(
+        cls, owner: object, parameters: Sequence[Parameter], rate: float, exclude: Sequence[str]
+    ) -> WeightDecay:
+        """The same, for an optimizer's parameters. GraphError for an expression that finds no variable."""
+        check_patterns_match(owner, exclude, parameters[0].variable.graph)
+        return cls(rate, exclude)
+
+    def added_to(self, direction: mtf.Tensor, parameter: Parameter) -> mtf.Tensor:
+        """direction + rate * weight, or the direction alone where the weight is not decayed."""
+        if not self.rate or is_found_by(self.exclude, parameter.name):
+            return direction
+        return direction + parameter.value * self.rate
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import tensorflow as tf
 
@@ -18,6 +18,7 @@ from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.planning import core_positions
 from meshtf.planning.dead_code import without_unread
 from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.microbatch_cut import MicrobatchCut
 from meshtf.planning.padded_layouts import ZeroPadding, evened, padded_shape, uneven_dims, whole_in
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import (
@@ -38,9 +39,6 @@ from meshtf.planning.plan import (
 )
 from meshtf.planning.reductions import Reduction
 from meshtf.planning.reshard import LocalSlice, Route, cheapest_route
-
-if TYPE_CHECKING:
-    from meshtf.control_flow.microbatch_cut import MicrobatchCut
 
 
 class StoredVariable(Protocol):

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from meshtf.random import distributions
+from meshtf.random.compiled_segments import draw
 from meshtf.random.distributions import FLOATS, INTEGERS, check_dtype
 from meshtf.random.keys import Data, Key, fold_in, stable_hash
 from meshtf.random.positions import Begin
-from meshtf.random.segments import draw
 from meshtf.random.threefry import threefry_2x32
 
 __all__ = [

@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
-from meshtf.random.opaque import opaque
 from meshtf.random.threefry import WORD, threefry_2x32, threefry_2x32_of_ints
+from meshtf.random.xla_call import as_xla_call
 
 Key: TypeAlias = tf.Tensor | tuple[int, int]
 """A uint32 [2] tensor, or two Python integers below 2**32 where the key is known while the program is built."""
@@ -64,7 +64,7 @@ def _data_tensor(data: Data) -> tf.Tensor:
 @functools.cache
 def _fold_segment(shape: tuple[int, ...]) -> tf.types.experimental.ConcreteFunction:
     """One compiled function for every fold: the hundred scalar ops of a Threefry would cost a millisecond each time."""
-    return opaque(_fold, [tf.TensorSpec(shape, tf.uint32), tf.TensorSpec([], tf.int64)])
+    return as_xla_call(_fold, [tf.TensorSpec(shape, tf.uint32), tf.TensorSpec([], tf.int64)])
 
 
 def _fold(key: tf.Tensor, data: tf.Tensor) -> tf.Tensor:

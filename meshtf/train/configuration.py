@@ -13,7 +13,7 @@ from pathlib import Path
 import gin
 
 import meshtf.layers
-import meshtf.train.optimizers  # noqa: F401  (the same)
+import meshtf.train.gin_optimizers  # noqa: F401  (the same)
 from meshtf.errors import MeshtfError, nearest
 
 OPERATIVE_CONFIG = "operative_config.gin"

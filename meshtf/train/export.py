@@ -20,7 +20,6 @@ import meshtf as mtf
 from meshtf.checkpoint.atomic_folder import atomic_folder
 from meshtf.errors import LayoutWarning, SaveError
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.core_program import CoreProgram, batch_after_batch
 from meshtf.train.decoding.encoded_text import TextLimits
 from meshtf.train.decoding.options import Decoding
 from meshtf.train.decoding.programs import (
@@ -35,6 +34,7 @@ from meshtf.train.decoding.programs import (
 )
 from meshtf.train.decoding.sequences import Sequences
 from meshtf.train.decoding.step_decoder import TextModel
+from meshtf.train.saved_model_program import SavedModelProgram, batch_after_batch
 from meshtf.train.training import Training
 
 PREDICT = "predict"
@@ -76,8 +76,8 @@ class ExportedModel:
     """
 
     name: str
-    programs: Mapping[str, CoreProgram]
-    signatures: Callable[[Mapping[str, CoreProgram]], dict[str, Signature]]
+    programs: Mapping[str, SavedModelProgram]
+    signatures: Callable[[Mapping[str, SavedModelProgram]], dict[str, Signature]]
 
     @property
     def restorable(self) -> mtf.Function:
@@ -142,14 +142,17 @@ def exported_model(training: Training, decoding: Decoding, batch_size: int = 1) 
         score = scoring_program(training, mesh_impl, sizes)
         generate = generation_program(training, mesh_impl, sizes, decoding, score.variables)
         results = [field.name for field in dataclasses.fields(Sequences)]
-        programs = {SCORE: CoreProgram.of(score, [LOG_LIKELIHOODS]), GENERATE: CoreProgram.of(generate, results)}
+        programs = {
+            SCORE: SavedModelProgram.of(score, [LOG_LIKELIHOODS]),
+            GENERATE: SavedModelProgram.of(generate, results),
+        }
         return ExportedModel(name, programs, lambda made: text_signatures(made, limits))
     if isinstance(training.model, Classifier):
         return ExportedModel(name, {PREDICT: _prediction(training, training.model, mesh_impl, batch_size)}, predictions)
     raise ConfigurationError(_NO_SIGNATURE.format(model=name))
 
 
-def text_signatures(programs: Mapping[str, CoreProgram], limits: TextLimits) -> dict[str, Signature]:
+def text_signatures(programs: Mapping[str, SavedModelProgram], limits: TextLimits) -> dict[str, Signature]:
     """`score` and `generate`, over ids [rows, tokens], 0 behind the end of each row; of any lengths that fit."""
     length, inputs_length = limits.length, limits.greatest.inputs
     ids, seed = tf.TensorSpec([None, None], tf.int32, "ids"), tf.TensorSpec([], tf.int32, "seed")
@@ -179,7 +182,7 @@ def text_signatures(programs: Mapping[str, CoreProgram], limits: TextLimits) -> 
     return {SCORE: (score, [ids, *inputs]), GENERATE: (generate, [*(inputs or [ids]), seed])}
 
 
-def predictions(programs: Mapping[str, CoreProgram]) -> dict[str, Signature]:
+def predictions(programs: Mapping[str, SavedModelProgram]) -> dict[str, Signature]:
     """`predict`, of examples [rows, ..]."""
     program = programs[PREDICT]
     specs = [tf.TensorSpec([None, *spec.shape[1:]], spec.dtype, name) for name, spec in program.inputs.items()]
@@ -198,7 +201,9 @@ def available_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _prediction(training: Training, model: Classifier, mesh_impl: mtf.SpmdMeshImpl, batch_size: int) -> CoreProgram:
+def _prediction(
+    training: Training, model: Classifier, mesh_impl: mtf.SpmdMeshImpl, batch_size: int
+) -> SavedModelProgram:
     names: list[str] = []
 
     def predict(**features: mtf.Tensor) -> dict[str, mtf.Tensor]:
@@ -214,7 +219,7 @@ def _prediction(training: Training, model: Classifier, mesh_impl: mtf.SpmdMeshIm
             inputs=training.task.inputs(mtf.Dimension("batch", batch_size)),
             variable_dtype=training.variable_dtype,
         )
-    return CoreProgram.of(program, names)
+    return SavedModelProgram.of(program, names)
 
 
 def _padded(ids: tf.Tensor, length: int, name: str) -> tf.Tensor:

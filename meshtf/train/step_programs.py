@@ -10,8 +10,8 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import GraphError, LayoutWarning
 from meshtf.mesh_impl.mesh_impl import MeshImpl
-from meshtf.optimize.statistics import global_norm
-from meshtf.train.averages import Sums, evaluation_sums, training_sums, whole_batch_value
+from meshtf.optimize.norms import global_norm
+from meshtf.train.metric_sums import MetricSums, evaluation_sums, training_sums, whole_batch_value
 from meshtf.train.task import WEIGHTS
 from meshtf.train.training import LOSS, Metric, Training
 
@@ -97,7 +97,7 @@ def _measured(
 ) -> tuple[mtf.Tensor, list[mtf.Tensor], dict[str, mtf.Tensor]]:
     """The mean loss of a batch, its gradients, and the metrics of the batch as a whole, the mean over micro-batches."""
 
-    def sums(features: Mapping[str, mtf.Tensor]) -> tuple[Sums, dict[str, mtf.Tensor]]:
+    def sums(features: Mapping[str, mtf.Tensor]) -> tuple[MetricSums, dict[str, mtf.Tensor]]:
         metrics = training.model.metrics(features, is_training=True)
         return training_sums(LOSS, _loss(metrics)), _of_the_whole_batch(metrics)
 
@@ -112,8 +112,8 @@ def _measured(
 
     # Each part counts by its weights: the whole batch's denominator is known only after the last.
     summed, outputs = mtf.serialize_training_step(features, microbatch, training.batch, training.num_microbatches)
-    total = Sums(outputs[LOSS], outputs[DENOMINATORS])
-    scale = Sums(mtf.ones_like(total.numerator), total.denominator).mean
+    total = MetricSums(outputs[LOSS], outputs[DENOMINATORS])
+    scale = MetricSums(mtf.ones_like(total.numerator), total.denominator).mean
     seen = {n: x / training.num_microbatches for n, x in outputs.items() if n not in (LOSS, DENOMINATORS)}
     return total.mean, [mtf.cast(grad, tf.float32) * scale for grad in summed], seen
 

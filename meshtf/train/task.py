@@ -11,7 +11,7 @@ import tensorflow as tf
 import meshtf as mtf
 
 if TYPE_CHECKING:
-    from meshtf.train.data.vocabulary import Vocabulary
+    from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
 Batch: TypeAlias = "dict[str, np.ndarray | tf.Tensor]"
 """Features [batch, ...] by the name under which a model gets them."""

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.checkpoint import BackgroundSaver, CheckpointFolder, restore
+from meshtf.checkpoint.chunks import Chunk
 from meshtf.checkpoint.host_buffers import HostBuffers
-from meshtf.checkpoint.pieces import Piece
 from meshtf.errors import CheckpointError, SaveError
 
 MESH = mtf.SpmdMeshImpl("rows:2;cols:2", "a:rows")
@@ -178,18 +178,18 @@ def test_what_cannot_be_saved_is_refused_at_once(program: mtf.Function, tmp_path
 def test_buffers_hold_one_replica_and_are_used_again(program: mtf.Function) -> None:
     program()
     buffers = HostBuffers()
-    pieces = buffers.copy(program.variables)
+    chunks = buffers.copy(program.variables)
     assert buffers.num_bytes == 4 * 3 * (4 + 2 + 4)
-    before = [buffers.value_of(piece).numpy() for piece in pieces]
+    before = [buffers.value_of(chunk).numpy() for chunk in chunks]
     arrays = [array for held in buffers._arrays.values() for array in held.values()]
     program()
-    assert buffers.copy(program.variables) == pieces
+    assert buffers.copy(program.variables) == chunks
     again = [array for held in buffers._arrays.values() for array in held.values()]
     assert all(a is b for a, b in zip(again, arrays, strict=True))
-    for piece, value in zip(pieces, before, strict=True):
-        assert_counted(buffers, piece, value)
+    for chunk, value in zip(chunks, before, strict=True):
+        assert_counted(buffers, chunk, value)
 
 
-def assert_counted(buffers: HostBuffers, piece: Piece, value: np.ndarray) -> None:
-    np.testing.assert_array_equal(buffers.value_of(piece).numpy().astype(float), value.astype(float) + 1)
-    assert buffers.value_of(piece).dtype == piece.dtype
+def assert_counted(buffers: HostBuffers, chunk: Chunk, value: np.ndarray) -> None:
+    np.testing.assert_array_equal(buffers.value_of(chunk).numpy().astype(float), value.astype(float) + 1)
+    assert buffers.value_of(chunk).dtype == chunk.dtype

@@ -13,8 +13,8 @@ from small_training import SPECS, Trained, X, assert_same_bits, build, by_layer
 import meshtf as mtf
 from meshtf.checkpoint import CheckpointFolder, restore
 from meshtf.checkpoint.box import Box
+from meshtf.checkpoint.chunks import Chunk, chunks_of
 from meshtf.checkpoint.formats import tensor_files
-from meshtf.checkpoint.pieces import Piece, pieces_of
 from meshtf.testing import assert_close
 
 MESHES = [
@@ -88,21 +88,21 @@ def test_no_initial_value_is_computed(tmp_path: Path) -> None:
 
 def test_each_slice_is_written_once_without_padding(trained: Trained) -> None:
     store = trained.program.variables
-    pieces = list(pieces_of(store.slices(name) for name in store))
-    assert sum(p.num_bytes for p in pieces) == sum(value.nbytes for value in trained.values.values())
-    assert {p.shape for p in pieces if p.variable == "embedding"} == {(5, 4)}
-    assert {p.tensor for p in pieces if p.variable == "layer/w"} == {f"layer_{i:03d}/w" for i in range(3)}
-    halves = [p.box.start for p in pieces if p.tensor == "layer_001/w"]
+    chunks = list(chunks_of(store.slices(name) for name in store))
+    assert sum(p.num_bytes for p in chunks) == sum(value.nbytes for value in trained.values.values())
+    assert {p.shape for p in chunks if p.variable == "embedding"} == {(5, 4)}
+    assert {p.tensor for p in chunks if p.variable == "layer/w"} == {f"layer_{i:03d}/w" for i in range(3)}
+    halves = [p.box.start for p in chunks if p.tensor == "layer_001/w"]
     assert halves == [(0, 0), (0, 4)]
 
 
-def test_large_slices_are_cut_into_pieces(trained: Trained) -> None:
+def test_large_slices_are_cut_into_chunks(trained: Trained) -> None:
     store = trained.program.variables
-    pieces = [p for p in pieces_of([store.slices("layer/w")], largest=20) if p.tensor == "layer_002/w"]
-    assert all(p.num_bytes <= 20 for p in pieces)
+    chunks = [p for p in chunks_of([store.slices("layer/w")], largest=20) if p.tensor == "layer_002/w"]
+    assert all(p.num_bytes <= 20 for p in chunks)
     covered = np.zeros([4, 8], int)
-    for piece in pieces:
-        covered[piece.box.slices] += 1
+    for chunk in chunks:
+        covered[chunk.box.slices] += 1
     np.testing.assert_array_equal(covered, 1)
 
 
@@ -213,13 +213,13 @@ def test_no_more_values_are_held_than_are_being_written(tmp_path: Path, monkeypa
     alive: list[weakref.ref[tf.Tensor]] = []
     most = 0
 
-    def value_of(piece: Piece) -> tf.Tensor:
+    def value_of(chunk: Chunk) -> tf.Tensor:
         nonlocal most
-        value = tf.zeros(piece.box.size)
+        value = tf.zeros(chunk.box.size)
         alive.append(weakref.ref(value))
         most = max(most, sum(reference() is not None for reference in alive))
         return value
 
-    pieces = [Piece("v", (64, 100), tf.float32, box, "v", None, ()) for box in Box.whole([64, 100]).subdivided(100)]
-    tensor_files.write_pieces(tmp_path / "variables", pieces, value_of)
+    chunks = [Chunk("v", (64, 100), tf.float32, box, "v", None, ()) for box in Box.whole([64, 100]).subdivided(100)]
+    tensor_files.write_chunks(tmp_path / "variables", chunks, value_of)
     assert (len(alive), most) == (64, 10)

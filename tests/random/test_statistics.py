@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from meshtf import random
-from meshtf.random import distributions, gaussian
+from meshtf.random import distributions, normal_quantile
 from meshtf.testing import FUNCTION_TERMS, assert_close
 
 SIZE = 200_000
@@ -87,10 +87,10 @@ def test_high_product() -> None:
 def test_quantile(dtype: tf.DType, smallest: float) -> None:
     tails = np.concatenate([np.geomspace(smallest, 0.5, 3000), np.linspace(0.01, 0.5, 3000)])
     tails = tails.astype(dtype.as_numpy_dtype)
-    drawn = gaussian.upper_quantile(tf.constant(tails)).numpy()
+    drawn = normal_quantile.upper_quantile(tf.constant(tails)).numpy()
     expected = np.array([-NORMAL.inv_cdf(float(tail)) for tail in tails])
     assert_close(drawn, expected, terms=2 * FUNCTION_TERMS, magnitude=1 + np.abs(expected))
-    logarithms = gaussian.logarithm(tf.constant(tails)).numpy()
+    logarithms = normal_quantile.logarithm(tf.constant(tails)).numpy()
     assert_close(logarithms, np.log(tails.astype(np.float64)), terms=FUNCTION_TERMS, magnitude=np.abs(logarithms))
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import tensorflow as tf
 
 from meshtf.checkpoint.box import Box
-from meshtf.checkpoint.pieces import WHOLE_TYPES, Piece
+from meshtf.checkpoint.chunks import WHOLE_TYPES, Chunk
 
 BYTES_AT_ONCE = 128 << 20
 """How much is handed to TensorFlow at once: what saving needs of memory beside the slices."""
 
 
-def write_pieces(prefix: Path, pieces: Iterable[Piece], value_of: Callable[[Piece], tf.Tensor]) -> None:
+def write_chunks(prefix: Path, chunks: Iterable[Chunk], value_of: Callable[[Chunk], tf.Tensor]) -> None:
     """Writes `<prefix>.index` and `<prefix>.data-...`, with each value held no longer than it is being written.
 
     Raises:
@@ -22,13 +22,13 @@ def write_pieces(prefix: Path, pieces: Iterable[Piece], value_of: Callable[[Piec
     """
     parts = []
     with tf.init_scope(), tf.device("CPU:0"):
-        for number, group in enumerate(_groups(pieces)):
+        for number, group in enumerate(_groups(chunks)):
             parts.append(str(prefix.with_name(f"part_{number:05d}")))
             tf.raw_ops.SaveV2(
                 prefix=parts[-1],
-                tensor_names=[piece.tensor for piece in group],
-                shape_and_slices=[piece.box.specification(piece.shape) for piece in group],
-                tensors=[value_of(piece) for piece in group],
+                tensor_names=[chunk.tensor for chunk in group],
+                shape_and_slices=[chunk.box.specification(chunk.shape) for chunk in group],
+                tensors=[value_of(chunk) for chunk in group],
             )
         tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=str(prefix), delete_old_dirs=False)
 
@@ -52,13 +52,13 @@ def _read(prefix: Path, tensor: str, specification: str, dtype: tf.DType) -> tf.
     return value
 
 
-def _groups(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    group: list[Piece] = []
+def _groups(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
+    group: list[Chunk] = []
     num_bytes = 0
-    for piece in pieces:
-        if group and num_bytes + piece.num_bytes > BYTES_AT_ONCE:
+    for chunk in chunks:
+        if group and num_bytes + chunk.num_bytes > BYTES_AT_ONCE:
             yield group
             group, num_bytes = [], 0
-        group.append(piece)
-        num_bytes += piece.num_bytes
+        group.append(chunk)
+        num_bytes += chunk.num_bytes
     yield group

@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.checkpoint.box import Box
+from meshtf.checkpoint.chunks import LARGEST_CHUNK, WHOLE_TYPES, Chunk
 from meshtf.checkpoint.manifest import SavedTensor
-from meshtf.checkpoint.pieces import LARGEST_PIECE, WHOLE_TYPES, Piece
-from meshtf.checkpoint.writing import write_checkpoint
+from meshtf.checkpoint.write_checkpoint import write_checkpoint
 
 
 class TensorSource(Protocol):
@@ -38,7 +38,7 @@ def parts_of(tensor: SavedTensor) -> Iterator[Box]:
     if tensor.dtype in WHOLE_TYPES or not whole.num_elements:
         yield whole
     else:
-        yield from whole.subdivided(max(LARGEST_PIECE // tensor.dtype.size, 1))
+        yield from whole.subdivided(max(LARGEST_CHUNK // tensor.dtype.size, 1))
 
 
 def described(shape: Sequence[int], dtype: tf.DType) -> SavedTensor:
@@ -54,9 +54,9 @@ def elements(source: TensorSource, name: str) -> Iterator[np.ndarray]:
 
 def write_source(source: TensorSource, folder: Path) -> None:
     """Writes what a source has as a checkpoint. Raises SaveError where that cannot be."""
-    pieces = [
-        Piece(name, tensor.shape, tensor.dtype, box, name, None, ())
+    chunks = [
+        Chunk(name, tensor.shape, tensor.dtype, box, name, None, ())
         for name, tensor in source.tensors.items()
         for box in parts_of(tensor)
     ]
-    write_checkpoint(folder, source.step, pieces, lambda piece: source.read(piece.tensor, piece.box), source.state)
+    write_checkpoint(folder, source.step, chunks, lambda chunk: source.read(chunk.tensor, chunk.box), source.state)

@@ -18,7 +18,7 @@ from meshtf.ops.algebra.broadcasting import union
 from meshtf.ops.algebra.contraction import contract
 from meshtf.ops.algebra.pointwise import conjugate, without_redundant_broadcasts
 from meshtf.ops.algebra.reduction import reduce_sum
-from meshtf.ops.algebra.spread import spread
+from meshtf.ops.algebra.transpose_and_broadcast import spread
 from meshtf.ops.inputs.scalars import check_number
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Core

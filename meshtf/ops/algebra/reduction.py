@@ -13,7 +13,7 @@ from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert
 from meshtf.errors import DtypeError, ShapeError, UsageError, nearest
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import restricted
-from meshtf.ops.algebra.spread import broadcast, transpose
+from meshtf.ops.algebra.transpose_and_broadcast import broadcast, transpose
 from meshtf.planning import reductions
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Core

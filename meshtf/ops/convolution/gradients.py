@@ -6,7 +6,7 @@ from meshtf.call_sites import language_function
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import ShapeError
 from meshtf.graph import Tensor, shape_of
-from meshtf.ops.algebra.spread import transpose
+from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.convolution.arguments import (
     Steps,
     geometry_by_order,

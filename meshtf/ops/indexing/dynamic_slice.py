@@ -13,7 +13,7 @@ from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
 from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.ops.algebra.reduction import reduced_dimension
-from meshtf.ops.algebra.spread import transpose
+from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.elementwise.elementwise import greater_equal, less, logical_and, maximum, minimum, where
 from meshtf.ops.inputs.inputs import constant
 from meshtf.ops.inputs.inputs import range as positions

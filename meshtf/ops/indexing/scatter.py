@@ -14,10 +14,10 @@ from meshtf.layout import Axes
 from meshtf.ops.algebra.arithmetic import add
 from meshtf.ops.algebra.broadcasting import union
 from meshtf.ops.algebra.reduction import reduced_dimension
-from meshtf.ops.algebra.spread import transpose
+from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.elementwise.elementwise import greater_equal, where
-from meshtf.ops.indexing.indexing import check_indices, gather
-from meshtf.ops.indexing.indexing import scatter_add as sums_by_index
+from meshtf.ops.indexing.gather import check_indices, gather
+from meshtf.ops.indexing.gather import scatter_add as sums_by_index
 from meshtf.ops.indexing.local_gather import LookupShapes, shifted
 from meshtf.ops.rearranging.reshape import reshape
 from meshtf.planning.layout_table import LayoutTable

@@ -10,7 +10,7 @@ from meshtf.graph import Tensor
 from meshtf.ops.algebra.arithmetic import sub
 from meshtf.ops.algebra.einsum import einsum
 from meshtf.ops.algebra.pointwise import conjugate
-from meshtf.ops.algebra.spread import transpose
+from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.elementwise.elementwise import equal, greater, greater_equal, where
 from meshtf.ops.inputs.inputs import range as positions
 from meshtf.ops.inputs.inputs import zeros_like

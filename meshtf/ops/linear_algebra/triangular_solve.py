@@ -14,7 +14,7 @@ from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.broadcasting import aligner, union
 from meshtf.ops.algebra.einsum import einsum
 from meshtf.ops.algebra.pointwise import conjugate
-from meshtf.ops.algebra.spread import broadcast
+from meshtf.ops.algebra.transpose_and_broadcast import broadcast
 from meshtf.ops.elementwise.elementwise import greater_equal, less_equal, where
 from meshtf.ops.inputs.inputs import range as positions
 from meshtf.ops.linear_algebra.matrices import matrices_last, square_dims

@@ -13,7 +13,7 @@ from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import TensorLayout, restricted, without_split
 from meshtf.ops.algebra.reduction import reduced_dimension
-from meshtf.ops.indexing.indexing import gather, scatter_add
+from meshtf.ops.indexing.gather import gather, scatter_add
 from meshtf.ops.inputs.scalars import whole_number
 from meshtf.ops.rearranging.reshape import rename_dimension
 from meshtf.planning.plan import Core, Value

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import tensorflow as tf
 
@@ -23,11 +23,9 @@ from meshtf.layout import Axes, TensorLayout
 from meshtf.ops.algebra.broadcasting import union
 from meshtf.ops.elementwise.elementwise import where
 from meshtf.ops.variables.variables import program_step
+from meshtf.planning.microbatch_cut import MicrobatchCut
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-
-if TYPE_CHECKING:
-    from meshtf.control_flow.microbatch_cut import MicrobatchCut
 
 Draw = Callable[..., tf.Tensor]
 """`draw(key, begin, slice_shape, whole_shape)`."""

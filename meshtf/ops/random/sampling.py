@@ -15,7 +15,7 @@ from meshtf.errors import DtypeError, UsageError
 from meshtf.graph import Tensor, check_tensor
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.elementwise.elementwise import cast
-from meshtf.ops.order.order import argmax
+from meshtf.ops.order.argmax import argmax
 from meshtf.ops.random.random import RandomOperation
 
 

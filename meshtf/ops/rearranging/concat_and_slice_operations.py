@@ -16,7 +16,7 @@ from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor
 from meshtf.layout import Axes, TensorLayout, axes_size, restricted, without_split
 from meshtf.ops.algebra.broadcasting import aligner
-from meshtf.ops.algebra.spread import transpose
+from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.window_reads import Window, read_whole_along, read_window

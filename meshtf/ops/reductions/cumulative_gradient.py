@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import axes_size
-from meshtf.ops.indexing.indexing import gather
+from meshtf.ops.indexing.gather import gather
 from meshtf.ops.indexing.local_gather import sums_at
 from meshtf.ops.rearranging.reshape import rename_dimension
 from meshtf.planning.plan import Core, Value

@@ -11,7 +11,7 @@ from meshtf.dimension import Dimension, DimensionLike
 from meshtf.errors import ShapeError
 from meshtf.graph import Tensor, check_tensor
 from meshtf.ops.algebra.reduction import reduce_mean, reduced_dimension
-from meshtf.ops.indexing.indexing import gather
+from meshtf.ops.indexing.gather import gather
 from meshtf.ops.rearranging.reshape import replace_dimensions
 
 

@@ -19,7 +19,7 @@ from meshtf.layout import restricted, without_split
 from meshtf.ops.algebra.arithmetic import multiply, sub
 from meshtf.ops.algebra.broadcasting import aligner, union
 from meshtf.ops.algebra.reduction import reduce_sum, reduced_dimension, sum_to
-from meshtf.ops.algebra.spread import broadcast
+from meshtf.ops.algebra.transpose_and_broadcast import broadcast
 from meshtf.ops.elementwise.elementwise import exp
 from meshtf.ops.inputs.inputs import constant
 from meshtf.ops.inputs.scalars import Operand, is_scalar

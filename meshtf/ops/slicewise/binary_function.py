@@ -8,7 +8,7 @@ from meshtf.call_sites import language_function
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
 from meshtf.graph import Tensor, dtype_of
 from meshtf.ops.algebra.broadcasting import aligner, broadcast_shape
-from meshtf.ops.algebra.spread import broadcast
+from meshtf.ops.algebra.transpose_and_broadcast import broadcast
 from meshtf.ops.elementwise.elementwise import tensors_of_one_dtype
 from meshtf.ops.inputs.scalars import Operand
 from meshtf.ops.slicewise.slicewise import LocalFunction, SlicewiseOperation, check_operands, name_of

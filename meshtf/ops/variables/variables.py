@@ -23,7 +23,7 @@ from meshtf.graph import (
 )
 from meshtf.layer_scopes import LayerScope, layer_names, scopes_of, stacked_dims
 from meshtf.ops.algebra.arithmetic import add, sub
-from meshtf.ops.algebra.spread import transpose
+from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.elementwise.elementwise import cast
 from meshtf.ops.inputs.inputs import ones, zeros
 from meshtf.ops.variables.initializers import Initializer, initializer_of

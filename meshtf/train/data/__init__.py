@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from meshtf.train.data.arrangement import Concatenate, Pack, Pad
 from meshtf.train.data.array_task import ArrayTask
-from meshtf.train.data.byte_vocabulary import ByteVocabulary
-from meshtf.train.data.language_model import LanguageModel
-from meshtf.train.data.masked_language_model import MaskedLanguageModel
-from meshtf.train.data.prefix_language_model import PrefixLanguageModel
-from meshtf.train.data.python_library import python_library
-from meshtf.train.data.sentencepiece_vocabulary import SentencePieceVocabulary
-from meshtf.train.data.span_corruption import SpanCorruption
-from meshtf.train.data.tensorflow_dataset import TensorflowDataset
-from meshtf.train.data.text_files import TextFiles
-from meshtf.train.data.text_pairs import TextPairs
+from meshtf.train.data.objectives.language_model import LanguageModel
+from meshtf.train.data.objectives.masked_language_model import MaskedLanguageModel
+from meshtf.train.data.objectives.prefix_language_model import PrefixLanguageModel
+from meshtf.train.data.objectives.span_corruption import SpanCorruption
+from meshtf.train.data.objectives.text_pairs import TextPairs
+from meshtf.train.data.sources.python_library import python_library
+from meshtf.train.data.sources.tensorflow_dataset import TensorflowDataset
+from meshtf.train.data.sources.text_files import TextFiles
+from meshtf.train.data.sources.tfrecords import TfRecords
 from meshtf.train.data.text_task import TextTask
-from meshtf.train.data.tfrecords import TfRecords
-from meshtf.train.data.train_sentencepiece import train_sentencepiece
-from meshtf.train.data.vocabulary import Vocabulary
+from meshtf.train.data.vocabularies.byte_vocabulary import ByteVocabulary
+from meshtf.train.data.vocabularies.sentencepiece_vocabulary import SentencePieceVocabulary
+from meshtf.train.data.vocabularies.train_sentencepiece import train_sentencepiece
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
 __all__ = [
     "ArrayTask",

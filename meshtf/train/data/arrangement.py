@@ -10,7 +10,7 @@ import gin
 import numpy as np
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.objective import Objective
+from meshtf.train.data.objectives.objective import Objective
 from meshtf.train.data.packing import packed_rows
 
 NEEDS_WHOLE_DOCUMENTS = """\

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from meshtf.errors import ShapeError
-from meshtf.train.data.objective import Example
+from meshtf.train.data.objectives.objective import Example
 
 
 def packed_rows(lengths: np.ndarray, sizes: Sequence[int]) -> np.ndarray:

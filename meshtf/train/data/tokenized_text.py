@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.document import Document, Source
-from meshtf.train.data.objective import Objective
-from meshtf.train.data.vocabulary import Vocabulary
+from meshtf.train.data.objectives.objective import Objective
+from meshtf.train.data.sources.document import Document, Source
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
 UNDECODABLE = """\
 {name} is not UTF-8: byte {offset} is 0x{byte:02x}.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.vocabulary import Vocabulary
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 from meshtf.train.decoding.options import Decoding
 from meshtf.train.decoding.programs import INPUTS, TARGETS, Sizes
 from meshtf.train.decoding.prompt_text import PromptText

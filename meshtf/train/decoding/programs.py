@@ -13,7 +13,7 @@ import meshtf as mtf
 from meshtf.errors import LayoutWarning
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.vocabulary import Vocabulary
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 from meshtf.train.decoding.beam_search import beam_search
 from meshtf.train.decoding.generation import generate
 from meshtf.train.decoding.options import BEAM, RANK, Decoding

@@ -14,10 +14,10 @@ import tensorflow as tf
 from meshtf.checkpoint import SavedCheckpoint
 from meshtf.checkpoint.average import Average
 from meshtf.checkpoint.box import Box
+from meshtf.checkpoint.checkpoint_paths import open_source, write_to
 from meshtf.checkpoint.comparison import TensorDifference, compare
 from meshtf.checkpoint.formats import tensor_source
 from meshtf.checkpoint.formats.tensor_source import TensorSource, elements, parts_of
-from meshtf.checkpoint.locations import open_source, write_to
 from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.errors import CheckpointError, SaveError
 
@@ -52,7 +52,7 @@ def source() -> Arrays:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensor_source, "LARGEST_PIECE", 40)
+    monkeypatch.setattr(tensor_source, "LARGEST_CHUNK", 40)
 
 
 def assert_same(actual: TensorSource, expected: TensorSource) -> None:

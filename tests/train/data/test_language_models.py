@@ -7,7 +7,7 @@ import collections
 import numpy as np
 
 from meshtf.train.data import ByteVocabulary, LanguageModel, PrefixLanguageModel
-from meshtf.train.data.uniforms import Uniforms
+from meshtf.train.data.objectives.uniforms import Uniforms
 
 TEXT = np.array([5, 6, 0, 7, 1], np.int32)
 

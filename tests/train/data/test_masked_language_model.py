@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import ByteVocabulary, MaskedLanguageModel
-from meshtf.train.data.objective import Example
-from meshtf.train.data.uniforms import Uniforms
+from meshtf.train.data.objectives.objective import Example
+from meshtf.train.data.objectives.uniforms import Uniforms
 
 VOCABULARY = ByteVocabulary(extra_ids=1)
 MASK = VOCABULARY.size - 1

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshtf.errors import ShapeError
-from meshtf.train.data.objective import Example
+from meshtf.train.data.objectives.objective import Example
 from meshtf.train.data.packing import lay_out, packed_rows
 
 SEQUENCES = {"inputs": ("inputs",), "targets": ("targets", "targets_weights")}

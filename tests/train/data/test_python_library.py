@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data import python_library
-from meshtf.train.data.python_library import PythonLibrary
+from meshtf.train.data.sources import python_library
+from meshtf.train.data.sources.python_library import PythonLibrary
 
 
 def test_the_library_of_this_interpreter() -> None:

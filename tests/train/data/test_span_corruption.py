@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import ByteVocabulary, SpanCorruption
-from meshtf.train.data.uniforms import Uniforms
+from meshtf.train.data.objectives.uniforms import Uniforms
 
 VOCABULARY = ByteVocabulary(extra_ids=100)
 FIRST_SENTINEL = VOCABULARY.size - 1

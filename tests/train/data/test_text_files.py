@@ -7,7 +7,7 @@ import pytest
 
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import TextFiles
-from meshtf.train.data.document import Source
+from meshtf.train.data.sources.document import Source
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import pytest
 
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import ByteVocabulary, TextPairs
-from meshtf.train.data.uniforms import Uniforms
+from meshtf.train.data.objectives.uniforms import Uniforms
 
 
 def test_both_parts_get_an_end() -> None:

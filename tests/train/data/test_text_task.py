@@ -30,8 +30,8 @@ from meshtf.train.data import (
     TextTask,
 )
 from meshtf.train.data.arrangement import Arrangement
-from meshtf.train.data.document import Source
-from meshtf.train.data.objective import Objective
+from meshtf.train.data.objectives.objective import Objective
+from meshtf.train.data.sources.document import Source
 from meshtf.train.task import WEIGHTS, Batch, Batches, Position, Task
 from tests.fresh_process import run_fresh
 

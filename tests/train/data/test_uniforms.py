@@ -5,7 +5,7 @@ import collections
 import numpy as np
 import pytest
 
-from meshtf.train.data.uniforms import Uniforms
+from meshtf.train.data.objectives.uniforms import Uniforms
 
 
 def test_numbers_are_the_same_for_ever() -> None:

@@ -1,0 +1,39 @@
+"""What lowering of loops, branches and blocks in place has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from meshtf.graph import Operation, with_nested
+from meshtf.planning.plan import Core, Value
+from meshtf.planning.planner import Planner, StoredVariable
+
+
+def lower_operations(operations: Sequence[Operation], owner: Operation, inner: Planner, outer: Planner) -> None:
+    """Lowers the operations of a block. What `inner` does afterwards is the work of `owner`, which has the block."""
+    for each in operations:
+        inner.lower(each)
+    inner.attribute_to(owner)
+    outer.uses_random |= inner.uses_random
+
+
+def assigned_variables(operations: Sequence[Operation]) -> dict[str, StoredVariable]:
+    """Variables that operations, or those nested in them, assign."""
+    return {
+        o.variable.full_name: o.variable  # type: ignore[attr-defined]
+        for o in with_nested(operations)
+        if o.has_side_effect and hasattr(o, "variable")
+    }
+
+
+def constant_like(planner: Planner, like: Value, number: int) -> Value:
+    """A number everywhere, of the shape, dtype and layout of another value."""
+    size, dtype = like.slice_shape, like.dtype
+
+    def emit(core: Core) -> tf.Tensor:
+        return tf.fill(size, tf.cast(number, dtype))
+
+    spec = (like.shape, like.dtype, like.layout)
+    return planner.compute("constant", emit, [], [spec], pending=like.pending)[0]

@@ -1,0 +1,168 @@
+"""A stack of layers: unrolled, or one scan over stacked weights, with the same variables and the same results."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from meshtf.call_sites import language_function
+from meshtf.control_flow.layer_stacks.layer_variables import GivenVariables, RehearsedVariables, inside_layers, stand_in
+from meshtf.control_flow.loops.loop_spec import Counted, Numbering
+from meshtf.control_flow.loops.scan import ScanBody, checked_carried, listed, segments_of
+from meshtf.control_flow.recompute_grad import recompute_grad
+from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING, RecomputePolicy, as_policy
+from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
+from meshtf.errors import ShapeError
+from meshtf.graph import Mesh, Tensor
+from meshtf.layer_scopes import LayerScope
+from meshtf.ops.rearranging.concat_and_slice import stack, unstack
+from meshtf.ops.variables.variables import VariableSpec, make_variable
+
+LayerFn = Callable[[list[Tensor], list[Tensor]], tuple[Sequence[Tensor], Sequence[Tensor]]]
+
+
+@language_function
+def layer_stack(
+    fn: LayerFn,
+    carried: Tensor | Sequence[Tensor],
+    dim: DimensionLike,
+    sliced: Tensor | Sequence[Tensor] = (),
+    *,
+    unroll: bool = False,
+    recompute: RecomputePolicy | str | bool | None = None,
+    name: str = "layer",
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Applies a layer once for each element of a dimension, each time with variables of its own.
+
+    As a scan, what `fn` gets from `mtf.get_variable` is one layer's part of a variable that has `dim` first, named
+    `<scope>/<name>/...`. Unrolled, it is a variable `<scope>/<name>_000/...`, `..._001/...`, and so on: the names that
+    both have in checkpoints. Initial values, random bits and results are the same. The scan is built, traced and
+    compiled once for all layers.
+
+    Args:
+      fn: `fn(carried, parts) -> (carried, results)`, as for `mtf.scan`. It is called twice as a scan (the first time to
+        see which variables it makes, in a rehearsal that is forgotten), and once per layer unrolled.
+      carried: what the first layer is given; shapes and dtypes stay the same from layer to layer.
+      dim: the dimension that counts the layers.
+      sliced: tensors over `dim`, of which each layer gets its part.
+      unroll: whether each layer stands in the program by itself.
+      recompute: what the gradient keeps of each layer, as for `mtf.scan`.
+      name: of the layers' scope.
+
+    Returns:
+      The values carried out of the last layer, and each layer's results, stacked over [dim, ...].
+
+    Raises:
+      ShapeError, DtypeError: as `mtf.scan`.
+      GraphError: `fn` makes other variables the second time, or, as a scan, assigns one.
+    """
+    dimension = convert_to_dimension(dim)
+    if dimension is None:
+        raise ShapeError("layer_stack needs the dimension that counts the layers")
+    initial, wholes = listed(carried), listed(sliced)
+    if not initial:
+        raise ShapeError("layer_stack needs at least one carried value, and was given none")
+    for x in wholes:
+        x.shape.axis(dimension)
+    layers = _Unrolled if unroll else _Scanned
+    return layers(fn, dimension, as_policy(recompute), name)(initial, wholes)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scanned:
+    """One scan for all layers."""
+
+    fn: LayerFn
+    dim: Dimension
+    policy: RecomputePolicy
+    name: str
+
+    def __call__(self, initial: list[Tensor], wholes: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        mesh = initial[0].mesh
+        scope = LayerScope(mesh.graph.scoped(self.name), self.dim)
+        variables = self._rehearsed(mesh, scope, initial, wholes)
+        stacked = [make_variable(mesh, _stacked(spec, self.dim)) for spec in variables]
+
+        def layer(entering: list[Tensor], parts: list[Tensor]) -> Any:
+            own = dict(zip((spec.full_name for spec in variables), parts[len(wholes) :], strict=True))
+            with inside_layers(mesh, scope, GivenVariables(scope, own)):
+                return self.fn(entering, parts[: len(wholes)])
+
+        body = ScanBody(layer, self.dim, self.policy, self.name, numbering=Numbering(Counted.LAYERS))
+        return body.scanned(initial, [*wholes, *stacked])
+
+    def _rehearsed(
+        self, mesh: Mesh, scope: LayerScope, initial: list[Tensor], wholes: list[Tensor]
+    ) -> list[VariableSpec]:
+        """What variables one layer makes."""
+        rehearsed = RehearsedVariables(mesh, scope)
+        with mesh.graph.rehearsal(), inside_layers(mesh, scope, rehearsed):
+            entering = [stand_in(mesh, x.shape, x.dtype) for x in initial]
+            parts = [stand_in(mesh, x.shape - [self.dim], x.dtype) for x in wholes]
+            self.fn(entering, parts)
+        return list(rehearsed.specs.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Unrolled:
+    """Each layer by itself."""
+
+    fn: LayerFn
+    dim: Dimension
+    policy: RecomputePolicy
+    name: str
+
+    def __call__(self, initial: list[Tensor], wholes: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        parts = list(zip(*(unstack(x, self.dim) for x in wholes), strict=True)) or [()] * self.dim.size
+        layers = [functools.partial(self._layer, number, list(own)) for number, own in enumerate(parts)]
+        segments = segments_of(self.dim) if self.policy.nested else None
+        policy = dataclasses.replace(self.policy, nested=False)
+        length = segments[1].size if segments is not None else len(layers)
+        carried, results = initial, []
+        for start in range(0, len(layers), length):
+            segment = functools.partial(_in_turn, layers[start : start + length], policy)
+            carried, more = _kept(segment, RecomputePolicy("nothing"), carried) if segments else segment(carried)
+            results += more
+        each = len(results) // len(layers)
+        by_layer = [results[start : start + each] for start in range(0, len(results), each)] if each else []
+        return carried, [stack(list(own), self.dim.name) for own in zip(*by_layer, strict=True)]
+
+    def _layer(self, number: int, parts: list[Tensor], carried: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        with carried[0].graph.layer_scope(self.name, self.dim, number):
+            leaving, results = self.fn(carried, parts)
+        return checked_carried(carried, listed(leaving), self.fn), listed(results)
+
+
+def _in_turn(
+    layers: Sequence[Callable[[list[Tensor]], tuple[list[Tensor], list[Tensor]]]],
+    policy: RecomputePolicy,
+    carried: list[Tensor],
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The values carried out of the last layer, and the results of all, one layer's behind the other's."""
+    results = []
+    for layer in layers:
+        carried, more = _kept(layer, policy, carried)
+        results += more
+    return carried, results
+
+
+def _kept(
+    fn: Callable[[list[Tensor]], tuple[list[Tensor], list[Tensor]]], policy: RecomputePolicy, carried: list[Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """`fn(carried)`, of which the gradient keeps what the policy says."""
+    if policy == KEEP_EVERYTHING:
+        return fn(carried)
+
+    def flat(*xs: Tensor) -> list[Tensor]:
+        leaving, results = fn(list(xs))
+        return [*leaving, *results]
+
+    outputs = recompute_grad(flat, carried, policy)
+    return outputs[: len(carried)], outputs[len(carried) :]
+
+
+def _stacked(spec: VariableSpec, dim: Dimension) -> VariableSpec:
+    """A variable for all layers, from one layer's."""
+    return dataclasses.replace(spec, shape=Shape([dim, *spec.shape]), unpadded_shape=Shape([dim, *spec.unpadded_shape]))

@@ -1,0 +1,149 @@
+"""Layers abreast: several layers of a stack computed at once, each of them with weights and random bits of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.control_flow.blocks import as_tensors
+from meshtf.control_flow.layer_stacks.layer_variables import GivenVariables, RehearsedVariables, inside_layers, stand_in
+from meshtf.dimension import Dimension, Shape
+from meshtf.errors import GraphError, ShapeError
+from meshtf.graph import Mesh, Operation, Tensor, check_mesh, with_nested
+from meshtf.layer_scopes import Abreast, BatchCut, LayerScope, abreast_of
+from meshtf.ops.variables.variables import VariableSpec, make_variable
+
+ManyLayersFn = Callable[[list[Tensor]], Sequence[Tensor]]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LayersAbreast:
+    """The layers of a stack, of which those along a dimension are computed at once.
+
+    A layer is an ordinary function over tensors that have one more dimension, `along`: what it gets from
+    `mtf.get_variable` has it in front, and so has what it draws at random. Under every layout the results are those of
+    `mtf.layer_stack`, layer by layer, with the same variables in files, initial values and random bits.
+
+    Attributes:
+      fn: `fn(inputs) -> outputs`, of one layer.
+      along: layers at once.
+      scope: of the layers.
+      specs: one layer's variables.
+      weights: the variables of all layers, each [*dims, ...], `along` among dims.
+    """
+
+    fn: ManyLayersFn
+    along: Dimension
+    mesh: Mesh
+    scope: LayerScope
+    specs: tuple[VariableSpec, ...]
+    weights: tuple[Tensor, ...]
+
+    def __call__(
+        self,
+        inputs: Sequence[Tensor],
+        weights: Sequence[Tensor],
+        numbers: Tensor,
+        microbatches: Tensor | None = None,
+        microbatched: Dimension | None = None,
+        also_microbatched: Sequence[str] = (),
+    ) -> list[Tensor]:
+        """One layer for each element of `along`.
+
+        Args:
+          inputs: those that differ between the layers have `along`.
+          weights: parts of `self.weights`, [along, ...].
+          numbers: int32 [along]: which layers they are, in row-major order of the variables' dimensions for layers.
+          microbatches: int32 [along]: which micro-batch each layer works on: its random bits are those of the whole.
+          microbatched: the dimension of which the inputs have every so-manieth element, and how many micro-batches.
+          also_microbatched: names of dimensions that the layer makes of it, each element in its place.
+
+        Raises:
+          GraphError: the layer makes other variables than in the rehearsal, or has side effects, or mixes layers.
+        """
+        own = dict(zip((spec.full_name for spec in self.specs), weights, strict=True))
+        cut = None if microbatched is None else _cut(inputs, microbatched, also_microbatched)
+        abreast = Abreast(self.along, numbers, cut, microbatches)
+        with inside_layers(
+            self.mesh, dataclasses.replace(self.scope, abreast=abreast), GivenVariables(self.scope, own)
+        ):
+            before = len(self.mesh.graph.operations)
+            outputs = as_tensors(self.fn(list(inputs)), "a layer of mtf.layers_abreast")
+            for operation in with_nested(self.mesh.graph.operations[before:]):
+                _check_keeps_layers_apart(operation, self.along)
+        return outputs
+
+
+@language_function
+def layers_abreast(
+    mesh: Mesh,
+    fn: ManyLayersFn,
+    inputs: Sequence[tuple[Shape, tf.DType]],
+    dims: Sequence[Dimension],
+    along: Dimension,
+    name: str = "layer",
+) -> LayersAbreast:
+    """Layers with variables of their own, to be computed several at once: what pipelines are made of.
+
+    Args:
+      mesh: where they live.
+      fn: `fn(inputs) -> outputs`, of one layer. It is called once here, in a rehearsal that is forgotten, to see which
+        variables it makes, and whenever the result is.
+      inputs: the shape and dtype of each, `along` included.
+      dims: the variables' dimensions that count the layers, in row-major order. In files each layer has its own name,
+        `<scope>/<name>_000/...` and so on, as with `mtf.layer_stack`.
+      along: one of them.
+      name: of the layers' scope.
+
+    Raises:
+      ShapeError: `along` is none of `dims`.
+      GraphError: it is inside another of its kind, or as when the result is called.
+    """
+    graph = check_mesh(mesh).graph
+    if along not in dims:
+        raise ShapeError(f'dimension "{along}" is none of those that count the layers, [{Shape(dims)}]')
+    if abreast_of(graph.layer_scopes):
+        raise GraphError("layers that are computed at once, those of a pipeline, cannot hold another pipeline")
+    total = Dimension(f"({name})", math.prod(d.size for d in dims))
+    scope = LayerScope(graph.scoped(name), total, stacked=tuple(dims))
+    rehearsal = RehearsedVariables(mesh, scope, [along])
+    with graph.rehearsal():
+        numbers = stand_in(mesh, Shape([along]), tf.int32)
+        layers = LayersAbreast(fn, along, mesh, scope, (), ())
+        with inside_layers(mesh, dataclasses.replace(scope, abreast=Abreast(along, numbers)), rehearsal):
+            fn([stand_in(mesh, shape, dtype) for shape, dtype in inputs])
+    specs = tuple(rehearsal.specs.values())
+    weights = tuple(make_variable(mesh, _stacked(spec, scope)) for spec in specs)
+    return dataclasses.replace(layers, specs=specs, weights=weights)
+
+
+def _cut(inputs: Sequence[Tensor], microbatched: Dimension, also: Sequence[str]) -> BatchCut:
+    name = microbatched.name
+    (size,) = {x.shape.get_dim_by_name(name).size for x in inputs if x.shape.has(name)}
+    return BatchCut((name, *also), size, microbatched.size)
+
+
+def _check_keeps_layers_apart(operation: Operation, along: Dimension) -> None:
+    if operation.has_side_effect and not operation.blocks:
+        raise GraphError(
+            f"{operation.name}, made at {operation.site}, is inside layers that are computed at once, some of them on "
+            f"nothing useful, and would print, check or assign for all; do it outside, with what they return"
+        )
+    has_it = [x for x in operation.inputs if x.shape.has(along.name)]
+    if has_it and not operation.blocks and not all(y.shape.has(along.name) for y in operation.outputs):
+        raise GraphError(
+            f'{operation.name} [{operation.outputs[0].shape}], made at {operation.site}, loses dimension "{along}" of '
+            f"{has_it[0]}, along which tensors belong to different layers: give it to the other operands, or put it "
+            f"into the output's shape"
+        )
+
+
+def _stacked(spec: VariableSpec, scope: LayerScope) -> VariableSpec:
+    """A variable for all layers, from one layer's."""
+    scopes = tuple(scope if own.abreast is not None else own for own in spec.layer_scopes)
+    shape, unpadded = (Shape([*scope.stacked, *s]) for s in (spec.shape, spec.unpadded_shape))
+    return dataclasses.replace(spec, shape=shape, unpadded_shape=unpadded, layer_scopes=scopes)

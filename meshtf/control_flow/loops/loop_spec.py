@@ -1,0 +1,156 @@
+"""What a loop repeats, in named parts: its iterations, its block of operations, and what goes into and out of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+import tensorflow as tf
+
+from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING, RecomputePolicy
+from meshtf.dimension import Dimension, Shape
+from meshtf.graph import Block, Operation, Tensor
+from meshtf.planning.microbatch_cut import MicrobatchCut
+from meshtf.planning.pipeline_note import PipelineNote
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Iterations:
+    """How often a loop repeats its block, and in which order.
+
+    dim: its size is how many iterations there are, or how many there are at most.
+    is_reversed: whether they go from the last element of `dim` to the first.
+    count: an int32 scalar: how many there are, where that is known before the loop and is not the size of `dim`.
+    condition: a block over the values carried, of one bool scalar; the loop ends where it is false.
+    """
+
+    dim: Dimension
+    is_reversed: bool = False
+    count: Tensor | None = None
+    condition: Block | None = None
+
+
+class Counted(enum.Enum):
+    """What a loop counts: the number of an iteration decides which random bits are drawn in it."""
+
+    ITERATIONS = "iterations"
+    """Each iteration has bits of its own."""
+    LAYERS = "layers"
+    """Each iteration has the bits that its layer of a stack has unrolled."""
+    NOTHING = "nothing"
+    """All iterations have the same bits."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbering:
+    """What the numbers of a loop's iterations mean.
+
+    counted: iterations, layers or nothing; or micro-batches, in which random bits are those of the whole batch.
+    is_segment: whether counting goes on from one iteration of the loop around to the next, as in one long loop.
+    """
+
+    counted: Counted | MicrobatchCut = Counted.ITERATIONS
+    is_segment: bool = False
+
+
+EACH_BY_ITSELF = Numbering()
+"""Each iteration has a number of its own, and random bits of its own."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CarriedTensor:
+    """A value passed on from iteration to iteration: `initial` enters the first, and of what is `entering` inside each
+    makes what is `leaving`."""
+
+    initial: Tensor
+    entering: Tensor
+    leaving: Tensor
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SlicedTensor:
+    """A tensor of which each iteration is given its part, without the dimension that counts the iterations."""
+
+    whole: Tensor
+    part: Tensor
+
+    @property
+    def axis(self) -> int:
+        """Which dimension of the whole the part lacks."""
+        (axis,) = (i for i, d in enumerate(self.whole.shape) if not self.part.shape.has(d.name))
+        return axis
+
+    @property
+    def dim(self) -> Dimension:
+        return self.whole.shape[self.axis]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StackedTensor:
+    """A tensor of the block that is returned for all iterations, over [dim, ...].
+
+    gradient_of: the sliced tensor whose gradient this is, if it is one.
+    """
+
+    part: Tensor
+    dim: Dimension
+    gradient_of: Tensor | None = None
+
+    @property
+    def shape(self) -> Shape:
+        return Shape([self.dim, *self.part.shape])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AccumulatedTensor:
+    """A tensor of the block that is returned summed over the iterations, which is done in float32 at least; sums over
+    cores may stay pending inside.
+
+    dtype: in which the sum is returned.
+    """
+
+    term: Tensor
+    dtype: tf.DType
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LoopSpec:
+    """What a loop repeats.
+
+    policy: what its gradient keeps of each iteration.
+    pipeline: what is known of its iterations where they are the steps of a pipeline.
+    """
+
+    iterations: Iterations
+    operations: tuple[Operation, ...]
+    carried: tuple[CarriedTensor, ...] = ()
+    sliced: tuple[SlicedTensor, ...] = ()
+    stacked: tuple[StackedTensor, ...] = ()
+    accumulated: tuple[AccumulatedTensor, ...] = ()
+    numbering: Numbering = EACH_BY_ITSELF
+    policy: RecomputePolicy = KEEP_EVERYTHING
+    pipeline: PipelineNote | None = None
+
+    @property
+    def dim(self) -> Dimension:
+        return self.iterations.dim
+
+    @property
+    def stacked_parts(self) -> tuple[Tensor, ...]:
+        return tuple(s.part for s in self.stacked)
+
+    @property
+    def terms(self) -> tuple[Tensor, ...]:
+        """The tensors of the block that are accumulated."""
+        return tuple(a.term for a in self.accumulated)
+
+    @property
+    def body(self) -> Block:
+        bound = (*(c.entering for c in self.carried), *(s.part for s in self.sliced))
+        outputs = (*(c.leaving for c in self.carried), *self.stacked_parts, *self.terms)
+        return Block(self.operations, bound, outputs)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        condition = self.iterations.condition
+        return (self.body,) if condition is None else (condition, self.body)

@@ -1,0 +1,127 @@
+"""Micro-batches: a training step in parts, of which the gradients are summed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from meshtf.autodiff import gradients
+from meshtf.call_sites import language_function
+from meshtf.control_flow.blocks import block_input, build
+from meshtf.control_flow.loops.loop import LoopOperation
+from meshtf.control_flow.loops.loop_spec import (
+    AccumulatedTensor,
+    CarriedTensor,
+    Iterations,
+    LoopSpec,
+    Numbering,
+    SlicedTensor,
+    StackedTensor,
+)
+from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
+from meshtf.errors import GraphError, ShapeError
+from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype, with_nested
+from meshtf.ops.algebra.transpose_and_broadcast import transpose
+from meshtf.ops.elementwise.elementwise import cast
+from meshtf.ops.inputs.inputs import zeros
+from meshtf.ops.rearranging.reshape import ReshapeOperation, replace_dimensions, reshape
+from meshtf.planning.microbatch_cut import MicrobatchCut
+
+_MICROBATCH = "microbatch"
+
+
+@language_function
+def serialize_training_step(
+    features: Mapping[str, Tensor],
+    model_fn: Callable[[dict[str, Tensor]], Mapping[str, Tensor]],
+    batch_dim: DimensionLike,
+    num_splits: int,
+) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """Runs a model over `num_splits` micro-batches one after the other, and sums their gradients.
+
+    Micro-batch k holds every `num_splits`-th example from the k-th on, so that the batch stays split over the mesh as
+    it is. Random bits, dropout's too, are those that each example has in the whole batch, also where reshapes make
+    other dimensions of the batch. For results equal to the whole batch's, the loss is a sum over examples, or a mean
+    divided by `num_splits`; what looks at several examples at once, as batch normalization does, sees those of its
+    micro-batch.
+
+    Args:
+      features: inputs by name; those that have `batch_dim` are cut.
+      model_fn: takes the features of one micro-batch, in which `batch_dim` has its name and a smaller size, and returns
+        outputs by name, "loss" (a scalar) among them. It is called once.
+      batch_dim: the dimension to cut.
+      num_splits: number of micro-batches.
+
+    Returns:
+      The gradients of the loss for `graph.trainable_variables`, in their order, summed over the micro-batches (in
+      float32, and float32 themselves, where variables are read as bfloat16 or float16); and the outputs, of their
+      dtypes: scalars and others without `batch_dim` summed, those with it put together again.
+
+    Raises:
+      ShapeError: the batch does not divide.
+      GraphError: there is no scalar loss, or it does not depend on a trainable variable.
+    """
+    batch = convert_to_dimension(batch_dim)
+    assert batch is not None
+    if num_splits < 1 or batch.size % num_splits:
+        fitting = [n for n in range(1, batch.size + 1) if batch.size % n == 0]
+        raise ShapeError(f'"{batch}" does not divide into {num_splits} micro-batches; these fit: {fitting}')
+    micro, splits = Dimension(batch.name, batch.size // num_splits), Dimension(_MICROBATCH, num_splits)
+    cut = {name: x for name, x in features.items() if check_tensor(x).shape.has(batch.name)}
+    if not cut:
+        raise ShapeError(f'no feature has dimension "{batch}": {", ".join(map(repr, features.values()))}')
+    wholes = {name: replace_dimensions(x, [batch], [micro, splits]) for name, x in cut.items()}
+    parts = {n: block_input(x, n, Shape([micro if d.name == batch.name else d for d in cut[n].shape]))
+             for n, x in wholes.items()}  # fmt: skip
+    mesh = next(iter(cut.values())).mesh
+    operations, (outputs, grads) = build(
+        mesh, lambda: _called(model_fn, {**features, **parts}), [], "the model of a micro-batch", list(parts.values())
+    )
+    batched = [n for n, t in outputs.items() if t.shape.has(batch.name)]
+    summed = [n for n in outputs if n not in batched]
+    turn = zeros(mesh, [])
+    entering = block_input(turn, "turn")
+    spec = LoopSpec(
+        iterations=Iterations(splits),
+        operations=operations,
+        carried=(CarriedTensor(turn, entering, entering),),
+        sliced=tuple(SlicedTensor(wholes[n], parts[n]) for n in wholes),
+        stacked=tuple(StackedTensor(outputs[n], splits) for n in batched),
+        accumulated=tuple(AccumulatedTensor(t, sum_dtype(t.dtype)) for t in (*grads, *(outputs[n] for n in summed))),
+        numbering=Numbering(_microbatch_cut(micro, num_splits, operations)),
+    )
+    loop = LoopOperation(spec, turn, "microbatches")
+    totals = zip(summed, loop.accumulated_outputs[len(grads) :], strict=True)
+    results = {name: cast(total, outputs[name].dtype) for name, total in totals}
+    for name, stacked in zip(batched, loop.stacked_outputs, strict=True):
+        results[name] = _together(stacked, outputs[name].shape, batch, splits)
+    return list(loop.accumulated_outputs[: len(grads)]), {name: results[name] for name in outputs}
+
+
+def _called(
+    model_fn: Callable[[dict[str, Tensor]], Mapping[str, Tensor]], features: dict[str, Tensor]
+) -> tuple[dict[str, Tensor], list[Tensor]]:
+    outputs = dict(model_fn(features))
+    loss = outputs.get("loss")
+    if not isinstance(loss, Tensor) or loss.shape.ndims:
+        raise GraphError(f'model_fn must return a scalar "loss", and returned {loss!r}')
+    variables = loss.graph.trainable_variables
+    grads = gradients([loss], [v.value for v in variables])
+    missing = [v.full_name for v, grad in zip(variables, grads, strict=True) if grad is None]
+    if missing:
+        raise GraphError(f"the loss does not depend on the trainable variables {', '.join(missing)}")
+    return outputs, [grad for grad in grads if grad is not None]
+
+
+def _microbatch_cut(batch: Dimension, count: int, operations: Iterable[Operation]) -> MicrobatchCut:
+    """How the batch is cut in all tensors of a model of these operations."""
+    cut = MicrobatchCut.of_batch(batch, count)
+    for operation in with_nested(operations):
+        if isinstance(operation, ReshapeOperation):
+            cut = cut.after_reshape(operation.inputs[0].shape, operation.outputs[0].shape)
+    return cut
+
+
+def _together(stacked: Tensor, part: Shape, batch: Dimension, splits: Dimension) -> Tensor:
+    dims = [d for own in part for d in ((own, splits) if own.name == batch.name else (own,))]
+    whole = Shape([batch if d.name == batch.name else d for d in part])
+    return reshape(transpose(stacked, dims), whole)

@@ -1,0 +1,105 @@
+"""Loops that end when a condition computed inside says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.control_flow.blocks import as_tensors, block_input, build
+from meshtf.control_flow.loops.loop import LoopOperation
+from meshtf.control_flow.loops.loop_spec import AccumulatedTensor, CarriedTensor, Iterations, LoopSpec
+from meshtf.control_flow.loops.scan import checked_carried
+from meshtf.control_flow.recompute_policy import RecomputePolicy, unnested_policy
+from meshtf.dimension import Dimension
+from meshtf.errors import DtypeError, GraphError, ShapeError
+from meshtf.graph import Block, Operation, Tensor, check_tensor, with_nested
+from meshtf.ops.algebra.transpose_and_broadcast import transpose
+from meshtf.ops.side_effects.side_effects import CheckFiniteOperation
+from meshtf.ops.variables.variables import Assign
+from meshtf.planning.plan import UNBOUNDED
+
+
+@language_function
+def while_loop(
+    cond_fn: Callable[..., Tensor],
+    body_fn: Callable[..., Any],
+    inputs: Tensor | Sequence[Tensor],
+    num_loop_vars: int | None = None,
+    has_accumulators: bool = False,
+    *,
+    maximum_iterations: int | None = None,
+    recompute: RecomputePolicy | str | bool | None = None,
+    name: str = "while_loop",
+) -> list[Tensor]:
+    """Repeats `body_fn` while `cond_fn` holds.
+
+    Args:
+      cond_fn: `cond_fn(*values)`, a bool scalar.
+      body_fn: `body_fn(*values)`, the new values, of unchanged shapes and dtypes; variables may be read and assigned
+        inside. With `has_accumulators` it may return more tensors, which are summed over the iterations.
+      inputs: initial values.
+      num_loop_vars: how many of the final values are returned, the first ones; all by default. (The original keeps the
+        others in variables, which is not needed here.)
+      has_accumulators: whether the body returns tensors to sum. Sums over cores in them are done once, at the end.
+      maximum_iterations: after which the loop ends anyway. It must be given where a gradient is wanted.
+      recompute: what the gradient keeps of each iteration, as for `scan`.
+      name: of the operation.
+
+    Returns:
+      The final values, then the sums.
+
+    Raises:
+      ShapeError, DtypeError: a value changes its shape or dtype, or the condition is no bool scalar.
+      GraphError: there is no value, or `num_loop_vars` is not in 1 .. their number.
+    """
+    initial = [check_tensor(x) for x in ([inputs] if isinstance(inputs, Tensor) else inputs)]
+    if not initial:
+        raise GraphError("while_loop needs at least one value")
+    returned_values = len(initial) if num_loop_vars is None else num_loop_vars
+    if not 1 <= returned_values <= len(initial):
+        raise GraphError(f"num_loop_vars is a number of the {len(initial)} values, at least 1, not {num_loop_vars}")
+    entering = [block_input(x, "value") for x in initial]
+    seen = [block_input(x, "value") for x in initial]
+    mesh = initial[0].mesh
+    asked, goes_on = build(mesh, cond_fn, seen, "the condition of mtf.while_loop", seen)
+    if not isinstance(goes_on, Tensor) or goes_on.shape.ndims or goes_on.dtype != tf.bool:
+        raise DtypeError(f"cond_fn must return a bool scalar, and returned {goes_on!r}")
+    _check_no_effect(asked)
+    policy = unnested_policy(recompute)
+    operations, returned = build(mesh, lambda: _called(body_fn, entering), [], "the body of mtf.while_loop", entering)
+    policy.check(operations)
+    if len(returned) > len(entering) and not has_accumulators:
+        raise ShapeError(
+            f"body_fn is given {len(entering)} values and returned {len(returned)}; to sum the others over the "
+            f"iterations set has_accumulators"
+        )
+    if maximum_iterations is not None and maximum_iterations < 0:
+        raise ShapeError(f"maximum_iterations must not be negative, and is {maximum_iterations}")
+    leaving = checked_carried(entering, returned[: len(entering)], body_fn)
+    dim = Dimension("iteration", UNBOUNDED if maximum_iterations is None else maximum_iterations)
+    spec = LoopSpec(
+        iterations=Iterations(dim, condition=Block(asked, tuple(seen), (goes_on,))),
+        operations=operations,
+        carried=tuple(map(CarriedTensor, initial, entering, leaving)),
+        accumulated=tuple(AccumulatedTensor(t, t.dtype) for t in returned[len(entering) :]),
+        policy=policy,
+    )
+    loop = LoopOperation(spec, initial[0], name)
+    return [*loop.carried_outputs[:returned_values], *loop.accumulated_outputs]
+
+
+def _check_no_effect(asked: Sequence[Operation]) -> None:
+    for operation in with_nested(asked):
+        if isinstance(operation, Assign | CheckFiniteOperation):
+            raise GraphError(f"cond_fn has {operation.name}, which belongs into body_fn: a condition changes nothing")
+
+
+def _called(body_fn: Callable[..., Any], entering: list[Tensor]) -> list[Tensor]:
+    returned = as_tensors(body_fn(*entering), "body_fn")
+    ordered = [
+        transpose(x, e.shape) if {*x.shape} == {*e.shape} else x for x, e in zip(returned, entering, strict=False)
+    ]
+    return ordered + returned[len(entering) :]

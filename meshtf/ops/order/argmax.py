@@ -1,0 +1,110 @@
+"""The largest element along a dimension, and where it stands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import DimensionLike, Shape
+from meshtf.errors import DtypeError, ShapeError
+from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.layout import restricted
+from meshtf.ops.algebra.reduction import reduced_dimension
+from meshtf.ops.indexing.gather import scatter_add
+from meshtf.planning.plan import Core, OutputSpec, Value
+from meshtf.planning.planner import Planner
+
+
+class TopOneOperation(Operation):
+    """The first maximum along a dimension: its int32 index, and before it, if wanted, its value. NaN counts as lowest.
+
+    Over a dimension that is split each core finds its own best; one allreduce finds the best value of all, another
+    the lowest index that has it.
+    """
+
+    def __init__(self, x: Tensor, dim_name: str, *, with_value: bool, name: str) -> None:
+        shape = Shape([d for d in x.shape if d.name != dim_name])
+        values = [(shape, x.dtype)] if with_value else []
+        super().__init__([x], [*values, (shape, tf.int32)], name=name)
+        self.dim_name = dim_name
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (x,), dy = self.inputs, grad_ys[0]
+        assert dy is not None
+        return [scatter_add(dy, self.outputs[-1], x.shape.get_dim_by_name(self.dim_name), output_shape=x.shape)]
+
+    def lower(self, planner: Planner) -> None:
+        (x,) = self.inputs
+        value = planner.read(x)
+        if value.layout.axes[x.shape.axis(self.dim_name)]:
+            found = self._over_cores(planner, value)
+        else:
+            found = self._on_each_core(planner, value, with_value=len(self.outputs) == 2)
+        for output, result in zip(reversed(self.outputs), reversed(found), strict=False):
+            planner.write(output, result)
+
+    def _over_cores(self, planner: Planner, value: Value) -> list[Value]:
+        axes = value.layout.axes[value.shape.axis(self.dim_name)]
+        own, index = self._on_each_core(planner, value, with_value=True)
+        best = planner.all_reduce(own, axes, "max")
+
+        def emit(core: Core, own: tf.Tensor, best: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+            return tf.where(tf.equal(own, best), index, tf.constant(tf.int32.max))
+
+        spec = (index.shape, tf.int32, index.layout)
+        (candidate,) = planner.compute("argmax", emit, [own, best, index], [spec], flops=math.prod(own.slice_shape))
+        return [best, planner.all_reduce(candidate, axes, "min")]
+
+    def _on_each_core(self, planner: Planner, value: Value, *, with_value: bool) -> list[Value]:
+        """The best of the core's own part; its index is that in the whole dimension."""
+        shape, axis = self.outputs[-1].shape, value.shape.axis(self.dim_name)
+        axes, n = value.layout.axes[axis], value.slice_shape[axis]
+
+        def emit(core: Core, s: tf.Tensor) -> list[tf.Tensor]:
+            if s.dtype.is_floating:
+                s = tf.where(tf.math.is_nan(s), tf.constant(-math.inf, s.dtype), s)
+            index = tf.argmax(s, axis, output_type=tf.int32)
+            index = index + core.coordinate(axes) * n if axes else index
+            return [tf.reduce_max(s, axis), index] if with_value else [index]
+
+        layout, flops = restricted(value.layout, value.shape, shape), math.prod(value.slice_shape)
+        specs: list[OutputSpec] = [(shape, value.dtype, layout)] if with_value else []
+        specs.append((shape, tf.int32, layout, axes))  # along them each core has its own
+        return list(planner.compute("argmax", emit, [value], specs, flops=flops))
+
+
+@language_function
+def top_1(x: Tensor, reduced_dim: DimensionLike | str, name: str | None = None) -> tuple[Tensor, Tensor]:
+    """The maximum along a dimension, and the int32 index of the first element that has it, to which gradients flow.
+
+    NaN counts as lower than every number.
+
+    Raises:
+      ShapeError: x lacks the dimension, or it has size 0.
+      DtypeError: x has no order (bool, complex).
+    """
+    value, index = _top_one(x, reduced_dim, True, name or "top_1")
+    return value, index
+
+
+@language_function
+def argmax(x: Tensor, reduced_dim: DimensionLike | str, name: str | None = None) -> Tensor:
+    """The int32 index of the first maximum along a dimension. NaN counts as lower than every number.
+
+    Raises:
+      ShapeError: x lacks the dimension, or it has size 0.
+      DtypeError: x has no order (bool, complex).
+    """
+    return _top_one(x, reduced_dim, False, name or "argmax")[0]
+
+
+def _top_one(x: Tensor, reduced_dim: DimensionLike | str, with_value: bool, name: str) -> tuple[Tensor, ...]:
+    dim = reduced_dimension(check_tensor(x), reduced_dim)
+    if x.dtype == tf.bool or x.dtype.is_complex:
+        raise DtypeError(f"{x.dtype.name} has no largest element; convert with mtf.cast")
+    if not dim.size:
+        raise ShapeError(f'dimension "{dim.name}" has size 0, and so no largest element')
+    return TopOneOperation(x, dim.name, with_value=with_value, name=name).outputs

@@ -1,0 +1,60 @@
+"""Where the examples of a micro-batch are in its tensors: random bits are those that each example has in the whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping
+
+from meshtf.dimension import Dimension, Shape
+
+
+@dataclasses.dataclass(frozen=True)
+class MicrobatchCut:
+    """How a loop cuts a batch: each iteration has every `count`-th example.
+
+    Attributes:
+      batch: the dimension in a micro-batch.
+      count: micro-batches.
+      neighbours: of the batch, and of the dimensions that reshapes make of it and in which one example follows another,
+        how many positions in a row are of one example.
+      names: what else may tell examples apart: dimensions called so, whose positions have several, or parts of some.
+    """
+
+    batch: Dimension
+    count: int
+    neighbours: Mapping[Dimension, int]
+    names: frozenset[str]
+
+    @classmethod
+    def of_batch(cls, batch: Dimension, count: int) -> MicrobatchCut:
+        """Where there is but the batch's own dimension yet."""
+        return cls(batch, count, {batch: 1}, frozenset([batch.name]))
+
+    def dimension(self, shape: Shape) -> Dimension | None:
+        """The one along which a tensor of the micro-batch is cut; None where it has the same for all examples."""
+        if self.batch in shape:
+            return self.batch
+        exact, others = (d for d in shape if d in self.neighbours), (d for d in shape if d.name in self.names)
+        return next(itertools.chain(exact, others), None)
+
+    def neighbours_along(self, dim: Dimension) -> int:
+        """How many positions in a row stay together along a dimension that is cut."""
+        return self.neighbours.get(dim, 1)
+
+    def after_reshape(self, old: Shape, new: Shape) -> MicrobatchCut:
+        """With the dimension in which one example follows another after a reshape."""
+        before = self.dimension(old)
+        if before is None or before in new or not old.size:
+            return self
+        start = old.cumprod[old.axis(before)]
+        end = start * before.size // self.neighbours_along(before)
+        for first, dim in zip(new.cumprod, new, strict=True):
+            # Looked for is the one in which an example ends; where a micro-batch is one example, several may seem so.
+            if dim in old or first * dim.size < end or first > max(start, end - 1):
+                continue
+            several, rest = divmod(first * dim.size, end)
+            if rest or dim.size % several or before not in self.neighbours:
+                return dataclasses.replace(self, names=self.names | {dim.name})
+            return dataclasses.replace(self, neighbours={dim: several, **self.neighbours})
+        return self

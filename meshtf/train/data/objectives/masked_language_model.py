@@ -1,0 +1,85 @@
+"""Masked language modelling, as BERT is trained (Devlin et al. 2019)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import gin
+import numpy as np
+
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.objectives.objective import Example
+from meshtf.train.data.objectives.uniforms import Uniforms
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary
+
+NO_MASK = """\
+MaskedLanguageModel writes the vocabulary's first sentinel for a masked token, and the vocabulary has none.
+Give it one: {name}.extra_ids = 1"""
+
+SHARE_MASKED, SHARE_RANDOM = 0.8, 0.1
+
+
+@gin.configurable(module="meshtf.train")
+@dataclasses.dataclass(frozen=True)
+class MaskedLanguageModel:
+    """`targets` are the text, of which the chosen tokens count; `inputs` are the text with the chosen tokens changed.
+
+    Of the chosen, 80 % become the mask (the first sentinel), 10 % a random token, and 10 % stay. Ends are not chosen.
+
+    Attributes:
+      masked_share: the share of the text's tokens that are chosen: as a whole number, and at least one.
+
+    Raises:
+      ConfigurationError: a share that is not between 0 and 1.
+    """
+
+    masked_share: float = 0.15
+
+    def __post_init__(self) -> None:
+        if not 0 < self.masked_share < 1:
+            raise ConfigurationError(f"MaskedLanguageModel.masked_share must be in (0, 1), and is {self.masked_share}")
+
+    @property
+    def sequences(self) -> Mapping[str, tuple[str, ...]]:
+        return {"inputs": ("inputs", "targets", "targets_weights")}
+
+    @property
+    def num_parts(self) -> int:
+        return 1
+
+    @property
+    def keeps_length(self) -> bool:
+        return True
+
+    def parts(self, document: str) -> tuple[str, ...]:
+        return (document,)
+
+    def lengths(self, part_lengths: Sequence[int]) -> tuple[int, ...]:
+        return tuple(part_lengths)
+
+    def limits(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        return tuple(sizes)
+
+    def check(self, sizes: Sequence[int], vocabulary: Vocabulary) -> None:
+        if vocabulary.extra_ids < 1:
+            raise ConfigurationError(NO_MASK.format(name=type(vocabulary).__name__))
+
+    def example(self, parts: Sequence[np.ndarray], vocabulary: Vocabulary, uniforms: Uniforms) -> Example:
+        (targets,) = parts
+        chosen = self._chosen(targets, vocabulary, uniforms)
+        text_ids = vocabulary.text_ids
+        random_ids = text_ids.start + (uniforms.draw(len(chosen)) * len(text_ids)).astype(np.int32)
+        fate = uniforms.draw(len(chosen))
+        inputs = targets.copy()
+        kept_or_random = np.where(fate < SHARE_MASKED + SHARE_RANDOM, random_ids, targets[chosen])
+        inputs[chosen] = np.where(fate < SHARE_MASKED, vocabulary.size - 1, kept_or_random)
+        weights = np.zeros(len(targets), np.float32)
+        weights[chosen] = 1.0
+        return {"inputs": inputs, "targets": targets, "targets_weights": weights}
+
+    def _chosen(self, tokens: np.ndarray, vocabulary: Vocabulary, uniforms: Uniforms) -> np.ndarray:
+        """[chosen] int64: places in the text, ascending."""
+        candidates = np.flatnonzero((tokens != vocabulary.end_id) & (tokens != vocabulary.padding_id))
+        count = min(max(round(len(candidates) * self.masked_share), 1), len(candidates))
+        return candidates[uniforms.choose(count, len(candidates))]

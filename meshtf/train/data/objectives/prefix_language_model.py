@@ -1,0 +1,51 @@
+"""Prefix language modelling (Liu et al. 2018; Raffel et al. 2020)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import gin
+import numpy as np
+
+from meshtf.train.data.objectives.objective import Example
+from meshtf.train.data.objectives.uniforms import Uniforms
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary
+
+
+@gin.configurable(module="meshtf.train")
+@dataclasses.dataclass(frozen=True)
+class PrefixLanguageModel:
+    """`targets` are the text; `targets_prefix` is 1 up to a random place, after which tokens count.
+
+    The prefix may be empty, and leaves one token at least.
+    """
+
+    @property
+    def sequences(self) -> Mapping[str, tuple[str, ...]]:
+        return {"targets": ("targets", "targets_weights", "targets_prefix")}
+
+    @property
+    def num_parts(self) -> int:
+        return 1
+
+    @property
+    def keeps_length(self) -> bool:
+        return True
+
+    def parts(self, document: str) -> tuple[str, ...]:
+        return (document,)
+
+    def lengths(self, part_lengths: Sequence[int]) -> tuple[int, ...]:
+        return tuple(part_lengths)
+
+    def limits(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        return tuple(sizes)
+
+    def check(self, sizes: Sequence[int], vocabulary: Vocabulary) -> None:
+        """Every size and vocabulary will do."""
+
+    def example(self, parts: Sequence[np.ndarray], vocabulary: Vocabulary, uniforms: Uniforms) -> Example:
+        (targets,) = parts
+        prefix = (np.arange(len(targets)) < uniforms.draw_below(len(targets))).astype(np.int32)
+        return {"targets": targets, "targets_weights": (1 - prefix).astype(np.float32), "targets_prefix": prefix}

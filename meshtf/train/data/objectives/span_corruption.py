@@ -1,0 +1,133 @@
+"""Span corruption, as T5 is trained (Raffel et al. 2020)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import gin
+import numpy as np
+
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.objectives.objective import Example
+from meshtf.train.data.objectives.uniforms import Uniforms
+from meshtf.train.data.vocabularies.vocabulary import END_ID, Vocabulary
+
+TOO_FEW_SENTINELS = """\
+SpanCorruption needs {needed} sentinels for inputs of length {length}, and the vocabulary has {found}.
+Give it more, as {name}.extra_ids = {needed}, or make TextTask.length smaller."""
+
+TOO_SHORT = """\
+SpanCorruption fits no text in inputs of length {inputs} with targets of length {targets}.
+Make TextTask.length larger."""
+
+
+@gin.configurable(module="meshtf.train")
+@dataclasses.dataclass(frozen=True)
+class SpanCorruption:
+    """`inputs` are the text with spans taken out, `targets` the spans; sentinels say which was where.
+
+    The k-th span is replaced by sentinel k, and in `targets` comes after sentinel k. Text and spans take turns, text
+    first and a span last; all ways to divide them so are equally likely. Both sequences have an end.
+
+    Attributes:
+      noise_density: the share of the text that is taken out.
+      mean_span_length: in tokens.
+
+    Raises:
+      ConfigurationError: a density that is not between 0 and 1, or spans shorter than a token.
+    """
+
+    noise_density: float = 0.15
+    mean_span_length: float = 3.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.noise_density < 1:
+            raise ConfigurationError(f"SpanCorruption.noise_density must be in (0, 1), and is {self.noise_density}")
+        if self.mean_span_length < 1:
+            raise ConfigurationError(
+                f"SpanCorruption.mean_span_length must be 1 or more, and is {self.mean_span_length}"
+            )
+
+    @property
+    def sequences(self) -> Mapping[str, tuple[str, ...]]:
+        return {"inputs": ("inputs",), "targets": ("targets", "targets_weights")}
+
+    @property
+    def num_parts(self) -> int:
+        return 1
+
+    @property
+    def keeps_length(self) -> bool:
+        return False
+
+    def parts(self, document: str) -> tuple[str, ...]:
+        return (document,)
+
+    def lengths(self, part_lengths: Sequence[int]) -> tuple[int, ...]:
+        (length,) = part_lengths
+        noise, spans = self._noise_and_spans(length)
+        return length - noise + spans + 1, noise + spans + 1
+
+    def limits(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        inputs_size, targets_size = sizes
+        length = 0
+        while all(needed <= size for needed, size in zip(self.lengths([length + 1]), sizes, strict=True)):
+            length += 1
+        if length == 0:
+            raise ConfigurationError(TOO_SHORT.format(inputs=inputs_size, targets=targets_size))
+        return (length,)
+
+    def check(self, sizes: Sequence[int], vocabulary: Vocabulary) -> None:
+        _, needed = self._noise_and_spans(*self.limits(sizes))
+        if needed > vocabulary.extra_ids:
+            raise ConfigurationError(
+                TOO_FEW_SENTINELS.format(
+                    needed=needed, length=sizes[0], found=vocabulary.extra_ids, name=type(vocabulary).__name__
+                )
+            )
+
+    def example(self, parts: Sequence[np.ndarray], vocabulary: Vocabulary, uniforms: Uniforms) -> Example:
+        (tokens,) = parts
+        noise, spans = self._noise_and_spans(len(tokens))
+        text_lengths = _divided(len(tokens) - noise, spans, uniforms)
+        span_lengths = _divided(noise, spans, uniforms)
+        is_noise = np.zeros(len(tokens), bool)
+        if spans:
+            is_noise = np.repeat(np.tile([False, True], spans), np.stack([text_lengths, span_lengths], 1).ravel())
+        sentinels = vocabulary.size - 1 - np.arange(spans, dtype=np.int32)
+        numbers = np.arange(spans)
+        targets = _joined(tokens[is_noise], np.cumsum(span_lengths) - span_lengths + numbers, sentinels)
+        return {
+            "inputs": _joined(tokens[~is_noise], np.cumsum(text_lengths) + numbers, sentinels),
+            "targets": targets,
+            "targets_weights": np.ones(len(targets), np.float32),
+        }
+
+    def _noise_and_spans(self, length: int) -> tuple[int, int]:
+        """How many tokens of a text are taken out, and in how many spans; none of a text of one token."""
+        if length < 2:
+            return 0, 0
+        noise = min(max(round(length * self.noise_density), 1), length - 1)
+        spans = min(max(round(noise / self.mean_span_length), 1), length - noise)
+        return noise, spans
+
+
+def _divided(total: int, count: int, uniforms: Uniforms) -> np.ndarray:
+    """[count] int64: positive integers whose sum is the total; every such list is as likely."""
+    if count == 0:
+        return np.zeros(0, np.int64)
+    borders = np.concatenate(([0], uniforms.choose(count - 1, total - 1) + 1, [total]))
+    return borders[1:] - borders[:-1]
+
+
+def _joined(tokens: np.ndarray, places: np.ndarray, sentinels: np.ndarray) -> np.ndarray:
+    """Tokens in order, around sentinels at given places of the result, then the end; int32."""
+    joined = np.empty(len(tokens) + len(sentinels) + 1, np.int32)
+    is_token = np.ones(len(joined), bool)
+    joined[places] = sentinels
+    is_token[places] = False
+    joined[-1] = END_ID
+    is_token[-1] = False
+    joined[is_token] = tokens
+    return joined

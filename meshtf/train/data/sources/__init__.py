@@ -1,0 +1,1 @@
+"""Sources of text: what there is to learn from, as documents."""

@@ -1,0 +1,79 @@
+"""TensorFlow Datasets by name, as documents."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import gin
+
+from meshtf.errors import nearest
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.sources.document import Document
+
+MISSING_TENSORFLOW_DATASETS = """\
+TensorflowDataset reads with TensorFlow Datasets, which is not installed.
+Install it with the project's extra: pip install 'meshtf[datasets]'"""
+
+
+@gin.configurable(module="meshtf.train")
+@dataclasses.dataclass(frozen=True)
+class TensorflowDataset:
+    """A text of every example of a data set in TensorFlow Datasets, in the order in which it is stored.
+
+    Attributes:
+      dataset: its name, as "wikipedia/20230601.en"; it is downloaded where it is not there.
+      split: as TensorFlow Datasets writes it, "train" or "train[:10%]".
+      feature: the name of the feature that is the text.
+      data_dir: where data sets are kept; by default where TensorFlow Datasets keeps them.
+
+    Raises:
+      ConfigurationError: when documents are read, TensorFlow Datasets is not installed, it does not know the data set
+        or cannot prepare it, or an example has no such text.
+    """
+
+    dataset: str
+    split: str = "train"
+    feature: str = "text"
+    data_dir: str | None = None
+
+    def __str__(self) -> str:
+        return f"data set {self.dataset}, {self.split}"
+
+    def documents(self) -> Iterator[Document]:
+        for number, example in enumerate(self._examples(), start=1):
+            document = Document(f"{self.dataset}, {self.split}, example {number}", self._text(example))
+            if document.content.strip():
+                yield document
+
+    def _examples(self) -> Any:
+        try:
+            tensorflow_datasets = importlib.import_module("tensorflow_datasets")  # an optional dependency
+        except ImportError as error:
+            raise ConfigurationError(MISSING_TENSORFLOW_DATASETS) from error
+        try:
+            dataset = tensorflow_datasets.load(
+                self.dataset, split=self.split, data_dir=self.data_dir, shuffle_files=False
+            )
+        except (AssertionError, OSError, RuntimeError, ValueError) as error:
+            known = tensorflow_datasets.list_builders()
+            raise ConfigurationError(
+                f'TensorFlow Datasets cannot load "{self.dataset}" ({self.split}): {error}'
+                f"{nearest(self.dataset.split('/')[0], known)}"
+            ) from error
+        return tensorflow_datasets.as_numpy(dataset)
+
+    def _text(self, example: Any) -> bytes:
+        if not isinstance(example, dict) or self.feature not in example:
+            names = sorted(example) if isinstance(example, dict) else []
+            raise ConfigurationError(
+                f'the examples of "{self.dataset}" have no feature "{self.feature}", only '
+                f"{', '.join(names) or 'unnamed ones'}{nearest(self.feature, names)}\n"
+                "TensorflowDataset.feature says which feature is the text."
+            )
+        text = example[self.feature]
+        if not isinstance(text, bytes):
+            raise ConfigurationError(f'the feature "{self.feature}" of "{self.dataset}" holds no text: {text!r}')
+        return text

@@ -1,0 +1,98 @@
+"""Text files as documents."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import gin
+
+from meshtf.errors import nearest
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.sources.document import Document
+
+NO_FILES = """\
+no file matches {patterns}.
+A relative pattern counts from the current folder, {folder}; ** stands for any folders."""
+
+EMPTY_LINES = re.compile(rb"\n(?:[ \t\r]*\n)+")
+
+
+def _lines(content: bytes) -> list[bytes]:
+    return [line.removesuffix(b"\r") for line in content.split(b"\n")]
+
+
+SPLITTERS: dict[str, Callable[[bytes], list[bytes]]] = {
+    "file": lambda content: [content],
+    "paragraph": EMPTY_LINES.split,
+    "line": _lines,
+}
+
+
+@gin.configurable(module="meshtf.train")
+@dataclasses.dataclass(frozen=True)
+class TextFiles:
+    """Text files by glob pattern.
+
+    Attributes:
+      patterns: one or several, as "books/**/*.txt"; files are read in the order of their paths, each once.
+      document: "file", "line", or "paragraph" (what stands between empty lines). Blank documents are left out.
+
+    Raises:
+      ConfigurationError: a value of another kind; when documents are read, no file matches or one cannot be read.
+    """
+
+    patterns: str | Sequence[str]
+    document: str = "file"
+
+    def __post_init__(self) -> None:
+        if self.document not in SPLITTERS:
+            known = ", ".join(f'"{name}"' for name in SPLITTERS)
+            raise ConfigurationError(
+                f"TextFiles.document must be one of {known}, and is {self.document!r}"
+                f"{nearest(str(self.document), SPLITTERS)}"
+            )
+
+    def __str__(self) -> str:
+        return f"files {', '.join(_as_tuple(self.patterns))}"
+
+    def documents(self) -> Iterator[Document]:
+        for path in files_matching(self.patterns):
+            yield from split_file(path, str(path), self.document)
+
+
+def split_file(path: Path, name: str, document: str) -> Iterator[Document]:
+    """The documents of one file that are not blank."""
+    pieces = SPLITTERS[document](_read(path))
+    for number, piece in enumerate(pieces, start=1):
+        if piece.strip():
+            yield Document(name if len(pieces) == 1 else f"{name}, {document} {number}", piece)
+
+
+def files_matching(patterns: str | Sequence[str]) -> list[Path]:
+    """The files that match any of the glob patterns, sorted by path.
+
+    Raises:
+      ConfigurationError: there are none.
+    """
+    patterns = _as_tuple(patterns)
+    matches = {match for pattern in patterns for match in glob.glob(str(Path(pattern).expanduser()), recursive=True)}
+    files = sorted(path for path in map(Path, matches) if path.is_file())
+    if not files:
+        quoted = " or ".join(f'"{pattern}"' for pattern in patterns) or "an empty list of patterns"
+        raise ConfigurationError(NO_FILES.format(patterns=quoted, folder=Path.cwd()))
+    return files
+
+
+def _as_tuple(patterns: str | Sequence[str]) -> tuple[str, ...]:
+    return (patterns,) if isinstance(patterns, str) else tuple(patterns)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"the text file {path} cannot be read: {error}") from error

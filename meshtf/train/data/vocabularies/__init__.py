@@ -1,0 +1,1 @@
+"""Vocabularies: text as ids of tokens, and ids as text."""

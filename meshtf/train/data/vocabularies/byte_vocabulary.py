@@ -1,0 +1,68 @@
+"""Bytes as tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import gin
+import numpy as np
+
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.vocabularies.vocabulary import END_ID, PADDING_ID, sentinel_text
+
+FIRST_BYTE = END_ID + 1
+NUM_BYTES = 256
+
+
+@gin.configurable(module="meshtf.train")
+@dataclasses.dataclass(frozen=True)
+class ByteVocabulary:
+    """The bytes of UTF-8 as tokens: byte b is the id 2 + b, sentinels come after the bytes.
+
+    Attributes:
+      extra_ids: the number of sentinels, which span corruption and masking need.
+
+    Raises:
+      ConfigurationError: the number of sentinels is negative.
+    """
+
+    extra_ids: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.extra_ids, int) or self.extra_ids < 0:
+            raise ConfigurationError(f"ByteVocabulary.extra_ids must be an integer, 0 or more, and is {self.extra_ids}")
+
+    @property
+    def size(self) -> int:
+        return FIRST_BYTE + NUM_BYTES + self.extra_ids
+
+    @property
+    def text_ids(self) -> range:
+        return range(FIRST_BYTE, FIRST_BYTE + NUM_BYTES)
+
+    @property
+    def padding_id(self) -> int:
+        return PADDING_ID
+
+    @property
+    def end_id(self) -> int:
+        return END_ID
+
+    def encode(self, text: str) -> list[int]:
+        return (np.frombuffer(text.encode(), np.uint8).astype(np.int32) + FIRST_BYTE).tolist()
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """As `Vocabulary.decode`; bytes that are no UTF-8 become U+FFFD."""
+        return b"".join(self._bytes_of(int(token)) for token in ids).decode(errors="replace")
+
+    def num_bytes(self, ids: Sequence[int] | np.ndarray) -> int:
+        ids = np.asarray(ids)
+        return int(np.count_nonzero((ids >= FIRST_BYTE) & (ids < FIRST_BYTE + NUM_BYTES)))
+
+    def _bytes_of(self, token: int) -> bytes:
+        if token in self.text_ids:
+            return bytes([token - FIRST_BYTE])
+        if token < FIRST_BYTE:
+            return b""
+        return sentinel_text(self.size - 1 - token).encode()

@@ -1,0 +1,114 @@
+"""Training of SentencePiece models."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+from meshtf.errors import nearest
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.sources.document import Source
+from meshtf.train.data.vocabularies.sentencepiece_vocabulary import import_sentencepiece
+from meshtf.train.data.vocabularies.vocabulary import END_ID, PADDING_ID
+
+MODEL_TYPES = ("unigram", "bpe")
+SMALLEST_SIZE = 256 + 3  # a piece for each byte, padding, end and unknown
+LONGEST_LINE = 4096  # bytes; SentencePiece leaves out what is longer
+ERRORS_ONLY = 2
+
+CANNOT_WRITE = "the vocabulary {path} cannot be written: {error}"
+
+ARGUMENTS = {
+    "pad_id": PADDING_ID,
+    "eos_id": END_ID,
+    "unk_id": 2,
+    "bos_id": -1,
+    # With these, decoding gives the text back exactly, whatever characters it has.
+    "byte_fallback": True,
+    "normalization_rule_name": "identity",
+    "add_dummy_prefix": False,
+    "remove_extra_whitespaces": False,
+    "allow_whitespace_only_pieces": True,  # indentation is one token, and not one a space
+    "max_sentence_length": 2 * LONGEST_LINE,
+    "num_threads": 1,  # the same model on every machine
+    "minloglevel": ERRORS_ONLY,
+}
+
+
+def train_sentencepiece(
+    source: Source, path: Path, size: int, model_type: str = "unigram", character_coverage: float = 0.9995
+) -> int:
+    """Trains a model on the text of a source, and writes it; returns how many bytes of text it was trained on.
+
+    Text that encodes to the model's ids decodes to the same text, except that the character U+2581 becomes a space.
+
+    Args:
+      source: the text; a document that is not UTF-8 is left out.
+      path: the file to write.
+      size: the number of ids, padding, end, unknown and 256 bytes among them.
+      model_type: "unigram" (Kudo 2018) or "bpe" (Sennrich et al. 2016).
+      character_coverage: the share of the text's characters that get a piece; the others become bytes.
+
+    Raises:
+      ConfigurationError: a value that cannot be, too little text for the size, or a file that cannot be written.
+    """
+    _check(path, size, model_type, character_coverage)
+    sentencepiece = import_sentencepiece()
+    _make_folder(path)  # before the work is done that would be lost
+    lines, model = _CountedLines(source), io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            vocab_size=size,
+            model_type=model_type,
+            character_coverage=character_coverage,
+            **ARGUMENTS,
+        )
+    except (OSError, RuntimeError) as error:
+        reason = str(error).rpartition("] ")[2]  # before it stand the line and the condition in SentencePiece's source
+        raise ConfigurationError(
+            f"SentencePiece cannot train a vocabulary of {size:,} on {lines.num_bytes:,} bytes of text: {reason}"
+        ) from error
+    try:
+        path.write_bytes(model.getvalue())
+    except OSError as error:
+        raise ConfigurationError(CANNOT_WRITE.format(path=path, error=error)) from error
+    return lines.num_bytes
+
+
+class _CountedLines:
+    """Lines of text, none of them too long for SentencePiece."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.num_bytes = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for document in self._source.documents():
+            for line in document.content.split(b"\n"):
+                for start in range(0, len(line), LONGEST_LINE):
+                    piece = line[start : start + LONGEST_LINE].decode(errors="ignore")
+                    self.num_bytes += len(piece)
+                    yield piece
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(CANNOT_WRITE.format(path=path, error=error)) from error
+
+
+def _check(path: Path, size: int, model_type: str, character_coverage: float) -> None:
+    if path.is_dir():
+        raise ConfigurationError(f"the vocabulary {path} is a folder; name a file, as {path / 'vocabulary.model'}")
+    if size < SMALLEST_SIZE:
+        raise ConfigurationError(f"a vocabulary has {SMALLEST_SIZE} ids at least, and the size is {size}")
+    if model_type not in MODEL_TYPES:
+        raise ConfigurationError(
+            f'the model type must be "unigram" or "bpe", and is {model_type!r}{nearest(model_type, MODEL_TYPES)}'
+        )
+    if not 0 < character_coverage <= 1:
+        raise ConfigurationError(f"the character coverage must be above 0 and at most 1, and is {character_coverage}")

@@ -1,0 +1,93 @@
+"""Weighted means as numerators and denominators, which add up over batches and parts of batches."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.errors import MeshtfError
+from meshtf.train.training import LOSS, Metric
+
+
+class MetricError(MeshtfError, ValueError):
+    """A model's metric that is neither a tensor nor a pair of equal shapes, or is a table that nobody could show."""
+
+
+@dataclasses.dataclass(frozen=True)
+class MetricSums:
+    """Of one metric: the sum of its weighted values and the sum of the weights, float32; scalars, or vectors alike."""
+
+    numerator: mtf.Tensor
+    denominator: mtf.Tensor
+
+    @property
+    def mean(self) -> mtf.Tensor:
+        """Their ratio; 0 where nothing counts."""
+        return self.numerator / mtf.where(mtf.greater(self.denominator, 0.0), self.denominator, 1.0)
+
+
+def training_sums(name: str, metric: Metric) -> MetricSums:
+    """Sums over a batch in which every example counts."""
+    values, weights = _parts(name, metric)
+    if weights is None:
+        return MetricSums(mtf.reduce_sum(values), mtf.constant(values.mesh, float(values.size)))
+    return MetricSums(_weighted_sum(values, weights), mtf.reduce_sum(weights))
+
+
+def evaluation_sums(name: str, metric: Metric, example_weights: mtf.Tensor) -> MetricSums:
+    """Sums over the examples of a batch that are no padding: those of weight 1 in `example_weights` [batch].
+
+    What tells of the batch as a whole counts as often as there are examples, and keeps its shape.
+    """
+    values, weights = _parts(name, metric)
+    counted = mtf.ones_like(values) if weights is None else weights
+    if whole_batch_value(name, metric, example_weights.shape.dimension_names[0]) is not None:
+        counted *= mtf.reduce_sum(example_weights)
+        return MetricSums(_weighted(values, counted), counted)
+    counted *= example_weights
+    return MetricSums(_weighted_sum(values, counted), mtf.reduce_sum(counted))
+
+
+def whole_batch_value(name: str, metric: Metric, batch_name: str = "batch") -> mtf.Tensor | None:
+    """The float32 scalar, [n] or [layers, n] of a metric of the batch as a whole; None of one over its examples.
+
+    Raises:
+      MetricError: it has no `batch`, and more dimensions.
+    """
+    values, _ = _parts(name, metric)
+    if name == LOSS or values.shape.has(batch_name):
+        return None
+    if values.shape.ndims > 2 or (values.shape.ndims == 2 and values.shape.dimension_names[0] != "layers"):
+        raise MetricError(
+            f'the metric "{name}" of the model has no dimension "{batch_name}" over which to take a mean, and has '
+            f"shape [{values.shape}]; such a metric is a scalar, [n] or [layers, n]"
+        )
+    return values
+
+
+def _weighted_sum(values: mtf.Tensor, weights: mtf.Tensor) -> mtf.Tensor:
+    return mtf.reduce_sum(_weighted(values, weights))
+
+
+def _weighted(values: mtf.Tensor, weights: mtf.Tensor) -> mtf.Tensor:
+    # Chosen, not only multiplied: where the weight is 0 a value may be infinite.
+    return mtf.where(mtf.not_equal(weights, 0.0), values * weights, 0.0)
+
+
+def _parts(name: str, metric: Metric) -> tuple[mtf.Tensor, mtf.Tensor | None]:
+    """Values and weights in float32."""
+    values, weights = metric if isinstance(metric, tuple) and len(metric) == 2 else (metric, None)
+    if not isinstance(values, mtf.Tensor) or not (weights is None or isinstance(weights, mtf.Tensor)):
+        raise MetricError(
+            f'the metric "{name}" of the model must be a tensor or a pair (values, weights) of tensors, not {metric!r}'
+        )
+    if weights is None:
+        return mtf.cast(values, tf.float32), None
+    if values.shape != weights.shape:
+        raise MetricError(
+            f'the metric "{name}" of the model is a pair of values [{values.shape}] and weights [{weights.shape}], '
+            f"whose shapes must be equal"
+        )
+    return mtf.cast(values, tf.float32), mtf.cast(weights, tf.float32)
