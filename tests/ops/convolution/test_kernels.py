@@ -74,6 +74,33 @@ def test_convolutions_of_whole_images(count: int, number: int) -> None:
             check_convolution(case, x, w, dy.astype(dtype))
 
 
+WRONG = [  # sizes, taps, strides, padding for which TensorFlow's own kernels were seen to be wrong
+    ((9, 1, 1), (1, 1, 1), (3, 1, 1), "SAME"),
+    ((1, 1, 9), (1, 1, 1), (1, 1, 3), "SAME"),
+    ((12, 4, 12), (2, 2, 2), (4, 1, 4), "SAME"),
+    ((8, 8, 8), (1, 1, 1), (4, 4, 4), "SAME"),
+    ((6, 3, 9), (1, 2, 1), (1, 3, 5), "VALID"),
+    ((3, 3), (1, 2), (1, 2), "VALID"),
+    ((5, 3), (2, 2), (1, 3), "VALID"),
+    ((8, 12, 5), (1, 4, 3), (1, 1, 3), "VALID"),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("sizes", "taps", "strides", "padding"), WRONG)
+def test_windows_that_tensorflow_takes_from_wrong_places(
+    sizes: tuple[int, ...], taps: tuple[int, ...], strides: tuple[int, ...], padding: str, dtype: type
+) -> None:
+    rng = np.random.default_rng(0)
+    around = tuple(
+        kernels._same(n, k, s, 1) if padding == "SAME" else (0, 0) for n, k, s in zip(sizes, taps, strides, strict=True)
+    )
+    case = Case(2, sizes, taps, Sliding(strides, (1,) * len(sizes), around), (1, 1, 4), padding)
+    x, w = (rng.standard_normal(shape).astype(dtype) for shape in (case.image, case.kernel))
+    dy = rng.standard_normal(convolved(x.astype(np.float64), w.astype(np.float64), case.sliding).shape)
+    check_convolution(case, x, w, dy.astype(dtype))
+
+
 def check_convolution(case: Case, x: np.ndarray, w: np.ndarray, dy: np.ndarray) -> None:
     sliding, wide = case.sliding, [a.astype(np.float64) for a in (x, w, dy)]
     found = [
