@@ -11,8 +11,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-RESTRICTIONS = {"ONEDNN_MAX_CPU_ISA": "AVX2", "XLA_FLAGS": "--xla_cpu_max_isa=AVX2"}
-"""What oneDNN, of which TensorFlow's products and convolutions are made, and XLA's compiler read."""
+RESTRICTIONS = {
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
+}
+"""What TensorFlow, oneDNN and XLA's compiler read.
+
+TensorFlow turns oneDNN on only where the CPU has AVX-512 VNNI or bfloat16, AVX-VNNI or AMX; its own kernels take float32
+products from oneDNN all the same.
+"""
 
 
 def is_plain(cpu_flags: str) -> bool:

@@ -24,6 +24,7 @@ def test_xla_flags_that_are_there_stay() -> None:
         "XLA_FLAGS": "--xla_one=1 --xla_cpu_max_isa=AVX2",
         "HOME": "/",
         "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "TF_ENABLE_ONEDNN_OPTS": "0",
     }
 
 
