@@ -19,6 +19,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.checkpoint.atomic_folder import atomic_folder
 from meshtf.errors import LayoutWarning, SaveError
+from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.decoding.encoded_text import TextLimits
 from meshtf.train.decoding.options import Decoding
@@ -202,7 +203,7 @@ def available_bytes() -> int:
 
 
 def _prediction(
-    training: Training, model: Classifier, mesh_impl: mtf.SpmdMeshImpl, batch_size: int
+    training: Training, model: Classifier, mesh_impl: MeshImpl, batch_size: int
 ) -> SavedModelProgram:
     names: list[str] = []
 
