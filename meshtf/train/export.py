@@ -202,9 +202,7 @@ def available_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _prediction(
-    training: Training, model: Classifier, mesh_impl: MeshImpl, batch_size: int
-) -> SavedModelProgram:
+def _prediction(training: Training, model: Classifier, mesh_impl: MeshImpl, batch_size: int) -> SavedModelProgram:
     names: list[str] = []
 
     def predict(**features: mtf.Tensor) -> dict[str, mtf.Tensor]:
