@@ -7,6 +7,9 @@ from types import ModuleType
 
 from meshtf import errors, optimize
 from meshtf.autodiff import gradients
+from meshtf.backends.plan_mesh_impl import PlanMeshImpl
+from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
+from meshtf.backends.tpu_mesh_impl import TpuMeshImpl
 from meshtf.control_flow import (
     LayersAbreast,
     PipelineSteps,
@@ -26,15 +29,13 @@ from meshtf.graph import Graph, Mesh, Operation, Tensor, VariableDType, current_
 from meshtf.layout import LayoutRules, TensorLayout, convert_to_layout_rules
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.variable_store import VariableStore
-from meshtf.mesh_impl.plan_mesh_impl import PlanMeshImpl
+from meshtf.mesh_impl.mesh_options import MeshOptions
 from meshtf.mesh_impl.processor_groups import (
     pnum_to_group,
     pnum_to_processor_coordinates,
     processor_coordinates_to_pnum,
     processor_groups,
 )
-from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
-from meshtf.mesh_impl.tpu_mesh_impl import TpuMeshImpl
 from meshtf.mesh_impl.virtual_cpus import virtual_cpus
 from meshtf.ops import (
     Print,
@@ -230,6 +231,7 @@ __all__ = [
     "LayoutRules",
     "Lowering",
     "Mesh",
+    "MeshOptions",
     "Operation",
     "PipelineSteps",
     "PlanMeshImpl",

@@ -23,7 +23,7 @@ def mesh_for(backend: str, training: Training) -> MeshImpl:
       DeviceError: there is no such device, there are too few, or the mesh does not fit a TPU's torus.
     """
     if backend == "tpu":
-        return mtf.TpuMeshImpl(training.mesh_shape, training.layout, **training.mesh_options)
+        return mtf.TpuMeshImpl(training.mesh_shape, training.layout, options=training.mesh_options)
     shape = mtf.convert_to_shape(training.mesh_shape)
     return mesh_of(training, mtf.virtual_cpus(shape.size) if backend == "cpu" else _gpus(shape))
 

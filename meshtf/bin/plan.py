@@ -53,7 +53,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     files = [find_gin_file(name) for name in values.gin_file]
     read_configuration(files, [*values.gin_param, *mesh_bindings(values)])
     training = configured_training()
-    mesh_impl = mtf.PlanMeshImpl(training.mesh_shape, training.layout, **training.mesh_options)
+    mesh_impl = mtf.PlanMeshImpl(training.mesh_shape, training.layout, options=training.mesh_options)
     return functools.partial(write_report, training, training_step(training, mesh_impl))
 
 

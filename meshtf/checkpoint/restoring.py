@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from meshtf.axis_parts import AxisParts
 from meshtf.checkpoint.box import Box
 from meshtf.checkpoint.check_fits import check_fits
 from meshtf.checkpoint.chunks import boxes, layers_in
@@ -17,7 +18,7 @@ from meshtf.errors import CheckpointError
 from meshtf.function import Function
 from meshtf.layout import TensorLayout
 from meshtf.lowering.variable_store import VariableSlices, VariableStore
-from meshtf.mesh_impl.mesh_impl import DeviceMesh, whole_shape
+from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.ops.variables.variables import Variable
 
 
@@ -40,7 +41,8 @@ class _Planned:
 
     variable: Variable
     layout: TensorLayout
-    mesh_impl: DeviceMesh
+    mesh_impl: MeshImpl
+    axis_parts: AxisParts
 
 
 def restore(
@@ -77,7 +79,7 @@ def restore(
     try:
         for name, own in planned.items():
             if name not in store:
-                store.create(own.variable, own.layout, own.mesh_impl)
+                store.create(own.variable, own.layout, own.mesh_impl, own.axis_parts)
                 made.append(name)
             _assign(store.slices(name), _whole_reader(saved, store.slices(name), sources))
     except BaseException:
@@ -139,18 +141,19 @@ def _planned(programs: Sequence[Function]) -> dict[str, _Planned]:
         for name, layout in program.variable_layouts.items():
             variable = program.graph.variables[name]
             assert isinstance(variable, Variable)
-            _check_agree(variable, planned, program.variables, program.lowering.device_mesh)
-            planned.setdefault(name, _Planned(variable, layout, program.lowering.device_mesh))
+            mesh_impl, axis_parts = program.lowering.device_mesh, program.lowering.axis_parts
+            _check_agree(variable, planned, program.variables, mesh_impl)
+            planned.setdefault(name, _Planned(variable, layout, mesh_impl, axis_parts))
     return planned
 
 
 def _check_agree(
-    variable: Variable, planned: Mapping[str, _Planned], store: VariableStore, mesh_impl: DeviceMesh
+    variable: Variable, planned: Mapping[str, _Planned], store: VariableStore, mesh_impl: MeshImpl
 ) -> None:
     """Raises where the store, or a program before, has the variable otherwise."""
     name = variable.full_name
     if name in store:
-        store.check_fits(variable, whole_shape(mesh_impl), mesh_impl.devices)
+        store.check_fits(variable, mesh_impl.shape, mesh_impl.devices)
     elif name in planned and not planned[name].variable.spec.is_alike(variable.spec):
         raise CheckpointError(
             f'two programs have variable "{name}" as {planned[name].variable.spec} and {variable.spec}'

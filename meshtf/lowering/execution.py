@@ -1,9 +1,9 @@
-"""Running a plan on a mesh of devices: variables made at first use, the step's lock, errors in the user's terms."""
+"""Running a plan on a mesh: its program and its variables are made at first use."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import tensorflow as tf
@@ -14,14 +14,9 @@ from meshtf.call_sites import user_site
 from meshtf.errors import NonFiniteError, UsageError
 from meshtf.layout import TensorLayout
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
-from meshtf.lowering.emit.emission import EmittedProgram
-from meshtf.lowering.emit.programs import program_for
-from meshtf.lowering.emit.scopes import origins
-from meshtf.lowering.emit.tpu_program import TpuProgram
 from meshtf.lowering.initial_values import initialize
 from meshtf.lowering.variable_store import handles
-from meshtf.mesh_impl.spmd.collective_runtime import step_in_progress
-from meshtf.mesh_impl.spmd.step_errors import translate
+from meshtf.mesh_impl.mesh_impl import Program
 from meshtf.planning.plan import Plan, ReadVariable
 
 if TYPE_CHECKING:
@@ -46,7 +41,7 @@ class Execution:
         self._plan = make_plan()
         self._lowering = lowering
         self._name = lowering.graph.name
-        self._program: EmittedProgram | TpuProgram | None = None
+        self._program: Program | None = None
 
     @property
     def plan(self) -> Plan:
@@ -61,12 +56,12 @@ class Execution:
         return _stored_layouts(self.plan)
 
     @property
-    def program(self) -> EmittedProgram | TpuProgram:
+    def program(self) -> Program:
         """The emitted program. Makes the variables that are not there yet, and gives them their initial values."""
         if self._program is None:
             store, mesh_impl, plan = self._lowering.variables, self._lowering.device_mesh, self.plan
             ensure_variables(plan, self._lowering)
-            self._program = program_for(plan, mesh_impl, handles(store, plan.variable_names))
+            self._program = mesh_impl.program(plan, handles(store, plan.variable_names))
         return self._program
 
     def initialize(self) -> None:
@@ -93,17 +88,12 @@ class Execution:
 
     def _has_layouts_of_store(self) -> bool:
         """Whether the plan keeps each variable that the store has already in the layout that it has there."""
-        store, axis_parts = self._lowering.variables, self._lowering.mesh_impl.axis_parts
+        store, axis_parts = self._lowering.variables, self._lowering.axis_parts
         stored = _stored_layouts(self._plan).items()
         return all(layout == store.slices(n).layout_under(axis_parts) for n, layout in stored if n in store)
 
-    @contextlib.contextmanager
-    def _step(self) -> Iterator[None]:
-        with step_in_progress(f'program "{self._name}"'):
-            try:
-                yield
-            except tf.errors.OpError as error:
-                raise translate(error, origins(self.plan.instructions)) from None
+    def _step(self) -> contextlib.AbstractContextManager[None]:
+        return self._lowering.mesh_impl.step(self._name, self.plan)
 
     def _without_gradient(self, results: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The results, with a clear error where a tape, unseen when this was traced, asks for their gradients."""

@@ -15,7 +15,6 @@ from meshtf.dimension import Dimension, Shape
 from meshtf.errors import MeshtfError, ShapeError
 from meshtf.graph import Graph, Mesh, Tensor, check_tensor
 from meshtf.layout import LayoutRules, TensorLayout
-from meshtf.lowering.emit.programs import program_for
 from meshtf.lowering.feeding import inputs_of
 from meshtf.lowering.make_plan import make_plan
 from meshtf.lowering.variable_store import handles
@@ -39,13 +38,14 @@ def initialize(variables: Sequence[Variable], layouts: Mapping[str, TensorLayout
     store, mesh_impl = lowering.variables, lowering.device_mesh
     try:
         for variable in variables:
-            store.create(variable, layouts[variable.full_name], mesh_impl)
+            store.create(variable, layouts[variable.full_name], mesh_impl, lowering.axis_parts)
         computed = [v for v in variables if v.spec.initializer is not zeros]  # slices are zero when they are made
         if not computed:
             return
-        rules, axis_parts = mesh_impl.layout_rules, mesh_impl.axis_parts
-        plan = initial_plan(computed, layouts, mesh_impl.shape, rules, lowering.seed, axis_parts)
-        program = program_for(plan, mesh_impl, handles(store, plan.variable_names), runs_once=True)
+        rules, axis_parts = mesh_impl.layout_rules, lowering.axis_parts
+        mesh_shape = axis_parts.taken_apart(mesh_impl.shape)
+        plan = initial_plan(computed, layouts, mesh_shape, rules, lowering.seed, axis_parts)
+        program = mesh_impl.program(plan, handles(store, plan.variable_names), runs_once=True)
         with tf.init_scope():
             program([tf.convert_to_tensor(i.value) for i in inputs_of(plan)])
     except BaseException:

@@ -13,7 +13,6 @@ from meshtf.call_sites import says_where, user_site
 from meshtf.dimension import Shape
 from meshtf.errors import GraphError, LayoutError, UsageError, nearest
 from meshtf.graph import Graph, Mesh, Operation, Tensor, check_tensor
-from meshtf.lowering.emit.xla_hlo import hlo_of
 from meshtf.lowering.execution import Execution
 from meshtf.lowering.feeding import check_feeds, inputs_of
 from meshtf.lowering.make_plan import make_plan, needed
@@ -22,9 +21,8 @@ from meshtf.lowering.passes.early_updates import update_early
 from meshtf.lowering.passes.weight_update_sharding import ShardedUpdates, sharded_updates
 from meshtf.lowering.report.report import Report, Updates
 from meshtf.lowering.variable_store import StoreLayouts, VariableStore
-from meshtf.mesh_impl.mesh_impl import MeshImpl, taken_apart, whole_shape
-from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
-from meshtf.mesh_impl.tpu_mesh_impl import TpuMeshImpl
+from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.mesh_impl.mesh_options import MeshOptions
 from meshtf.ops.inputs.inputs import InputOperation
 from meshtf.ops.variables.variables import count_step
 from meshtf.planning.divided_layouts import parts_that_help
@@ -67,46 +65,45 @@ class Lowering:
         self.variables = VariableStore() if variables is None else variables
         self.seed = seed
         count_step(self.mesh)
-        self._storage = StoreLayouts(self.variables, self.mesh_impl.parameter_layout_rules)
+        self._storage = StoreLayouts(self.variables, self._options.parameter_layout_rules)
         self._effects = [o for o in graph.operations if o.has_side_effect]
         self._lay_out(self.variables.axis_parts(graph.variables, self.mesh_shape))
-        warn_unused_rules(self.mesh_impl.layout_rules, self.mesh_impl.parameter_layout_rules, graph.operations)
-        if not self.mesh_impl.axis_parts and (
-            axis_parts := parts_that_help(self._sharded.undivided, self.mesh_impl.shape)
-        ):
+        warn_unused_rules(self.mesh_impl.layout_rules, self._options.parameter_layout_rules, graph.operations)
+        if not self.axis_parts and (axis_parts := parts_that_help(self._sharded.undivided, self.mesh_shape)):
             self._lay_out(axis_parts)
         self._executions: dict[tuple[tuple[Tensor, ...], bool], Execution] = {}
-        self._hlo: dict[tuple[tuple[Tensor, ...], bool], bytes] = {}
+        self._hlo: dict[tuple[tuple[Tensor, ...], bool], bytes | None] = {}
 
     def _lay_out(self, axis_parts: AxisParts) -> None:
         """Lays out every tensor, on the mesh with these axes in parts."""
-        self.mesh_impl = taken_apart(self.mesh_impl, axis_parts)
+        self.axis_parts = axis_parts
         self._layouts, self._sharded = self._laid_out_by_rules(), ShardedUpdates()
-        if self.mesh_impl.shard_weight_update:
+        if self._options.shard_weight_update:
             operations = needed(self._effects)
             pending_sums = PendingSums(operations, (), self._layouts)
             self._sharded = sharded_updates(operations, self._layouts, pending_sums, self._storage)
             self._layouts.choose(self._sharded.layouts)
 
     def _laid_out_by_rules(self) -> LayoutTable:
-        layouts = LayoutTable(self.mesh_impl.shape, self.mesh_impl.layout_rules, self.mesh_impl.axis_parts)
+        mesh_shape = self.axis_parts.taken_apart(self.mesh_shape)
+        layouts = LayoutTable(mesh_shape, self.mesh_impl.layout_rules, self.axis_parts)
         layouts.resolve(self.graph.operations)
         return layouts
 
     @property
     def mesh_shape(self) -> Shape:
         """The mesh's named shape, as it was given."""
-        return whole_shape(self.mesh_impl)
+        return self.mesh_impl.shape
 
     @property
-    def device_mesh(self) -> SpmdMeshImpl | TpuMeshImpl:
-        """The mesh, to run on. UsageError where it has no devices."""
-        if not isinstance(self.mesh_impl, SpmdMeshImpl | TpuMeshImpl):
-            raise UsageError(
-                f'program "{self.graph.name}" was lowered for mesh [{self.mesh_shape}] on paper, which runs '
-                f"nothing; give mtf.SpmdMeshImpl to run it, or read its report()\n  at {user_site()}"
-            )
+    def device_mesh(self) -> MeshImpl:
+        """The mesh, to run on. UsageError where nothing runs there."""
+        self.mesh_impl.check_runs(self.graph.name)
         return self.mesh_impl
+
+    @property
+    def _options(self) -> MeshOptions:
+        return self.mesh_impl.options
 
     @property
     def plan(self) -> Plan:
@@ -126,10 +123,10 @@ class Lowering:
             effects,
             fetches,
             self.seed,
-            gradient_sum_dtype=self.mesh_impl.gradient_sum_dtype,
-            gathers_again=self.mesh_impl.parameter_layout_rules is not None,
+            gradient_sum_dtype=self._options.gradient_sum_dtype,
+            gathers_again=self._options.parameter_layout is not None,
         )
-        return bucket_collectives(update_early(plan), self.mesh_impl.bucket_bytes)
+        return bucket_collectives(update_early(plan), self._options.bucket_bytes)
 
     @tf.autograph.experimental.do_not_convert
     def run(
@@ -170,23 +167,23 @@ class Lowering:
                 self.graph.check_in_reach(tensor)
             make_plan = functools.partial(self.plan_for, tuple(fetches), with_effects=with_effects)
             execution = Execution(make_plan, self)
-            if isinstance(self.mesh_impl, TpuMeshImpl):
-                self._hlo[key] = hlo_of(execution.plan, self.graph.name)
+            self._hlo[key] = self.mesh_impl.hlo(execution.plan, self.graph.name)
             self._executions[key] = execution
         return self._executions[key]
 
     def hlo(self, fetches: Sequence[Tensor] = (), *, with_effects: bool = True) -> bytes:
         """Of the program that returns these fetches: a serialized HloModuleProto for every core of a TPU.
 
-        UsageError where the mesh is not an mtf.TpuMeshImpl.
+        UsageError where programs are not compiled for the mesh, as they are for an mtf.TpuMeshImpl.
         """
         self.execution(fetches, with_effects=with_effects)
-        if not isinstance(self.mesh_impl, TpuMeshImpl):
+        hlo = self._hlo[(tuple(fetches), with_effects)]
+        if hlo is None:
             raise UsageError(
                 f'program "{self.graph.name}" was lowered for an mtf.{type(self.mesh_impl).__name__}, which does not '
                 f"compile it to HLO; give an mtf.TpuMeshImpl\n  at {user_site()}"
             )
-        return self._hlo[(tuple(fetches), with_effects)]
+        return hlo
 
     def report(self, fetches: Sequence[Tensor] = ()) -> Report:
         """Layouts, memory per core and every collective of the program that returns these fetches."""
@@ -197,7 +194,7 @@ class Lowering:
             self.graph.name,
             operations=needed([*self._effects, *(t.operation for t in fetches)]),
             fetches=fetches,
-            parameter_rules=self.mesh_impl.parameter_layout_rules,
+            parameter_rules=self._options.parameter_layout_rules,
             updates=self._updates(fetches),
         )
 
@@ -206,7 +203,7 @@ class Lowering:
         if not self._sharded.layouts:
             return Updates(trained, self._sharded.reasons)
         layouts = self._laid_out_by_rules()
-        storage = StoreLayouts(VariableStore(), self.mesh_impl.parameter_layout_rules)
+        storage = StoreLayouts(VariableStore(), self._options.parameter_layout_rules)
         return Updates(trained, self._sharded.reasons, self._finished(layouts, storage, self._effects, fetches))
 
     def __str__(self) -> str:

@@ -14,7 +14,7 @@ from meshtf.call_sites import says_where
 from meshtf.dimension import Shape, described
 from meshtf.errors import GraphError, LayoutError, ShapeError, nearest
 from meshtf.layout import LayoutRules, TensorLayout
-from meshtf.mesh_impl.mesh_impl import DeviceMesh
+from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.planning import core_positions
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.planner import StoredVariable
@@ -144,15 +144,13 @@ class VariableStore(MutableMapping[str, np.ndarray]):
             store._variables[name] = dataclasses.replace(self.slices(source), name=name, saved_names=saved_names)
         return store
 
-    def create(self, variable: StoredVariable, layout: TensorLayout, mesh_impl: DeviceMesh) -> None:
-        """Makes the slices of a variable, zero, one on each core's device."""
-        size, dtype = layout.slice_shape(variable.shape, mesh_impl.shape), variable.slice_dtype
-        slices = []
-        # A program may first run inside a user's tf.function, which must not own the variables.
-        with tf.init_scope():
-            for device in mesh_impl.devices:
-                with tf.device(device):
-                    slices.append(_zeros(variable.full_name.replace("/", "_"), size, dtype))
+    def create(
+        self, variable: StoredVariable, layout: TensorLayout, mesh_impl: MeshImpl, axis_parts: AxisParts = WHOLE_AXES
+    ) -> None:
+        """Makes the slices of a variable, zero. Its layout names parts of the mesh's axes, where these are apart."""
+        mesh_shape, dtype = axis_parts.taken_apart(mesh_impl.shape), variable.slice_dtype
+        slice_shape = layout.slice_shape(variable.shape, mesh_shape)
+        slices = mesh_impl.zero_slices(variable.full_name, slice_shape, dtype)
         self._variables[variable.full_name] = VariableSlices(
             name=variable.full_name,
             shape=variable.shape,
@@ -161,10 +159,10 @@ class VariableStore(MutableMapping[str, np.ndarray]):
             saved_names=variable.saved_names,
             dtype=dtype,
             layout=layout,
-            mesh_shape=mesh_impl.shape,
-            axis_parts=mesh_impl.axis_parts,
+            mesh_shape=mesh_shape,
+            axis_parts=axis_parts,
             devices=mesh_impl.devices,
-            slices=tuple(slices),
+            slices=slices,
         )
 
     def check_fits(self, variable: StoredVariable, mesh_shape: Shape, devices: Sequence[str] | None = None) -> None:
@@ -208,13 +206,6 @@ class StoreLayouts:
         except LayoutError as error:
             where = f'variable "{variable.full_name}", kept under the rules "{self.parameter_rules}"'
             raise LayoutError(f"{error}\n  in {where}\n  at {variable.site}") from None
-
-
-def _zeros(name: str, size: Sequence[int], dtype: tf.DType) -> tf.Variable:
-    """A variable that no GradientTape of the user's watches, which could not see into the program, and for which no
-    tf.function of the user's is traced again."""
-    value = tf.zeros(size, dtype)
-    return tf.Variable(value, trainable=False, name=name, experimental_enable_variable_lifting=False)
 
 
 def _short(devices: Sequence[str]) -> str:

@@ -1,143 +1,114 @@
-"""What every backend knows of its mesh."""
+"""What lowering needs of a mesh: the one protocol of backends."""
 
 from __future__ import annotations
 
-import copy
-from typing import Any, Protocol, TypeVar
+import dataclasses
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 import tensorflow as tf
 
-from meshtf.axis_parts import WHOLE_AXES, AxisParts
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
-from meshtf.errors import DeviceError, ShapeError, UsageError, nearest
+from meshtf.errors import DeviceError, ShapeError
 from meshtf.layout import LayoutLike, LayoutRules, check_mesh_axes, convert_to_layout_rules
+from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
+from meshtf.planning.plan import Plan
 
-BUCKET_BYTES = 4 << 20
-"""Of the largest bucket, by default."""
 
-SUM_DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
-"""In which gradients may be summed over cores, by name."""
+class Program(Protocol):
+    """A plan on a mesh, ready to be run."""
+
+    def __call__(self, feeds: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Runs it once: reads and assigns the slices of the variables it was made with.
+
+        Args:
+          feeds: arrays, whole, in the order of `plan.feeds`.
+
+        Returns:
+          The fetches, whole, and the index in `plan.checks` of the check that failed, or -1. Where a check failed,
+          nothing was assigned. Inside a tf.function, where nobody can look at the index, a failed check is an
+          InvalidArgumentError.
+        """
+        ...
 
 
 class MeshImpl(Protocol):
-    """A mesh's named shape, and the layout of tensors over it: all that planning needs."""
+    """A mesh's named shape, the layout of tensors over it, and what runs there.
+
+    A backend is one class with these members. Planning asks for the first three alone, so that the plan and its report
+    do not depend on the backend. Cores count the mesh row-major: the last axis is fastest. A plan may have an axis of
+    the mesh in parts; `plan.mesh_shape` then has them in its place, and cores keep their numbers.
+    """
 
     @property
     def shape(self) -> Shape: ...
 
     @property
-    def axis_parts(self) -> AxisParts:
-        """Which axes stand in `shape` in parts: none in a mesh that a user makes."""
-        ...
-
-    @property
     def layout_rules(self) -> LayoutRules: ...
 
     @property
-    def parameter_layout_rules(self) -> LayoutRules | None:
-        """Those of parameters and optimizer state as they are kept between steps; None: as `layout_rules`."""
-        ...
-
-    @property
-    def shard_weight_update(self) -> bool:
-        """Whether cores that would repeat an update of weights divide it among themselves."""
-        ...
-
-    @property
-    def bucket_bytes(self) -> int:
-        """Small collectives travel together in buckets of at most so many bytes of each core; 0: each alone."""
-        ...
-
-    @property
-    def gradient_sum_dtype(self) -> tf.DType | None:
-        """In which gradients are sent and summed over cores; None: each in its own."""
-        ...
-
-
-class DeviceMesh(MeshImpl, Protocol):
-    """A mesh that programs run on."""
+    def options(self) -> MeshOptions: ...
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Names of the devices, by core number (row-major over the mesh's axes)."""
+        """By core number, the device that it is: programs that share variables have the same. Empty on paper.
+
+        DeviceError where devices are needed and not there.
+        """
+        ...
+
+    def check_runs(self, program: str) -> None:
+        """UsageError, for the program of this name, where the mesh runs nothing: asked before anything is made."""
+        ...
+
+    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> tuple[tf.Variable, ...]:
+        """A new variable: for each core a slice, zero, where the core's work finds it."""
+        ...
+
+    def program(self, plan: Plan, slices: Mapping[str, Sequence[tf.Variable]], *, runs_once: bool = False) -> Program:
+        """The plan, to be run on the mesh.
+
+        Args:
+          plan: what each core does.
+          slices: of each of the plan's variables, by core.
+          runs_once: so that what is compiled costs more than what it then saves.
+        """
+        ...
+
+    def step(self, program: str, plan: Plan) -> AbstractContextManager[None]:
+        """Held while variables are made and while a program runs, by its name.
+
+        Refuses a second thread where one process runs one step at a time, and puts the errors of the runtime into the
+        user's terms: the operation of the plan, and the line.
+        """
+        ...
+
+    def hlo(self, plan: Plan, program: str) -> bytes | None:
+        """A serialized HloModuleProto, where programs are compiled when they are lowered; None where they are not.
+
+        CompilationError where the compiler refuses an operation.
+        """
         ...
 
 
-def lay_out(
-    mesh_impl: MeshImpl,
-    shape: ShapeLike,
-    layout_rules: LayoutLike,
-    parameter_layout: LayoutLike | None,
-    *,
-    shard_weight_update: bool,
-    bucket_bytes: int,
-    gradient_sum_dtype: tf.DType | None,
-) -> None:
-    """Gives a mesh that is being made what every mesh has, checked.
+def checked_mesh(
+    shape: ShapeLike, layout_rules: LayoutLike, options: MeshOptions | None, changes: MeshOptionKeywords
+) -> tuple[Shape, LayoutRules, MeshOptions]:
+    """What every mesh is made of: its shape, its rules, and its options, some of them given by keyword.
 
     Raises:
       DeviceError: an axis has no cores.
       LayoutError: a rule names an axis that the mesh does not have.
-      UsageError: `bucket_bytes` are no number of bytes, or gradients cannot be summed in `gradient_sum_dtype`.
+      TypeError: a keyword is no option.
+      UsageError: an option has a value that it cannot have.
     """
     if shape is None:
         raise ShapeError('the shape of a mesh is needed, such as "rows:2;cols:4"')
     converted, rules = convert_to_shape(shape), convert_to_layout_rules(layout_rules)
-    parameter_rules = None if parameter_layout is None else convert_to_layout_rules(parameter_layout)
-    for some in (rules, parameter_rules or rules):
+    chosen = dataclasses.replace(options or MeshOptions(), **changes)
+    for some in (rules, chosen.parameter_layout_rules or rules):
         check_mesh_axes(some, converted)
     if converted.size < 1:
         raise DeviceError(f"mesh [{converted}] has no cores; every axis has at least size 1")
-    attributes: dict[str, Any] = {
-        "shape": converted,
-        "axis_parts": WHOLE_AXES,
-        "layout_rules": rules,
-        "parameter_layout_rules": parameter_rules,
-        "shard_weight_update": shard_weight_update,
-        "bucket_bytes": _checked_bucket_bytes(bucket_bytes),
-        "gradient_sum_dtype": _checked_sum_dtype(gradient_sum_dtype),
-    }
-    for name, value in attributes.items():
-        object.__setattr__(mesh_impl, name, value)  # meshes are immutable to everybody else
-
-
-M = TypeVar("M", bound=MeshImpl)
-
-
-def taken_apart(mesh_impl: M, axis_parts: AxisParts) -> M:
-    """The same cores, with some axes in parts. Rules go on to name whole axes."""
-    if axis_parts == mesh_impl.axis_parts:
-        return mesh_impl
-    finer = copy.copy(mesh_impl)
-    object.__setattr__(finer, "shape", axis_parts.taken_apart(whole_shape(mesh_impl)))
-    object.__setattr__(finer, "axis_parts", axis_parts)
-    return finer
-
-
-def whole_shape(mesh_impl: MeshImpl) -> Shape:
-    """The mesh's named shape as users know it, with no axis in parts."""
-    return mesh_impl.axis_parts.joined(mesh_impl.shape)
-
-
-def _checked_bucket_bytes(number: int) -> int:
-    """UsageError where it is no number of bytes."""
-    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise UsageError(
-            f"bucket_bytes is the number of bytes that small collectives may have together, 0 for each alone; "
-            f"it is {number!r}"
-        )
-    return number
-
-
-def _checked_sum_dtype(dtype: Any) -> tf.DType | None:
-    """UsageError where gradients cannot be summed in it."""
-    if dtype is None:
-        return None
-    name, given = (dtype.name, f"tf.{dtype.name}") if isinstance(dtype, tf.DType) else (str(dtype), repr(dtype))
-    if name in SUM_DTYPES:
-        return SUM_DTYPES[name]
-    raise UsageError(
-        f"gradient_sum_dtype is the dtype in which gradients are summed over cores: "
-        f"{' or '.join(f'tf.{fitting}' for fitting in SUM_DTYPES)}, or None for each in its own; "
-        f"it is {given}{nearest(name, SUM_DTYPES)}"
-    )
+    return converted, rules, chosen

@@ -11,11 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.autodiff import gradients
+from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
 from meshtf.function import TensorSpec, function
 from meshtf.graph import Mesh, Tensor, is_differentiable
 from meshtf.layout import LayoutLike, convert_to_layout_rules
-from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
+from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.testing.closeness import assert_close, largest
 from meshtf.testing.interpret import plan
 from meshtf.testing.legal_layouts import legal_layouts, shapes_of
@@ -80,7 +81,7 @@ class _Program:
     def specs(self) -> dict[str, TensorSpec]:
         return {n: TensorSpec(s, tf.as_dtype(a.dtype)) for n, (s, a) in self.inputs.items()}
 
-    def run(self, mesh_impl: SpmdMeshImpl, seed: int) -> tuple[dict[str, np.ndarray], list[Shape]]:
+    def run(self, mesh_impl: MeshImpl, seed: int) -> tuple[dict[str, np.ndarray], list[Shape]]:
         step = function(
             self.body, mesh_impl, inputs=self.specs, seed=seed, name=getattr(self.fn, "__name__", "program")
         )

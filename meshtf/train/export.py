@@ -19,6 +19,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.checkpoint.atomic_folder import atomic_folder
 from meshtf.errors import LayoutWarning, SaveError
+from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.decoding.encoded_text import TextLimits
 from meshtf.train.decoding.options import Decoding
@@ -201,9 +202,7 @@ def available_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _prediction(
-    training: Training, model: Classifier, mesh_impl: mtf.SpmdMeshImpl, batch_size: int
-) -> SavedModelProgram:
+def _prediction(training: Training, model: Classifier, mesh_impl: MeshImpl, batch_size: int) -> SavedModelProgram:
     names: list[str] = []
 
     def predict(**features: mtf.Tensor) -> dict[str, mtf.Tensor]:

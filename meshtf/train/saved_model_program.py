@@ -71,9 +71,7 @@ class SavedModelProgram:
 
     def function(self) -> Run:
         """The program as a function from feeds by name to results by name, for use in a tf.function."""
-        mesh_impl = self.program.lowering.mesh_impl
-        assert isinstance(mesh_impl, mtf.SpmdMeshImpl)
-        emitted = EmittedProgram(self.plan, mesh_impl, {})
+        emitted = EmittedProgram(self.plan, self.program.lowering.device_mesh, {})
         variables, plan = list(self.variables.values()), self.plan
 
         def run(feeds: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -39,4 +39,4 @@ class Trainer:
 
 def mesh_of(training: Training, devices: tuple[str, ...] | None = None) -> mtf.SpmdMeshImpl:
     """The mesh that a training asks for, on these devices, or on the first that there are."""
-    return mtf.SpmdMeshImpl(training.mesh_shape, training.layout, devices, **training.mesh_options)
+    return mtf.SpmdMeshImpl(training.mesh_shape, training.layout, devices, options=training.mesh_options)

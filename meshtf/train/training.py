@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Protocol, TypeAlias, TypedDict
+from typing import Protocol, TypeAlias
 
 import gin
 import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import nearest
-from meshtf.mesh_impl.mesh_impl import BUCKET_BYTES, SUM_DTYPES
+from meshtf.mesh_impl.mesh_options import SUM_DTYPES
 from meshtf.train.configuration import ConfigurationError, configuration_errors
 from meshtf.train.task import Task
 
@@ -27,15 +27,6 @@ LOSS = "loss"
 _ACTIVATION_DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 
 
-class MeshOptions(TypedDict):
-    """What a training asks of its mesh, beside shape and layout."""
-
-    parameter_layout: str | None
-    shard_weight_update: bool
-    bucket_bytes: int
-    gradient_sum_dtype: tf.DType | None
-
-
 class Model(Protocol):
     """What can be trained: a function from a batch's features to metrics."""
 
@@ -46,8 +37,11 @@ class Model(Protocol):
 
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
-class Training:
+class Training(mtf.MeshOptions):
     """What to train, how, on which mesh, and what to write down when.
+
+    The options of its mesh are parameters of its own, by the names and with the defaults of `mtf.MeshOptions`;
+    `gradient_sum_dtype` is given by its name. None, which older configurations may have, is the default.
 
     Attributes:
       model: turns features into metrics, "loss" among them.
@@ -58,13 +52,8 @@ class Training:
       batch_size: size of the dimension `batch`.
       num_steps: batches to train on.
       seed: of the program and of the order of the examples.
-      parameter_layout: the same as `layout` for parameters and optimizer state between steps; None: as `layout`.
       num_microbatches: parts in which a batch is worked on, one after the other, with the results of the whole batch.
       activation_dtype: "float32", or "bfloat16", in which variables are then read; they are kept in float32.
-      gradient_sum_dtype: "float32" or "bfloat16", in which gradients are summed over cores; None: each in its own.
-      bucket_bytes: small sums over cores travel together in buckets of at most so many bytes; 0: each alone; None: as
-        the mesh has it.
-      shard_weight_update: whether cores that would repeat an update of weights divide it among themselves.
       evaluate_every: steps between evaluations; None: at the end alone.
       checkpoint_every_steps: steps between checkpoints; None: by time alone. One is written at the end in any case.
       checkpoint_every_minutes: time between checkpoints; None: by steps alone.
@@ -83,12 +72,8 @@ class Training:
     batch_size: int
     num_steps: int
     seed: int = 0
-    parameter_layout: str | None = None
     num_microbatches: int = 1
     activation_dtype: str = "float32"
-    gradient_sum_dtype: str | None = None
-    bucket_bytes: int | None = None
-    shard_weight_update: bool = True
     evaluate_every: int | None = None
     checkpoint_every_steps: int | None = None
     checkpoint_every_minutes: float | None = 10
@@ -105,7 +90,7 @@ class Training:
         self._check_integers(0, "seed")
         self._check_integers(0, "bucket_bytes", may_be_none=True)
         self._check_integers(1, "evaluate_every", "checkpoint_every_steps", may_be_none=True)
-        self._check_positive("checkpoint_every_minutes", "peak_flops_per_core")
+        self._check_positive("checkpoint_every_minutes", "collective_timeout_seconds", "peak_flops_per_core")
         for name in ("mesh_shape", "layout"):
             self._check_text(name)
         if self.parameter_layout is not None:
@@ -126,14 +111,10 @@ class Training:
         return mtf.VariableDType(tf.float32, activation_dtype=_ACTIVATION_DTYPES[self.activation_dtype])
 
     @property
-    def mesh_options(self) -> MeshOptions:
-        """What the mesh is made with, whatever it is made of."""
-        return MeshOptions(
-            parameter_layout=self.parameter_layout,
-            shard_weight_update=self.shard_weight_update,
-            bucket_bytes=BUCKET_BYTES if self.bucket_bytes is None else self.bucket_bytes,
-            gradient_sum_dtype=None if self.gradient_sum_dtype is None else SUM_DTYPES[self.gradient_sum_dtype],
-        )
+    def mesh_options(self) -> mtf.MeshOptions:
+        """Those of the mesh, alone."""
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(mtf.MeshOptions)}
+        return mtf.MeshOptions(**{name: value for name, value in given.items() if value is not None})
 
     @property
     def tokens_per_step(self) -> int | None:

@@ -139,7 +139,7 @@ def typed_program(mesh: str, layout: str, store: mtf.VariableStore | None = None
     if store is not None:
         for name, layout_of_it in function.variable_layouts.items():
             variable = function.graph.variables[name]
-            store.create(variable, layout_of_it, function.lowering.mesh_impl)  # type: ignore[arg-type]
+            store.create(variable, layout_of_it, function.lowering.device_mesh)  # type: ignore[arg-type]
     return function
 
 

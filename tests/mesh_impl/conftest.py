@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.mesh_impl.spmd.bound_collectives import BoundCollectives
-from meshtf.mesh_impl.spmd.spmd_collectives import SpmdCollectives
-from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
+from meshtf.mesh_impl.spmd.spmd_collectives import DeviceMesh, SpmdCollectives
 
 
 @dataclasses.dataclass
@@ -26,7 +26,8 @@ class PerCoreProgram:
     traces: int = 0
 
     def __post_init__(self) -> None:
-        self.collectives = SpmdCollectives(self.mesh, self.axes, self.permutations)
+        mesh = DeviceMesh(self.mesh.shape, self.mesh.devices, self.mesh.options.collective_timeout_seconds)
+        self.collectives = SpmdCollectives(mesh, self.axes, self.permutations)
         self._function: Any = None
 
     def emit(self, *values: Any) -> list[tf.Tensor]:

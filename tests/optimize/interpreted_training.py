@@ -45,8 +45,8 @@ class InterpretedTraining:
         self.plan = self.lowering.plan_for((result,))
         self._layouts = {name: value.layout for name, value in stored_variables(self.plan).items()}
         variables: list[Any] = [graph.variables[name] for name in self.plan.variable_names]
-        finer = self.lowering.mesh_impl
-        initial = initial_plan(variables, self._layouts, finer.shape, finer.layout_rules, 0, finer.axis_parts)
+        rules, mesh_shape = mesh_impl.layout_rules, self.plan.mesh_shape
+        initial = initial_plan(variables, self._layouts, mesh_shape, rules, 0, self.lowering.axis_parts)
         interpreter = Interpreter(initial)
         interpreter.run(known(initial))
         self._interpreter = Interpreter(self.plan, interpreter.variables)

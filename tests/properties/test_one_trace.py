@@ -44,7 +44,7 @@ def operations(function):
     for i in [*plan.reads, *plan.assignments]:
         layout = (i.output if i in plan.reads else i.input).layout
         if i.name not in store:
-            store.create(lowering.graph.variables[i.name], layout, mesh_impl)
+            store.create(lowering.graph.variables[i.name], layout, mesh_impl, lowering.axis_parts)
     program = EmittedProgram(plan, mesh_impl, handles(store, plan.variable_names))
     graph = program.core_function.get_concrete_function().graph
     assert program.trace_count == 1

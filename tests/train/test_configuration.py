@@ -9,7 +9,6 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.bin.mesh import mesh_for
-from meshtf.mesh_impl.mesh_impl import BUCKET_BYTES
 from meshtf.train import configuration
 from meshtf.train.configuration import ConfigurationError, find_gin_file, read_configuration
 from meshtf.train.trainer import mesh_of
@@ -109,12 +108,13 @@ def test_how_gradients_are_summed_reaches_the_mesh() -> None:
         "Training.parameter_layout = 'hidden:rows'",
     )
     for mesh_impl in (mesh_of(chosen), mesh_for("cpu", chosen)):
-        assert mesh_impl.gradient_sum_dtype == tf.bfloat16
-        assert (mesh_impl.bucket_bytes, mesh_impl.shard_weight_update) == (0, False)
-        assert mesh_impl.parameter_layout_rules == mtf.convert_to_layout_rules("hidden:rows")
-    usual = mesh_of(training())
-    assert usual.gradient_sum_dtype is None
-    assert (usual.bucket_bytes, usual.shard_weight_update) == (BUCKET_BYTES, True)
+        assert mesh_impl.options == mtf.MeshOptions(
+            parameter_layout="hidden:rows", shard_weight_update=False, bucket_bytes=0, gradient_sum_dtype=tf.bfloat16
+        )
+    assert mesh_of(training()).options == mtf.MeshOptions()
+    assert mesh_of(training("Training.bucket_bytes = None")).options == mtf.MeshOptions()  # as runs before have it
+    patient = training("Training.collective_timeout_seconds = 3600")
+    assert mesh_of(patient).options.collective_timeout_seconds == 3600
 
 
 WRONG = {

@@ -17,9 +17,9 @@ from meshtf.lowering.emit.pacing import paced
 from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.passes.update_fusion import FusedUpdate, consumers_of, updates_in_place
 from meshtf.mesh_impl.collectives import Collectives
+from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.mesh_impl.processor_products import product_dtype
-from meshtf.mesh_impl.spmd.spmd_collectives import SpmdCollectives
-from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
+from meshtf.mesh_impl.spmd.spmd_collectives import DeviceMesh, SpmdCollectives
 from meshtf.planning import core_positions
 from meshtf.planning.plan import (
     AssignVariable,
@@ -42,7 +42,7 @@ class EmittedProgram:
 
     Args:
       plan: what each core runs.
-      mesh_impl: where.
+      mesh_impl: where; it has devices.
       slices: of each variable, by core.
       runs_once: so that what is compiled costs more than what it then saves.
     """
@@ -50,7 +50,7 @@ class EmittedProgram:
     def __init__(
         self,
         plan: Plan,
-        mesh_impl: SpmdMeshImpl,
+        mesh_impl: MeshImpl,
         slices: Mapping[str, Sequence[tf.Variable]],
         *,
         runs_once: bool = False,
@@ -337,9 +337,11 @@ def emit_collective(collectives: Collectives, instruction: Collective, slices: M
     return collectives.permute(x, step.destinations)
 
 
-def _collectives(plan: Plan, mesh_impl: SpmdMeshImpl) -> SpmdCollectives:
+def _collectives(plan: Plan, mesh_impl: MeshImpl) -> SpmdCollectives:
     steps = [c.step for c in plan.collectives]
     axes = dict.fromkeys(s.axes for s in steps if s.kind != "permute")
     permutations = dict.fromkeys(s.destinations for s in steps if s.kind == "permute")
     exchanging = [s.axes for s in steps if s.kind in ("all_to_all", "reduce_scatter")]
-    return SpmdCollectives(mesh_impl, list(axes), list(permutations), exchanging)
+    timeout_seconds = mesh_impl.options.collective_timeout_seconds
+    mesh = DeviceMesh(plan.mesh_shape, mesh_impl.devices, timeout_seconds)
+    return SpmdCollectives(mesh, list(axes), list(permutations), exchanging)

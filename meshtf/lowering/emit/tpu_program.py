@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from meshtf.lowering.emit.core_results import CoreResults, asserted_fetches, whole_fetches
 from meshtf.lowering.emit.xla_emission import emit_for_xla
-from meshtf.mesh_impl.tpu_mesh_impl import TpuMeshImpl
 from meshtf.planning.plan import Plan
 
 
@@ -18,13 +17,20 @@ class TpuProgram:
 
     Built and looked at where there is no TPU; never run, for lack of one.
 
-    Raises:
-      DeviceError: there is no TPU, or it is another than the mesh was laid onto.
+    Args:
+      plan: what each core runs.
+      device_assignment: puts replica number c of the program at the place of core c.
+      slices: of each variable, by core.
     """
 
-    def __init__(self, plan: Plan, mesh_impl: TpuMeshImpl, slices: Mapping[str, Sequence[tf.Variable]]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        device_assignment: tf.tpu.experimental.DeviceAssignment,
+        slices: Mapping[str, Sequence[tf.Variable]],
+    ) -> None:
         self._plan = plan
-        self._assignment = mesh_impl.device_assignment
+        self._assignment = device_assignment
         self._slices = slices
         self._traced: dict[bool, Callable[..., tuple[list[tf.Tensor], tf.Tensor]]] = {}
 

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from meshtf.dimension import Shape
 from meshtf.errors import UsageError
+from meshtf.mesh_impl.device_names import device_order
 from meshtf.mesh_impl.spmd.bound_collectives import BoundCollectives, BoundGroup, BoundPairs, BoundPermutation
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.mesh_impl.spmd.group_facts import LARGEST_ALLTOALL, GroupFacts, is_exchange
-from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl, device_order
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceMesh:
+    """Devices in a mesh, by core number, and how long one of them may wait in a collective."""
+
+    shape: Shape
+    devices: tuple[str, ...]
+    timeout_seconds: float
+
+    @property
+    def size(self) -> int:
+        """Number of cores."""
+        return self.shape.size
 
 
 class SpmdCollectives:
@@ -23,7 +39,7 @@ class SpmdCollectives:
 
     def __init__(
         self,
-        mesh_impl: SpmdMeshImpl,
+        mesh: DeviceMesh,
         axes: Iterable[Sequence[str]],
         permutations: Iterable[Sequence[int]] = (),
         exchanging: Iterable[Sequence[str]] | None = None,
@@ -35,12 +51,12 @@ class SpmdCollectives:
           LayoutError: for an axis that the mesh does not have.
           UsageError: for a permutation that is none of the mesh's cores.
         """
-        self._mesh = mesh_impl
+        self._mesh = mesh
         self._exchanging = None if exchanging is None else {tuple(a) for a in exchanging}
-        ranked = sorted(range(mesh_impl.size), key=lambda core: device_order(mesh_impl.devices[core]))
+        ranked = sorted(range(mesh.size), key=lambda core: device_order(mesh.devices[core]))
         self._order = np.argsort(ranked)
         every_axes = dict.fromkeys(tuple(a) for a in axes)
-        groups = {a: GroupFacts.of(mesh_impl.shape, a, self._order) for a in every_axes}
+        groups = {a: GroupFacts.of(mesh.shape, a, self._order) for a in every_axes}
         self._groups = {a: facts for a, facts in groups.items() if facts.size > 1}
         self._permutations = [p for p in dict.fromkeys(tuple(p) for p in permutations) if self._moves(p)]
         # Keys are given out here, for all cores in order, so that processes which run the same programs agree on them.
@@ -62,7 +78,7 @@ class SpmdCollectives:
         if not self._columns:
             return []
         device = self._mesh.devices[core]
-        tokens = collective_runtime().tokens(device, self._mesh.collective_timeout_seconds)
+        tokens = collective_runtime().tokens(device, self._mesh.timeout_seconds)
         facts = np.concatenate([np.atleast_1d(column[core]) for column in self._columns.values()])
         with tf.device(device):
             return [tf.constant(facts, tf.int32), *(token.handle for token in tokens)]

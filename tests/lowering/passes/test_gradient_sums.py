@@ -364,4 +364,4 @@ def test_a_dtype_in_which_nothing_is_summed(dtype: object, said: str) -> None:
 
 
 def test_a_dtype_may_be_given_by_its_name() -> None:
-    assert mtf.PlanMeshImpl("all:1", "", gradient_sum_dtype="bfloat16").gradient_sum_dtype is tf.bfloat16  # type: ignore[arg-type]
+    assert mtf.PlanMeshImpl("all:1", "", gradient_sum_dtype="bfloat16").options.gradient_sum_dtype is tf.bfloat16  # type: ignore[arg-type]

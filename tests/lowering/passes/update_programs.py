@@ -83,8 +83,8 @@ class TwoMatrices:
         lowering, plan = self.lowered(optimizer, mesh_shape, layout, **options)
         layouts = {name: value.layout for name, value in accounting.stored_variables(plan).items()}
         variables: list[Any] = [lowering.graph.variables[name] for name in plan.variable_names]
-        mesh_impl = lowering.mesh_impl
-        initial = initial_plan(variables, layouts, plan.mesh_shape, mesh_impl.layout_rules, 0, mesh_impl.axis_parts)
+        rules = lowering.mesh_impl.layout_rules
+        initial = initial_plan(variables, layouts, plan.mesh_shape, rules, 0, lowering.axis_parts)
         started = Interpreter(initial)
         started.run(_known(initial))
         interpreter = Interpreter(plan, started.variables)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.errors import CollectiveError, UsageError
 from meshtf.mesh_impl.spmd.collective_runtime import CollectiveRuntime, collective_runtime
-from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
 
 
 def test_keys_belong_to_one_list_of_devices() -> None:

@@ -11,16 +11,17 @@ from tests.fresh_process import run_fresh
 _SET_UP = """
 import sys, tensorflow as tf
 from meshtf.errors import CollectiveError, DeviceError
+from meshtf.dimension import Shape
 from meshtf.mesh_impl.virtual_cpus import virtual_cpus
 from meshtf.mesh_impl.spmd.collective_runtime import step_in_progress
-from meshtf.mesh_impl.spmd.spmd_collectives import SpmdCollectives
-from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl
+from meshtf.mesh_impl.spmd.spmd_collectives import DeviceMesh, SpmdCollectives
+from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.mesh_impl.spmd.step_errors import collective_scope, translate
 
 ORIGINS = {"collective_1": 'einsum "logits" (model.py:12)', "op_2": 'check "mine" (model.py:13)'}
 
 def build(body, timeout=2.0):
-    mesh = SpmdMeshImpl("rows:2;cols:2", "", collective_timeout_seconds=timeout)
+    mesh = DeviceMesh(Shape([("rows", 2), ("cols", 2)]), SpmdMeshImpl("rows:2;cols:2", "").devices, timeout)
     collectives = SpmdCollectives(mesh, [("rows", "cols")])
     signature = [tf.TensorSpec([], tf.int32), *collectives.signature()]
     per_core = tf.function(lambda core, *a: body(core, collectives.bind(a)), autograph=False,

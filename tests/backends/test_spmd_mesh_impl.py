@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.errors import DeviceError, LayoutError
-from meshtf.mesh_impl.spmd_mesh_impl import SpmdMeshImpl, device_order
+from meshtf.mesh_impl.device_names import device_order
 
 
 def test_the_first_cpus_by_default() -> None:
@@ -14,13 +15,13 @@ def test_the_first_cpus_by_default() -> None:
     assert mesh.devices == tuple(d.name for d in tf.config.list_logical_devices("CPU")[:8])
     assert (mesh.size, mesh.ndims, mesh.shape.dimension_names) == (8, 2, ["rows", "cols"])
     assert mesh.layout_rules.axes("batch") == ("rows",)
-    assert mesh.parameter_layout_rules is None
-    assert mesh.collective_timeout_seconds == 300
+    assert mesh.options.parameter_layout_rules is None
+    assert mesh.options.collective_timeout_seconds == 300
 
 
 def test_parameters_may_have_a_layout_of_their_own() -> None:
     mesh = SpmdMeshImpl("rows:2", "batch:rows", parameter_layout="hidden:rows")
-    assert mesh.parameter_layout_rules.axes("hidden") == ("rows",)
+    assert mesh.options.parameter_layout_rules.axes("hidden") == ("rows",)
     assert mesh.layout_rules.axes("hidden") == ()
 
 

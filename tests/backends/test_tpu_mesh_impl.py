@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.backends import tpu_mesh_impl
 from meshtf.errors import DeviceError, LayoutError, ShapeError
 from meshtf.lowering.emit.tpu_program import TpuProgram
-from meshtf.mesh_impl import tpu_mesh_impl
 from meshtf.mesh_impl.tpu.torus import Torus
 from meshtf.mesh_impl.tpu.tpu_system import TpuSystem
 
@@ -72,7 +72,7 @@ def test_every_core_is_handed_the_feeds_and_its_own_slices() -> None:
 
     plan = mtf.function(train_step, impl, inputs={"x": mtf.TensorSpec([BATCH, D_MODEL])})._execution.plan
     slices = {name: [tf.Variable(_zeros(plan, name)) for _ in range(8)] for name in plan.variable_names}
-    program = TpuProgram(plan, impl, slices).traced(asserted=True)
+    program = TpuProgram(plan, impl.device_assignment, slices).traced(asserted=True)
     replicated = [op for op in program.graph.get_operations() if op.type == "TPUReplicatedInput"]
     captured = {inner.name: outer for outer, inner in program.graph.captures}
     handles = [[captured[x.name] for x in op.inputs] for op in replicated[1:]]

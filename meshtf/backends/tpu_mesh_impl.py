@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import final
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Unpack, final
 
 import tensorflow as tf
 
-from meshtf.axis_parts import AxisParts
+from meshtf.backends.running_step import running_step
 from meshtf.call_sites import says_where
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import DeviceError
 from meshtf.layout import LayoutLike, LayoutRules
-from meshtf.mesh_impl.mesh_impl import BUCKET_BYTES, lay_out
+from meshtf.lowering.emit.tpu_program import TpuProgram
+from meshtf.lowering.emit.xla_hlo import hlo_of
+from meshtf.mesh_impl.mesh_impl import Program, checked_mesh
+from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
 from meshtf.mesh_impl.tpu.torus import Torus
 from meshtf.mesh_impl.tpu.tpu_system import LOCAL, TpuSystem, tpu_system
+from meshtf.mesh_impl.zero_slices import zero_slices
+from meshtf.planning.plan import Plan
 
 _ANOTHER_TORUS = """\
 mesh [{shape}] was laid onto {given}, and TPU "{tpu}" has {found}; leave physical_torus out, or give the TPU's own."""
@@ -33,12 +39,8 @@ class TpuMeshImpl:
 
     Attributes:
       shape: the mesh's named shape.
-      axis_parts: none; inside a program, which axes `shape` has in parts.
       layout_rules: which dimension is split over which mesh axes.
-      parameter_layout_rules: the same for parameters and optimizer state as they are kept between steps, or None.
-      shard_weight_update: whether cores that would repeat an update of weights divide it among themselves.
-      bucket_bytes: small collectives travel together in buckets of at most so many bytes of each core; 0: each alone.
-      gradient_sum_dtype: in which gradients are summed over cores, tf.float32 or tf.bfloat16; None: each in its own.
+      options: beside these.
       torus: the chips, and the cores on each.
       core_positions: by core number, its chip's coordinates on the torus and its number on the chip. Neighbours along
         a mesh axis are on one chip, or on chips with a link between them.
@@ -46,12 +48,8 @@ class TpuMeshImpl:
     """
 
     shape: Shape
-    axis_parts: AxisParts
     layout_rules: LayoutRules
-    parameter_layout_rules: LayoutRules | None
-    shard_weight_update: bool
-    bucket_bytes: int
-    gradient_sum_dtype: tf.DType | None
+    options: MeshOptions
     torus: Torus
     core_positions: tuple[tuple[int, ...], ...]
     tpu: str
@@ -63,30 +61,24 @@ class TpuMeshImpl:
         layout_rules: LayoutLike,
         *,
         physical_torus: str | Sequence[int] | Torus | None = None,
-        parameter_layout: LayoutLike | None = None,
-        shard_weight_update: bool = True,
-        bucket_bytes: int = BUCKET_BYTES,
-        gradient_sum_dtype: tf.DType | None = None,
         tpu: str = LOCAL,
+        options: MeshOptions | None = None,
+        **changes: Unpack[MeshOptionKeywords],
     ) -> None:
         """`physical_torus`: "4x4" or "4x4x8", in chips with two cores on each, or a `Torus`, whose chips may have one;
         by default that of the TPU, which must then be there. `tpu`: "local", or a name or address that
-        `tf.distribute.cluster_resolver.TPUClusterResolver` takes.
+        `tf.distribute.cluster_resolver.TPUClusterResolver` takes. Every field of `mtf.MeshOptions` is a keyword, too;
+        keywords replace fields of `options`.
 
         Raises:
           DeviceError: the mesh does not fit the torus (the message lists what does), or there is no TPU.
           LayoutError: for a rule with an axis that the mesh does not have.
-          UsageError: for `bucket_bytes` that are no number of bytes, or another `gradient_sum_dtype`.
+          UsageError: for an option with a value that it cannot have.
         """
-        lay_out(
-            self,
-            shape,
-            layout_rules,
-            parameter_layout,
-            shard_weight_update=shard_weight_update,
-            bucket_bytes=bucket_bytes,
-            gradient_sum_dtype=gradient_sum_dtype,
-        )
+        converted, rules, chosen = checked_mesh(shape, layout_rules, options, changes)
+        object.__setattr__(self, "shape", converted)
+        object.__setattr__(self, "layout_rules", rules)
+        object.__setattr__(self, "options", chosen)
         torus = tpu_system(tpu).torus if physical_torus is None else Torus.of(physical_torus)
         object.__setattr__(self, "tpu", tpu)
         object.__setattr__(self, "torus", torus)
@@ -111,6 +103,25 @@ class TpuMeshImpl:
     def device_assignment(self) -> tf.tpu.experimental.DeviceAssignment:
         """Puts replica number c of a program at the place of core c. DeviceError as for `devices`."""
         return self._system().device_assignment(self.core_positions)
+
+    def check_runs(self, program: str) -> None:
+        """Every program runs on a TPU; `devices` says whether there is one."""
+
+    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> tuple[tf.Variable, ...]:
+        """A new variable: a slice on each core."""
+        return zero_slices(self.devices, name, slice_shape, dtype)
+
+    def program(self, plan: Plan, slices: Mapping[str, Sequence[tf.Variable]], *, runs_once: bool = False) -> Program:
+        """The plan as one XLA program, a replica of which runs on every core."""
+        return TpuProgram(plan, self.device_assignment, slices)
+
+    def step(self, program: str, plan: Plan) -> AbstractContextManager[None]:
+        """Held while the program runs: one at a time in a process."""
+        return running_step(program, plan)
+
+    def hlo(self, plan: Plan, program: str) -> bytes:
+        """What every core runs. CompilationError where XLA cannot compile an operation."""
+        return hlo_of(plan, program)
 
     @says_where
     def _system(self) -> TpuSystem:

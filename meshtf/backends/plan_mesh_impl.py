@@ -1,0 +1,96 @@
+"""A mesh on paper: programs are lowered for it and reported on, and run nowhere."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NoReturn, Unpack, final
+
+import tensorflow as tf
+
+from meshtf.call_sites import says_where, user_site
+from meshtf.dimension import Shape, ShapeLike
+from meshtf.errors import UsageError
+from meshtf.layout import LayoutLike, LayoutRules
+from meshtf.mesh_impl.mesh_impl import checked_mesh
+from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
+from meshtf.planning.plan import Plan
+
+_ON_PAPER = """\
+program "{program}" was lowered for mesh [{shape}] on paper, which runs nothing; give mtf.SpmdMeshImpl to run it, or \
+read its report()
+  at {site}"""
+
+
+@final
+@dataclasses.dataclass(frozen=True, init=False)
+class PlanMeshImpl:
+    """A mesh of any size without devices, for `mtf.function` and `mtf.Lowering`.
+
+    A program for it has the same report as for devices: memory and FLOPs per core, every collective with its bytes. No
+    variable is made, whatever its size; calling the program is a UsageError.
+
+    Attributes:
+      shape: the mesh's named shape.
+      layout_rules: which dimension is split over which mesh axes.
+      options: beside these.
+    """
+
+    shape: Shape
+    layout_rules: LayoutRules
+    options: MeshOptions
+
+    @says_where
+    def __init__(
+        self,
+        shape: ShapeLike,
+        layout_rules: LayoutLike,
+        *,
+        options: MeshOptions | None = None,
+        **changes: Unpack[MeshOptionKeywords],
+    ) -> None:
+        """Every field of `mtf.MeshOptions` is a keyword; keywords replace fields of `options`.
+
+        Raises:
+          LayoutError: for a rule with an axis that the mesh does not have.
+          UsageError: for an option with a value that it cannot have.
+        """
+        converted, rules, chosen = checked_mesh(shape, layout_rules, options, changes)
+        object.__setattr__(self, "shape", converted)
+        object.__setattr__(self, "layout_rules", rules)
+        object.__setattr__(self, "options", chosen)
+
+    @property
+    def size(self) -> int:
+        """Number of cores."""
+        return self.shape.size
+
+    @property
+    def ndims(self) -> int:
+        """Number of mesh axes."""
+        return self.shape.ndims
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """There are none."""
+        return ()
+
+    def check_runs(self, program: str) -> NoReturn:
+        """Raises UsageError: nothing runs on paper."""
+        raise UsageError(_ON_PAPER.format(program=program, shape=self.shape, site=user_site()))
+
+    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> tuple[tf.Variable, ...]:
+        """No slices, since there are no devices."""
+        return ()
+
+    def program(self, plan: Plan, slices: Mapping[str, Sequence[tf.Variable]], *, runs_once: bool = False) -> NoReturn:
+        """Raises UsageError: nothing runs on paper."""
+        self.check_runs("unnamed")
+
+    def step(self, program: str, plan: Plan) -> contextlib.AbstractContextManager[None]:
+        """Nothing runs that would have to be waited for."""
+        return contextlib.nullcontext()
+
+    def hlo(self, plan: Plan, program: str) -> None:
+        """None: nothing is compiled."""

@@ -1,0 +1,90 @@
+"""What can be asked of a mesh beside its shape and the layout, declared once for every mesh, for gin and for flags."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypedDict
+
+import tensorflow as tf
+
+from meshtf.call_sites import says_where
+from meshtf.errors import DeviceError, UsageError, nearest
+from meshtf.layout import LayoutLike, LayoutRules, convert_to_layout_rules
+
+SUM_DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
+"""In which gradients may be summed over cores, by name."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeshOptions:
+    """How programs are planned and run on a mesh, beside its shape and the layout.
+
+    None changes what a program computes; `gradient_sum_dtype` changes how it is rounded.
+
+    Raises:
+      DeviceError: `collective_timeout_seconds` is not positive.
+      LayoutError: `parameter_layout` is no layout.
+      UsageError: `bucket_bytes` are no number of bytes, or gradients cannot be summed in `gradient_sum_dtype`.
+    """
+
+    parameter_layout: LayoutLike | None = None
+    """The layout of parameters and optimizer state as they are kept between steps; None: that of the mesh."""
+
+    shard_weight_update: bool = True
+    """Whether cores that would repeat an update of weights divide it among themselves."""
+
+    bucket_bytes: int = 4 << 20
+    """Small collectives travel together in buckets of at most so many bytes of each core; 0: each alone."""
+
+    gradient_sum_dtype: tf.DType | None = None
+    """In which gradients are sent and summed over cores, tf.float32 or tf.bfloat16 (or its name); None: each in its
+    own."""
+
+    collective_timeout_seconds: float = 300.0
+    """How long a device may wait in one collective before the step is ended, where the mesh can tell."""
+
+    @says_where
+    def __post_init__(self) -> None:
+        if self.parameter_layout is not None:
+            object.__setattr__(self, "parameter_layout", convert_to_layout_rules(self.parameter_layout))
+        _check_bucket_bytes(self.bucket_bytes)
+        object.__setattr__(self, "gradient_sum_dtype", _checked_sum_dtype(self.gradient_sum_dtype))
+        if not self.collective_timeout_seconds > 0:
+            raise DeviceError(f"collective_timeout_seconds must be positive, and is {self.collective_timeout_seconds}")
+
+    @property
+    def parameter_layout_rules(self) -> LayoutRules | None:
+        """`parameter_layout` as rules."""
+        return None if self.parameter_layout is None else convert_to_layout_rules(self.parameter_layout)
+
+
+class MeshOptionKeywords(TypedDict, total=False):
+    """The fields of `MeshOptions` as the constructor of every mesh takes them, where tools see them."""
+
+    parameter_layout: LayoutLike | None
+    shard_weight_update: bool
+    bucket_bytes: int
+    gradient_sum_dtype: tf.DType | None
+    collective_timeout_seconds: float
+
+
+def _check_bucket_bytes(number: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise UsageError(
+            f"bucket_bytes is the number of bytes that small collectives may have together, 0 for each alone; "
+            f"it is {number!r}"
+        )
+
+
+def _checked_sum_dtype(dtype: Any) -> tf.DType | None:
+    """UsageError where gradients cannot be summed in it."""
+    if dtype is None:
+        return None
+    name, given = (dtype.name, f"tf.{dtype.name}") if isinstance(dtype, tf.DType) else (str(dtype), repr(dtype))
+    if name in SUM_DTYPES:
+        return SUM_DTYPES[name]
+    raise UsageError(
+        f"gradient_sum_dtype is the dtype in which gradients are summed over cores: "
+        f"{' or '.join(f'tf.{fitting}' for fitting in SUM_DTYPES)}, or None for each in its own; "
+        f"it is {given}{nearest(name, SUM_DTYPES)}"
+    )

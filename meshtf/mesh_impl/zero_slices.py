@@ -1,0 +1,27 @@
+"""Slices of a variable on the devices of a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+
+def zero_slices(
+    devices: Sequence[str], name: str, slice_shape: Sequence[int], dtype: tf.DType
+) -> tuple[tf.Variable, ...]:
+    """A slice on each device, zero."""
+    slices = []
+    # A program may first run inside a user's tf.function, which must not own the variables.
+    with tf.init_scope():
+        for device in devices:
+            with tf.device(device):
+                slices.append(_zeros(name.replace("/", "_"), slice_shape, dtype))
+    return tuple(slices)
+
+
+def _zeros(name: str, size: Sequence[int], dtype: tf.DType) -> tf.Variable:
+    """A variable that no GradientTape of the user's watches, which could not see into the program, and for which no
+    tf.function of the user's is traced again."""
+    value = tf.zeros(size, dtype)
+    return tf.Variable(value, trainable=False, name=name, experimental_enable_variable_lifting=False)
