@@ -18,8 +18,8 @@ RESTRICTIONS = {
 }
 """What TensorFlow, oneDNN and XLA's compiler read.
 
-TensorFlow turns oneDNN on only where the CPU has AVX-512 VNNI or bfloat16, AVX-VNNI or AMX; its own kernels take float32
-products from oneDNN all the same.
+TensorFlow turns oneDNN on only where the CPU has AVX-512 VNNI or bfloat16, AVX-VNNI or AMX; its own kernels take
+float32 products from oneDNN all the same.
 """
 
 
