@@ -62,7 +62,7 @@ def scan(
     policy = as_policy(recompute)
     note = _note(dim, initial, policy) if isinstance(dim, PipelineSteps) else None
     counted = Counted.NOTHING if draws_alike else Counted.ITERATIONS
-    body = ScanBody(fn, dimension, policy, name, reverse, Numbering(counted), note)
+    body = ScanBody(fn, dimension, policy, name, is_reversed=reverse, numbering=Numbering(counted), pipeline=note)
     return body.scanned(initial, wholes)
 
 
