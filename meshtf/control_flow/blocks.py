@@ -38,7 +38,7 @@ def block_input(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:
     return own.outputs[0]
 
 
-def build(
+def build_block(
     mesh: Mesh, fn: Callable[..., Any], arguments: Sequence[Any], what: str, given: Sequence[Tensor] = ()
 ) -> tuple[tuple[Operation, ...], Any]:
     """The operations that `fn(*arguments)` makes, and what it returns.
@@ -50,7 +50,7 @@ def build(
     return tuple(operations), results
 
 
-def explicit(inputs: Tensor | Sequence[Tensor]) -> list[Tensor]:
+def explicit_tensors(inputs: Tensor | Sequence[Tensor]) -> list[Tensor]:
     """The arguments of a function that becomes a block, at least one."""
     listed = [check_tensor(x) for x in ([inputs] if isinstance(inputs, Tensor) else inputs)]
     if not listed:
@@ -76,7 +76,7 @@ def overrides_layout(blocks: Sequence[Block]) -> bool:
     return any(o.overrides_layout for block in blocks for o in block.operations)
 
 
-def depends_on_when(operation: Operation) -> bool:
+def reads_or_assigns_state(operation: Operation) -> bool:
     """Whether running the operation once more, later, would give or do something else: it assigns a variable, or
     reads one that is assigned somewhere."""
     inside = list(with_nested([operation]))
@@ -86,7 +86,7 @@ def depends_on_when(operation: Operation) -> bool:
     return any(o.variable in read for o in operation.graph.every_operation() if isinstance(o, Assign))
 
 
-def sum_by_input(inputs: Sequence[Tensor], xs: Sequence[Tensor], grads: Sequence[Tensor]) -> list[Tensor | None]:
+def gradients_by_input(inputs: Sequence[Tensor], xs: Sequence[Tensor], grads: Sequence[Tensor]) -> list[Tensor | None]:
     """The gradient of each input; one that a block sees twice, as captured and as given, has two parts."""
     total: dict[Tensor, Tensor] = {}
     for x, grad in zip(xs, grads, strict=True):

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from meshtf.autodiff import differentiate
 from meshtf.call_sites import language_function
-from meshtf.control_flow.blocks import as_tensors, build, has_side_effect, overrides_layout, sum_by_input
+from meshtf.control_flow.blocks import as_tensors, build_block, gradients_by_input, has_side_effect, overrides_layout
 from meshtf.control_flow.cond_lowering import lower_branch
 from meshtf.control_flow.recompute_policy import RecomputePolicy, split_kept
 from meshtf.errors import DtypeError, ShapeError
@@ -58,7 +58,7 @@ class CondOperation(Operation):
             blocks.append(block)
             given += [(outside_of[t] if t in outside_of else self._keep(t, side), t) for t in kept]
         backward = CondOperation(self.inputs[0], blocks[0], blocks[1], given)
-        return sum_by_input(self.inputs, [outside_of.get(wanted[i], wanted[i]) for i in used], backward.outputs)
+        return gradients_by_input(self.inputs, [outside_of.get(wanted[i], wanted[i]) for i in used], backward.outputs)
 
     def _branch_gradients(
         self, block: Block, wanted: Sequence[Tensor], outputs: Sequence[tuple[Tensor, Tensor | None]]
@@ -122,7 +122,7 @@ def cond(predicate: Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], A
         raise DtypeError(f"the predicate must be a bool scalar, and is {predicate!r}")
     blocks = []
     for fn, what in ((true_fn, "true_fn"), (false_fn, "false_fn")):
-        operations, results = build(predicate.mesh, fn, [], f"{what} of mtf.cond")
+        operations, results = build_block(predicate.mesh, fn, [], f"{what} of mtf.cond")
         blocks.append((list(operations), as_tensors(results, what)))
     (_, first), (second_operations, second) = blocks
     if len(first) != len(second):

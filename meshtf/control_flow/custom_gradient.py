@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshtf.call_sites import language_function
-from meshtf.control_flow.blocks import as_tensors, build, explicit, sum_by_input
+from meshtf.control_flow.blocks import as_tensors, build_block, explicit_tensors, gradients_by_input
 from meshtf.control_flow.inline_block import InlineOperation
 from meshtf.control_flow.recompute_grad import RecomputeOperation
 from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING
@@ -35,7 +35,7 @@ class CustomGradientOperation(InlineOperation):
         given = [(self.keep(t), t) for t in used if t in inside]
         block = Block(tuple(operations), tuple(t for _, t in given), tuple(g for _, g in found))
         backward = RecomputeOperation(block, self.mesh, KEEP_EVERYTHING, "custom_gradient", given)
-        return sum_by_input(self.inputs, [x for x, _ in found], backward.outputs)
+        return gradients_by_input(self.inputs, [x for x, _ in found], backward.outputs)
 
     def _checked(self, returned: Any) -> list[Tensor | None]:
         every = self.all_inputs
@@ -72,8 +72,8 @@ def custom_gradient(
     Raises:
       GraphError, ShapeError: when gradients are taken, if `grad_fn` returns too many, too few, or wrong shapes.
     """
-    inputs = explicit(explicit_inputs)
-    operations, results = build(inputs[0].mesh, fn, inputs, "the function of mtf.custom_gradient")
+    inputs = explicit_tensors(explicit_inputs)
+    operations, results = build_block(inputs[0].mesh, fn, inputs, "the function of mtf.custom_gradient")
     block = Block(operations, (), tuple(as_tensors(results, "fn")))
     made = list(CustomGradientOperation(block, inputs[0].mesh, inputs, grad_fn).outputs)
     return made[0] if isinstance(results, Tensor) else made

@@ -7,7 +7,7 @@ from typing import Any
 
 from meshtf.autodiff import differentiate
 from meshtf.call_sites import language_function
-from meshtf.control_flow.blocks import as_tensors, build, explicit, sum_by_input
+from meshtf.control_flow.blocks import as_tensors, build_block, explicit_tensors, gradients_by_input
 from meshtf.control_flow.inline_block import InlineOperation
 from meshtf.control_flow.recompute_policy import RecomputePolicy, split_kept, unnested_policy
 from meshtf.graph import Block, Mesh, Tensor, is_differentiable
@@ -43,7 +43,7 @@ class RecomputeOperation(InlineOperation):
         given = [(outside_of[t] if t in outside_of else self.keep(t), t) for t in kept]
         awaited = [g for _, g in pairs] if again else []
         backward = RecomputeOperation(block, self.mesh, self.policy, "recompute_grad", given, awaited)
-        return sum_by_input(self.inputs, [outside_of.get(x, x) for x, _ in found], backward.outputs)
+        return gradients_by_input(self.inputs, [outside_of.get(x, x) for x, _ in found], backward.outputs)
 
 
 @language_function
@@ -62,9 +62,9 @@ def recompute_grad(
       recompute: what is kept: "nothing" (True), "products", "everything", or a `RecomputePolicy`.
       name: of the operation.
     """
-    inputs = explicit(explicit_inputs)
+    inputs = explicit_tensors(explicit_inputs)
     policy = unnested_policy(recompute)
-    operations, results = build(inputs[0].mesh, fn, inputs, "the function of mtf.recompute_grad")
+    operations, results = build_block(inputs[0].mesh, fn, inputs, "the function of mtf.recompute_grad")
     policy.check(operations)
     outputs = as_tensors(results, "the function")
     block = Block(operations, (), tuple(outputs))

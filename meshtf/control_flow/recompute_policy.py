@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from meshtf.control_flow.blocks import depends_on_when
+from meshtf.control_flow.blocks import reads_or_assigns_state
 from meshtf.errors import GraphError, nearest
 from meshtf.graph import Operation, Tensor
 
@@ -84,7 +84,7 @@ def split_kept(
         tensor = waiting.pop()
         if tensor in kept or tensor.operation in again:
             continue
-        if tensor in given or (tensor in inside and (policy.keeps(tensor) or depends_on_when(tensor.operation))):
+        if tensor in given or (tensor in inside and (policy.keeps(tensor) or reads_or_assigns_state(tensor.operation))):
             kept[tensor] = None
         elif tensor in inside:
             again.add(tensor.operation)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from meshtf.axis_parts import WHOLE_AXES, AxisParts
 from meshtf.control_flow.loops.loop_spec import Counted, Numbering
-from meshtf.control_flow.loops.scan import ScanBody
+from meshtf.control_flow.loops.scan_body import ScanBody
 from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import MeshtfError, ShapeError

@@ -10,7 +10,7 @@ from typing import Any
 from meshtf.call_sites import language_function
 from meshtf.control_flow.layer_stacks.layer_variables import GivenVariables, RehearsedVariables, inside_layers, stand_in
 from meshtf.control_flow.loops.loop_spec import Counted, Numbering
-from meshtf.control_flow.loops.scan import ScanBody, checked_carried, listed, segments_of
+from meshtf.control_flow.loops.scan_body import ScanBody, checked_carried, square_root_segments, tensor_list
 from meshtf.control_flow.recompute_grad import recompute_grad
 from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING, RecomputePolicy, as_policy
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
@@ -61,7 +61,7 @@ def layer_stack(
     dimension = convert_to_dimension(dim)
     if dimension is None:
         raise ShapeError("layer_stack needs the dimension that counts the layers")
-    initial, wholes = listed(carried), listed(sliced)
+    initial, wholes = tensor_list(carried), tensor_list(sliced)
     if not initial:
         raise ShapeError("layer_stack needs at least one carried value, and was given none")
     for x in wholes:
@@ -117,7 +117,7 @@ class _Unrolled:
     def __call__(self, initial: list[Tensor], wholes: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         parts = list(zip(*(unstack(x, self.dim) for x in wholes), strict=True)) or [()] * self.dim.size
         layers = [functools.partial(self._layer, number, list(own)) for number, own in enumerate(parts)]
-        segments = segments_of(self.dim) if self.policy.nested else None
+        segments = square_root_segments(self.dim) if self.policy.nested else None
         policy = dataclasses.replace(self.policy, nested=False)
         length = segments[1].size if segments is not None else len(layers)
         carried, results = initial, []
@@ -132,7 +132,7 @@ class _Unrolled:
     def _layer(self, number: int, parts: list[Tensor], carried: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         with carried[0].graph.layer_scope(self.name, self.dim, number):
             leaving, results = self.fn(carried, parts)
-        return checked_carried(carried, listed(leaving), self.fn), listed(results)
+        return checked_carried(carried, tensor_list(leaving), self.fn), tensor_list(results)
 
 
 def _in_turn(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from meshtf.autodiff import gradients
 from meshtf.call_sites import language_function
-from meshtf.control_flow.blocks import block_input, build
+from meshtf.control_flow.blocks import block_input, build_block
 from meshtf.control_flow.loops.loop import LoopOperation
 from meshtf.control_flow.loops.loop_spec import (
     AccumulatedTensor,
@@ -73,7 +73,7 @@ def serialize_training_step(
     parts = {n: block_input(x, n, Shape([micro if d.name == batch.name else d for d in cut[n].shape]))
              for n, x in wholes.items()}  # fmt: skip
     mesh = next(iter(cut.values())).mesh
-    operations, (outputs, grads) = build(
+    operations, (outputs, grads) = build_block(
         mesh, lambda: _called(model_fn, {**features, **parts}), [], "the model of a micro-batch", list(parts.values())
     )
     batched = [n for n, t in outputs.items() if t.shape.has(batch.name)]

@@ -8,10 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.control_flow.blocks import as_tensors, block_input, build
+from meshtf.control_flow.blocks import as_tensors, block_input, build_block
 from meshtf.control_flow.loops.loop import LoopOperation
 from meshtf.control_flow.loops.loop_spec import AccumulatedTensor, CarriedTensor, Iterations, LoopSpec
-from meshtf.control_flow.loops.scan import checked_carried
+from meshtf.control_flow.loops.scan_body import checked_carried
 from meshtf.control_flow.recompute_policy import RecomputePolicy, unnested_policy
 from meshtf.dimension import Dimension
 from meshtf.errors import DtypeError, GraphError, ShapeError
@@ -64,12 +64,14 @@ def while_loop(
     entering = [block_input(x, "value") for x in initial]
     seen = [block_input(x, "value") for x in initial]
     mesh = initial[0].mesh
-    asked, goes_on = build(mesh, cond_fn, seen, "the condition of mtf.while_loop", seen)
+    asked, goes_on = build_block(mesh, cond_fn, seen, "the condition of mtf.while_loop", seen)
     if not isinstance(goes_on, Tensor) or goes_on.shape.ndims or goes_on.dtype != tf.bool:
         raise DtypeError(f"cond_fn must return a bool scalar, and returned {goes_on!r}")
     _check_no_effect(asked)
     policy = unnested_policy(recompute)
-    operations, returned = build(mesh, lambda: _called(body_fn, entering), [], "the body of mtf.while_loop", entering)
+    operations, returned = build_block(
+        mesh, lambda: _called(body_fn, entering), [], "the body of mtf.while_loop", entering
+    )
     policy.check(operations)
     if len(returned) > len(entering) and not has_accumulators:
         raise ShapeError(

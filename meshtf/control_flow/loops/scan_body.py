@@ -1,0 +1,137 @@
+"""What a scan repeats: the loop of one function over parts, or loops in loops of which a gradient keeps less."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from meshtf.control_flow.blocks import as_tensors, block_input, build_block
+from meshtf.control_flow.loops.loop import LoopOperation
+from meshtf.control_flow.loops.loop_spec import (
+    EACH_BY_ITSELF,
+    CarriedTensor,
+    Iterations,
+    LoopSpec,
+    Numbering,
+    SlicedTensor,
+    StackedTensor,
+)
+from meshtf.control_flow.recompute_policy import RecomputePolicy
+from meshtf.dimension import Dimension, Shape
+from meshtf.errors import DtypeError, ShapeError
+from meshtf.graph import Tensor, check_tensor
+from meshtf.ops.algebra.transpose_and_broadcast import transpose
+from meshtf.ops.rearranging.reshape import replace_dimensions
+from meshtf.planning.pipeline_note import PipelineNote
+
+
+@dataclasses.dataclass(frozen=True)
+class ScanBody:
+    """What a scan repeats, and how. The attributes are those of `scan` and of `LoopSpec`."""
+
+    fn: Callable[..., Any]
+    dim: Dimension
+    policy: RecomputePolicy
+    name: str
+    is_reversed: bool = False
+    numbering: Numbering = EACH_BY_ITSELF
+    pipeline: PipelineNote | None = None
+
+    def scanned(self, initial: list[Tensor], wholes: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """The values carried in the end, and the results of all iterations."""
+        segments = square_root_segments(self.dim) if self.policy.nested else None
+        return self.loop(initial, wholes) if segments is None else self.nested_loops(initial, wholes, *segments)
+
+    def loop(self, initial: list[Tensor], wholes: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        parts = [block_input(x, "part", _without(x, self.dim)) for x in wholes]
+        entering = [block_input(x, "carried") for x in initial]
+        like = (initial or wholes)[0]
+        what = f"the body of mtf.scan over {self.dim}"
+        operations, (leaving, results) = build_block(like.mesh, self._called, [entering, parts], what, entering + parts)
+        self.policy.check(operations)
+        spec = LoopSpec(
+            iterations=Iterations(self.dim, self.is_reversed),
+            operations=operations,
+            carried=tuple(map(CarriedTensor, initial, entering, checked_carried(entering, leaving, self.fn))),
+            sliced=tuple(map(SlicedTensor, wholes, parts)),
+            stacked=tuple(StackedTensor(t, self.dim) for t in results),
+            numbering=self.numbering,
+            policy=self.policy,
+            pipeline=self.pipeline,
+        )
+        loop = LoopOperation(spec, like, self.name)
+        return list(loop.carried_outputs), list(loop.stacked_outputs)
+
+    def nested_loops(
+        self, initial: list[Tensor], wholes: list[Tensor], segments: Dimension, segment: Dimension
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """A loop over segments, each a loop that the gradient runs again: of n elements 2 sqrt(n) are kept at most."""
+        inner = dataclasses.replace(
+            self,
+            dim=segment,
+            policy=dataclasses.replace(self.policy, nested=False),
+            numbering=dataclasses.replace(self.numbering, is_segment=True),
+        )
+        outer = dataclasses.replace(self, fn=inner.loop, dim=segments, policy=RecomputePolicy("nothing"))
+        cut = [replace_dimensions(x, [self.dim], [segments, segment]) for x in wholes]
+        carried, results = outer.loop(initial, cut)
+        return carried, [replace_dimensions(y, [segments, segment], [self.dim]) for y in results]
+
+    def _called(self, entering: list[Tensor], parts: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        what = function_name(self.fn)
+        returned = self.fn(list(entering), list(parts))
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            raise ShapeError(f"{what} must return (carried, results), two lists of tensors")
+        carried, results = (as_tensors(r, what) for r in returned)
+        for result in results:
+            if result.shape.has(self.dim.name):
+                raise ShapeError(f'a result of {what} has dimension "{self.dim.name}" itself: [{result.shape}]')
+        ordered = [_ordered(x, e.shape) for x, e in zip(carried, entering, strict=False)]
+        return ordered + carried[len(entering) :], results
+
+
+def square_root_segments(dim: Dimension) -> tuple[Dimension, Dimension] | None:
+    """The two dimensions nearest to square of which a dimension is made, or None of a prime."""
+    outer = max((n for n in range(2, math.isqrt(dim.size) + 1) if dim.size % n == 0), default=None)
+    if outer is None:
+        return None
+    # No layout rule names these.
+    return Dimension(f"({dim.name}-segments)", outer), Dimension(f"({dim.name})", dim.size // outer)
+
+
+def checked_carried(entering: Sequence[Tensor], leaving: Sequence[Tensor], fn: Callable[..., Any]) -> list[Tensor]:
+    """The values that leave an iteration; they must be as those that entered it."""
+    name = function_name(fn)
+    if len(entering) != len(leaving):
+        raise ShapeError(f"{name} is given {len(entering)} carried values and returned {len(leaving)}")
+    for before, after in zip(entering, leaving, strict=True):
+        if before.shape != after.shape:
+            raise ShapeError(
+                f"{name} changes the shape of a carried value: [{before.shape}] becomes [{after.shape}]; a value "
+                f"carried round a loop keeps its shape"
+            )
+        if before.dtype != after.dtype:
+            raise DtypeError(
+                f"{name} changes the dtype of a carried value [{before.shape}]: {before.dtype.name} becomes "
+                f"{after.dtype.name}; convert with mtf.cast"
+            )
+    return list(leaving)
+
+
+def _ordered(x: Tensor, shape: Shape) -> Tensor:
+    return transpose(x, shape) if {*x.shape} == {*shape} else x
+
+
+def _without(x: Tensor, dim: Dimension) -> Shape:
+    axis = x.shape.axis(dim)
+    return Shape([d for i, d in enumerate(x.shape) if i != axis])
+
+
+def tensor_list(x: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    return [check_tensor(t) for t in ([x] if isinstance(x, Tensor) else x)]
+
+
+def function_name(fn: Callable[..., Any]) -> str:
+    return getattr(fn, "__name__", "the function").strip("<>")
