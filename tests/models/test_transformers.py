@@ -1,8 +1,8 @@
 """The published Transformers: their sizes, and the same training on every mesh, as a scan and unrolled.
 
-T5 1.0 is compared with one core under six layouts, its loss and its gradients; BERT, GPT-2 and T5 1.1 under some. Dropout drops in GPT-2 alone. Twenty steps are taken on virtual CPUs, where
-they are cheaper than on the interpreter: by Llama under two layouts (all six in the long run), by BERT and T5 1.0
-under one.
+T5 1.0 is compared with one core under six layouts, its loss and its gradients; BERT, GPT-2 and T5 1.1 under some.
+Dropout drops in GPT-2 alone. Twenty steps are taken on virtual CPUs, where they are cheaper than on the interpreter: by
+Llama under two layouts, and all six in the long run, by BERT and T5 1.0 under one.
 """
 
 from __future__ import annotations
