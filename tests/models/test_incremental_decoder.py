@@ -144,17 +144,17 @@ SPLIT_OTHERWISE = {
     "local, rotary, relative bias",
     "encoder and decoder",
 }
+"""Variants that the short run has under another layout."""
+
+
+def runs(variant: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.long] if variant in SPLIT_OTHERWISE else []
 
 
 @pytest.mark.parametrize(
     ("variant", "unroll", "mesh_shape", "layout"),
     [
-        *(
-            pytest.param(
-                variant, False, "rows:2", "batch:rows", marks=[pytest.mark.long] * (variant in SPLIT_OTHERWISE)
-            )
-            for variant in VARIANTS
-        ),
+        *(pytest.param(variant, False, "rows:2", "batch:rows", marks=runs(variant)) for variant in VARIANTS),
         ("multi-head, rotary", True, "rows:2", "heads:rows"),
         ("encoder and decoder", True, "rows:2", "heads:rows;d_ff:rows"),
         ("window, sinusoidal positions", True, "rows:1", ""),
