@@ -137,10 +137,24 @@ def compared(model: Any, mesh_shape: str, layout: str, dtype: tf.DType = tf.floa
     return [x[..., :VOCAB_SIZE] for x in interpreted(program(model, dtype), arrays, mesh_shape, layout, dtype).results]
 
 
+SPLIT_OTHERWISE = {
+    "multi-query, learned positions",
+    "grouped, relative bias",
+    "window, sinusoidal positions",
+    "local, rotary, relative bias",
+    "encoder and decoder",
+}
+"""Variants that the short run has under another layout."""
+
+
+def runs(variant: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.long] if variant in SPLIT_OTHERWISE else []
+
+
 @pytest.mark.parametrize(
     ("variant", "unroll", "mesh_shape", "layout"),
     [
-        *((variant, False, "rows:2", "batch:rows") for variant in VARIANTS),
+        *(pytest.param(variant, False, "rows:2", "batch:rows", marks=runs(variant)) for variant in VARIANTS),
         ("multi-head, rotary", True, "rows:2", "heads:rows"),
         ("encoder and decoder", True, "rows:2", "heads:rows;d_ff:rows"),
         ("window, sinusoidal positions", True, "rows:1", ""),

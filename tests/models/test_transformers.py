@@ -1,9 +1,8 @@
 """The published Transformers: their sizes, and the same training on every mesh, as a scan and unrolled.
 
-BERT and T5 1.0 are compared with one core under six layouts, their loss and their gradients; GPT-2 and T5 1.1, which
-differ from others by little, under some. Dropout drops in GPT-2 alone. Twenty steps are taken on virtual CPUs, where
-they are cheaper than on the interpreter: by Llama under two layouts (all six in the long run), by BERT and T5 1.0
-under one.
+T5 1.0 is compared with one core under six layouts, its loss and its gradients; BERT, GPT-2 and T5 1.1 under some.
+Dropout drops in GPT-2 alone. Twenty steps are taken on virtual CPUs, where they are cheaper than on the interpreter: by
+Llama under two layouts, and all six in the long run, by BERT and T5 1.0 under one.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def one_core(made: Case) -> InterpretedTraining:
 
 @pytest.mark.parametrize(
     ("name", "layouts"),
-    [("gpt2", LAYOUTS[::2]), ("bert", LAYOUTS), ("t5_1_0", LAYOUTS), ("t5_1_1", LAYOUTS[4:5])],
+    [("gpt2", LAYOUTS[::2]), ("bert", LAYOUTS[1::2]), ("t5_1_0", LAYOUTS), ("t5_1_1", LAYOUTS[4:5])],
     ids=lambda x: x if isinstance(x, str) else "",
 )
 def test_loss_and_gradients_are_the_same_under_every_layout(name: str, layouts: list[tuple[str, str]]) -> None:

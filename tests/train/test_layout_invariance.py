@@ -21,7 +21,7 @@ MESHES_AND_LAYOUTS = [
     pytest.param("cores:8", "hidden:cores", marks=pytest.mark.long),
     ("rows:2;cols:4", "batch:rows;hidden:cols"),
     pytest.param("rows:2;cols:4", "batch:rows+cols", marks=pytest.mark.long),
-    ("rows:2;cols:4", "hidden:cols+rows"),
+    pytest.param("rows:2;cols:4", "hidden:cols+rows", marks=pytest.mark.long),
 ]
 TERMS = (2 * (64 + 512 + 10 + 2 * FUNCTION_TERMS), 64, 4 * FUNCTION_TERMS)
 """Roundings of one step: two layers and the classes, there and back, a sum over the batch, the update."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,11 @@ MODEL_LAYOUTS = [
     ("x:2;y:2;z:2", "batch:x;heads:y;d_ff:y+z;d_kv:z", {}),
     ("all:8", "d_model:all", {}),
 ]
+
+
+def mostly_long(layouts: Sequence[tuple[str, str, dict[str, Any]]], *kept: int) -> list[Any]:
+    """The layouts, of which those at some places alone run in the short run, too."""
+    return [pytest.param(*x, marks=[] if i in kept else [pytest.mark.long]) for i, x in enumerate(layouts)]
 
 
 def mlp(x: mtf.Tensor) -> list[mtf.Tensor]:
@@ -124,18 +129,27 @@ def test_feed_forward(mesh: str, layout: str, options: dict[str, Any]) -> None:
     on_one_core(mlp, mtf.Shape([BATCH, D_MODEL])).check(mesh, layout, on_interpreter=True, **options)
 
 
-@pytest.mark.parametrize(("mesh", "layout", "options"), IMAGE_LAYOUTS)
+@pytest.mark.parametrize(("mesh", "layout", "options"), mostly_long(IMAGE_LAYOUTS, 0, 1, 3))
 def test_convolution_and_pooling(mesh: str, layout: str, options: dict[str, Any]) -> None:
     on_one_core(image_classifier, IMAGES).check(mesh, layout, **options)
 
 
-@pytest.mark.parametrize(("mesh", "layout", "options"), ATTENTION_LAYOUTS)
-@pytest.mark.parametrize("fn", [plain_attention, lean_attention, local_attention])
-def test_attention(fn: Callable[..., Any], mesh: str, layout: str, options: dict[str, Any]) -> None:
-    on_one_core(fn, TEXT).check(mesh, layout, **options)
+@pytest.mark.parametrize(("mesh", "layout", "options"), mostly_long(ATTENTION_LAYOUTS, 2, 3))
+def test_plain_attention(mesh: str, layout: str, options: dict[str, Any]) -> None:
+    on_one_core(plain_attention, TEXT).check(mesh, layout, **options)
 
 
-@pytest.mark.parametrize(("mesh", "layout", "options"), MODEL_LAYOUTS[:2])
+@pytest.mark.parametrize(("mesh", "layout", "options"), mostly_long(ATTENTION_LAYOUTS, 0, 1))
+def test_lean_attention(mesh: str, layout: str, options: dict[str, Any]) -> None:
+    on_one_core(lean_attention, TEXT).check(mesh, layout, **options)
+
+
+@pytest.mark.parametrize(("mesh", "layout", "options"), mostly_long(ATTENTION_LAYOUTS, 1, 4))
+def test_local_attention(mesh: str, layout: str, options: dict[str, Any]) -> None:
+    on_one_core(local_attention, TEXT).check(mesh, layout, **options)
+
+
+@pytest.mark.parametrize(("mesh", "layout", "options"), MODEL_LAYOUTS[:1])
 def test_language_model(mesh: str, layout: str, options: dict[str, Any]) -> None:
     model_on_one_core("gpt2").check(mesh, layout, **options)
 

@@ -28,7 +28,9 @@ def _small_updates_are_divided_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weight_update_sharding, "SMALLEST", 2)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "name", ["adamw", "lamb", *(pytest.param(n, marks=pytest.mark.long) for n in ("adafactor", "clipped", "rounded"))]
+)
 def test_sizes_that_do_not_divide_change_nothing(name: str) -> None:
     """Padding is in no norm and no mean."""
     expected = SIZES.losses(OPTIMIZERS[name], "all:1", "", 6)

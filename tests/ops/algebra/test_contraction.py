@@ -14,6 +14,8 @@ import pytest
 import meshtf as mtf
 from meshtf.testing import interpret
 
+pytestmark = pytest.mark.plain_cpu
+
 TERMS, ROWS = 1024, 64
 SHAPES = {
     "matrices": (f"m:{ROWS} k:{TERMS}", f"k:{TERMS} n:{ROWS}", "m n", "mk,kn->mn"),

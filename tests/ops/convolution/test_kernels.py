@@ -19,6 +19,8 @@ from meshtf.ops.convolution.kernels import Sliding
 from meshtf.testing import interpret
 from tests.ops.convolution.windows_in_numpy import convolution_gradients, convolved, pooled, pooling_gradient
 
+pytestmark = pytest.mark.plain_cpu
+
 DTYPES = [np.float32, ml_dtypes.bfloat16, np.float16, np.float64]
 FEW, MANY = 24, 1500
 COUNTS = [FEW, pytest.param(MANY, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]

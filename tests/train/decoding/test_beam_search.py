@@ -102,9 +102,9 @@ def nexts(passes: Any, row: int, *, has_inputs: bool) -> Next:
 @pytest.mark.parametrize(
     ("kind", "alpha", "stop_ids", "layout"),
     [
-        ("lm", 0.6, (1,), ""),
+        pytest.param("lm", 0.6, (1,), "", marks=pytest.mark.long),
         ("lm", 0.0, (1, 4), "batch:rows;vocab:cols"),
-        ("encoder_decoder", 1.0, (1,), "batch:rows;heads:cols;d_ff:cols"),
+        pytest.param("encoder_decoder", 1.0, (1,), "batch:rows;heads:cols;d_ff:cols", marks=pytest.mark.long),
         ("encoder_decoder", 0.6, (1, 2), "beam:cols;d_model:rows"),
     ],
 )
