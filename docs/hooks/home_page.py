@@ -23,5 +23,5 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def moved(text: str) -> str:
-    """A page of the tree's top, as it reads inside docs/."""
-    return re.sub(r"\]\(docs/", "](", text)
+    """A page of the tree's top, as it reads inside docs/, where notebooks are pages."""
+    return re.sub(r"\]\((\w+)\.ipynb\)", r"](\1.md)", text.replace("](docs/", "]("))
