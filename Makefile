@@ -61,7 +61,7 @@ typecheck: $(VENV)/has-typecheck
 docs: $(VENV)/has-docs
 	rm -rf $(DOCS)
 	$(BIN)/python setup.py --quiet build --build-base $(DOCS)/base --build-lib $(DOCS)/lib
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(QUIET) NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # One by one: `make benchmark-planning`.
 benchmark: $(BENCHMARKS:%=benchmark-%)

@@ -23,5 +23,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def moved(text: str) -> str:
-    """A page of the tree's top, as it reads inside docs/."""
-    return re.sub(r"\]\(docs/", "](", text)
+    """A page of the tree's top, as it reads inside docs/, where notebooks are pages."""
+    for source, page in _PAGES.items():
+        text = text.replace(f"]({source})", f"]({page})")
+    return re.sub(r"\]\((\w+)\.ipynb\)", r"](\1.md)", text.replace("](docs/", "]("))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -132,3 +134,15 @@ def test_a_wrong_value_says_what_would_do(binding: str) -> None:
         training(f"Training.{binding}")
     assert f"Training.{binding.split()[0]} must be " in str(caught.value)
     assert WRONG[binding] in str(caught.value)
+
+
+def test_a_model_may_be_the_first_to_use_a_layer() -> None:
+    """gin takes no more configurables once a configuration is read, and layers are some, imported when asked for."""
+    program = """
+import meshtf
+from meshtf.train.configuration import read_configuration
+read_configuration([], [])
+assert callable(meshtf.layers.dense)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
