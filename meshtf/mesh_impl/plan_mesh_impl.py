@@ -26,10 +26,16 @@ class PlanMeshImpl:
       shape: the mesh's named shape.
       axis_parts: none; inside a program, which axes `shape` has in parts.
       layout_rules: which dimension is split over which mesh axes.
-      parameter_layout_rules: the same for parameters and optimizer state as they are kept between steps, or None.
+      parameter_layout: the same for parameters and optimizer state as they are kept between steps, or None (attribute
+        `parameter_layout_rules`).
       shard_weight_update: whether cores that would repeat an update of weights divide it among themselves.
       bucket_bytes: small collectives travel together in buckets of at most so many bytes of each core; 0: each alone.
       gradient_sum_dtype: in which gradients are summed over cores, tf.float32 or tf.bfloat16; None: each in its own.
+
+    Examples:
+      >>> pod = mtf.PlanMeshImpl("data:64;model:16", "batch:data;d_ff:model")
+      >>> pod.shape.size
+      1024
     """
 
     shape: Shape

@@ -28,13 +28,19 @@ class SpmdMeshImpl:
     Attributes:
       shape: the mesh's named shape.
       layout_rules: which dimension is split over which mesh axes.
-      parameter_layout_rules: the same for parameters and optimizer state as they are kept between steps, or None.
+      parameter_layout: the same for parameters and optimizer state as they are kept between steps, or None (attribute
+        `parameter_layout_rules`).
       axis_parts: none; inside a program, which axes `shape` has in parts.
       devices: names of the devices, by core number (row-major over the mesh's axes).
       shard_weight_update: whether cores that would repeat an update of weights divide it among themselves.
       bucket_bytes: small collectives travel together in buckets of at most so many bytes of each core; 0: each alone.
       gradient_sum_dtype: in which gradients are summed over cores, tf.float32 or tf.bfloat16; None: each in its own.
       collective_timeout_seconds: how long a device may wait in one collective before the step is ended.
+
+    Examples:
+      >>> mesh_impl = mtf.SpmdMeshImpl("rows:2;cols:2", "batch:rows;hidden:cols")
+      >>> mesh_impl.shape, len(mesh_impl.devices)
+      (Shape[rows:2 cols:2], 4)
     """
 
     shape: Shape

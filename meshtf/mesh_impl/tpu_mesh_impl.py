@@ -35,14 +35,21 @@ class TpuMeshImpl:
       shape: the mesh's named shape.
       axis_parts: none; inside a program, which axes `shape` has in parts.
       layout_rules: which dimension is split over which mesh axes.
-      parameter_layout_rules: the same for parameters and optimizer state as they are kept between steps, or None.
+      parameter_layout: the same for parameters and optimizer state as they are kept between steps, or None (attribute
+        `parameter_layout_rules`).
       shard_weight_update: whether cores that would repeat an update of weights divide it among themselves.
       bucket_bytes: small collectives travel together in buckets of at most so many bytes of each core; 0: each alone.
       gradient_sum_dtype: in which gradients are summed over cores, tf.float32 or tf.bfloat16; None: each in its own.
-      torus: the chips, and the cores on each.
+      physical_torus: how the chips stand, as "2x2", to lower a program without a TPU; the attribute is `torus`, the
+        chips and the cores on each.
       core_positions: by core number, its chip's coordinates on the torus and its number on the chip. Neighbours along
         a mesh axis are on one chip, or on chips with a link between them.
       tpu: the name of the TPU.
+
+    Examples:
+      >>> cores = mtf.TpuMeshImpl("data:4;model:2", "batch:data;d_ff:model", physical_torus="2x2")
+      >>> cores.shape
+      Shape[data:4 model:2]
     """
 
     shape: Shape
