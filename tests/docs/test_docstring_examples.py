@@ -19,13 +19,13 @@ import pytest
 import meshtf as mtf
 
 sys.path.insert(0, str(Path(__file__).parent))  # makes public_names importable
-from public_names import callables, example_names
+from public_names import example_names, language
 
 LONGEST = 8
 """Lines of code of an example; it shows one thing."""
 
 
-@pytest.mark.parametrize(("name", "thing"), [*callables().items()], ids=[*callables()])
+@pytest.mark.parametrize(("name", "thing"), [*language().items()], ids=[*language()])
 def test_the_example(name: str, thing: Callable[..., Any]) -> None:
     text = inspect.getdoc(thing) or ""
     graph = mtf.Graph()

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # makes public_names importable
-from public_names import callables, signature
+from public_names import docstring, everything, signature
 
 MANY = 4
 """From so many parameters on, a docstring lists them."""
 
 NOT_A_BEGINNING = {"a function", "as", "for", "helper", "it", "note", "returns the", "see", "this", "used", "which"}
 
-THINGS = pytest.mark.parametrize(("name", "thing"), [*callables().items()], ids=[*callables()])
+THINGS = pytest.mark.parametrize(("name", "thing"), [*everything().items()], ids=[*everything()])
 
 
 def parameters(thing: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -27,9 +27,9 @@ def parameters(thing: Callable[..., Any]) -> list[inspect.Parameter]:
 
 @THINGS
 def test_a_signature_says_what_to_give(name: str, thing: Callable[..., Any]) -> None:
-    """No `*args, **kwargs` stand for what a function takes, and every parameter has a type."""
+    """No `**kwargs` stand for what a function takes, and every parameter has a type."""
     for parameter in parameters(thing):
-        assert parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD), parameter
+        assert parameter.kind is not parameter.VAR_KEYWORD, parameter
         assert parameter.annotation is not parameter.empty, parameter
     if not inspect.isclass(thing):
         assert signature(thing).return_annotation is not inspect.Signature.empty
@@ -43,7 +43,7 @@ def test_a_function_bears_its_name(name: str, thing: Callable[..., Any]) -> None
 
 @THINGS
 def test_a_docstring_begins_with_a_verb_or_the_thing(name: str, thing: Callable[..., Any]) -> None:
-    first = (inspect.getdoc(thing) or "").partition("\n\n")[0].strip()
+    first = docstring(thing).partition("\n\n")[0].strip()
     assert first, f"{name} has no docstring"
     assert first.endswith((".", ":", "?")), first
     words = first.lower().split()
@@ -56,6 +56,6 @@ def test_many_parameters_are_listed(name: str, thing: Callable[..., Any]) -> Non
     names = [p.name for p in parameters(thing)]
     if len(names) < MANY:
         return
-    text = inspect.getdoc(thing) or ""
+    text = docstring(thing)
     assert "Args:" in text or "Attributes:" in text, f"{name} does not list its parameters"
     assert [n for n in names if f"{n}: " not in text] == []
