@@ -38,6 +38,10 @@ def activation_function(activation: Activation) -> ActivationFunction:
 
     Raises:
       GraphError: there is none of this name.
+
+    Examples:
+      >>> mtf.layers.activation_function("relu") is mtf.relu
+      True
     """
     if callable(activation):
         return activation
@@ -50,7 +54,12 @@ def activation_function(activation: Activation) -> ActivationFunction:
 
 
 def activation_names() -> list[str]:
-    """The names of all activations, in order."""
+    """The names of all activations, in order.
+
+    Examples:
+      >>> "gelu" in mtf.layers.activation_names()
+      True
+    """
     return list(_by_name())
 
 

@@ -26,7 +26,25 @@ def conv1d(
     filter_initializer: DenseInitializer | None = None,
     name: str | None = None,
 ) -> mtf.Tensor:
-    """[..., length, in] -> [..., length / stride, output_dim]. See `conv2d`."""
+    """[..., length, in] -> [..., length / stride, output_dim], without a bias.
+
+    Args:
+      x: [..., length, in]; the last is summed.
+      output_dim: the channels of the result.
+      filter_size: of the window: a number, or one for each spatial dimension.
+      stride: from one window to the next: a number, or one for each spatial dimension.
+      padding: "SAME" (zeros around) or "VALID" (none).
+      filter_initializer: by default normal of variance 1 / (inputs of an output).
+      name: the scope of `kernel` [filter_length, in, output_dim]; by default "conv1d", made unique.
+
+    Raises:
+      ShapeError: x has too few dimensions, or the sizes of the window or the strides do not fit.
+      DtypeError: x is of integers.
+
+    Examples:
+      >>> mtf.layers.conv1d(mtf.ones(mesh, "batch:4 length:16 channels:3"), mtf.Dimension("out", 5), stride=2).shape
+      Shape[batch:4 length:8 out:5]
+    """
     with mtf.variable_scope(name, default_name="conv1d"):
         x, kernel = _with_kernel(x, output_dim, ("length",), filter_size, filter_initializer)
         return mtf.conv1d(x, kernel, _numbers(stride, 1, "stride"), padding)
@@ -60,6 +78,11 @@ def conv2d(
     Raises:
       ShapeError: dimensions do not fit together, or there is not one number for each.
       DtypeError: x has a type that cannot be convolved.
+
+    Examples:
+      >>> image = mtf.ones(mesh, "batch:4 height:8 width:8 channels:3")
+      >>> mtf.layers.conv2d(image, mtf.Dimension("out", 5), strides=2).shape
+      Shape[batch:4 height:4 width:4 out:5]
     """
     with mtf.variable_scope(name, default_name="conv2d"):
         x, kernel = _with_kernel(x, output_dim, ("height", "width"), filter_size, filter_initializer)
@@ -76,7 +99,26 @@ def conv3d(
     filter_initializer: DenseInitializer | None = None,
     name: str | None = None,
 ) -> mtf.Tensor:
-    """[..., depth, height, width, in] -> the same divided by the strides, with `output_dim`. See `conv2d`."""
+    """[..., depth, height, width, in] -> the same divided by the strides, with `output_dim`, without a bias.
+
+    Args:
+      x: [..., depth, height, width, in]; the last is summed.
+      output_dim: the channels of the result.
+      filter_size: of the window: a number, or one for each spatial dimension.
+      strides: from one window to the next: a number, or one for each spatial dimension.
+      padding: "SAME" (zeros around) or "VALID" (none).
+      filter_initializer: by default normal of variance 1 / (inputs of an output).
+      name: the scope of `kernel`; by default "conv3d", made unique.
+
+    Raises:
+      ShapeError: x has too few dimensions, or the sizes of the window or the strides do not fit.
+      DtypeError: x is of integers.
+
+    Examples:
+      >>> image = mtf.ones(mesh, "batch:4 depth:8 height:8 width:8 channels:3")
+      >>> mtf.layers.conv3d(image, mtf.Dimension("out", 5)).shape
+      Shape[batch:4 depth:8 height:8 width:8 out:5]
+    """
     with mtf.variable_scope(name, default_name="conv3d"):
         x, kernel = _with_kernel(x, output_dim, ("depth", "height", "width"), filter_size, filter_initializer)
         return mtf.conv3d(x, kernel, _numbers(strides, 3, "strides"), padding)
@@ -94,8 +136,25 @@ def conv2d_transpose(
 ) -> mtf.Tensor:
     """[..., height, width, in] -> [..., height · stride, width · stride, output_dim], without a bias.
 
-    The gradient of a convolution by its image. Arguments, errors and names as for `conv2d`, but that `kernel` is
-    [filter_height, filter_width, out, in].
+    The gradient of a convolution by its image, with `kernel` [filter_height, filter_width, output_dim, in].
+
+    Args:
+      x: [..., height, width, in]; the last is summed.
+      output_dim: the channels of the result.
+      filter_size: of the window: a number, or one for each spatial dimension.
+      strides: of that convolution: a number, or one for each spatial dimension.
+      padding: "SAME" (zeros around) or "VALID" (none).
+      filter_initializer: by default normal of variance 1 / (inputs of an output).
+      name: the scope of `kernel`; by default "conv2d_transpose", made unique.
+
+    Raises:
+      ShapeError: x has too few dimensions, or the sizes of the window or the strides do not fit.
+      DtypeError: x is of integers.
+
+    Examples:
+      >>> image = mtf.ones(mesh, "batch:4 height:8 width:8 channels:3")
+      >>> mtf.layers.conv2d_transpose(image, mtf.Dimension("out", 5)).shape
+      Shape[batch:4 height:16 width:16 out:5]
     """
     with mtf.variable_scope(name, default_name="conv2d_transpose"):
         x, kernel = _with_kernel(
@@ -114,7 +173,28 @@ def conv3d_transpose(
     filter_initializer: DenseInitializer | None = None,
     name: str | None = None,
 ) -> mtf.Tensor:
-    """[..., depth, height, width, in] -> the same times the strides, with `output_dim`. See `conv2d_transpose`."""
+    """[..., depth, height, width, in] -> the same times the strides, with `output_dim`, without a bias.
+
+    The gradient of a convolution by its image.
+
+    Args:
+      x: [..., depth, height, width, in]; the last is summed.
+      output_dim: the channels of the result.
+      filter_size: of the window: a number, or one for each spatial dimension.
+      strides: of that convolution: a number, or one for each spatial dimension.
+      padding: "SAME" (zeros around) or "VALID" (none).
+      filter_initializer: by default normal of variance 1 / (inputs of an output).
+      name: the scope of `kernel`; by default "conv3d_transpose", made unique.
+
+    Raises:
+      ShapeError: x has too few dimensions, or the sizes of the window or the strides do not fit.
+      DtypeError: x is of integers.
+
+    Examples:
+      >>> image = mtf.ones(mesh, "batch:4 depth:8 height:8 width:8 channels:3")
+      >>> mtf.layers.conv3d_transpose(image, mtf.Dimension("out", 5)).shape
+      Shape[batch:4 depth:16 height:16 width:16 out:5]
+    """
     with mtf.variable_scope(name, default_name="conv3d_transpose"):
         x, kernel = _with_kernel(
             x, output_dim, ("depth", "height", "width"), filter_size, filter_initializer, is_transposed=True
@@ -152,6 +232,11 @@ def separable_conv1d(
 
     Raises:
       ShapeError: x has fewer than two dimensions, or the window is empty.
+
+    Examples:
+      >>> text = mtf.ones(mesh, "batch:4 length:16 d_model:8")
+      >>> mtf.layers.separable_conv1d(text, mtf.Dimension("d_model", 8), min_relative_pos=-2, max_relative_pos=0).shape
+      Shape[batch:4 length:16 d_model:8]
     """
     if x.shape.ndims < 2:
         raise ShapeError(f"[{x.shape}] must have a length and channels, in this order, at its end")

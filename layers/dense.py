@@ -48,6 +48,12 @@ def dense(
     Raises:
       DtypeError: x is of integers.
       ShapeError: x lacks a dimension.
+
+    Examples:
+      >>> mtf.layers.dense(x, mtf.Dimension("d_ff", 32), activation="relu").shape
+      Shape[batch:4 d_ff:32]
+      >>> [(name, v.shape) for name, v in mesh.graph.variables.items()]
+      [('dense/kernel', Shape[hidden:8 d_ff:32]), ('dense/bias', Shape[d_ff:32])]
     """
     check_not_whole(x)
     new = mtf.convert_to_shape(new_dims)
@@ -102,6 +108,11 @@ def dense_product(
     Raises:
       GraphError: an activation has no such name, or there is none.
       ShapeError: x lacks a dimension.
+
+    Examples:
+      >>> hidden, d_ff = mtf.Dimension("hidden", 8), mtf.Dimension("d_ff", 32)
+      >>> mtf.layers.dense_product(x, hidden, d_ff, ("gelu", "linear")).shape
+      Shape[batch:4 d_ff:32]
     """
     activations = _one_or_each(activation_functions)
     if not activations:

@@ -22,6 +22,10 @@ def padded_vocab_size(vocab_size: int, multiple: int = 128) -> int:
 
     Raises:
       GraphError: one of the two is not a positive integer.
+
+    Examples:
+      >>> mtf.layers.padded_vocab_size(50257)
+      50304
     """
     for name, value in (("vocab_size", vocab_size), ("multiple", multiple)):
         if not isinstance(value, int) or value < 1:
@@ -52,6 +56,12 @@ def embedding_weights(
 
     Raises:
       ShapeError: `vocab_size` is not in 1 .. size of `vocab_dim`.
+
+    Examples:
+      >>> vocab = mtf.Dimension("vocab", mtf.layers.padded_vocab_size(1000))
+      >>> weights = mtf.layers.embedding_weights(mesh, vocab, mtf.Dimension("d_model", 8), vocab_size=1000)
+      >>> weights.shape, mesh.graph.variables["embedding"].unpadded_shape
+      (Shape[vocab:1024 d_model:8], Shape[vocab:1000 d_model:8])
     """
     size = _true_size(vocab_dim, vocab_size)
     shape, unpadded = mtf.Shape([vocab_dim, output_dim]), mtf.Shape([(vocab_dim.name, size), output_dim])
@@ -71,11 +81,22 @@ def embedding(
 ) -> mtf.Tensor:
     """The vectors of ids: [...] int32 -> [..., output_dim], in the activation type of variables.
 
-    An id that is negative, or not below `vocab_size`, has a vector of zeros. See `embedding_weights`.
+    Args:
+      indices: int32 or int64; one that is negative, or not below `vocab_size`, has a vector of zeros.
+      vocab_dim: the ids. May be split.
+      output_dim: the vectors.
+      vocab_size: how many ids there are, where `vocab_dim` is padded: see `embedding_weights`.
+      initializer: by default normal with standard deviation 1.
+      name: of the variable.
 
     Raises:
       ShapeError: `vocab_size` is not in 1 .. size of `vocab_dim`.
       DtypeError: the ids are not int32 or int64.
+
+    Examples:
+      >>> ids = mtf.zeros(mesh, "batch:4 length:16", tf.int32)
+      >>> mtf.layers.embedding(ids, mtf.Dimension("vocab", 128), mtf.Dimension("d_model", 8)).shape
+      Shape[batch:4 length:16 d_model:8]
     """
     weights = embedding_weights(
         indices.mesh, vocab_dim, output_dim, vocab_size=vocab_size, initializer=initializer, name=name
@@ -100,6 +121,12 @@ class VocabularyEmbedding:
       scale_logits: whether logits are divided by sqrt(d_model) (T5, where the table is tied).
       use_output_bias: whether logits have a bias [vocab], zero at first (BERT).
       name: the scope of `weights` [vocab, d_model] and `bias` [vocab].
+
+    Examples:
+      >>> vocabulary, d_model = mtf.layers.VocabularyEmbedding(vocab_size=1000), mtf.Dimension("d_model", 8)
+      >>> h = vocabulary.ids_to_embedding(mtf.zeros(mesh, "length:16", tf.int32), d_model)
+      >>> h.shape, vocabulary.hidden_to_logits(h).shape
+      (Shape[length:16 d_model:8], Shape[length:16 vocab:1024])
     """
 
     vocab_size: int
@@ -156,6 +183,11 @@ def mask_padded_logits(logits: mtf.Tensor, vocab_dim: mtf.Dimension, vocab_size:
 
     Raises:
       ShapeError: the logits lack `vocab_dim`, or `vocab_size` is not in 1 .. its size.
+
+    Examples:
+      >>> logits = mtf.zeros(mesh, "vocab:4")
+      >>> value(mtf.layers.mask_padded_logits(logits, mtf.Dimension("vocab", 4), vocab_size=3)) == 0.0
+      array([ True,  True,  True, False])
     """
     logits.shape.axis(vocab_dim)
     if _true_size(vocab_dim, vocab_size) == vocab_dim.size:

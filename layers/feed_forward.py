@@ -43,6 +43,12 @@ def feed_forward(
     Raises:
       GraphError: an activation has no such name, or the rate is not in [0, 1).
       ShapeError: x has a dimension called as `d_ff` is.
+
+    Examples:
+      >>> mtf.layers.feed_forward(x, mtf.Dimension("d_ff", 32), is_training=True, dropout_rate=0.1).shape
+      Shape[batch:4 hidden:8]
+      >>> [(v.full_name, v.shape) for v in mesh.graph.trainable_variables]
+      [('feed_forward/wi/kernel', Shape[hidden:8 d_ff:32]), ('feed_forward/wo/kernel', Shape[d_ff:32 hidden:8])]
     """
     d_model = x.shape[-1]
     with mtf.variable_scope(name, default_name="feed_forward"):
@@ -68,7 +74,20 @@ def dense_relu_dense(
     dropout_broadcast_dims: Iterable[mtf.Dimension] = (),
     name: str | None = None,
 ) -> mtf.Tensor:
-    """wo · dropout(relu(wi · x)), without biases; elements are dropped together along `dropout_broadcast_dims`."""
+    """wo · dropout(relu(wi · x)), along the last dimension of x, without biases.
+
+    Args:
+      x: [..., in], floating.
+      hidden_channels: the dimension between the two layers.
+      is_training: whether elements are dropped.
+      dropout: the probability of that.
+      dropout_broadcast_dims: dimensions along which elements are dropped together.
+      name: the scope of the two layers.
+
+    Examples:
+      >>> mtf.layers.dense_relu_dense(x, mtf.Dimension("d_ff", 32), is_training=True, dropout=0.1).shape
+      Shape[batch:4 hidden:8]
+    """
     d_model = x.shape[-1]
     with mtf.variable_scope(name, default_name="dense_relu_dense"):
         h = dense(x, [hidden_channels], use_bias=False, activation=mtf.relu, name="wi")

@@ -40,6 +40,12 @@ def softmax_cross_entropy_with_logits(
       ShapeError: the two do not have the dimensions above, or `vocab_size` is not in 1 .. size of `vocab_dim`.
       DtypeError: `logits` are not floating, or `targets` neither floating nor integer.
       GraphError: `label_smoothing` is not in [0, 1].
+
+    Examples:
+      >>> logits, targets = mtf.zeros(mesh, "batch:4 vocab:16"), mtf.zeros(mesh, "batch:4", tf.int32)
+      >>> loss = mtf.layers.softmax_cross_entropy_with_logits(logits, targets, mtf.Dimension("vocab", 16))
+      >>> loss.shape, value(loss).round(3)
+      (Shape[batch:4], array([2.773, 2.773, 2.773, 2.773], dtype=float32))
     """
     size = vocab_dim.size if vocab_size is None else vocab_size
     _check(logits, targets, vocab_dim)
@@ -68,6 +74,11 @@ def sigmoid_cross_entropy_with_logits(logits: mtf.Tensor, targets: mtf.Tensor) -
     Raises:
       ShapeError: the dimensions differ.
       DtypeError: one of the two is not floating.
+
+    Examples:
+      >>> logits = mtf.constant(mesh, [-100.0, 0.0], "n:2")
+      >>> value(mtf.layers.sigmoid_cross_entropy_with_logits(logits, mtf.ones_like(logits))).round(3)
+      array([100.   ,   0.693], dtype=float32)
     """
     for name, x in (("logits", logits), ("targets", targets)):
         if not x.dtype.is_floating:
@@ -82,7 +93,12 @@ def sigmoid_cross_entropy_with_logits(logits: mtf.Tensor, targets: mtf.Tensor) -
 
 @language_function
 def weights_nonzero(targets: mtf.Tensor, dtype: tf.DType = tf.float32) -> mtf.Tensor:
-    """1 where `targets` are not 0, else 0: the weights of a loss whose padding is 0."""
+    """1 where `targets` are not 0, else 0: the weights of a loss whose padding is 0.
+
+    Examples:
+      >>> value(mtf.layers.weights_nonzero(mtf.constant(mesh, [7, 3, 0], "length:3", tf.int32)))
+      array([1., 1., 0.], dtype=float32)
+    """
     return mtf.cast(mtf.not_equal(targets, 0), dtype)
 
 

@@ -41,6 +41,12 @@ def layer_norm(
     Raises:
       ShapeError: x lacks the dimension.
       DtypeError: x is not floating.
+
+    Examples:
+      >>> mtf.layers.layer_norm(x, mtf.Dimension("hidden", 8)).shape
+      Shape[batch:4 hidden:8]
+      >>> [(name, v.shape) for name, v in mesh.graph.variables.items()]
+      [('layer_norm/scale', Shape[hidden:8]), ('layer_norm/bias', Shape[hidden:8])]
     """
     dims = _dims_of(x, dim)
     with mtf.variable_scope(name, default_name="layer_norm"):
@@ -74,6 +80,12 @@ def rms_norm(
     Raises:
       ShapeError: x lacks the dimension.
       DtypeError: x is not floating.
+
+    Examples:
+      >>> mtf.layers.rms_norm(x, mtf.Dimension("hidden", 8)).shape
+      Shape[batch:4 hidden:8]
+      >>> [(name, v.shape) for name, v in mesh.graph.variables.items()]
+      [('rms_norm/scale', Shape[hidden:8])]
     """
     dims = _dims_of(x, dim)
     with mtf.variable_scope(name, default_name="rms_norm"):
@@ -120,6 +132,13 @@ def batch_norm(
       ShapeError: x lacks a channel dimension.
       DtypeError: x is not floating.
       GraphError: the momentum is not in [0, 1].
+
+    Examples:
+      >>> image = mtf.ones(mesh, "batch:4 height:8 width:8 channels:3")
+      >>> mtf.layers.batch_norm(image, is_training=True, momentum=0.9).shape
+      Shape[batch:4 height:8 width:8 channels:3]
+      >>> [v.shape for v in mesh.graph.trainable_variables]
+      [Shape[channels:3], Shape[channels:3]]
     """
     channels = _dims_of(x, x.shape[-1:] if channel_dims is None else channel_dims)
     if not 0.0 <= momentum <= 1.0:

@@ -67,6 +67,14 @@ def pipeline(
         layer changes a shape.
       DtypeError: a layer changes a dtype.
       GraphError: a layer prints, checks or assigns, or mixes what belongs to different layers.
+
+    Examples:
+      >>> def layer(carried, beside):
+      ...     return [carried[0] + mtf.layers.dense(carried[0], mtf.Dimension("hidden", 8))]
+      >>> schedule = mtf.layers.PipelineSchedule(num_stages=2, num_microbatches=4)
+      >>> (y,) = mtf.layers.pipeline(layer, x, mtf.Dimension("layers", 4), schedule)
+      >>> y.shape
+      Shape[batch:4 hidden:8]
     """
 
     def without_sums(given: list[mtf.Tensor], own: list[mtf.Tensor]) -> CarriedAndResults:
@@ -110,6 +118,15 @@ def pipeline_with_sums(
 
     Raises:
       ShapeError, DtypeError, GraphError: see there; and a sum has the batch.
+
+    Examples:
+      >>> def layer(carried, beside):
+      ...     h = mtf.tanh(mtf.layers.dense(carried[0], mtf.Dimension("hidden", 8)))
+      ...     return [h], [mtf.reduce_sum(mtf.square(h), reduced_dim="batch")]
+      >>> schedule = mtf.layers.PipelineSchedule(num_stages=2, num_microbatches=4)
+      >>> (y,), (lengths,) = mtf.layers.pipeline_with_sums(layer, x, mtf.Dimension("layers", 4), schedule)
+      >>> y.shape, lengths.shape
+      (Shape[batch:4 hidden:8], Shape[layers:4 hidden:8])
     """
     xs = [carried] if isinstance(carried, mtf.Tensor) else list(carried)
     if not xs:

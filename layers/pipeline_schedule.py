@@ -23,6 +23,15 @@ class PipelineSchedule:
       num_stages: size of the dimension `stage`, which a layout splits.
       num_microbatches: parts of the batch; with several rounds a multiple of `num_stages`.
       num_rounds: groups of layers of each stage.
+
+    Examples:
+      >>> schedule = mtf.layers.PipelineSchedule(num_stages=2, num_microbatches=4)
+      >>> schedule.is_useful
+      array([[ True, False],
+             [ True,  True],
+             [ True,  True],
+             [ True,  True],
+             [False,  True]])
     """
 
     num_stages: int

@@ -28,6 +28,13 @@ def gradients(
 
     Returns:
       For each x a tensor of its shape, dtype and layout, or None where no path leads from it to `ys`.
+
+    Examples:
+      >>> n = mtf.constant(mesh, [1.0, 2.0], "n:2")
+      >>> value(mtf.gradients([mtf.square(n)], [n])[0])
+      array([2., 4.], dtype=float32)
+      >>> mtf.gradients([mtf.reduce_sum(x)], [x, n])
+      [gradients/broadcast [batch:4 hidden:8] float32, None]
     """
     ys, xs = _as_list(ys), _as_list(xs)
     initial = [None] * len(ys) if grad_ys is None else list(grad_ys)

@@ -15,7 +15,13 @@ from meshtf.errors import ShapeError, nearest
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Dimension:
-    """A named dimension. Its identity in an operation is its name; a size that disagrees is an error there."""
+    """A named dimension. Its identity in an operation is its name; a size that disagrees is an error there.
+
+    Examples:
+      >>> hidden = mtf.Dimension("hidden", 8)
+      >>> hidden.name, hidden.size, str(hidden)
+      ('hidden', 8, 'hidden:8')
+    """
 
     name: str
     size: int
@@ -51,8 +57,7 @@ class Dims(tuple[Dimension, ...]):
     @overload
     def __getitem__(self, key: slice) -> Dims: ...
     def __getitem__(self, key: SupportsIndex | slice) -> Dimension | Dims:
-        found = super().__getitem__(key)
-        return Dims(found) if isinstance(key, slice) else found
+        return Dims(super().__getitem__(key)) if isinstance(key, slice) else super().__getitem__(key)
 
     @overload
     def __add__(self, other: list[Dimension]) -> list[Dimension]: ...
@@ -75,7 +80,15 @@ class Dims(tuple[Dimension, ...]):
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False)
 class Shape:
-    """An ordered tuple of dimensions with distinct names."""
+    """An ordered tuple of dimensions with distinct names.
+
+    Examples:
+      >>> shape = mtf.Shape([mtf.Dimension("batch", 4), ("hidden", 8)])
+      >>> shape.size, shape.dimension_names, shape + "vocab:16" - "batch:4"
+      (32, ['batch', 'hidden'], Shape[hidden:8 vocab:16])
+      >>> shape.dims[:-1] + [mtf.Dimension("d_ff", 32)]
+      [Dimension(name='batch', size=4), Dimension(name='d_ff', size=32)]
+    """
 
     dims: Dims
 
@@ -184,7 +197,12 @@ class Shape:
 
 
 def convert_to_dimension(d: DimensionLike | None) -> Dimension | None:
-    """A `Dimension` from itself or a (name, size) pair; None passes through."""
+    """A `Dimension` from itself or a (name, size) pair; None passes through.
+
+    Examples:
+      >>> mtf.convert_to_dimension(("hidden", 8))
+      Dimension(name='hidden', size=8)
+    """
     return None if d is None else _dimension(d)
 
 
@@ -197,6 +215,12 @@ def convert_to_shape(x: ShapeLike | None) -> Shape | None:
     """A `Shape` from itself, a dimension, a list of dimensions or pairs, or "batch:64 pixels:784".
 
     In a string the pairs are separated by spaces, `;`, `,` or `.`. None passes through.
+
+    Examples:
+      >>> mtf.convert_to_shape("batch:4 hidden:8")
+      Shape[batch:4 hidden:8]
+      >>> mtf.convert_to_shape([("batch", 4), mtf.Dimension("hidden", 8)])
+      Shape[batch:4 hidden:8]
     """
     if x is None or isinstance(x, Shape):
         return x
@@ -220,7 +244,12 @@ def parse_pairs(text: str, value_pattern: str, form: str) -> list[tuple[str, str
 
 
 def combined_dimension(dims: Iterable[DimensionLike], name: str | None = None) -> Dimension:
-    """One dimension whose size is the product; named like the first unless a name is given."""
+    """One dimension whose size is the product; named like the first unless a name is given.
+
+    Examples:
+      >>> mtf.combined_dimension([("heads", 2), ("d_kv", 4)], name="hidden")
+      Dimension(name='hidden', size=8)
+    """
     shape = Shape(dims)
     if not shape.dims and name is None:
         raise ShapeError("combined_dimension of no dimensions needs a name")

@@ -26,7 +26,12 @@ from meshtf.ops.side_effects.summaries import wanted_summaries, write_summaries
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False)
 class TensorSpec:
-    """Named shape and dtype of an input."""
+    """Named shape and dtype of an input.
+
+    Examples:
+      >>> mtf.TensorSpec("batch:4 length:16", tf.int32).shape
+      Shape[batch:4 length:16]
+    """
 
     shape: Shape
     dtype: tf.DType
@@ -38,7 +43,14 @@ class TensorSpec:
 
 
 class Function:
-    """A program made by `mtf.function`. Calling it runs the program once and returns what its body returned."""
+    """A program made by `mtf.function`. Calling it runs the program once and returns what its body returned.
+
+    Examples:
+      >>> two_cores = mtf.PlanMeshImpl("rows:2", "batch:rows")
+      >>> program = mtf.function(lambda x: 2.0 * x, two_cores, {"x": mtf.TensorSpec("batch:4")}, name="double")
+      >>> isinstance(program, mtf.Function), program.name, program.lowering.mesh_shape
+      (True, 'double', Shape[rows:2])
+    """
 
     def __init__(self, lowering: Lowering, inputs: Mapping[str, InputOperation], results: Any) -> None:
         self.lowering = lowering
@@ -149,6 +161,13 @@ def function(
       ShapeError, DtypeError, GraphError: a mistake in `fn`, with its line.
       LayoutError: a layout that does not fit the program.
       UsageError: variables of its own, inside a tf.function.
+
+    Examples:
+      >>> two_cores = mtf.SpmdMeshImpl("rows:2", "batch:rows")
+      >>> row_sums = lambda x: mtf.reduce_sum(x, reduced_dim="hidden")
+      >>> step = mtf.function(row_sums, two_cores, inputs={"x": mtf.TensorSpec("batch:4 hidden:8")})
+      >>> step(x=np.ones([4, 8], np.float32)).numpy()
+      array([8., 8., 8., 8.], dtype=float32)
     """
     _check_arguments(fn, mesh_impl, inputs)
     graph = Graph(name or getattr(fn, "__name__", "program").strip("<>"), variable_dtype)

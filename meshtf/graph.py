@@ -29,6 +29,11 @@ class VariableDType:
     """Element types of a variable: in checkpoints, on the device, and as the program reads it.
 
     `slice_dtype` and `activation_dtype` default to `master_dtype`.
+
+    Examples:
+      >>> bfloat16 = mtf.VariableDType(master_dtype=tf.float32, slice_dtype=tf.float32, activation_dtype=tf.bfloat16)
+      >>> mtf.get_variable(mesh, "w", "hidden:8", bfloat16)
+      w [hidden:8] bfloat16
     """
 
     master_dtype: tf.DType = tf.float32
@@ -51,7 +56,15 @@ PROGRAM = Place("the program")
 
 
 class Graph:
-    """Operations in the order in which they were made, the variables they use, and the scopes that name them."""
+    """Operations in the order in which they were made, the variables they use, and the scopes that name them.
+
+    Examples:
+      >>> graph = mtf.Graph("program")
+      >>> with graph:
+      ...     y = mtf.ones(mtf.Mesh(graph), "n:3") + 1.0
+      >>> graph.operations
+      [FillOperation(constant), PointwiseOperation(add)]
+    """
 
     def __init__(
         self, name: str = "program", variable_dtype: VariableDType | None = None, *, is_initial: bool = False
@@ -238,7 +251,12 @@ class Graph:
 
 
 class Mesh:
-    """A tag that says on which mesh a tensor lives; its shape comes with the lowering."""
+    """A tag that says on which mesh a tensor lives; its shape comes with the lowering.
+
+    Examples:
+      >>> mtf.zeros(mtf.Mesh(mtf.Graph()), "batch:4")
+      constant [batch:4] float32
+    """
 
     def __init__(self, graph: Graph, name: str = "mesh") -> None:
         self.graph = graph
@@ -246,7 +264,20 @@ class Mesh:
 
 
 class Tensor(TensorOperators):
-    """A tensor over named dimensions: an output of an operation."""
+    """A tensor over named dimensions: an output of an operation. It has no value while the graph is built.
+
+    Attributes:
+      operation: what it is made by.
+      shape: its named shape.
+      dtype: its element type.
+      index: which of the operation's outputs it is.
+
+    Examples:
+      >>> isinstance(x, mtf.Tensor), x.name, x.shape, x.dtype.name
+      (True, 'x', Shape[batch:4 hidden:8], 'float32')
+      >>> 1.0 - x / 2.0
+      sub [batch:4 hidden:8] float32
+    """
 
     def __init__(self, operation: Operation, shape: Shape, dtype: tf.DType, index: int = 0) -> None:
         self.operation = operation
@@ -308,6 +339,20 @@ class Operation(abc.ABC):
 
     A subclass checks its inputs, then calls this constructor, which appends the operation to the graph: an operation
     that is refused leaves no trace.
+
+    Args:
+      inputs: the tensors that it is of, all on one mesh.
+      outputs: named shape and dtype of each result.
+      name: under the open scopes, made unique.
+      mesh: where it is, if it has no inputs.
+
+    Raises:
+      GraphError: inputs of different graphs or meshes, or from inside a loop that has ended, or none and no mesh.
+
+    Examples:
+      >>> operation = (2.0 * x).operation
+      >>> isinstance(operation, mtf.Operation), operation.name, operation.inputs, operation.outputs
+      (True, 'multiply', (x [batch:4 hidden:8] float32,), (multiply [batch:4 hidden:8] float32,))
     """
 
     passes_pending_sums: bool = False
@@ -396,7 +441,12 @@ class Operation(abc.ABC):
 
 
 def current_graph() -> Graph:
-    """The graph being built. Set by `mtf.function` and by `with graph:`; GraphError outside."""
+    """The graph being built. Set by `mtf.function` and by `with graph:`; GraphError outside.
+
+    Examples:
+      >>> mtf.current_graph() is mesh.graph
+      True
+    """
     graph = _current_graph.get()
     if graph is None:
         raise GraphError(
@@ -408,7 +458,14 @@ def current_graph() -> Graph:
 
 @contextlib.contextmanager
 def variable_scope(name: str | None = None, default_name: str | None = None) -> Iterator[str]:
-    """Opens a scope of the current graph that names variables, operations and random keys."""
+    """Opens a scope of the current graph that names variables, operations and random keys.
+
+    Examples:
+      >>> with mtf.variable_scope("decoder"), mtf.variable_scope("layer_0") as path:
+      ...     w = mtf.get_variable(mesh, "kernel", "hidden:8")
+      >>> path, w
+      ('decoder/layer_0', decoder/layer_0/kernel [hidden:8] float32)
+    """
     with current_graph().variable_scope(name, default_name) as path:
         yield path
 

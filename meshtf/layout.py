@@ -17,7 +17,13 @@ Axes: TypeAlias = tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorLayout:
-    """For each dimension of a tensor, the mesh axes that split it (an empty tuple: not split)."""
+    """The mesh axes that split each dimension of a tensor (an empty tuple: not split).
+
+    Examples:
+      >>> layout = mtf.TensorLayout((("rows",), ()))
+      >>> layout.to_string(x.shape), layout.slice_shape(x.shape, mtf.convert_to_shape("rows:2"))
+      ('batch:4/rows hidden:8', (2, 8))
+    """
 
     axes: tuple[Axes, ...]
 
@@ -45,7 +51,13 @@ class TensorLayout:
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False)
 class LayoutRules:
-    """Maps names of dimensions to mesh axes: `LayoutRules({"batch": ("rows",), "hidden": ("cols",)})`."""
+    """Maps names of dimensions to mesh axes: `LayoutRules({"batch": ("rows",), "hidden": ("cols",)})`.
+
+    Examples:
+      >>> rules = mtf.LayoutRules({"batch": "rows", "hidden": ("pods", "cols")})
+      >>> str(rules)
+      'batch:rows;hidden:pods+cols'
+    """
 
     rules: tuple[tuple[str, Axes], ...]
 
@@ -91,7 +103,12 @@ LayoutLike: TypeAlias = "LayoutRules | str | Mapping[str, Axes | str] | Iterable
 
 @says_where
 def convert_to_layout_rules(x: LayoutLike) -> LayoutRules:
-    """LayoutRules from themselves, a mapping, pairs, or "batch:rows;hidden:pods+cols"."""
+    """LayoutRules from themselves, a mapping, pairs, or "batch:rows;hidden:pods+cols".
+
+    Examples:
+      >>> mtf.convert_to_layout_rules("batch:rows;hidden:pods+cols")
+      LayoutRules(rules=(('batch', ('rows',)), ('hidden', ('pods', 'cols'))))
+    """
     if isinstance(x, LayoutRules):
         return x
     if x is None:

@@ -170,6 +170,11 @@ def visualize_layout(
     Raises:
       LayoutError: there is no layout, or the tensor cannot have it.
       UsageError: a path is given and matplotlib is not installed.
+
+    Examples:
+      >>> picture = mtf.visualize_layout("batch:4 hidden:8", "rows:2", "batch:rows", show=False)
+      >>> picture.title, len(picture.blocks)
+      ('batch:4/rows hidden:8 on mesh rows:2', 2)
     """
     mesh_shape, rules = _mesh_and_rules(mesh, layout)
     shape, own, name = _laid_out(tensor_or_shape, mesh_shape, rules)

@@ -24,6 +24,13 @@ class KeyValueCache:
       k, v: [.., memory_length, (heads), d_kv]. Without a window `memory_length` is the longest sequence; with one, the
         last positions only are kept: position p is at index p modulo `memory_length`.
       is_window: whether it holds the last `memory_length` positions rather than the first.
+
+    Examples:
+      >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
+      >>> cache = mtf.layers.KeyValueCache.empty(mesh, mtf.convert_to_shape("batch:4"), max_length=16, config=config)
+      >>> k, position = mtf.ones(mesh, "batch:4 heads:2 d_kv:4"), mtf.constant(mesh, 3, dtype=tf.int32)
+      >>> cache.write(position, k, k).k.shape
+      Shape[batch:4 memory_length:16 heads:2 d_kv:4]
     """
 
     k: mtf.Tensor

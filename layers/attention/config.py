@@ -13,7 +13,19 @@ from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitiali
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class AttentionInitializers:
-    """Of the kernels of queries, keys, values and outputs; by default each of variance 1 / (inputs)."""
+    """Initializers of the kernels of queries, keys, values and outputs; by default each of variance 1 / (inputs).
+
+    Attributes:
+      q: of `project_queries`.
+      k: of `project_keys_and_values`, for the keys.
+      v: the same for the values.
+      o: of `project_output`.
+
+    Examples:
+      >>> outputs = mtf.layers.AttentionInitializers(o=mtf.layers.NormalInitializer(stddev=0.01))
+      >>> mtf.layers.AttentionConfig(num_heads=2, d_kv=4, initializers=outputs).initializers.o
+      NormalInitializer(stddev=0.01)
+    """
 
     q: DenseInitializer = dataclasses.field(default_factory=VarianceScalingInitializer)
     k: DenseInitializer = dataclasses.field(default_factory=VarianceScalingInitializer)
@@ -23,7 +35,13 @@ class AttentionInitializers:
 
 @gin.configurable(module="meshtf.layers")
 def t5_attention_initializers(d_kv: int) -> AttentionInitializers:
-    """As T5's (Raffel et al. 2020), for logits that are not scaled: q of deviation (d_model · d_kv)^-0.5."""
+    """T5's initializers (Raffel et al. 2020), for logits that are not scaled: q of deviation (d_model · d_kv)^-0.5.
+
+    Examples:
+      >>> initializers = mtf.layers.t5_attention_initializers(d_kv=64)
+      >>> mtf.layers.AttentionConfig(num_heads=8, d_kv=64, query_scale=1.0, initializers=initializers).num_heads
+      8
+    """
     plain = VarianceScalingInitializer(distribution="untruncated_normal")
     return AttentionInitializers(q=dataclasses.replace(plain, scale=1.0 / d_kv), k=plain, v=plain, o=plain)
 
@@ -41,6 +59,11 @@ class AttentionConfig:
       use_bias: whether each projection adds a bias, zero at first.
       query_scale: what queries are multiplied with; by default d_kv^-0.5. 1.0 for T5, whose initializer has it.
       initializers: of the kernels.
+
+    Examples:
+      >>> grouped = mtf.layers.AttentionConfig(num_heads=8, num_kv_heads=2, d_kv=16)
+      >>> grouped.query_heads, grouped.memory_heads
+      (Shape[heads:2 queries_per_head:4], Shape[heads:2])
     """
 
     num_heads: int

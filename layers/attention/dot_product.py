@@ -26,7 +26,8 @@ def dot_product_attention(
 
     Args:
       q: [.., length, heads, (queries_per_head), d_kv]; in a step of decoding without `length`.
-      k, v: [.., memory_length, heads, d_kv]; without `heads` for one memory head, shared by all queries.
+      k: [.., memory_length, heads, d_kv]; without `heads` for one memory head, shared by all queries.
+      v: the same.
       pattern: who sees whom, and the bias.
       options: dropout, precision, an extra logit.
       is_training: whether weights are dropped.
@@ -38,6 +39,15 @@ def dot_product_attention(
       ShapeError: dimensions are missing, misspelt, or of other sizes.
       DtypeError: q, k and v are not floating, or differ.
       GraphError: the tokens lack what the mask or the bias asks for.
+
+    Examples:
+      >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
+      >>> h = mtf.ones(mesh, "batch:4 length:16 d_model:8")
+      >>> q, (k, v) = mtf.layers.project_queries(h, config), mtf.layers.project_keys_and_values(h, config)
+      >>> causal = mtf.layers.AttentionMask(is_causal=True)
+      >>> pattern = mtf.layers.AttentionPattern.within(mtf.layers.Tokens.along(h), causal)
+      >>> mtf.layers.dot_product_attention(q, k, v, pattern).shape
+      Shape[batch:4 length:16 heads:2 d_kv:4]
     """
     check_operands(q, k, v, MEMORY_LENGTH)
     return attend(q, k, v, pattern, options.in_mode(is_training), MEMORY_LENGTH)

@@ -38,7 +38,7 @@ def lean_attention(
     is_training: bool = False,
     block_size: int = 512,
 ) -> mtf.Tensor:
-    """As `dot_product_attention`, with scores of `block_size` positions of the memory at a time.
+    """Does what `dot_product_attention` does, with scores of `block_size` positions of the memory at a time.
 
     A loop over blocks keeps the running maximum, sum and mean of each query (Milakov & Gimelshein 2018; Rabe & Staats
     2021). The gradient keeps one number per query and head, and computes the scores again, block by block: memory
@@ -48,13 +48,27 @@ def lean_attention(
     over the mesh stays where it is. A `memory_length` that does not divide is padded with positions that nobody sees.
 
     Args:
-      q, k, v, pattern, options, is_training: as for `dot_product_attention`, with the same result.
+      q: as for `dot_product_attention`, and so the others, with the same result.
+      k: the keys.
+      v: the values.
+      pattern: who sees whom, and the bias.
+      options: dropout, precision, an extra logit.
+      is_training: whether weights are dropped.
       block_size: positions of the memory in a block, about: where that is split, blocks must divide as it does.
 
     Raises:
       ShapeError: as `dot_product_attention`; k has no `memory_length`.
       GraphError: as `dot_product_attention`; or weights would be dropped independently along both `length` and
         `memory_length`, for which the whole matrix would be drawn: put one of them in `dropout_broadcast_dims`.
+
+    Examples:
+      >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
+      >>> h = mtf.ones(mesh, "batch:4 length:16 d_model:8")
+      >>> q, (k, v) = mtf.layers.project_queries(h, config), mtf.layers.project_keys_and_values(h, config)
+      >>> causal = mtf.layers.AttentionMask(is_causal=True)
+      >>> pattern = mtf.layers.AttentionPattern.within(mtf.layers.Tokens.along(h), causal)
+      >>> mtf.layers.lean_attention(q, k, v, pattern, block_size=8).shape
+      Shape[batch:4 length:16 heads:2 d_kv:4]
     """
     check_operands(q, k, v, MEMORY_LENGTH)
     options = options.in_mode(is_training)

@@ -28,7 +28,7 @@ def local_attention(
     *,
     is_training: bool = False,
 ) -> mtf.Tensor:
-    """As `dot_product_attention` of a sequence with itself and a mask with a window, which is exact.
+    """Does what `dot_product_attention` does, of a sequence with itself under a mask with a window, and as exactly.
 
     The sequence is cut into blocks of at most `window` positions; the queries of each attend to its own keys and the
     `window - 1` before (and, where the mask is not causal, after) them. Where `length` is split over the mesh, only
@@ -38,8 +38,9 @@ def local_attention(
 
     Args:
       q: [.., length, heads, (queries_per_head), d_kv].
-      k, v: [.., memory_length, heads, d_kv]: the same sequence; or over `length`, which may be split where
-        `memory_length` is not.
+      k: [.., memory_length, heads, d_kv]: the same sequence; or over `length`, which may be split where `memory_length`
+        is not.
+      v: the same.
       pattern: its mask has a window. Positions grow by 1 from each token to the next of its segment. The tensors of
         its tokens are over `length` and `memory_length`.
       options: as for `dot_product_attention`; dropped weights are others.
@@ -48,6 +49,15 @@ def local_attention(
     Raises:
       ShapeError: as `dot_product_attention`; or `length` and `memory_length` differ.
       GraphError: as `dot_product_attention`; or the mask has no window.
+
+    Examples:
+      >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
+      >>> h = mtf.ones(mesh, "batch:4 length:16 d_model:8")
+      >>> q, (k, v) = mtf.layers.project_queries(h, config), mtf.layers.project_keys_and_values(h, config)
+      >>> mask = mtf.layers.AttentionMask(is_causal=True, window=4)
+      >>> pattern = mtf.layers.AttentionPattern.within(mtf.layers.Tokens.along(h), mask)
+      >>> mtf.layers.local_attention(q, k, v, pattern).shape
+      Shape[batch:4 length:16 heads:2 d_kv:4]
     """
     mask, options = pattern.mask, options.in_mode(is_training)
     k, v = _as_sequence(k), _as_sequence(v)

@@ -21,6 +21,12 @@ class AttentionMask:
       is_causal: only tokens at its own position and before.
       window: only tokens less than so many positions away: with `is_causal` the last `window`, itself included.
       sees_prefix: with `is_causal`, tokens of the prefix as well, also those after it (a prefix language model).
+
+    Examples:
+      >>> window = mtf.layers.AttentionMask(is_causal=True, window=128)
+      >>> tokens = mtf.layers.Tokens.along(mtf.ones(mesh, "batch:4 length:16 d_model:8"))
+      >>> mtf.layers.AttentionPattern.within(tokens, window).mask
+      AttentionMask(is_causal=True, window=128, sees_prefix=False)
     """
 
     is_causal: bool = False

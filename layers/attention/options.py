@@ -21,6 +21,10 @@ class AttentionOptions:
       float32_logits: whether logits and their softmax are float32 whatever the type of q.
       extra_logit: one more logit of every row, to which no value belongs: a number, or a floating tensor over heads. A
         row may then attend to nothing.
+
+    Examples:
+      >>> mtf.layers.AttentionOptions(dropout_rate=0.1, dropout_broadcast_dims=("length",)).float32_logits
+      True
     """
 
     dropout_rate: float = 0.0

@@ -14,6 +14,13 @@ class PositionBias(Protocol):
     """What is added to logits: from positions as in `Tokens`, a tensor over their dimensions and, perhaps, heads.
 
     It is called once per place where logits are made (for a block of them, say); variables are made before.
+
+    Examples:
+      >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
+      >>> learned: mtf.layers.PositionBias = mtf.layers.RelativePositionBias.make(mesh, config, is_bidirectional=False)
+      >>> query, memory = mtf.range(mesh, ("length", 6)), mtf.range(mesh, ("memory_length", 6))
+      >>> learned(query, memory).shape
+      Shape[heads:2 length:6 memory_length:6]
     """
 
     def __call__(self, query_positions: mtf.Tensor, memory_positions: mtf.Tensor, /) -> mtf.Tensor: ...
@@ -21,7 +28,20 @@ class PositionBias(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class AttentionPattern:
-    """A mask and a bias, with the tokens that they are evaluated for."""
+    """A mask and a bias, with the tokens that they are evaluated for.
+
+    Attributes:
+      mask: who sees whom.
+      query: the tokens that see.
+      memory: the tokens that are seen, over `memory_length`.
+      bias: added to the logits; None for none.
+
+    Examples:
+      >>> source, target = mtf.ones(mesh, "batch:4 length:6", tf.int32), mtf.ones(mesh, "batch:4 length:9", tf.int32)
+      >>> of_source = mtf.layers.Tokens(segments=source).as_memory()
+      >>> mtf.layers.AttentionPattern(query=mtf.layers.Tokens(segments=target), memory=of_source).memory.segments
+      rename_dimension [batch:4 memory_length:6] int32
+    """
 
     mask: AttentionMask = dataclasses.field(default_factory=AttentionMask)
     query: Tokens = dataclasses.field(default_factory=Tokens)

@@ -27,6 +27,11 @@ def rotary_embedding(x: mtf.Tensor, positions: mtf.Tensor, base: float = 10000.0
     Raises:
       ShapeError: x has no `d_kv`, or the part of it that is rotated is odd; positions have dimensions that x lacks.
       GraphError: `fraction` is not in (0, 1].
+
+    Examples:
+      >>> q = mtf.ones(mesh, "batch:4 length:16 heads:2 d_kv:4")
+      >>> mtf.layers.rotary_embedding(q, mtf.range(mesh, ("length", 16))).shape
+      Shape[batch:4 length:16 heads:2 d_kv:4]
     """
     d_kv = x.shape.get_dim_by_name(D_KV)
     _check_positions(positions, x.shape)
@@ -76,6 +81,12 @@ def sinusoidal_positions(positions: mtf.Tensor, d_model: mtf.Dimension, max_wave
 
     Returns:
       [.., d_model], float32.
+
+    Examples:
+      >>> positions = mtf.layers.sinusoidal_positions(mtf.range(mesh, ("length", 2)), mtf.Dimension("d_model", 2))
+      >>> value(positions).round(3)
+      array([[0.   , 1.   ],
+             [0.841, 0.54 ]], dtype=float32)
     """
     _check_positions(positions, positions.shape)
     places = np.arange(d_model.size)
@@ -103,6 +114,11 @@ def learned_positions(
 
     Raises:
       ShapeError: `positions` has a `length` above `max_length`.
+
+    Examples:
+      >>> places, d_model = mtf.range(mesh, ("length", 16)), mtf.Dimension("d_model", 8)
+      >>> mtf.layers.learned_positions(places, max_length=64, d_model=d_model).shape
+      Shape[length:16 d_model:8]
     """
     _check_positions(positions, positions.shape)
     if positions.shape.has(LENGTH) and (length := positions.shape.get_dim_by_name(LENGTH)).size > max_length:

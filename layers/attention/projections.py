@@ -18,6 +18,11 @@ def project_queries(x: mtf.Tensor, config: AttentionConfig) -> mtf.Tensor:
 
     Returns:
       [.., heads, (queries_per_head), d_kv], of the type of x.
+
+    Examples:
+      >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
+      >>> mtf.layers.project_queries(mtf.ones(mesh, "batch:4 length:16 d_model:8"), config).shape
+      Shape[batch:4 length:16 heads:2 d_kv:4]
     """
     new = config.query_heads + [config.d_kv_dim]
     q = _projected(x, "q", x.shape[-1:], new, config)
@@ -39,6 +44,12 @@ def project_keys_and_values(
 
     Returns:
       Two of [.., (memory_length), (heads), d_kv], of the type of x: `length` has become `memory_length`.
+
+    Examples:
+      >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
+      >>> k, v = mtf.layers.project_keys_and_values(mtf.ones(mesh, "batch:4 length:16 d_model:8"), config)
+      >>> k.shape, v.shape
+      (Shape[batch:4 memory_length:16 heads:2 d_kv:4], Shape[batch:4 memory_length:16 heads:2 d_kv:4])
     """
     new = config.memory_heads + [config.d_kv_dim]
     k, v = (_projected(x, name, x.shape[-1:], new, config) for name in ("k", "v"))
@@ -57,6 +68,12 @@ def project_output(y: mtf.Tensor, d_model: mtf.Dimension, config: AttentionConfi
 
     Returns:
       [.., d_model], of the type of y.
+
+    Examples:
+      >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
+      >>> attended = mtf.ones(mesh, "batch:4 length:16 heads:2 d_kv:4")
+      >>> mtf.layers.project_output(attended, mtf.Dimension("d_model", 8), config).shape
+      Shape[batch:4 length:16 d_model:8]
     """
     reduced = config.query_heads + [config.d_kv_dim]
     return _projected(y, "o", reduced, mtf.Shape([d_model]), config)

@@ -35,6 +35,11 @@ def relative_position_bucket(
 
     Raises:
       GraphError: `num_buckets` or `max_distance` is too small for its buckets.
+
+    Examples:
+      >>> ahead = mtf.constant(mesh, [-1, 0, 1, 500], "n:4", tf.int32)
+      >>> value(mtf.layers.relative_position_bucket(ahead))
+      array([ 1,  0, 17, 31], dtype=int32)
     """
     buckets = _buckets_of_distances(num_buckets // 2 if is_bidirectional else num_buckets, max_distance)
     table = mtf.constant(relative_position.mesh, buckets, [("distance", len(buckets))], tf.int32)
@@ -70,6 +75,12 @@ class RelativePositionBias:
     Attributes:
       table: [relative_position_buckets, heads, (queries_per_head)], floating.
       max_distance, is_bidirectional: as for `relative_position_bucket`.
+
+    Examples:
+      >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
+      >>> bias = mtf.layers.RelativePositionBias.make(mesh, config, is_bidirectional=False)
+      >>> bias.table
+      relative_attention_bias [relative_position_buckets:32 heads:2] float32
     """
 
     table: mtf.Tensor

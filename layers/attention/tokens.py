@@ -23,6 +23,12 @@ class Tokens:
         position in the segment, and needs no `batch`.
       segments: 0 on padding, which nobody sees. Tokens see those of their own segment.
       is_prefix: 1 on tokens that all of their segment see, with a mask that `sees_prefix`.
+
+    Examples:
+      >>> h, segments = mtf.ones(mesh, "batch:4 length:16 d_model:8"), mtf.ones(mesh, "batch:4 length:16", tf.int32)
+      >>> tokens = mtf.layers.Tokens.along(h, segments)
+      >>> tokens.positions.shape, tokens.segments.shape
+      (Shape[length:16], Shape[batch:4 length:16])
     """
 
     positions: mtf.Tensor | None = None

@@ -41,7 +41,7 @@ class GatherDispatch:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class ProductDispatch:
-    """As products with a mask [.., group, slots, tokens], as GShard has it: quadratic in the tokens of a group.
+    """Products with a mask [.., group, slots, tokens], as GShard has it: quadratic in the tokens of a group.
 
     It is for devices on which lookups by index are slow and products are not.
     """

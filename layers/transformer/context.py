@@ -69,7 +69,7 @@ class Context:
 
 @dataclasses.dataclass(frozen=True)
 class DecodingSpace:
-    """For what there is room while tokens are decoded one by one.
+    """The room that there is while tokens are decoded one by one.
 
     Attributes:
       mesh: of the program.

@@ -35,6 +35,11 @@ class PlanMeshImpl:
       shape: the mesh's named shape.
       layout_rules: which dimension is split over which mesh axes.
       options: beside these.
+
+    Examples:
+      >>> pod = mtf.PlanMeshImpl("data:64;model:16", "batch:data;d_ff:model")
+      >>> pod.shape.size
+      1024
     """
 
     shape: Shape

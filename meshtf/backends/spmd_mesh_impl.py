@@ -29,6 +29,11 @@ class SpmdMeshImpl:
       layout_rules: which dimension is split over which mesh axes.
       options: beside these.
       devices: names of the devices, by core number (row-major over the mesh's axes).
+
+    Examples:
+      >>> mesh_impl = mtf.SpmdMeshImpl("rows:2;cols:2", "batch:rows;hidden:cols")
+      >>> mesh_impl.shape, len(mesh_impl.devices)
+      (Shape[rows:2 cols:2], 4)
     """
 
     @says_where

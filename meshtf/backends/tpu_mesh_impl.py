@@ -45,6 +45,11 @@ class TpuMeshImpl:
       core_positions: by core number, its chip's coordinates on the torus and its number on the chip. Neighbours along
         a mesh axis are on one chip, or on chips with a link between them.
       tpu: the name of the TPU.
+
+    Examples:
+      >>> cores = mtf.TpuMeshImpl("data:4;model:2", "batch:data;d_ff:model", physical_torus="2x2")
+      >>> cores.shape
+      Shape[data:4 model:2]
     """
 
     shape: Shape

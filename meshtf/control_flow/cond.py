@@ -116,6 +116,11 @@ def cond(predicate: Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], A
     Raises:
       DtypeError: the predicate is no bool scalar, or results differ in dtype.
       ShapeError: results differ in number or shape.
+
+    Examples:
+      >>> (y,) = mtf.cond(mtf.reduce_sum(x) > 0.0, lambda: x, lambda: mtf.zeros_like(x))
+      >>> y
+      cond [batch:4 hidden:8] float32
     """
     check_tensor(predicate, "predicate")
     if predicate.dtype != tf.bool or predicate.shape.ndims:

@@ -71,6 +71,14 @@ def custom_gradient(
 
     Raises:
       GraphError, ShapeError: when gradients are taken, if `grad_fn` returns too many, too few, or wrong shapes.
+
+    Examples:
+      >>> def as_if_not_rounded(explicit_inputs, all_inputs, forward_operations, outputs, output_grads):
+      ...     return output_grads
+      >>> n = mtf.constant(mesh, [0.4, 0.6], "n:2")
+      >>> y = mtf.custom_gradient(mtf.round, as_if_not_rounded, [n])
+      >>> value(mtf.gradients([y], [n])[0])
+      array([1., 1.], dtype=float32)
     """
     inputs = explicit_tensors(explicit_inputs)
     operations, results = build_block(inputs[0].mesh, fn, inputs, "the function of mtf.custom_gradient")

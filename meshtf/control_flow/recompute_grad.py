@@ -61,6 +61,11 @@ def recompute_grad(
       explicit_inputs: its arguments.
       recompute: what is kept: "nothing" (True), "products", "everything", or a `RecomputePolicy`.
       name: of the operation.
+
+    Examples:
+      >>> (y,) = mtf.recompute_grad(lambda x: [mtf.tanh(mtf.square(x))], [x])
+      >>> mtf.gradients([y], [x])
+      [gradients/recompute_grad [batch:4 hidden:8] float32]
     """
     inputs = explicit_tensors(explicit_inputs)
     policy = unnested_policy(recompute)

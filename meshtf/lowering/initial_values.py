@@ -19,7 +19,9 @@ from meshtf.lowering.feeding import inputs_of
 from meshtf.lowering.make_plan import make_plan
 from meshtf.lowering.variable_store import handles
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
-from meshtf.ops.elementwise.elementwise import cast, less, where
+from meshtf.ops.elementwise.cast import cast
+from meshtf.ops.elementwise.comparisons import less
+from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.inputs import ones, zeros
 from meshtf.ops.inputs.inputs import range as positions
 from meshtf.ops.random.random import RandomNormal

@@ -97,7 +97,18 @@ class VariableSlices:
 
 
 class VariableStore(MutableMapping[str, np.ndarray]):
-    """Variables by name. `store["name"]` reads the whole value, `store["name"] = x` assigns, iterating lists."""
+    """Variables by name. `store["name"]` reads the whole value, `store["name"] = x` assigns, iterating lists.
+
+    Examples:
+      >>> def count(mesh):
+      ...     n = mtf.get_variable(mesh, "n", [], initializer=mtf.zeros)
+      ...     return mtf.assign_add(n, mtf.ones(mesh, []))
+      >>> store = mtf.VariableStore()
+      >>> step = mtf.function(count, mtf.SpmdMeshImpl("rows:2", ""), variables=store)
+      >>> _ = step(), step()
+      >>> list(store), float(store["n"])
+      (['n'], 2.0)
+    """
 
     def __init__(self) -> None:
         self._variables: dict[str, VariableSlices] = {}

@@ -19,7 +19,12 @@ MeshShape: TypeAlias = "Shape | Sequence[int]"
 
 
 def pnum_to_processor_coordinates(mesh_shape: MeshShape, pnum: int) -> list[int]:
-    """The position of core `pnum` along each mesh axis."""
+    """The position of core `pnum` along each mesh axis.
+
+    Examples:
+      >>> mtf.pnum_to_processor_coordinates(mtf.convert_to_shape("rows:2;cols:3"), 4)
+      [1, 1]
+    """
     sizes = _sizes(mesh_shape)
     if not 0 <= pnum < math.prod(sizes):
         raise LayoutError(f"core {pnum} is not one of the {math.prod(sizes)} cores of mesh {sizes}")
@@ -31,7 +36,12 @@ def pnum_to_processor_coordinates(mesh_shape: MeshShape, pnum: int) -> list[int]
 
 
 def processor_coordinates_to_pnum(mesh_shape: MeshShape, coord: Sequence[int]) -> int:
-    """The core at position `coord`, one entry per mesh axis."""
+    """The core at position `coord`, one entry per mesh axis.
+
+    Examples:
+      >>> mtf.processor_coordinates_to_pnum(mtf.convert_to_shape("rows:2;cols:3"), [1, 1])
+      4
+    """
     sizes = _sizes(mesh_shape)
     if len(coord) != len(sizes) or not all(0 <= c < size for c, size in zip(coord, sizes, strict=False)):
         raise LayoutError(f"coordinates {list(coord)} are not inside mesh {sizes}")
@@ -42,7 +52,12 @@ def processor_coordinates_to_pnum(mesh_shape: MeshShape, coord: Sequence[int]) -
 
 
 def pnum_to_group(mesh_shape: MeshShape, group_dims: Iterable[str | int], pnum: int) -> int:
-    """The number of the group that core `pnum` is in: row-major over the axes that are not in `group_dims`."""
+    """The number of the group that core `pnum` is in: row-major over the axes that are not in `group_dims`.
+
+    Examples:
+      >>> mtf.pnum_to_group(mtf.convert_to_shape("rows:2;cols:3"), ["cols"], 4)
+      1
+    """
     grouped = set(_axis_indices(mesh_shape, group_dims))
     group = 0
     for axis, (size, c) in enumerate(
@@ -54,7 +69,12 @@ def pnum_to_group(mesh_shape: MeshShape, group_dims: Iterable[str | int], pnum: 
 
 
 def processor_groups(mesh_shape: MeshShape, group_dims: Iterable[str | int]) -> list[list[int]]:
-    """Cores that differ only along `group_dims`, by number of group; each group in rising order of core number."""
+    """Cores that differ only along `group_dims`, by number of group; each group in rising order of core number.
+
+    Examples:
+      >>> mtf.processor_groups(mtf.convert_to_shape("rows:2;cols:3"), ["cols"])
+      [[0, 1, 2], [3, 4, 5]]
+    """
     return np.sort(ordered_groups(mesh_shape, group_dims), axis=1).tolist()
 
 

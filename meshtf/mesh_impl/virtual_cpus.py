@@ -20,6 +20,10 @@ def virtual_cpus(n: int) -> tuple[str, ...]:
 
     Raises:
       DeviceError: if TensorFlow has started with fewer.
+
+    Examples:
+      >>> mtf.virtual_cpus(2)
+      ('/device:CPU:0', '/device:CPU:1')
     """
     if n < 1:
         raise DeviceError(f"mtf.virtual_cpus({n}): a mesh has at least one core")

@@ -39,54 +39,42 @@ from meshtf.ops.convolution import (
     max_pool,
     pool_backprop,
 )
-from meshtf.ops.elementwise.complex_numbers import abs, angle, complex, conj, imag, real
-from meshtf.ops.elementwise.elementwise import (
-    cast,
-    ceil,
-    clip_by_value,
-    cos,
-    elu,
+from meshtf.ops.elementwise.activations import elu, gelu, leaky_relu, relu, selu, squared_relu, swish
+from meshtf.ops.elementwise.cast import cast, to_bfloat16, to_float, to_int32
+from meshtf.ops.elementwise.comparisons import (
     equal,
-    erf,
-    exp,
-    expm1,
-    floor,
-    floordiv,
-    gelu,
     greater,
     greater_equal,
-    is_finite,
-    leaky_relu,
     less,
     less_equal,
-    log,
-    log1p,
     logical_and,
     logical_not,
     logical_or,
     logical_xor,
-    maximum,
-    minimum,
-    mod,
     not_equal,
-    pow,
-    relu,
+)
+from meshtf.ops.elementwise.complex_numbers import abs, angle, complex, conj, imag, real
+from meshtf.ops.elementwise.math_functions import (
+    ceil,
+    cos,
+    erf,
+    exp,
+    expm1,
+    floor,
+    is_finite,
+    log,
+    log1p,
     round,
     rsqrt,
-    selu,
     sigmoid,
     sign,
     sin,
     softplus,
     sqrt,
-    squared_relu,
-    swish,
     tanh,
-    to_bfloat16,
-    to_float,
-    to_int32,
-    where,
 )
+from meshtf.ops.elementwise.remainders_powers_extrema import clip_by_value, floordiv, maximum, minimum, mod, pow
+from meshtf.ops.elementwise.where import where
 from meshtf.ops.fourier.fft import fft, ifft, irfft, rfft
 from meshtf.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
 from meshtf.ops.indexing.gather import gather, one_hot

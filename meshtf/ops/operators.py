@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from meshtf.ops.algebra.arithmetic import add, divide, multiply, negative, sub
-from meshtf.ops.elementwise.complex_numbers import abs
-from meshtf.ops.elementwise.elementwise import (
-    floordiv,
+from meshtf.ops.elementwise.comparisons import (
     greater,
     greater_equal,
     less,
@@ -14,9 +12,9 @@ from meshtf.ops.elementwise.elementwise import (
     logical_not,
     logical_or,
     logical_xor,
-    mod,
-    pow,
 )
+from meshtf.ops.elementwise.complex_numbers import abs
+from meshtf.ops.elementwise.remainders_powers_extrema import floordiv, mod, pow
 from meshtf.tensor_operators import register_operators
 
 

@@ -46,6 +46,13 @@ class AdafactorOptimizer(Optimizer):
       is_mesh_tensorflow_variant: whether to do as Mesh-TensorFlow does where it departs from the paper: matrices with
         fewer than 128 rows or columns are not factored; the mean square of U is taken over all layers of a stack
         together; the default learning rate is 0.05 of the above where the size of the weights does not multiply it.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> loss = mtf.reduce_sum(mtf.square(w))
+      >>> _ = mtf.optimize.AdafactorOptimizer(0.01).minimize(loss)
+      >>> list(mesh.graph.variables)
+      ['w', 'adafactor/step', 'w/adafactor_v']
     """
 
     learning_rate: Rate | None = None

@@ -32,6 +32,13 @@ class AdamOptimizer(Optimizer):
       beta_1: decay of the mean of the gradients, per step.
       beta_2: decay of the mean of their squares, per step.
       epsilon: added to the root of the second moment.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> loss = mtf.reduce_sum(mtf.square(w))
+      >>> _ = mtf.optimize.AdamOptimizer(1e-3).minimize(loss)
+      >>> list(mesh.graph.variables)
+      ['w', 'adam/step', 'w/adam_m', 'w/adam_v']
     """
 
     learning_rate: Rate
@@ -54,7 +61,7 @@ class AdamOptimizer(Optimizer):
 
 @dataclasses.dataclass(frozen=True)
 class AdamWOptimizer(Optimizer):
-    """AdamW (Loshchilov & Hutter 2019, algorithm 2): m' and v' as `AdamOptimizer` has them, and
+    """AdamW (Loshchilov & Hutter 2019, algorithm 2), with m' and v' as `AdamOptimizer` has them:
 
         w <- w - learning_rate * (m' / (sqrt(v') + epsilon) + weight_decay * w)
 
@@ -68,6 +75,13 @@ class AdamWOptimizer(Optimizer):
       epsilon: added to the root of the second moment.
       weight_decay: the share of a weight that a step takes off, divided by the learning rate.
       exclude_from_weight_decay: regular expressions; a variable whose name one of them finds is not decayed.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> loss = mtf.reduce_sum(mtf.square(w))
+      >>> _ = mtf.optimize.AdamWOptimizer(1e-3, weight_decay=0.1).minimize(loss)
+      >>> list(mesh.graph.variables)
+      ['w', 'adam/step', 'w/adam_m', 'w/adam_v']
     """
 
     learning_rate: Rate
@@ -106,6 +120,13 @@ class AdamWeightDecayOptimizer(Optimizer):
       beta_2: decay of the mean of their squares, per step.
       epsilon: added to the root of the second moment.
       exclude_from_weight_decay: regular expressions; a variable whose name one of them finds is not decayed.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> loss = mtf.reduce_sum(mtf.square(w))
+      >>> _ = mtf.optimize.AdamWeightDecayOptimizer(1e-3, weight_decay_rate=0.01).minimize(loss)
+      >>> list(mesh.graph.variables)
+      ['w', 'w/adam_m', 'w/adam_v']
     """
 
     learning_rate: Rate

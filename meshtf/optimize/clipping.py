@@ -14,7 +14,15 @@ from meshtf.optimize.parameter import Parameter
 
 
 class GradientTransformation(abc.ABC):
-    """What is done to all gradients of a step together, before an optimizer sees them."""
+    """What is done to all gradients of a step together, before an optimizer sees them.
+
+    Examples:
+      >>> import dataclasses
+      >>> class Halved(mtf.optimize.GradientTransformation):
+      ...     def __call__(self, parameters):
+      ...         return [dataclasses.replace(p, grad=0.5 * p.grad) for p in parameters]
+      >>> optimizer = mtf.optimize.ClippedOptimizer(mtf.optimize.SgdOptimizer(0.1), [Halved()])
+    """
 
     @abc.abstractmethod
     def __call__(self, parameters: Sequence[Parameter]) -> list[Parameter]:
@@ -23,7 +31,15 @@ class GradientTransformation(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class ClipByValue(GradientTransformation):
-    """Every element of a gradient brought into [-limit, limit]."""
+    """Every element of a gradient brought into [-limit, limit].
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> loss = mtf.reduce_sum(mtf.square(w))
+      >>> clip = mtf.optimize.ClipByValue(limit=0.5)
+      >>> mtf.optimize.ClippedOptimizer(mtf.optimize.SgdOptimizer(0.1), [clip]).minimize(loss)
+      [assign [hidden:8] float32]
+    """
 
     limit: float
 
@@ -41,6 +57,14 @@ class ClipByGlobalNorm(GradientTransformation):
     """All gradients scaled alike, so that the Euclidean length of them together is `max_norm` at most.
 
     Pascanu et al. (2013). The length before is a summary, and can be fetched, as `clip_by_global_norm/gradient_norm`.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> loss = mtf.reduce_sum(mtf.square(w))
+      >>> clip = mtf.optimize.ClipByGlobalNorm(max_norm=1.0)
+      >>> _ = mtf.optimize.ClippedOptimizer(mtf.optimize.AdamOptimizer(1e-3), [clip]).minimize(loss)
+      >>> list(mesh.graph.exports)
+      ['clip_by_global_norm/gradient_norm', 'adam/learning_rate']
     """
 
     max_norm: float
@@ -64,6 +88,13 @@ class ClippedOptimizer(Optimizer):
     Attributes:
       optimizer: applies them.
       clips: transformations, done one after the other.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> loss = mtf.reduce_sum(mtf.square(w))
+      >>> sgd = mtf.optimize.SgdOptimizer(0.1)
+      >>> mtf.optimize.ClippedOptimizer(sgd, [mtf.optimize.ClipByGlobalNorm(1.0)]).minimize(loss)
+      [assign [hidden:8] float32]
     """
 
     optimizer: Optimizer

@@ -30,6 +30,13 @@ class LionOptimizer(Optimizer):
       beta_2: decay of that mean, per step.
       weight_decay: the share of a weight that a step takes off, divided by the learning rate.
       exclude_from_weight_decay: regular expressions; a variable whose name one of them finds is not decayed.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> loss = mtf.reduce_sum(mtf.square(w))
+      >>> _ = mtf.optimize.LionOptimizer(1e-4, weight_decay=0.1).minimize(loss)
+      >>> list(mesh.graph.variables)
+      ['w', 'w/lion_m']
     """
 
     learning_rate: Rate

@@ -29,6 +29,13 @@ class MasterWeightsOptimizer(Optimizer):
 
     Attributes:
       optimizer: moves the copies.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8", tf.bfloat16)
+      >>> master = mtf.optimize.MasterWeightsOptimizer(mtf.optimize.SgdOptimizer(0.1))
+      >>> _ = master.minimize(mtf.reduce_sum(mtf.square(w)))
+      >>> [(name, v.slice_dtype.name) for name, v in mesh.graph.variables.items()]
+      [('w', 'bfloat16'), ('w/master', 'float32')]
     """
 
     optimizer: Optimizer
@@ -58,6 +65,12 @@ class StochasticRoundingOptimizer(Optimizer):
 
     Attributes:
       optimizer: moves the weights.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8", tf.bfloat16)
+      >>> rounding = mtf.optimize.StochasticRoundingOptimizer(mtf.optimize.SgdOptimizer(0.1))
+      >>> rounding.minimize(mtf.reduce_sum(mtf.square(w)))
+      [assign [hidden:8] bfloat16]
     """
 
     optimizer: Optimizer

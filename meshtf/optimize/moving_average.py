@@ -27,6 +27,14 @@ class MovingAverageOptimizer(Optimizer):
     Attributes:
       optimizer: moves the weights.
       decay: how much less a weight counts than the one after it; the mean is over about 1 / (1 - decay) steps.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> loss = mtf.reduce_sum(mtf.square(w))
+      >>> averaging = mtf.optimize.MovingAverageOptimizer(mtf.optimize.SgdOptimizer(0.1), decay=0.99)
+      >>> _ = averaging.minimize(loss)
+      >>> list(mesh.graph.variables)
+      ['w', 'ema/step', 'w/ema']
     """
 
     optimizer: Optimizer
@@ -60,6 +68,16 @@ def averaged(variables: mtf.VariableStore) -> mtf.VariableStore:
     Raises:
       GraphError: there are no means, before the training program has been initialized or without a
         `MovingAverageOptimizer`; or a mean has another dtype than its variable.
+
+    Examples:
+      >>> def step(mesh):
+      ...     w = mtf.get_variable(mesh, "w", "n:2", initializer=mtf.ones)
+      ...     optimizer = mtf.optimize.MovingAverageOptimizer(mtf.optimize.SgdOptimizer(0.5), decay=0.75)
+      ...     return optimizer.minimize(mtf.reduce_sum(w))
+      >>> train = mtf.function(step, mtf.SpmdMeshImpl("rows:1", ""))
+      >>> _ = train(), train()
+      >>> train.variables["w"], mtf.optimize.averaged(train.variables)["w"]
+      (array([0., 0.], dtype=float32), array([0.2142857, 0.2142857], dtype=float32))
     """
     ending = f"/{AVERAGE}"
     means = {name.removesuffix(ending): name for name in variables if name.endswith(ending)}

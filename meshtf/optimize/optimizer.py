@@ -12,7 +12,16 @@ from meshtf.optimize.parameter import Parameter
 
 
 class Optimizer(abc.ABC):
-    """Adds to a graph the assignments that lower a loss. A subclass says what one set of gradients does to weights."""
+    """Adds to a graph the assignments that lower a loss. A subclass says what one set of gradients does to weights.
+
+    Examples:
+      >>> class SignDescent(mtf.optimize.Optimizer):
+      ...     def update(self, parameters):
+      ...         return [p.value - 0.01 * mtf.sign(p.grad) for p in parameters]
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> SignDescent().minimize(mtf.reduce_sum(mtf.square(w)))
+      [assign [hidden:8] float32]
+    """
 
     @says_where
     def minimize(self, loss: mtf.Tensor, variables: Sequence[mtf.Variable] | None = None) -> list[mtf.Tensor]:

@@ -17,6 +17,12 @@ class Parameter:
       variable: whose name, stacked and unpadded dimensions count.
       value: [variable.shape], the weight before the update, as precise as it is stored: float32 where it is narrower.
       grad: [variable.shape], of the dtype of `value`.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> parameter = mtf.optimize.Parameter.of(mesh.graph.variables["w"], 2.0 * w)
+      >>> parameter.name, parameter.value.shape, parameter.grad.shape
+      ('w', Shape[hidden:8], Shape[hidden:8])
     """
 
     variable: mtf.Variable

@@ -16,7 +16,14 @@ from meshtf.optimize.parameter import Parameter
 
 @dataclasses.dataclass(frozen=True)
 class FrozenOptimizer(Optimizer):
-    """Leaves every variable as it is."""
+    """Leaves every variable as it is.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> loss = mtf.reduce_sum(mtf.square(w))
+      >>> mtf.optimize.FrozenOptimizer().minimize(loss) == [w]
+      True
+    """
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
         return [p.value for p in parameters]
@@ -29,6 +36,13 @@ class ParameterGroups(Optimizer):
     Attributes:
       groups: (regular expression, optimizer): the first whose expression finds a variable's name takes it.
       default: takes what no expression finds.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> loss = mtf.reduce_sum(mtf.square(w))
+      >>> groups = [("^w$", mtf.optimize.SgdOptimizer(0.1))]
+      >>> mtf.optimize.ParameterGroups(groups, default=mtf.optimize.AdamOptimizer(1e-3)).minimize(loss)
+      [assign [hidden:8] float32]
     """
 
     groups: Sequence[tuple[str, Optimizer]]

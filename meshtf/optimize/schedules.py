@@ -16,7 +16,13 @@ Rate: TypeAlias = "float | mtf.Tensor | Schedule"
 
 
 class Schedule(abc.ABC):
-    """A number for each step. It has no state: the optimizer counts, so that a resumed run continues."""
+    """A number for each step. It has no state: the optimizer counts, so that a resumed run continues.
+
+    Examples:
+      >>> optimizer = mtf.optimize.AdamOptimizer(mtf.optimize.WarmUpSchedule(10, then=1e-3))
+      >>> isinstance(optimizer.learning_rate, mtf.optimize.Schedule)
+      True
+    """
 
     @abc.abstractmethod
     def __call__(self, step: mtf.Tensor) -> mtf.Tensor:
@@ -44,7 +50,13 @@ def check_rates(owner: object, *fields: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class ConstantSchedule(Schedule):
-    """`value`, always."""
+    """`value`, always.
+
+    Examples:
+      >>> schedule = mtf.optimize.ConstantSchedule(0.1)
+      >>> value(schedule(mtf.constant(mesh, [0, 10, 50, 100], "step:4"))).round(4)
+      array([0.1, 0.1, 0.1, 0.1], dtype=float32)
+    """
 
     value: float
 
@@ -57,7 +69,13 @@ class ConstantSchedule(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class LinearSchedule(Schedule):
-    """From `start` to `end` in a straight line over `num_steps`, then `end`."""
+    """From `start` to `end` in a straight line over `num_steps`, then `end`.
+
+    Examples:
+      >>> schedule = mtf.optimize.LinearSchedule(start=1.0, end=0.0, num_steps=100)
+      >>> value(schedule(mtf.constant(mesh, [0, 10, 50, 100], "step:4"))).round(4)
+      array([1. , 0.9, 0.5, 0. ], dtype=float32)
+    """
 
     start: float
     end: float
@@ -73,7 +91,13 @@ class LinearSchedule(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class CosineSchedule(Schedule):
-    """From `start` to `end` over `num_steps` along half a cosine (Loshchilov & Hutter 2017), then `end`."""
+    """From `start` to `end` over `num_steps` along half a cosine (Loshchilov & Hutter 2017), then `end`.
+
+    Examples:
+      >>> schedule = mtf.optimize.CosineSchedule(start=1.0, num_steps=100)
+      >>> value(schedule(mtf.constant(mesh, [0, 10, 50, 100], "step:4"))).round(4)
+      array([1.    , 0.9755, 0.5   , 0.    ], dtype=float32)
+    """
 
     start: float
     num_steps: int
@@ -90,7 +114,13 @@ class CosineSchedule(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class InverseSquareRootSchedule(Schedule):
-    """scale / sqrt(max(step, num_constant_steps))."""
+    """scale / sqrt(max(step, num_constant_steps)).
+
+    Examples:
+      >>> schedule = mtf.optimize.InverseSquareRootSchedule(num_constant_steps=25)
+      >>> value(schedule(mtf.constant(mesh, [0, 10, 50, 100], "step:4"))).round(4)
+      array([0.2   , 0.2   , 0.1414, 0.1   ], dtype=float32)
+    """
 
     scale: float = 1.0
     num_constant_steps: int = 10_000
@@ -105,7 +135,13 @@ class InverseSquareRootSchedule(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class WarmUpSchedule(Schedule):
-    """From `start` in a straight line to what `then` begins with, over `num_steps`; then `then`, from its beginning."""
+    """From `start` in a straight line to what `then` begins with, over `num_steps`; then `then`, from its beginning.
+
+    Examples:
+      >>> schedule = mtf.optimize.WarmUpSchedule(num_steps=10, then=mtf.optimize.CosineSchedule(1.0, 90))
+      >>> value(schedule(mtf.constant(mesh, [0, 10, 50, 100], "step:4"))).round(4)
+      array([0.    , 1.    , 0.5868, 0.    ], dtype=float32)
+    """
 
     num_steps: int
     then: float | Schedule
@@ -127,6 +163,11 @@ class PiecewiseSchedule(Schedule):
     """`pieces[i]` from `boundaries[i - 1]` up to and without `boundaries[i]`; the first from step 0, the last for ever.
 
     A piece that is a schedule counts its steps from where it begins.
+
+    Examples:
+      >>> schedule = mtf.optimize.PiecewiseSchedule(boundaries=[10, 50], pieces=[1.0, 0.5, 0.1])
+      >>> value(schedule(mtf.constant(mesh, [0, 10, 50, 100], "step:4"))).round(4)
+      array([1. , 0.5, 0.1, 0.1], dtype=float32)
     """
 
     boundaries: Sequence[int]
@@ -152,7 +193,13 @@ class PiecewiseSchedule(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class ProductSchedule(Schedule):
-    """The product of its factors, numbers and schedules, all at the same step."""
+    """The product of its factors, numbers and schedules, all at the same step.
+
+    Examples:
+      >>> schedule = mtf.optimize.ProductSchedule([0.5, mtf.optimize.LinearSchedule(1.0, 0.0, 100)])
+      >>> value(schedule(mtf.constant(mesh, [0, 10, 50, 100], "step:4"))).round(4)
+      array([0.5 , 0.45, 0.25, 0.  ], dtype=float32)
+    """
 
     factors: Sequence[float | Schedule]
 
@@ -175,6 +222,11 @@ class NoamSchedule(Schedule):
       linear_decay_fraction: the part of `total_steps` at the end over which it goes to 0.
       multiplier: of the whole.
       offset: the step from which on the root counts.
+
+    Examples:
+      >>> schedule = mtf.optimize.NoamSchedule(total_steps=100, warmup_steps=25)
+      >>> value(schedule(mtf.constant(mesh, [0, 10, 50, 100], "step:4"))).round(4)
+      array([0.2   , 0.2   , 0.1414, 0.    ], dtype=float32)
     """
 
     total_steps: int
@@ -203,6 +255,11 @@ class SlantedTriangularSchedule(Schedule):
       ratio: how many times lower it is at both ends.
       max_learning_rate: where the lines meet.
       start_step: where the first line begins.
+
+    Examples:
+      >>> schedule = mtf.optimize.SlantedTriangularSchedule(total_steps=100, max_learning_rate=0.01)
+      >>> value(schedule(mtf.constant(mesh, [0, 10, 50, 100], "step:4"))).round(4)
+      array([0.0003, 0.01  , 0.0057, 0.0003], dtype=float32)
     """
 
     total_steps: int

@@ -19,6 +19,13 @@ class SgdOptimizer(Optimizer):
 
     Attributes:
       learning_rate: a number, a scalar of the program, or a schedule.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> loss = mtf.reduce_sum(mtf.square(w))
+      >>> _ = mtf.optimize.SgdOptimizer(0.1).minimize(loss)
+      >>> list(mesh.graph.variables)
+      ['w']
     """
 
     learning_rate: Rate
@@ -45,6 +52,13 @@ class MomentumOptimizer(Optimizer):
       learning_rate: a number, a scalar of the program, or a schedule.
       momentum: the share of its speed that a weight keeps from step to step.
       nesterov: whether the gradient counts as if the move of this step had been made already.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> loss = mtf.reduce_sum(mtf.square(w))
+      >>> _ = mtf.optimize.MomentumOptimizer(0.1, momentum=0.9, nesterov=True).minimize(loss)
+      >>> list(mesh.graph.variables)
+      ['w', 'w/momentum_v']
     """
 
     learning_rate: Rate

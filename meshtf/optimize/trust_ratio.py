@@ -19,7 +19,7 @@ from meshtf.optimize.weight_decay import WeightDecay
 
 @dataclasses.dataclass(frozen=True)
 class LambOptimizer(Optimizer):
-    """LAMB (You et al. 2020, algorithm 2), with norms of the weights as they are. With m' and v' as `AdamOptimizer` has
+    """LAMB (You et al. 2020, algorithm 2), with norms of the weights as they are, and m' and v' of `AdamOptimizer`:
 
         r = m' / (sqrt(v') + epsilon) + weight_decay * w
         w <- w - learning_rate * (|w| / |r|) * r
@@ -34,6 +34,13 @@ class LambOptimizer(Optimizer):
       epsilon: added to the root of the second moment.
       weight_decay: the share of a weight that the direction of a step has in it.
       exclude_from_weight_decay: regular expressions; a variable whose name one of them finds is not decayed.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> loss = mtf.reduce_sum(mtf.square(w))
+      >>> _ = mtf.optimize.LambOptimizer(1e-3, weight_decay=0.01).minimize(loss)
+      >>> list(mesh.graph.variables)
+      ['w', 'lamb/step', 'w/adam_m', 'w/adam_v']
     """
 
     learning_rate: Rate
@@ -79,6 +86,13 @@ class LarsOptimizer(Optimizer):
       weight_decay: the share of a weight that is added to its gradient.
       trust_coefficient: how far a step goes, beside the length of the weights, at a learning rate of 1.
       exclude: regular expressions; a variable whose name one of them finds is updated by momentum alone.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> loss = mtf.reduce_sum(mtf.square(w))
+      >>> _ = mtf.optimize.LarsOptimizer(0.1, weight_decay=1e-4).minimize(loss)
+      >>> list(mesh.graph.variables)
+      ['w', 'w/lars_v']
     """
 
     learning_rate: Rate

@@ -47,6 +47,13 @@ class WeightDecayOptimizer(Optimizer):
       optimizer: moves the weights.
       rate: the share of a weight that a step takes off: a number, a scalar of the program, or a schedule.
       exclude: regular expressions; a variable whose name one of them finds is not decayed.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> loss = mtf.reduce_sum(mtf.square(w))
+      >>> sgd = mtf.optimize.SgdOptimizer(0.1)
+      >>> mtf.optimize.WeightDecayOptimizer(sgd, rate=1e-4).minimize(loss)
+      [assign [hidden:8] float32]
     """
 
     optimizer: Optimizer

@@ -74,7 +74,18 @@ def plan(
     *,
     parameter_layout: LayoutLike | None = None,
 ) -> Plan:
-    """The plan alone, which says what every core does and every collective: see `meshtf.planning.plan`."""
+    """The plan alone, which says what every core does and every collective: see `meshtf.planning.plan`.
+
+    Args:
+      fn: as for `mtf.function`.
+      inputs: named shape and dtype of each input.
+      mesh_shape: of any size.
+      layout: of tensors.
+      parameter_layout: of variables; `layout` by default.
+
+    Raises:
+      LayoutError: the layout does not fit.
+    """
     graph, results = build(fn, inputs)
     fetches = [x for x in tf.nest.flatten(results) if isinstance(x, Tensor)]
     rules = convert_to_layout_rules(layout)
@@ -106,7 +117,22 @@ def interpret_graph(
     seed: int = 0,
     with_effects: bool = True,
 ) -> Interpretation:
-    """As `interpret`, of a graph that is there already, which assigns or not. The results are those of `fetches`."""
+    """Executes the plan of a graph that is there already, which assigns or not. The results are those of `fetches`.
+
+    Args:
+      graph: what is run.
+      fetches: tensors of it.
+      feeds: arrays of its inputs, by name.
+      mesh_shape: of any size.
+      layout: of tensors.
+      parameter_layout: of variables; `layout` by default.
+      seed: of the random bits.
+      with_effects: whether it assigns, prints and checks.
+
+    Raises:
+      AssertionError: cores that must hold the same block hold different ones, or an input is missing.
+      LayoutError: the layout does not fit.
+    """
     rules = convert_to_layout_rules(layout)
     table = LayoutTable(convert_to_shape(mesh_shape), rules)
     storage = _Storage(rules if parameter_layout is None else convert_to_layout_rules(parameter_layout))

@@ -85,3 +85,17 @@ def test_a_function_that_takes_every_dtype(read: Callable[..., str]) -> None:
     assert mtf.is_finite.__name__ == "is_finite"
     text = read(GraphError, lambda: mtf.is_finite(3.0))  # type: ignore[arg-type]
     assert "mtf.is_finite: the operand must be an mtf.Tensor, not float" in text
+
+
+@pytest.mark.parametrize("draw", [mtf.random_normal, mtf.random_truncated_normal])
+def test_random_numbers_that_are_not_floating(read: Callable[..., str], draw: Callable[..., mtf.Tensor]) -> None:
+    """At the line that asks for them, not where the program is lowered."""
+    text = read(DtypeError, lambda: draw(MESH, "batch:4", tf.int32))
+    assert f"mtf.{draw.__name__}: normal numbers: dtype int32; use one of float16, bfloat16, float32, float64" in text
+
+
+def test_uniform_numbers_of_a_type_that_has_none(read: Callable[..., str]) -> None:
+    text = read(DtypeError, lambda: mtf.random_uniform(MESH, "batch:4", tf.bool))
+    assert (
+        "mtf.random_uniform: uniform numbers: dtype bool; use one of float16, bfloat16, float32, float64, int32" in text
+    )

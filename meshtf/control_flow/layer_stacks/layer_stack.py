@@ -57,6 +57,13 @@ def layer_stack(
     Raises:
       ShapeError, DtypeError: as `mtf.scan`.
       GraphError: `fn` makes other variables the second time, or, as a scan, assigns one.
+
+    Examples:
+      >>> def layer(carried, parts):
+      ...     return [carried[0] + mtf.layers.dense(carried[0], mtf.Dimension("hidden", 8))], []
+      >>> (y,), _ = mtf.layer_stack(layer, x, ("layers", 3))
+      >>> y, mesh.graph.variables["layer/dense/kernel"].shape
+      (layer [batch:4 hidden:8] float32, Shape[layers:3 _hidden:8 hidden:8])
     """
     dimension = convert_to_dimension(dim)
     if dimension is None:

@@ -31,9 +31,17 @@ class LayersAbreast:
     Attributes:
       fn: `fn(inputs) -> outputs`, of one layer.
       along: layers at once.
+      mesh: where they live.
       scope: of the layers.
       specs: one layer's variables.
       weights: the variables of all layers, each [*dims, ...], `along` among dims.
+
+    Examples:
+      >>> stage, hidden = mtf.Dimension("stage", 2), mtf.Dimension("hidden", 8)
+      >>> inputs = [(mtf.Shape([stage, hidden]), tf.float32)]
+      >>> both = mtf.layers_abreast(mesh, lambda xs: [mtf.layers.dense(xs[0], hidden)], inputs, [stage], stage)
+      >>> isinstance(both, mtf.LayersAbreast), [spec.full_name for spec in both.specs]
+      (True, ['layer/dense/kernel', 'layer/dense/bias'])
     """
 
     fn: ManyLayersFn
@@ -102,6 +110,16 @@ def layers_abreast(
     Raises:
       ShapeError: `along` is none of `dims`.
       GraphError: it is inside another of its kind, or as when the result is called.
+
+    Examples:
+      >>> stage, hidden = mtf.Dimension("stage", 2), mtf.Dimension("hidden", 8)
+      >>> inputs = [(mtf.Shape([stage, ("batch", 4), hidden]), tf.float32)]
+      >>> both = mtf.layers_abreast(mesh, lambda xs: [mtf.layers.dense(xs[0], hidden)], inputs, [stage], stage)
+      >>> y = mtf.broadcast(x, inputs[0][0])
+      >>> both([y], both.weights, mtf.range(mesh, stage))
+      [layer/dense/add [stage:2 batch:4 hidden:8] float32]
+      >>> [w.shape for w in both.weights]
+      [Shape[stage:2 _hidden:8 hidden:8], Shape[stage:2 hidden:8]]
     """
     graph = check_mesh(mesh).graph
     if along not in dims:

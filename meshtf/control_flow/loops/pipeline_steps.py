@@ -26,6 +26,15 @@ class PipelineSteps:
       is_useful: bool [step, stage], whether a stage works on a micro-batch in a step, rather than on nothing useful.
       num_microbatches: how many pass all stages.
       num_rounds: how often each does.
+
+    Examples:
+      >>> stage, schedule = mtf.Dimension("stage", 2), mtf.layers.PipelineSchedule(num_stages=2, num_microbatches=3)
+      >>> steps = mtf.PipelineSteps(mtf.Dimension("step", 4), stage, schedule.is_useful, num_microbatches=3)
+      >>> steps.is_useful
+      array([[ True, False],
+             [ True,  True],
+             [ True,  True],
+             [False,  True]])
     """
 
     dim: Dimension

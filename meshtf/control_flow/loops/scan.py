@@ -50,6 +50,15 @@ def scan(
       ShapeError: a sliced tensor lacks `dim`, or a carried value changes its shape.
       DtypeError: a carried value changes its dtype.
       GraphError: a pipeline's steps contradict each other, or are to be cut into segments ("nested").
+
+    Examples:
+      >>> def running_sum(carried, parts):
+      ...     total = carried[0] + parts[0]
+      ...     return [total], [total]
+      >>> numbers = mtf.constant(mesh, [1.0, 2.0, 3.0], "time:3")
+      >>> (last,), (sums,) = mtf.scan(running_sum, mtf.zeros(mesh, []), numbers, ("time", 3))
+      >>> value(last), value(sums)
+      (np.float32(6.0), array([1., 3., 6.], dtype=float32))
     """
     dimension = convert_to_dimension(dim.dim if isinstance(dim, PipelineSteps) else dim)
     if dimension is None:

@@ -21,7 +21,7 @@ from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimensi
 from meshtf.errors import GraphError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype, with_nested
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
-from meshtf.ops.elementwise.elementwise import cast
+from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.inputs.inputs import zeros
 from meshtf.ops.rearranging.reshape import ReshapeOperation, replace_dimensions, reshape
 from meshtf.planning.microbatch_cut import MicrobatchCut
@@ -59,6 +59,13 @@ def serialize_training_step(
     Raises:
       ShapeError: the batch does not divide.
       GraphError: there is no scalar loss, or it does not depend on a trainable variable.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> def model_fn(features):
+      ...     return {"loss": mtf.reduce_sum(mtf.einsum([features["x"], w]))}
+      >>> mtf.serialize_training_step({"x": x}, model_fn, ("batch", 4), num_splits=2)
+      ([microbatches:1 [hidden:8] float32], {'loss': microbatches:2 [] float32})
     """
     batch = convert_to_dimension(batch_dim)
     assert batch is not None

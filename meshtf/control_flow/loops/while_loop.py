@@ -54,6 +54,11 @@ def while_loop(
     Raises:
       ShapeError, DtypeError: a value changes its shape or dtype, or the condition is no bool scalar.
       GraphError: there is no value, or `num_loop_vars` is not in 1 .. their number.
+
+    Examples:
+      >>> n = mtf.constant(mesh, 1, dtype=tf.int32)
+      >>> value(mtf.while_loop(lambda n: n < 100, lambda n: [2 * n], [n])[0])
+      np.int32(128)
     """
     initial = [check_tensor(x) for x in ([inputs] if isinstance(inputs, Tensor) else inputs)]
     if not initial:

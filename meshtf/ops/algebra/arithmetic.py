@@ -22,7 +22,25 @@ from meshtf.ops.inputs.scalars import Operand, check_number, is_scalar, scalar_c
 
 @language_function
 def add(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
-    """x1 + x2, broadcast by name. Either may be a scalar."""
+    """x1 + x2, broadcast by name. Either may be a scalar.
+
+    Args:
+      x1: a tensor, or a number, which takes the dtype of the other.
+      x2: the same; one of the two is a tensor.
+      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      name: of the operation.
+
+    Raises:
+      ShapeError: sizes disagree, or `output_shape` lacks a dimension.
+      DtypeError: the dtypes differ, or are bool.
+
+    Examples:
+      >>> bias = mtf.ones(mesh, "hidden:8")
+      >>> mtf.add(x, bias)
+      add [batch:4 hidden:8] float32
+      >>> x + 1.0
+      add_1 [batch:4 hidden:8] float32
+    """
     if is_scalar(x2):
         return _scalar_add(check_tensor(x1), x2, output_shape, name)
     if is_scalar(x1):
@@ -37,7 +55,24 @@ def add(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
 
 @language_function
 def sub(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
-    """x1 - x2, broadcast by name. Either may be a scalar."""
+    """x1 - x2, broadcast by name. Either may be a scalar.
+
+    Args:
+      x1: a tensor, or a number, which takes the dtype of the other.
+      x2: the same; one of the two is a tensor.
+      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      name: of the operation.
+
+    Raises:
+      ShapeError: sizes disagree, or `output_shape` lacks a dimension.
+      DtypeError: the dtypes differ, or are bool.
+
+    Examples:
+      >>> mtf.sub(x, mtf.reduce_mean(x, reduced_dim="hidden"))
+      sub [batch:4 hidden:8] float32
+      >>> 1.0 - x
+      sub_1 [batch:4 hidden:8] float32
+    """
     if is_scalar(x2):
         x1 = check_tensor(x1)
         check_number(x1.dtype)
@@ -59,7 +94,12 @@ def sub(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
 
 @language_function
 def negative(x: Tensor, name: str = "negative") -> Tensor:
-    """-x."""
+    """-x.
+
+    Examples:
+      >>> value(mtf.negative(mtf.range(mesh, ("n", 3))))
+      array([ 0, -1, -2], dtype=int32)
+    """
     check_number(check_tensor(x).dtype)
     return PointwiseOperation(name, tf.negative, [x], gradient=lambda op, dy: (negative(dy),), is_linear=True).outputs[
         0
@@ -68,7 +108,25 @@ def negative(x: Tensor, name: str = "negative") -> Tensor:
 
 @language_function
 def multiply(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
-    """x1 * x2, broadcast by name. Either may be a scalar."""
+    """x1 * x2, broadcast by name. Either may be a scalar.
+
+    Args:
+      x1: a tensor, or a number, which takes the dtype of the other.
+      x2: the same; one of the two is a tensor.
+      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      name: of the operation.
+
+    Raises:
+      ShapeError: sizes disagree, or `output_shape` lacks a dimension.
+      DtypeError: the dtypes differ, or are bool.
+
+    Examples:
+      >>> rows, columns = mtf.ones(mesh, "rows:2"), mtf.ones(mesh, "columns:3")
+      >>> mtf.multiply(rows, columns)
+      multiply [rows:2 columns:3] float32
+      >>> mtf.multiply(rows, columns, output_shape="columns:3 rows:2")
+      multiply_1 [columns:3 rows:2] float32
+    """
     if is_scalar(x2):
         return _scalar_multiply(check_tensor(x1), x2, output_shape, name)
     if is_scalar(x1):
@@ -83,7 +141,24 @@ def multiply(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, na
 
 @language_function
 def divide(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
-    """x1 / x2, broadcast by name. Either may be a scalar. Integers divide as in Python 3's `/` only after a cast."""
+    """x1 / x2, broadcast by name. Either may be a scalar.
+
+    Args:
+      x1: a tensor, or a number, which takes the dtype of the other.
+      x2: the same; one of the two is a tensor.
+      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      name: of the operation.
+
+    Raises:
+      ShapeError: sizes disagree, or `output_shape` lacks a dimension.
+      DtypeError: the dtypes differ, or are of integers (cast them, or use `floordiv`), or x2 is the scalar 0.
+
+    Examples:
+      >>> mtf.divide(x, mtf.reduce_sum(x, reduced_dim="hidden"))
+      divide [batch:4 hidden:8] float32
+      >>> x / 8.0
+      divide_1 [batch:4 hidden:8] float32
+    """
     first = x1 if isinstance(x1, Tensor) else check_tensor(x2)
     if not (first.dtype.is_floating or first.dtype.is_complex):
         raise DtypeError(f"{first.dtype.name} cannot be divided exactly; use mtf.floordiv, or mtf.cast to a float")
@@ -106,21 +181,38 @@ def divide(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name
 
 @language_function
 def square(x: Tensor, name: str = "square") -> Tensor:
-    """x times x."""
+    """x times x.
+
+    Examples:
+      >>> value(mtf.square(mtf.range(mesh, ("n", 4))))
+      array([0, 1, 4, 9], dtype=int32)
+    """
     require(check_tensor(x), NUMBER)
     return PointwiseOperation(name, tf.square, [x], gradient=_square_gradient).outputs[0]
 
 
 @language_function
 def reciprocal(x: Tensor, name: str = "reciprocal") -> Tensor:
-    """1 / x."""
+    """1 / x.
+
+    Examples:
+      >>> value(mtf.reciprocal(mtf.constant(mesh, [2.0, -4.0], "n:2")))
+      array([ 0.5 , -0.25], dtype=float32)
+    """
     require(check_tensor(x), FLOATING)
     return PointwiseOperation(name, tf.math.reciprocal, [x], gradient=_reciprocal_gradient).outputs[0]
 
 
 @language_function
 def add_n(xs: Sequence[Tensor]) -> Tensor | Literal[0]:
-    """Adds tensors pairwise in a fixed order, so that the bits are always the same. The sum of none is the number 0."""
+    """Adds tensors pairwise in a fixed order, so that the bits are always the same. The sum of none is the number 0.
+
+    Examples:
+      >>> mtf.add_n([x, 2.0 * x, mtf.square(x)])
+      add_1 [batch:4 hidden:8] float32
+      >>> mtf.add_n([])
+      0
+    """
     tensors = check_tensors(xs)
     if not tensors:
         return 0
@@ -137,6 +229,12 @@ def stop_gradient(x: Tensor, where: Tensor | None = None) -> Tensor:
     Raises:
       DtypeError: `where` is not bool.
       ShapeError: it has dimensions that x has not.
+
+    Examples:
+      >>> w = mtf.constant(mesh, [1.0, 2.0], "n:2")
+      >>> y = w * mtf.stop_gradient(w)
+      >>> value(mtf.gradients([y], [w])[0])
+      array([1., 2.], dtype=float32)
     """
     if where is None:
         return PointwiseOperation("stop_gradient", tf.identity, [check_tensor(x)], is_linear=True).outputs[0]
@@ -152,7 +250,12 @@ def stop_gradient(x: Tensor, where: Tensor | None = None) -> Tensor:
 
 @language_function
 def identity(x: Tensor, name: str = "identity") -> Tensor:
-    """x."""
+    """x itself, as another operation, which may have a name of its own.
+
+    Examples:
+      >>> mtf.identity(x, name="hidden_state")
+      hidden_state [batch:4 hidden:8] float32
+    """
     return PointwiseOperation(
         name, tf.identity, [check_tensor(x)], gradient=lambda op, dy: (dy,), is_linear=True
     ).outputs[0]

@@ -93,6 +93,15 @@ def einsum(
 
     Raises:
       ShapeError: sizes disagree, a reduced dimension is in no operand, or the two arguments contradict each other.
+
+    Examples:
+      >>> w = mtf.ones(mesh, "hidden:8 vocab:16")
+      >>> mtf.einsum([x, w], output_shape="batch:4 vocab:16")
+      einsum [batch:4 vocab:16] float32
+      >>> mtf.einsum([x, w])
+      einsum_1 [batch:4 vocab:16] float32
+      >>> mtf.einsum([x, x], output_shape="batch:4")
+      einsum_2 [batch:4] float32
     """
     if isinstance(xs, str | Tensor) and isinstance(output_shape, Tensor):
         raise GraphError("the tensors come in a list: write mtf.einsum([x, y], output_shape=[...])")
@@ -121,7 +130,26 @@ def matmul(
     reduced_dims: Iterable[DimensionLike] | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The einsum of two tensors."""
+    """The einsum of two tensors.
+
+    Args:
+      a: a tensor.
+      b: a tensor.
+      output_shape: the result's dimensions, in order; all others are summed.
+      reduced_dims: what is summed, where there is no `output_shape`; by default what both have.
+      name: of the operation.
+
+    Raises:
+      ShapeError: a dimension is missing, or has two sizes.
+      DtypeError: the dtypes differ, or are bool.
+
+    Examples:
+      >>> w = mtf.ones(mesh, "hidden:8 vocab:16")
+      >>> mtf.matmul(x, w)
+      matmul [batch:4 vocab:16] float32
+      >>> mtf.matmul(x, w, reduced_dims=[("hidden", 8), ("batch", 4)])
+      matmul_1 [vocab:16] float32
+    """
     return einsum([a, b], output_shape, reduced_dims, name or "matmul")
 
 

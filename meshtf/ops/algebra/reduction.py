@@ -140,7 +140,28 @@ def reduce_sum(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The sum over `reduced_dim`, or over what `output_shape` lacks (by default everything)."""
+    """The sum over `reduced_dim`, or over what `output_shape` lacks (by default everything).
+
+    Args:
+      x: numbers.
+      disable_positional_args: nothing: what follows is given by name.
+      output_shape: the dimensions that are left, in order.
+      reduced_dim: the dimension that is not; with neither, none is left.
+      name: of the operation.
+
+    Raises:
+      ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
+      UsageError: one of them is given without its name.
+      DtypeError: x is bool.
+
+    Examples:
+      >>> mtf.reduce_sum(x, reduced_dim="hidden")
+      reduce_sum [batch:4] float32
+      >>> mtf.reduce_sum(x, output_shape="hidden:8")
+      reduce_sum_1 [hidden:8] float32
+      >>> mtf.reduce_sum(x)
+      reduce_sum_2 [] float32
+    """
     return reduce(x, SUM, disable_positional_args, output_shape, reduced_dim, name)
 
 
@@ -161,7 +182,26 @@ def reduce_mean(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The mean over `reduced_dim`, or over what `output_shape` lacks (by default everything)."""
+    """The mean over `reduced_dim`, or over what `output_shape` lacks (by default everything).
+
+    Args:
+      x: floating or complex.
+      disable_positional_args: nothing: what follows is given by name.
+      output_shape: the dimensions that are left, in order.
+      reduced_dim: the dimension that is not; with neither, none is left.
+      name: of the operation.
+
+    Raises:
+      ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
+      UsageError: one of them is given without its name.
+      DtypeError: x is of integers or bool.
+
+    Examples:
+      >>> mtf.reduce_mean(x, reduced_dim="batch")
+      multiply [hidden:8] float32
+      >>> value(mtf.reduce_mean(mtf.constant(mesh, [1.0, 4.0], "n:2")))
+      np.float32(2.5)
+    """
     if not (check_tensor(x).dtype.is_floating or x.dtype.is_complex):
         raise DtypeError(f"the mean of {x.dtype.name} is not a {x.dtype.name}; use mtf.cast first")
     total = reduce(x, SUM, disable_positional_args, output_shape, reduced_dim, name or "reduce_mean")
@@ -176,7 +216,24 @@ def reduce_any(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Whether any element is true, of a bool tensor."""
+    """Whether any element is true, over `reduced_dim` or over what `output_shape` lacks.
+
+    Args:
+      x: bool.
+      disable_positional_args: nothing: what follows is given by name.
+      output_shape: the dimensions that are left, in order.
+      reduced_dim: the dimension that is not; with neither, none is left.
+      name: of the operation.
+
+    Raises:
+      ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
+      UsageError: one of them is given without its name.
+      DtypeError: x is not bool.
+
+    Examples:
+      >>> mtf.reduce_any(x > 0.0, reduced_dim="hidden")
+      reduce_any [batch:4] bool
+    """
     _check_bool(x)
     return reduce(x, ANY, disable_positional_args, output_shape, reduced_dim, name)
 
@@ -189,7 +246,24 @@ def reduce_all(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Whether all elements are true, of a bool tensor."""
+    """Whether all elements are true, over `reduced_dim` or over what `output_shape` lacks.
+
+    Args:
+      x: bool.
+      disable_positional_args: nothing: what follows is given by name.
+      output_shape: the dimensions that are left, in order.
+      reduced_dim: the dimension that is not; with neither, none is left.
+      name: of the operation.
+
+    Raises:
+      ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
+      UsageError: one of them is given without its name.
+      DtypeError: x is not bool.
+
+    Examples:
+      >>> mtf.reduce_all(x > 0.0, reduced_dim="hidden")
+      reduce_all [batch:4] bool
+    """
     _check_bool(x)
     return reduce(x, ALL, disable_positional_args, output_shape, reduced_dim, name)
 

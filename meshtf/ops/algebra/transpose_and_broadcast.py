@@ -13,7 +13,12 @@ from meshtf.ops.algebra.pointwise import PointwiseOperation
 
 @language_function
 def transpose(x: Tensor, new_shape: ShapeLike, name: str = "transpose") -> Tensor:
-    """x with the same dimensions in another order."""
+    """x with the same dimensions in another order.
+
+    Examples:
+      >>> mtf.transpose(x, "hidden:8 batch:4")
+      transpose [hidden:8 batch:4] float32
+    """
     shape = shape_of(new_shape)
     if {d.name for d in check_tensor(x).shape} != {d.name for d in shape}:
         raise ShapeError(f"[{x.shape}] and [{shape}] do not have the same dimensions; give each of them once")
@@ -22,7 +27,12 @@ def transpose(x: Tensor, new_shape: ShapeLike, name: str = "transpose") -> Tenso
 
 @language_function
 def broadcast(x: Tensor, new_shape: ShapeLike) -> Tensor:
-    """x repeated along the dimensions of `new_shape` that it lacks."""
+    """x repeated along the dimensions of `new_shape` that it lacks.
+
+    Examples:
+      >>> mtf.broadcast(x, "copies:2 batch:4 hidden:8")
+      broadcast [copies:2 batch:4 hidden:8] float32
+    """
     shape = shape_of(new_shape)
     for dim in check_tensor(x).shape:
         if not shape.has(dim.name):

@@ -53,6 +53,12 @@ def convolution(
     Raises:
       ShapeError: a dimension is missing, sizes disagree, or a window does not fit in.
       DtypeError: the dtypes differ, or are bool or complex.
+
+    Examples:
+      >>> image = mtf.ones(mesh, "height:4 channels:3 width:6")
+      >>> kernel = mtf.ones(mesh, "f_height:3 f_width:3 channels:3 out:5")
+      >>> mtf.convolution(image, kernel, {"height": "f_height", "width": "f_width"}, strides={"width": 2})
+      convolution [height:4 width:3 out:5] float32
     """
     image, kernel = operands(conv_input, conv_filter)
     pairs = window_pairs(windows, image.shape, kernel.shape)
@@ -72,7 +78,28 @@ def conv1d(
     dilations: Steps = None,
     name: str | None = None,
 ) -> Tensor:
-    """[.., length, in] convolved with [filter_length, in, out]: [.., length, out]. See `conv2d`."""
+    """[.., length, in] convolved with [filter_length, in, out]: [.., length, out].
+
+    Names and sizes are as for `conv2d`.
+
+    Args:
+      conv_input: a sequence, with any number of other dimensions before.
+      conv_filter: [filter_length, in, out], the first with names that the image does not have.
+      strides: from one window to the next: a number, one for each dimension, or some by name.
+      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
+      dilations: from one element of a window to the next.
+      name: of the operation.
+
+    Raises:
+      ShapeError: dimensions do not fit together, or a window does not fit in.
+      DtypeError: the dtypes differ, or are bool or complex.
+
+    Examples:
+      >>> image = mtf.ones(mesh, "batch:2 length:4 in:3")
+      >>> kernel = mtf.ones(mesh, "f_length:3 in:3 out:5")
+      >>> mtf.conv1d(image, kernel, strides=2)
+      conv1d [batch:2 length:2 out:5] float32
+    """
     return _conv(conv_input, conv_filter, 1, (strides, dilations), padding, name or "conv1d")
 
 
@@ -101,6 +128,12 @@ def conv2d(
     Raises:
       ShapeError: dimensions do not fit together, or a window does not fit in.
       DtypeError: the dtypes differ, or are bool or complex.
+
+    Examples:
+      >>> image = mtf.ones(mesh, "batch:2 height:4 width:4 in:3")
+      >>> kernel = mtf.ones(mesh, "f_height:3 f_width:3 in:3 out:5")
+      >>> mtf.conv2d(image, kernel, strides=2)
+      conv2d [batch:2 height:2 width:2 out:5] float32
     """
     return _conv(conv_input, conv_filter, 2, (strides, dilations), padding, name or "conv2d")
 
@@ -114,7 +147,29 @@ def conv3d(
     dilations: Steps = None,
     name: str | None = None,
 ) -> Tensor:
-    """[.., depth, height, width, in] convolved with a filter of three dimensions, in and out. See `conv2d`."""
+    """[.., depth, height, width, in] convolved with a filter of three dimensions, in and out.
+
+    Names and sizes are as for `conv2d`.
+
+    Args:
+      conv_input: [.., depth, height, width, in], with any number of other dimensions before.
+      conv_filter: [filter_depth, filter_height, filter_width, in, out], the first
+        three with names that the image does not have.
+      strides: from one window to the next: a number, one for each dimension, or some by name.
+      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
+      dilations: from one element of a window to the next.
+      name: of the operation.
+
+    Raises:
+      ShapeError: dimensions do not fit together, or a window does not fit in.
+      DtypeError: the dtypes differ, or are bool or complex.
+
+    Examples:
+      >>> image = mtf.ones(mesh, "batch:2 depth:4 height:4 width:4 in:3")
+      >>> kernel = mtf.ones(mesh, "f_depth:3 f_height:3 f_width:3 in:3 out:5")
+      >>> mtf.conv3d(image, kernel, strides=2)
+      conv3d [batch:2 depth:2 height:2 width:2 out:5] float32
+    """
     return _conv(conv_input, conv_filter, 3, (strides, dilations), padding, name or "conv3d")
 
 
@@ -127,7 +182,28 @@ def conv1d_transpose(
     dilations: Steps = None,
     name: str | None = None,
 ) -> Tensor:
-    """[.., length, in] spread by [filter_length, out, in]: [.., length, out]. See `conv2d_transpose`."""
+    """[.., length, in] spread by [filter_length, out, in]: [.., length, out].
+
+    The gradient of `conv1d` by its image; sizes are as for `conv2d_transpose`.
+
+    Args:
+      conv_input: [.., length, in], with any number of other dimensions before.
+      conv_filter: [filter_length, out, in], the first with names that the image does not have.
+      strides: of the convolution whose gradient this is: a number, one for each dimension, or some by name.
+      padding: "SAME" or "VALID", of that convolution.
+      dilations: of that convolution.
+      name: of the operation.
+
+    Raises:
+      ShapeError: dimensions do not fit together.
+      DtypeError: the dtypes differ, or are bool or complex.
+
+    Examples:
+      >>> image = mtf.ones(mesh, "batch:2 length:4 in:3")
+      >>> kernel = mtf.ones(mesh, "f_length:3 out:5 in:3")
+      >>> mtf.conv1d_transpose(image, kernel, strides=2)
+      conv1d_transpose [batch:2 length:8 out:5] float32
+    """
     return _conv_transpose(conv_input, conv_filter, 1, (strides, dilations), padding, name or "conv1d_transpose")
 
 
@@ -156,6 +232,12 @@ def conv2d_transpose(
     Raises:
       ShapeError: dimensions do not fit together.
       DtypeError: the dtypes differ, or are bool or complex.
+
+    Examples:
+      >>> image = mtf.ones(mesh, "batch:2 height:4 width:4 in:3")
+      >>> kernel = mtf.ones(mesh, "f_height:3 f_width:3 out:5 in:3")
+      >>> mtf.conv2d_transpose(image, kernel, strides=2)
+      conv2d_transpose [batch:2 height:8 width:8 out:5] float32
     """
     return _conv_transpose(conv_input, conv_filter, 2, (strides, dilations), padding, name or "conv2d_transpose")
 
@@ -169,7 +251,29 @@ def conv3d_transpose(
     dilations: Steps = None,
     name: str | None = None,
 ) -> Tensor:
-    """[.., depth, height, width, in] spread by a filter of three dimensions, out and in. See `conv2d_transpose`."""
+    """[.., depth, height, width, in] spread by a filter of three dimensions, out and in.
+
+    The gradient of `conv3d` by its image; sizes are as for `conv2d_transpose`.
+
+    Args:
+      conv_input: [.., depth, height, width, in], with any number of other dimensions before.
+      conv_filter: [filter_depth, filter_height, filter_width, out, in], the first
+        three with names that the image does not have.
+      strides: of the convolution whose gradient this is: a number, one for each dimension, or some by name.
+      padding: "SAME" or "VALID", of that convolution.
+      dilations: of that convolution.
+      name: of the operation.
+
+    Raises:
+      ShapeError: dimensions do not fit together.
+      DtypeError: the dtypes differ, or are bool or complex.
+
+    Examples:
+      >>> image = mtf.ones(mesh, "batch:2 depth:4 height:4 width:4 in:3")
+      >>> kernel = mtf.ones(mesh, "f_depth:3 f_height:3 f_width:3 out:5 in:3")
+      >>> mtf.conv3d_transpose(image, kernel, strides=2)
+      conv3d_transpose [batch:2 depth:8 height:8 width:8 out:5] float32
+    """
     return _conv_transpose(conv_input, conv_filter, 3, (strides, dilations), padding, name or "conv3d_transpose")
 
 
@@ -182,7 +286,28 @@ def depthwise_conv1d(
     dilations: Steps = None,
     name: str | None = None,
 ) -> Tensor:
-    """Each channel of [.., length, in] by itself with [filter_length, in, ..]. See `depthwise_conv2d`."""
+    """Each channel of [.., length, in] by itself with [filter_length, in, ..].
+
+    More dimensions of the filter, such as a multiplier, follow in the result.
+
+    Args:
+      conv_input: [.., length, in], with any number of other dimensions before.
+      conv_filter: [filter_length, in, ..], the first with names that the image does not have.
+      strides: from one window to the next: a number, one for each dimension, or some by name.
+      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
+      dilations: from one element of a window to the next.
+      name: of the operation.
+
+    Raises:
+      ShapeError: dimensions do not fit together, or a window does not fit in.
+      DtypeError: the dtypes differ, or are bool or complex.
+
+    Examples:
+      >>> image = mtf.ones(mesh, "batch:2 length:4 in:3")
+      >>> kernel = mtf.ones(mesh, "f_length:3 in:3 multiplier:2")
+      >>> mtf.depthwise_conv1d(image, kernel)
+      depthwise_conv1d [batch:2 length:4 in:3 multiplier:2] float32
+    """
     return _depthwise(conv_input, conv_filter, 1, (strides, dilations), padding, name or "depthwise_conv1d")
 
 
@@ -197,11 +322,25 @@ def depthwise_conv2d(
 ) -> Tensor:
     """Each channel of [.., height, width, in] convolved by itself, with its part of [filter_height, filter_width, in].
 
-    More dimensions of the filter, such as a multiplier, follow in the result. Otherwise as `conv2d`.
+    More dimensions of the filter, such as a multiplier, follow in the result.
+
+    Args:
+      conv_input: [.., height, width, in], with any number of other dimensions before.
+      conv_filter: [filter_height, filter_width, in, ..], the first with names that the image does not have.
+      strides: from one window to the next: a number, one for each dimension, or some by name.
+      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
+      dilations: from one element of a window to the next.
+      name: of the operation.
 
     Raises:
       ShapeError: dimensions do not fit together, or a window does not fit in.
       DtypeError: the dtypes differ, or are bool or complex.
+
+    Examples:
+      >>> image = mtf.ones(mesh, "batch:2 height:4 width:4 in:3")
+      >>> kernel = mtf.ones(mesh, "f_height:3 f_width:3 in:3 multiplier:2")
+      >>> mtf.depthwise_conv2d(image, kernel)
+      depthwise_conv2d [batch:2 height:4 width:4 in:3 multiplier:2] float32
     """
     return _depthwise(conv_input, conv_filter, 2, (strides, dilations), padding, name or "depthwise_conv2d")
 
@@ -215,7 +354,29 @@ def depthwise_conv3d(
     dilations: Steps = None,
     name: str | None = None,
 ) -> Tensor:
-    """Each channel of [.., depth, height, width, in] convolved by itself. See `depthwise_conv2d`."""
+    """Each channel of [.., depth, height, width, in] convolved by itself.
+
+    More dimensions of the filter, such as a multiplier, follow in the result.
+
+    Args:
+      conv_input: [.., depth, height, width, in], with any number of other dimensions before.
+      conv_filter: [filter_depth, filter_height, filter_width, in, ..], the first
+        three with names that the image does not have.
+      strides: from one window to the next: a number, one for each dimension, or some by name.
+      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
+      dilations: from one element of a window to the next.
+      name: of the operation.
+
+    Raises:
+      ShapeError: dimensions do not fit together, or a window does not fit in.
+      DtypeError: the dtypes differ, or are bool or complex.
+
+    Examples:
+      >>> image = mtf.ones(mesh, "batch:2 depth:4 height:4 width:4 in:3")
+      >>> kernel = mtf.ones(mesh, "f_depth:3 f_height:3 f_width:3 in:3 multiplier:2")
+      >>> mtf.depthwise_conv3d(image, kernel)
+      depthwise_conv3d [batch:2 depth:4 height:4 width:4 in:3 multiplier:2] float32
+    """
     return _depthwise(conv_input, conv_filter, 3, (strides, dilations), padding, name or "depthwise_conv3d")
 
 

@@ -45,6 +45,12 @@ def conv2d_backprop_input(
     Raises:
       ShapeError: the shapes are not those of such a convolution.
       DtypeError: the dtypes differ, or are bool or complex.
+
+    Examples:
+      >>> kernel = mtf.ones(mesh, "f_height:3 f_width:3 in:3 out:5")
+      >>> dy = mtf.ones(mesh, "batch:2 height:2 width:2 out:5")
+      >>> mtf.conv2d_backprop_input("batch:2 height:4 width:4 in:3", kernel, dy, 2, "SAME")
+      conv2d_backprop_input [batch:2 height:4 width:4 in:3] float32
     """
     return _image_gradient(
         input_shape, conv_filter, dy, 2, (strides, dilations), padding, name or "conv2d_backprop_input"
@@ -62,7 +68,27 @@ def conv2d_backprop_filter(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv2d` by its filter, of shape `filter_shape`; see `conv2d_backprop_input`."""
+    """The gradient of `conv2d` by its filter.
+
+    Args:
+      conv_input: the image.
+      filter_shape: of the filter, which is the result's.
+      dy: the gradient of the result of `conv2d`.
+      strides: as it was given.
+      padding: as it was given, "SAME" or "VALID".
+      name: of the operation.
+      dilations: as they were given.
+
+    Raises:
+      ShapeError: dimensions do not fit together; dy has another shape than the result.
+      DtypeError: the dtypes differ, or are bool or complex.
+
+    Examples:
+      >>> image = mtf.ones(mesh, "batch:2 height:4 width:4 in:3")
+      >>> dy = mtf.ones(mesh, "batch:2 height:2 width:2 out:5")
+      >>> mtf.conv2d_backprop_filter(image, "f_height:3 f_width:3 in:3 out:5", dy, 2, "SAME")
+      conv2d_backprop_filter [f_height:3 f_width:3 in:3 out:5] float32
+    """
     return _filter_gradient(
         conv_input, filter_shape, dy, 2, (strides, dilations), padding, name or "conv2d_backprop_filter"
     )
@@ -79,7 +105,27 @@ def conv2d_transpose_backprop_input(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv2d_transpose` by its image, of shape `input_shape`; see `conv2d_backprop_input`."""
+    """The gradient of `conv2d_transpose` by its image.
+
+    Args:
+      input_shape: of the image, which is the result's.
+      conv_filter: the filter.
+      dy: the gradient of the result of `conv2d_transpose`.
+      strides: as it was given.
+      padding: as it was given, "SAME" or "VALID".
+      name: of the operation.
+      dilations: as they were given.
+
+    Raises:
+      ShapeError: dimensions do not fit together; dy has another shape than the result.
+      DtypeError: the dtypes differ, or are bool or complex.
+
+    Examples:
+      >>> kernel = mtf.ones(mesh, "f_height:3 f_width:3 out:5 in:3")
+      >>> dy = mtf.ones(mesh, "batch:2 height:8 width:8 out:5")
+      >>> mtf.conv2d_transpose_backprop_input("batch:2 height:4 width:4 in:3", kernel, dy, 2, "SAME")
+      conv2d_transpose_backprop_input [batch:2 height:4 width:4 in:3] float32
+    """
     return _transposed_image_gradient(
         input_shape, conv_filter, dy, 2, (strides, dilations), padding, name or "conv2d_transpose_backprop_input"
     )
@@ -96,7 +142,27 @@ def conv2d_transpose_backprop_filter(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv2d_transpose` by its filter, of shape `filter_shape`; see `conv2d_backprop_input`."""
+    """The gradient of `conv2d_transpose` by its filter.
+
+    Args:
+      conv_input: the image.
+      filter_shape: of the filter, which is the result's.
+      dy: the gradient of the result of `conv2d_transpose`.
+      strides: as it was given.
+      padding: as it was given, "SAME" or "VALID".
+      name: of the operation.
+      dilations: as they were given.
+
+    Raises:
+      ShapeError: dimensions do not fit together; dy has another shape than the result.
+      DtypeError: the dtypes differ, or are bool or complex.
+
+    Examples:
+      >>> image = mtf.ones(mesh, "batch:2 height:4 width:4 in:3")
+      >>> dy = mtf.ones(mesh, "batch:2 height:8 width:8 out:5")
+      >>> mtf.conv2d_transpose_backprop_filter(image, "f_height:3 f_width:3 out:5 in:3", dy, 2, "SAME")
+      conv2d_transpose_backprop_filter [f_height:3 f_width:3 out:5 in:3] float32
+    """
     return _transposed_filter_gradient(
         conv_input, filter_shape, dy, 2, (strides, dilations), padding, name or "conv2d_transpose_backprop_filter"
     )
@@ -113,7 +179,27 @@ def conv3d_backprop_input(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv3d` by its image, of shape `input_shape`; see `conv2d_backprop_input`."""
+    """The gradient of `conv3d` by its image.
+
+    Args:
+      input_shape: of the image, which is the result's.
+      conv_filter: the filter.
+      dy: the gradient of the result of `conv3d`.
+      strides: as it was given.
+      padding: as it was given, "SAME" or "VALID".
+      name: of the operation.
+      dilations: as they were given.
+
+    Raises:
+      ShapeError: dimensions do not fit together; dy has another shape than the result.
+      DtypeError: the dtypes differ, or are bool or complex.
+
+    Examples:
+      >>> kernel = mtf.ones(mesh, "f_depth:3 f_height:3 f_width:3 in:3 out:5")
+      >>> dy = mtf.ones(mesh, "batch:2 depth:2 height:2 width:2 out:5")
+      >>> mtf.conv3d_backprop_input("batch:2 depth:4 height:4 width:4 in:3", kernel, dy, 2, "SAME")
+      conv3d_backprop_input [batch:2 depth:4 height:4 width:4 in:3] float32
+    """
     return _image_gradient(
         input_shape, conv_filter, dy, 3, (strides, dilations), padding, name or "conv3d_backprop_input"
     )
@@ -130,7 +216,27 @@ def conv3d_backprop_filter(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv3d` by its filter, of shape `filter_shape`; see `conv2d_backprop_input`."""
+    """The gradient of `conv3d` by its filter.
+
+    Args:
+      conv_input: the image.
+      filter_shape: of the filter, which is the result's.
+      dy: the gradient of the result of `conv3d`.
+      strides: as it was given.
+      padding: as it was given, "SAME" or "VALID".
+      name: of the operation.
+      dilations: as they were given.
+
+    Raises:
+      ShapeError: dimensions do not fit together; dy has another shape than the result.
+      DtypeError: the dtypes differ, or are bool or complex.
+
+    Examples:
+      >>> image = mtf.ones(mesh, "batch:2 depth:4 height:4 width:4 in:3")
+      >>> dy = mtf.ones(mesh, "batch:2 depth:2 height:2 width:2 out:5")
+      >>> mtf.conv3d_backprop_filter(image, "f_depth:3 f_height:3 f_width:3 in:3 out:5", dy, 2, "SAME")
+      conv3d_backprop_filter [f_depth:3 f_height:3 f_width:3 in:3 out:5] float32
+    """
     return _filter_gradient(
         conv_input, filter_shape, dy, 3, (strides, dilations), padding, name or "conv3d_backprop_filter"
     )
@@ -147,7 +253,27 @@ def conv3d_transpose_backprop_input(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv3d_transpose` by its image, of shape `input_shape`; see `conv2d_backprop_input`."""
+    """The gradient of `conv3d_transpose` by its image.
+
+    Args:
+      input_shape: of the image, which is the result's.
+      conv_filter: the filter.
+      dy: the gradient of the result of `conv3d_transpose`.
+      strides: as it was given.
+      padding: as it was given, "SAME" or "VALID".
+      name: of the operation.
+      dilations: as they were given.
+
+    Raises:
+      ShapeError: dimensions do not fit together; dy has another shape than the result.
+      DtypeError: the dtypes differ, or are bool or complex.
+
+    Examples:
+      >>> kernel = mtf.ones(mesh, "f_depth:3 f_height:3 f_width:3 out:5 in:3")
+      >>> dy = mtf.ones(mesh, "batch:2 depth:8 height:8 width:8 out:5")
+      >>> mtf.conv3d_transpose_backprop_input("batch:2 depth:4 height:4 width:4 in:3", kernel, dy, 2, "SAME")
+      conv3d_transpose_backprop_input [batch:2 depth:4 height:4 width:4 in:3] float32
+    """
     return _transposed_image_gradient(
         input_shape, conv_filter, dy, 3, (strides, dilations), padding, name or "conv3d_transpose_backprop_input"
     )
@@ -164,7 +290,27 @@ def conv3d_transpose_backprop_filter(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv3d_transpose` by its filter, of shape `filter_shape`; see `conv2d_backprop_input`."""
+    """The gradient of `conv3d_transpose` by its filter.
+
+    Args:
+      conv_input: the image.
+      filter_shape: of the filter, which is the result's.
+      dy: the gradient of the result of `conv3d_transpose`.
+      strides: as it was given.
+      padding: as it was given, "SAME" or "VALID".
+      name: of the operation.
+      dilations: as they were given.
+
+    Raises:
+      ShapeError: dimensions do not fit together; dy has another shape than the result.
+      DtypeError: the dtypes differ, or are bool or complex.
+
+    Examples:
+      >>> image = mtf.ones(mesh, "batch:2 depth:4 height:4 width:4 in:3")
+      >>> dy = mtf.ones(mesh, "batch:2 depth:8 height:8 width:8 out:5")
+      >>> mtf.conv3d_transpose_backprop_filter(image, "f_depth:3 f_height:3 f_width:3 out:5 in:3", dy, 2, "SAME")
+      conv3d_transpose_backprop_filter [f_depth:3 f_height:3 f_width:3 out:5 in:3] float32
+    """
     return _transposed_filter_gradient(
         conv_input, filter_shape, dy, 3, (strides, dilations), padding, name or "conv3d_transpose_backprop_filter"
     )

@@ -20,7 +20,8 @@ from meshtf.ops.algebra.arithmetic import divide
 from meshtf.ops.convolution.arguments import Steps, numbers_by_name
 from meshtf.ops.convolution.cover import Cover
 from meshtf.ops.convolution.geometry import Slide, slide
-from meshtf.ops.elementwise.elementwise import cast, maximum, minimum
+from meshtf.ops.elementwise.cast import cast
+from meshtf.ops.elementwise.remainders_powers_extrema import maximum, minimum
 from meshtf.ops.inputs.inputs import range as range_along
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
@@ -234,6 +235,12 @@ def max_pool(
     Raises:
       ShapeError: x lacks a dimension, or a window does not fit in.
       DtypeError: x has no order (bool, complex).
+
+    Examples:
+      >>> mtf.max_pool(mtf.ones(mesh, "batch:2 height:4 width:6 channels:3"), {"height": 2, "width": 3})
+      max_pool_1 [batch:2 height:2 width:2 channels:3] float32
+      >>> value(mtf.max_pool(mtf.constant(mesh, [1.0, 5.0, 2.0, 3.0], "n:4"), {"n": 2}, strides=1))
+      array([5., 5., 3.], dtype=float32)
     """
     if check_tensor(x).dtype == tf.bool or x.dtype.is_complex:
         raise DtypeError(f"{x.dtype.name} has no largest element; convert with mtf.cast")
@@ -259,6 +266,10 @@ def avg_pool(
     Raises:
       ShapeError: x lacks a dimension, or a window does not fit in.
       DtypeError: x is not floating.
+
+    Examples:
+      >>> value(mtf.avg_pool(mtf.constant(mesh, [1.0, 5.0, 2.0, 4.0], "n:4"), {"n": 2}))
+      array([3., 3.], dtype=float32)
     """
     if not check_tensor(x).dtype.is_floating:
         raise DtypeError(f"the mean of {x.dtype.name} is not a {x.dtype.name}; convert with mtf.cast")

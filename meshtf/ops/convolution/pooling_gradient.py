@@ -39,6 +39,14 @@ def pool_backprop(
     Raises:
       UsageError: there is no such pooling.
       ShapeError: `ksize` is not of so many dimensions, or y or dy has another shape than the result.
+
+    Examples:
+      >>> image = mtf.constant(mesh, [[[1.0], [5.0]], [[2.0], [4.0]]], "height:2 width:2 channels:1")
+      >>> y = mtf.max_pool(image, {"height": 2, "width": 2})
+      >>> dx = mtf.pool_backprop(image, y, mtf.ones_like(y), [2, 2], 2, "MAX_2D")
+      >>> value(mtf.reshape(dx, "height:2 width:2"))
+      array([[0., 1.],
+             [0., 0.]], dtype=float32)
     """
     if pool_fn_string not in _POOLING:
         known = ", ".join(_POOLING)

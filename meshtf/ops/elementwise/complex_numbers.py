@@ -18,7 +18,9 @@ from meshtf.graph import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.arithmetic import divide, multiply, negative
 from meshtf.ops.algebra.broadcasting import broadcast_shape
 from meshtf.ops.algebra.pointwise import PointwiseOperation, conjugate
-from meshtf.ops.elementwise.elementwise import equal, less, sign, where
+from meshtf.ops.elementwise.comparisons import equal, less
+from meshtf.ops.elementwise.math_functions import sign
+from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.inputs import constant, zeros_like
 from meshtf.planning.plan import Kernel
 
@@ -30,8 +32,19 @@ _WHOLE = {part: whole for whole, part in _PARTS.items()}
 def complex(real: Tensor, imag: Tensor, output_shape: ShapeLike | None = None, name: str = "complex") -> Tensor:
     """real + i imag, broadcast by name: complex64 of float32, complex128 of float64.
 
+    Args:
+      real: the real part.
+      imag: the imaginary part, of the same dtype.
+      output_shape: the order of the result's dimensions.
+      name: of the operation.
+
     Raises:
+      ShapeError: sizes disagree, or `output_shape` lacks a dimension.
       DtypeError: they are not both float32, or both float64.
+
+    Examples:
+      >>> mtf.complex(x, mtf.zeros(mesh, "hidden:8"))
+      complex [batch:4 hidden:8] complex64
     """
     dtype = same_dtype([check_tensor(real), check_tensor(imag)])
     if dtype not in _WHOLE:
@@ -51,25 +64,47 @@ def complex(real: Tensor, imag: Tensor, output_shape: ShapeLike | None = None, n
 
 @language_function
 def real(x: Tensor, name: str = "real") -> Tensor:
-    """The real part; of a real tensor, itself."""
+    """The real part; of a real tensor, itself.
+
+    Examples:
+      >>> value(mtf.real(mtf.constant(mesh, [1.0 + 2.0j], "n:1", tf.complex64)))
+      array([1.], dtype=float32)
+    """
     return _real(x, name) if check_tensor(x).dtype.is_complex else x
 
 
 @language_function
 def imag(x: Tensor, name: str = "imag") -> Tensor:
-    """The imaginary part; of a real tensor, zeros."""
+    """The imaginary part; of a real tensor, zeros.
+
+    Examples:
+      >>> value(mtf.imag(mtf.constant(mesh, [1.0 + 2.0j], "n:1", tf.complex64)))
+      array([2.], dtype=float32)
+    """
     return _imag(x, name) if check_tensor(x).dtype.is_complex else zeros_like(x)
 
 
 @language_function
 def conj(x: Tensor) -> Tensor:
-    """The complex conjugate; of a real tensor, itself."""
+    """The complex conjugate; of a real tensor, itself.
+
+    Examples:
+      >>> value(mtf.conj(mtf.constant(mesh, [1.0 + 2.0j], "n:1", tf.complex64)))
+      array([1.-2.j], dtype=complex64)
+    """
     return conjugate(check_tensor(x))
 
 
 @language_function
 def abs(x: Tensor, name: str = "abs") -> Tensor:
-    """Absolute value: of complex numbers a real one, of others one of their own dtype. At 0 its gradient is 0."""
+    """Absolute value: of complex numbers a real one, of others one of their own dtype. At 0 its gradient is 0.
+
+    Examples:
+      >>> value(mtf.abs(mtf.constant(mesh, [3.0 + 4.0j], "n:1", tf.complex64)))
+      array([5.], dtype=float32)
+      >>> value(abs(mtf.constant(mesh, [-2, 2], "n:2", tf.int32)))
+      array([2, 2], dtype=int32)
+    """
     if check_tensor(x).dtype == tf.bool:
         raise DtypeError("a number is needed, not bool; convert with mtf.cast")
     if not x.dtype.is_complex:
@@ -91,6 +126,10 @@ def angle(x: Tensor, name: str = "angle") -> Tensor:
 
     Raises:
       DtypeError: x is neither floating nor complex.
+
+    Examples:
+      >>> value(mtf.angle(mtf.constant(mesh, [1.0, -1.0], "n:2"))).round(3)
+      array([0.   , 3.142], dtype=float32)
     """
     dtype = check_tensor(x).dtype
     if dtype.is_floating:

@@ -14,7 +14,9 @@ from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import TensorLayout
 from meshtf.ops.algebra.reduction import reduced_dimension
-from meshtf.ops.elementwise.elementwise import cast, equal, logical_or, where
+from meshtf.ops.elementwise.cast import cast
+from meshtf.ops.elementwise.comparisons import equal, logical_or
+from meshtf.ops.elementwise.where import where
 from meshtf.ops.fourier.pencil_decomposition import Stage, cheapest_stages
 from meshtf.ops.inputs.inputs import range as positions
 from meshtf.ops.inputs.scalars import whole_number
@@ -120,6 +122,13 @@ def fft(x: Tensor, dims: DimOrDims, name: str | None = None) -> Tensor:
     Raises:
       ShapeError: x lacks a dimension, or one is given twice.
       DtypeError: x is not complex.
+
+    Examples:
+      >>> wave = mtf.constant(mesh, [1.0, 0.0, 0.0, 0.0], "time:4", tf.complex64)
+      >>> value(mtf.fft(wave, "time"))
+      array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
+      >>> mtf.fft(mtf.zeros(mesh, "x:4 y:8", tf.complex64), ["x", "y"])
+      fft_1 [x:4 y:8] complex64
     """
     return _fourier(x, _named(x, dims), False, name or "fft")
 
@@ -131,6 +140,10 @@ def ifft(x: Tensor, dims: DimOrDims, name: str | None = None) -> Tensor:
     Raises:
       ShapeError: x lacks a dimension, or one is given twice.
       DtypeError: x is not complex.
+
+    Examples:
+      >>> value(mtf.ifft(mtf.ones(mesh, "frequency:4", tf.complex64), "frequency"))
+      array([1.+0.j, 0.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)
     """
     return _fourier(x, _named(x, dims), True, name or "ifft")
 
@@ -148,6 +161,12 @@ def rfft(x: Tensor, dims: DimOrDims, half_dim: str | None = None, name: str | No
     Raises:
       ShapeError: x lacks a dimension, one is given twice, or x has `half_dim` already.
       DtypeError: x is neither float32 nor float64.
+
+    Examples:
+      >>> mtf.rfft(x, "hidden")
+      rfft [batch:4 hidden:5] complex64
+      >>> mtf.rfft(x, "hidden", half_dim="frequency")
+      rfft_1 [batch:4 frequency:5] complex64
     """
     *others, last = _named(x, dims)
     if x.dtype not in _COMPLEX_OF:
@@ -173,6 +192,10 @@ def irfft(
     Raises:
       ShapeError: x lacks a dimension, one is given twice, x has `whole_dim` already, or `size` does not fit.
       DtypeError: x is not complex.
+
+    Examples:
+      >>> mtf.irfft(mtf.rfft(x, "hidden", half_dim="frequency"), "frequency", size=8, whole_dim="hidden")
+      irfft [batch:4 hidden:8] float32
     """
     *others, last = _named(x, dims)
     count = 2 * (last.size - 1) if size is None else whole_number(size, "size")

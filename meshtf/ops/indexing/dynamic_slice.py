@@ -14,7 +14,9 @@ from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
 from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
-from meshtf.ops.elementwise.elementwise import greater_equal, less, logical_and, maximum, minimum, where
+from meshtf.ops.elementwise.comparisons import greater_equal, less, logical_and
+from meshtf.ops.elementwise.remainders_powers_extrema import maximum, minimum
+from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.inputs import constant
 from meshtf.ops.inputs.inputs import range as positions
 from meshtf.ops.inputs.scalars import whole_number
@@ -123,6 +125,11 @@ def dynamic_slice(
     Raises:
       ShapeError: x lacks the dimension or has fewer elements than `size`, or `begin` is no scalar.
       DtypeError: `begin` is not int32 or int64.
+
+    Examples:
+      >>> begin = mtf.constant(mesh, 2, dtype=tf.int32)
+      >>> value(mtf.dynamic_slice(mtf.range(mesh, ("n", 6)), begin, 3, "n"))
+      array([2, 3, 4], dtype=int32)
     """
     dim = reduced_dimension(check_tensor(x), slice_dim_name)
     size = whole_number(size, "size")
@@ -153,6 +160,11 @@ def dynamic_update_slice(
     Raises:
       ShapeError: x lacks the dimension, `update` has more elements of it or other dimensions, or `begin` is no scalar.
       DtypeError: `begin` is not int32 or int64, or the dtypes of x and `update` differ.
+
+    Examples:
+      >>> numbers, begin = mtf.range(mesh, ("n", 5)), mtf.constant(mesh, 1, dtype=tf.int32)
+      >>> value(mtf.dynamic_update_slice(numbers, mtf.zeros(mesh, "n:2", tf.int32), begin, "n"))
+      array([0, 0, 0, 3, 4], dtype=int32)
     """
     own = reduced_dimension(check_tensor(x), dim)
     same_dtype([x, check_tensor(update, "update")])

@@ -155,6 +155,14 @@ def gather(
     Raises:
       ShapeError: `weights` lacks the dimension, sizes disagree, or `output_shape` has other dimensions.
       DtypeError: the indices are not int32 or int64.
+
+    Examples:
+      >>> table, ids = mtf.ones(mesh, "vocab:16 d_model:8"), mtf.zeros(mesh, "batch:4 length:6", tf.int32)
+      >>> mtf.gather(table, ids, "vocab")
+      gather [batch:4 length:6 d_model:8] float32
+      >>> tens = 10 * mtf.range(mesh, ("n", 3))
+      >>> value(mtf.gather(tens, mtf.constant(mesh, [2, 9], "i:2", tf.int32), "n"))
+      array([20,  0], dtype=int32)
     """
     own = reduced_dimension(check_tensor(weights), dim)
     if not isinstance(indices, Tensor):
@@ -188,11 +196,25 @@ def one_hot(
     dtype: tf.DType = tf.float32,
     name: str | None = None,
 ) -> Tensor:
-    """[..., output_dim]: `on_value` at the index, `off_value` elsewhere; all `off_value` for an index outside.
+    """[..., output_dim]: one value at the index, another elsewhere, and everywhere for an index outside.
+
+    Args:
+      indices: [...] int32 or int64.
+      output_dim: the new dimension, of which they are indices.
+      on_value: what stands at the index.
+      off_value: what stands elsewhere.
+      dtype: of the result.
+      name: of the operation.
 
     Raises:
       ShapeError: `indices` has the dimension already.
       DtypeError: `indices` is not int32 or int64, or `dtype` cannot hold a value.
+
+    Examples:
+      >>> ids = mtf.constant(mesh, [2, 0], "length:2", tf.int32)
+      >>> value(mtf.one_hot(ids, ("vocab", 3)))
+      array([[0., 0., 1.],
+             [1., 0., 0.]], dtype=float32)
     """
     dim, dtype = convert_to_dimension(output_dim), dtype_of(dtype)
     if dim is None:

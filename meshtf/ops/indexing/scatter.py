@@ -15,7 +15,8 @@ from meshtf.ops.algebra.arithmetic import add
 from meshtf.ops.algebra.broadcasting import union
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
-from meshtf.ops.elementwise.elementwise import greater_equal, where
+from meshtf.ops.elementwise.comparisons import greater_equal
+from meshtf.ops.elementwise.where import where
 from meshtf.ops.indexing.gather import check_indices, gather
 from meshtf.ops.indexing.gather import scatter_add as sums_by_index
 from meshtf.ops.indexing.local_gather import LookupShapes, shifted
@@ -79,6 +80,11 @@ def scatter_add(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike 
     Raises:
       ShapeError: x lacks the dimension, or `updates` has other dimensions.
       DtypeError: the indices are not int32 or int64, the dtypes of x and `updates` differ, or they are bool.
+
+    Examples:
+      >>> counts, ids = mtf.zeros(mesh, "vocab:4", tf.int32), mtf.constant(mesh, [1, 1, 3], "length:3", tf.int32)
+      >>> value(mtf.scatter_add(counts, ids, mtf.ones_like(ids), "vocab"))
+      array([0, 2, 0, 1], dtype=int32)
     """
     own = _checked(x, indices, updates, dim)
     if x.dtype == tf.bool:
@@ -102,6 +108,11 @@ def scatter_update(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLi
     Raises:
       ShapeError: x lacks the dimension, or `updates` has other dimensions.
       DtypeError: the indices are not int32 or int64, or the dtypes of x and `updates` differ.
+
+    Examples:
+      >>> numbers, places = mtf.range(mesh, ("n", 4)), mtf.constant(mesh, [3, 0], "i:2", tf.int32)
+      >>> value(mtf.scatter_update(numbers, places, mtf.constant(mesh, [30, 10], "i:2", tf.int32), "n"))
+      array([10,  1,  2, 30], dtype=int32)
     """
     own = _checked(x, indices, updates, dim)
     indices, updates, numbers = _with_one_free_dimension(indices, updates, x.shape)

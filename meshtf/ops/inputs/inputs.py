@@ -68,7 +68,18 @@ class RangeOperation(Operation):
 
 @language_function
 def placeholder(mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32, name: str = "input") -> Tensor:
-    """An input of the program, fed whole by its name when the program runs."""
+    """An input of the program, fed whole by its name when the program runs.
+
+    Args:
+      mesh: where it will be.
+      shape: named shape of what is fed.
+      dtype: of what is fed.
+      name: under which it is fed.
+
+    Examples:
+      >>> mtf.placeholder(mesh, "batch:4 length:16", tf.int32, name="ids")
+      ids [batch:4 length:16] int32
+    """
     return InputOperation(mesh, shape_of(shape), dtype_of(dtype), name).outputs[0]
 
 
@@ -85,6 +96,12 @@ def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None,
 
     Raises:
       ShapeError: its rank or sizes are not those of `shape`.
+
+    Examples:
+      >>> mtf.import_tf_tensor(mesh, np.zeros([2, 3]), "rows:2 columns:3")
+      import [rows:2 columns:3] float64
+      >>> mtf.import_tf_tensor(mesh, [1, 2, 3], "n:3")
+      import_1 [n:3] int32
     """
     value = tf_tensor if isinstance(tf_tensor, tf.Tensor) else _array(tf_tensor)
     named = convert_to_shape(shape) or Shape([])
@@ -105,10 +122,24 @@ def _array(value: Any) -> np.ndarray:
 
 @language_function
 def constant(mesh: Mesh, value: Any, shape: ShapeLike | None = None, dtype: tf.DType = tf.float32) -> Tensor:
-    """A scalar everywhere, or an array known now, over `shape` (None: a 0-d tensor).
+    """A scalar everywhere, or an array known now.
+
+    Args:
+      mesh: where it will be.
+      value: a number of Python or NumPy, or an array.
+      shape: named shape; None: a 0-d tensor.
+      dtype: of the result, to which an array is converted.
 
     Raises:
       ShapeError: an array whose sizes are not those of `shape`.
+      DtypeError: a number that the dtype cannot hold, as 1.5 in int32.
+
+    Examples:
+      >>> mtf.constant(mesh, 0.5, "batch:4")
+      constant [batch:4] float32
+      >>> value(mtf.constant(mesh, [[1, 2], [3, 4]], "rows:2 columns:2", tf.int32))
+      array([[1, 2],
+             [3, 4]], dtype=int32)
     """
     named, dtype = convert_to_shape(shape) or Shape([]), dtype_of(dtype)
     array = np.asarray(value)
@@ -119,7 +150,22 @@ def constant(mesh: Mesh, value: Any, shape: ShapeLike | None = None, dtype: tf.D
 
 @language_function
 def fill(mesh: Mesh, value: Any, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor:
-    """A scalar everywhere over `shape`."""
+    """A scalar everywhere.
+
+    Args:
+      mesh: where it will be.
+      value: a number.
+      shape: named shape.
+      dtype: of the result.
+
+    Raises:
+      ShapeError: the value is an array.
+      DtypeError: the dtype cannot hold the number.
+
+    Examples:
+      >>> value(mtf.fill(mesh, 7, "n:3", tf.int32))
+      array([7, 7, 7], dtype=int32)
+    """
     if np.ndim(value):
         raise ShapeError(f"fill takes a scalar, not an array of shape {np.shape(value)}; use mtf.constant")
     return constant(mesh, value, shape, dtype)
@@ -127,31 +173,70 @@ def fill(mesh: Mesh, value: Any, shape: ShapeLike, dtype: tf.DType = tf.float32)
 
 @language_function
 def zeros(mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor:
-    """Zeros (False for bool)."""
+    """Zeros (False for bool).
+
+    Examples:
+      >>> mtf.zeros(mesh, "batch:4 hidden:8")
+      constant [batch:4 hidden:8] float32
+      >>> value(mtf.zeros(mesh, "n:2", tf.bool))
+      array([False, False])
+    """
     return constant(mesh, 0, shape, dtype)
 
 
 @language_function
 def ones(mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor:
-    """Ones (True for bool)."""
+    """Ones (True for bool).
+
+    Examples:
+      >>> mtf.ones(mesh, [], tf.int32)
+      constant [] int32
+    """
     return constant(mesh, 1, shape, dtype)
 
 
 @language_function
 def zeros_like(t: Tensor) -> Tensor:
-    """Zeros of the shape and dtype of `t`."""
+    """Zeros of the shape and dtype of `t`.
+
+    Examples:
+      >>> mtf.zeros_like(x)
+      constant [batch:4 hidden:8] float32
+    """
     return zeros(t.mesh, t.shape, t.dtype)
 
 
 @language_function
 def ones_like(t: Tensor) -> Tensor:
-    """Ones of the shape and dtype of `t`."""
+    """Ones of the shape and dtype of `t`.
+
+    Examples:
+      >>> mtf.ones_like(x)
+      constant [batch:4 hidden:8] float32
+    """
     return ones(t.mesh, t.shape, t.dtype)
 
 
 @language_function
 def range(mesh: Mesh, dim: DimensionLike, dtype: tf.DType = tf.int32, name: str | None = None) -> Tensor:
-    """0 to dim.size - 1 along `dim`, which may be split."""
+    """The numbers from 0 to dim.size - 1 along a dimension, which may be split.
+
+    Args:
+      mesh: where they will be.
+      dim: the dimension.
+      dtype: of integers or floating.
+      name: of the operation.
+
+    Raises:
+      ShapeError: no dimension is given.
+      DtypeError: the dtype is bool or complex.
+
+    Examples:
+      >>> value(mtf.range(mesh, ("length", 4)))
+      array([0, 1, 2, 3], dtype=int32)
+      >>> mtf.range(mesh, mtf.Dimension("length", 4), tf.float32)
+      range_1 [length:4] float32
+    """
     dtype, dimension = dtype_of(dtype), convert_to_dimension(dim)
     if dimension is None:
         raise ShapeError("a dimension is needed here; write mtf.Dimension(name, size)")

@@ -112,13 +112,23 @@ def cholesky(
 ) -> Tensor:
     """The lower triangular L, over the dimensions of x, with the sum over columns of L[i, k] conj(L[j, k]) = x[i, j].
 
-    Of x, Hermitian and positive definite for each index of its other dimensions, the lower triangle is read. A step in
-    which a matrix is not positive definite, or has a NaN, assigns nothing and raises NonFiniteError (see
-    `check_finite`).
+    Args:
+      x: Hermitian and positive definite matrices, one for each index of its other dimensions. Their lower
+        triangle is read. A step in which one is not positive definite, or has a NaN, assigns nothing and raises
+        NonFiniteError (see `check_finite`).
+      rows_dim: the matrices' rows.
+      columns_dim: their columns, as many.
+      name: of the operation.
 
     Raises:
       ShapeError: x lacks a dimension, or they have different sizes.
       DtypeError: x is not float32, float64, complex64 or complex128.
+
+    Examples:
+      >>> matrix = mtf.constant(mesh, [[4.0, 2.0], [2.0, 5.0]], "rows:2 columns:2")
+      >>> value(mtf.cholesky(matrix, "rows", "columns"))
+      array([[2., 0.],
+             [1., 2.]], dtype=float32)
     """
     rows, columns = square_dims(x, rows_dim, columns_dim)
     return CholeskyOperation(x, rows, columns, name or "cholesky").outputs[0]
@@ -134,11 +144,21 @@ def qr(
 ) -> tuple[Tensor, Tensor]:
     """Q [.., rows, inner] with orthonormal columns and R [.., inner, columns], upper triangular, with Q R = x.
 
-    `inner_dim` names the new dimension, as large as the columns. Gradients need a matrix of full rank.
+    Args:
+      x: matrices, one for each index of its other dimensions; for gradients of full rank.
+      rows_dim: the matrices' rows.
+      columns_dim: their columns, no more than rows.
+      inner_dim: the name of the new dimension, as large as the columns.
+      name: of the operation.
 
     Raises:
       ShapeError: x lacks a dimension, has `inner_dim` already, or has fewer rows than columns.
       DtypeError: x is not float32, float64, complex64 or complex128.
+
+    Examples:
+      >>> matrices = mtf.zeros(mesh, "batch:3 rows:4 columns:2")
+      >>> mtf.qr(matrices, "rows", "columns", inner_dim="inner")
+      (qr [batch:3 rows:4 inner:2] float32, qr:1 [batch:3 inner:2 columns:2] float32)
     """
     rows, columns = matrix_dims(x, rows_dim, columns_dim)
     if rows.size < columns.size:

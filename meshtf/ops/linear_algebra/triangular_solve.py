@@ -15,7 +15,8 @@ from meshtf.ops.algebra.broadcasting import aligner, union
 from meshtf.ops.algebra.einsum import einsum
 from meshtf.ops.algebra.pointwise import conjugate
 from meshtf.ops.algebra.transpose_and_broadcast import broadcast
-from meshtf.ops.elementwise.elementwise import greater_equal, less_equal, where
+from meshtf.ops.elementwise.comparisons import greater_equal, less_equal
+from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.inputs import range as positions
 from meshtf.ops.linear_algebra.matrices import matrices_last, square_dims
 from meshtf.planning.plan import Core
@@ -109,6 +110,12 @@ def triangular_solve(
     Raises:
       ShapeError: a dimension is missing, the matrix is not square, or the right side has both dimensions.
       DtypeError: the dtypes differ, or are not float32, float64, complex64 or complex128.
+
+    Examples:
+      >>> matrix = mtf.constant(mesh, [[2.0, 0.0], [1.0, 4.0]], "rows:2 columns:2")
+      >>> y = mtf.triangular_solve(matrix, mtf.constant(mesh, [2.0, 9.0], "rows:2"), "rows", "columns")
+      >>> y.shape, value(y)
+      (Shape[columns:2], array([1., 2.], dtype=float32))
     """
     rows, columns = square_dims(matrix, rows_dim, columns_dim)
     same_dtype([matrix, check_tensor(rhs, "right side")])

@@ -85,6 +85,11 @@ def top_1(x: Tensor, reduced_dim: DimensionLike | str, name: str | None = None) 
     Raises:
       ShapeError: x lacks the dimension, or it has size 0.
       DtypeError: x has no order (bool, complex).
+
+    Examples:
+      >>> best, index = mtf.top_1(mtf.constant(mesh, [1.0, 3.0, 3.0], "vocab:3"), "vocab")
+      >>> value(best), value(index)
+      (np.float32(3.0), np.int32(1))
     """
     value, index = _top_one(x, reduced_dim, True, name or "top_1")
     return value, index
@@ -97,6 +102,12 @@ def argmax(x: Tensor, reduced_dim: DimensionLike | str, name: str | None = None)
     Raises:
       ShapeError: x lacks the dimension, or it has size 0.
       DtypeError: x has no order (bool, complex).
+
+    Examples:
+      >>> value(mtf.argmax(mtf.constant(mesh, [1.0, 3.0, 3.0], "vocab:3"), "vocab"))
+      np.int32(1)
+      >>> mtf.argmax(x, "hidden")
+      argmax_1 [batch:4] int32
     """
     return _top_one(x, reduced_dim, False, name or "argmax")[0]
 

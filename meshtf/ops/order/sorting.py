@@ -85,6 +85,11 @@ def sort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", name
       ShapeError: x lacks the dimension.
       DtypeError: x has no order (bool, complex).
       UsageError: another direction.
+
+    Examples:
+      >>> numbers = mtf.constant(mesh, [2.0, 3.0, 1.0], "n:3")
+      >>> value(mtf.sort(numbers, "n", direction="DESCENDING"))
+      array([3., 2., 1.], dtype=float32)
     """
     own = ordered_dimension(x, dim)
     return ReorderOperation(x, argsort(x, own, direction), own.name, name=name or "sort").outputs[0]
@@ -94,10 +99,20 @@ def sort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", name
 def argsort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", name: str | None = None) -> Tensor:
     """The int32 indices along a dimension that bring x into order; equal elements keep theirs, in both directions.
 
+    Args:
+      x: numbers. NaN counts as lower than every number.
+      dim: of x.
+      direction: "ASCENDING" or "DESCENDING".
+      name: of the operation.
+
     Raises:
       ShapeError: x lacks the dimension.
       DtypeError: x has no order (bool, complex).
       UsageError: another direction than "ASCENDING" or "DESCENDING".
+
+    Examples:
+      >>> value(mtf.argsort(mtf.constant(mesh, [2.0, 3.0, 1.0], "n:3"), "n"))
+      array([2, 0, 1], dtype=int32)
     """
     own = ordered_dimension(x, dim)
     if direction not in _DIRECTIONS:

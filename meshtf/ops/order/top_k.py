@@ -125,14 +125,27 @@ def _reversed(x: tf.Tensor) -> tf.Tensor:
 def top_k(
     x: Tensor, reduced_dim: DimensionLike | str, k_dim: DimensionLike, name: str | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The `k_dim.size` largest elements along a dimension, in order, and their int32 indices; `k_dim` stands last.
+    """The largest elements along a dimension, in order, and their int32 indices; `k_dim` stands last in both.
 
     Of equal elements the one with the lowest index comes first. NaN counts as lower than every number. Gradients flow
     to the elements chosen.
 
+    Args:
+      x: numbers.
+      reduced_dim: of x.
+      k_dim: the new dimension; its size says how many there are.
+      name: of the operation.
+
     Raises:
       ShapeError: x lacks the dimension or has `k_dim` already, or there are fewer elements than `k_dim.size`.
       DtypeError: x has no order (bool, complex).
+
+    Examples:
+      >>> mtf.top_k(x, "hidden", k_dim=("best", 2))
+      (top_k [batch:4 best:2] float32, top_k:1 [batch:4 best:2] int32)
+      >>> values, indices = mtf.top_k(mtf.constant(mesh, [1.0, 3.0, 2.0], "vocab:3"), "vocab", ("best", 2))
+      >>> value(values), value(indices)
+      (array([3., 2.], dtype=float32), array([1, 2], dtype=int32))
     """
     values, indices = _top_k(x, reduced_dim, k_dim, True, name or "top_k")
     return values, indices
@@ -140,22 +153,42 @@ def top_k(
 
 @language_function
 def nth_largest_element(x: Tensor, n: int, reduced_dim: DimensionLike | str, name: str | None = None) -> Tensor:
-    """The n-th largest element along a dimension, without it; n counts from 0. NaN counts as lower than every number.
+    """The n-th largest element along a dimension, without it.
+
+    Args:
+      x: numbers. NaN counts as lower than every number.
+      n: counts from 0.
+      reduced_dim: of x.
+      name: of the operation.
 
     Raises:
       ShapeError: x lacks the dimension, or it has no n-th element.
       DtypeError: x has no order (bool, complex).
+
+    Examples:
+      >>> value(mtf.nth_largest_element(mtf.constant(mesh, [1.0, 3.0, 2.0], "n:3"), 1, "n"))
+      np.float32(2.0)
     """
     return _nth(x, n, reduced_dim, True, name or "nth_largest_element")
 
 
 @language_function
 def nth_smallest_element(x: Tensor, n: int, reduced_dim: DimensionLike | str, name: str | None = None) -> Tensor:
-    """The n-th smallest element along a dimension, without it; n counts from 0. NaN counts as lower than every number.
+    """The n-th smallest element along a dimension, without it.
+
+    Args:
+      x: numbers. NaN counts as lower than every number.
+      n: counts from 0.
+      reduced_dim: of x.
+      name: of the operation.
 
     Raises:
       ShapeError: x lacks the dimension, or it has no n-th element.
       DtypeError: x has no order (bool, complex).
+
+    Examples:
+      >>> value(mtf.nth_smallest_element(mtf.constant(mesh, [1.0, 3.0, 2.0], "n:3"), 0, "n"))
+      np.float32(1.0)
     """
     return _nth(x, n, reduced_dim, False, name or "nth_smallest_element")
 

@@ -21,11 +21,12 @@ from meshtf.graph import Mesh, Operation, Tensor, check_tensor, dtype_of, shape_
 from meshtf.layer_scopes import abreast_of, scopes_of, without_numbers
 from meshtf.layout import Axes, TensorLayout
 from meshtf.ops.algebra.broadcasting import union
-from meshtf.ops.elementwise.elementwise import where
+from meshtf.ops.elementwise.where import where
 from meshtf.ops.variables.variables import program_step
 from meshtf.planning.microbatch_cut import MicrobatchCut
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
+from meshtf.random.distributions import FLOATS, INTEGERS, check_dtype
 
 Draw = Callable[..., tf.Tensor]
 """`draw(key, begin, slice_shape, whole_shape)`."""
@@ -196,8 +197,27 @@ def random_uniform(
     maxval: float | None = None,
     name: str = "random_uniform",
 ) -> Tensor:
-    """Uniform in [minval, maxval), integers included; `maxval` is 1 by default, and must be given for integers."""
-    dtype = dtype_of(dtype)
+    """Uniform random numbers in [minval, maxval).
+
+    Args:
+      mesh: where they will be.
+      shape: named shape.
+      dtype: floating, int32 or int64.
+      minval: the least.
+      maxval: above all; 1 by default, and must be given for integers.
+      name: of the operation, part of the random key.
+
+    Raises:
+      ShapeError: no shape is given.
+      DtypeError: of integers without `maxval`, or of another type.
+
+    Examples:
+      >>> mtf.random_uniform(mesh, "batch:4 hidden:8")
+      random_uniform [batch:4 hidden:8] float32
+      >>> mtf.random_uniform(mesh, "batch:4", tf.int32, minval=1, maxval=7, name="dice")
+      dice [batch:4] int32
+    """
+    dtype = check_dtype("uniform numbers", dtype_of(dtype), FLOATS + INTEGERS)
     if maxval is None:
         if dtype.is_integer:
             raise DtypeError("random_uniform of integers needs maxval")
@@ -218,8 +238,25 @@ def random_normal(
     stddev: float = 1.0,
     name: str = "random_normal",
 ) -> Tensor:
-    """Normal with this mean and standard deviation."""
-    dtype = dtype_of(dtype)
+    """Normal random numbers.
+
+    Args:
+      mesh: where they will be.
+      shape: named shape.
+      dtype: floating.
+      mean: of the distribution.
+      stddev: its standard deviation.
+      name: of the operation, part of the random key.
+
+    Raises:
+      ShapeError: no shape is given.
+      DtypeError: the dtype is not floating.
+
+    Examples:
+      >>> mtf.random_normal(mesh, "batch:4 hidden:8", stddev=0.02)
+      random_normal [batch:4 hidden:8] float32
+    """
+    dtype = check_dtype("normal numbers", dtype_of(dtype), FLOATS)
 
     def draw(*where: object) -> tf.Tensor:
         return random.normal(*where, dtype, mean, stddev)  # type: ignore[arg-type]
@@ -236,8 +273,26 @@ def random_truncated_normal(
     stddev: float = 1.0,
     name: str = "random_truncated_normal",
 ) -> Tensor:
-    """The normal distribution within two standard deviations of its mean."""
-    dtype = dtype_of(dtype)
+    """Normal random numbers, of which those beyond two standard deviations are left out.
+
+    Args:
+      mesh: where they will be.
+      shape: named shape.
+      dtype: floating.
+      mean: of the distribution before.
+      stddev: its standard deviation before.
+      name: of the operation, part of the random key.
+
+    Raises:
+      ShapeError: no shape is given.
+      DtypeError: the dtype is not floating.
+
+    Examples:
+      >>> z = mtf.random_truncated_normal(mesh, "n:1000")
+      >>> bool(np.all(np.abs(value(z)) <= 2.0))
+      True
+    """
+    dtype = check_dtype("normal numbers", dtype_of(dtype), FLOATS)
 
     def draw(*where: object) -> tf.Tensor:
         return random.truncated_normal(*where, dtype, mean, stddev)  # type: ignore[arg-type]
@@ -268,6 +323,12 @@ def dropout(
       GraphError: neither or both probabilities are given, or one that is not in (0, 1].
       DtypeError: elements are to be dropped from x that is not floating.
       ShapeError: `noise_shape` has a dimension that x lacks.
+
+    Examples:
+      >>> y = mtf.dropout(x, is_training=True, rate=0.1)
+      >>> whole_examples = mtf.dropout(x, is_training=True, rate=0.1, noise_shape="batch:4")
+      >>> mtf.dropout(x, is_training=False, rate=0.1) is x
+      True
     """
     if (keep_prob is None) == (rate is None):
         raise GraphError("give exactly one of keep_prob and rate")
@@ -293,7 +354,12 @@ def _keep_mask(keep: float) -> Draw:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RandomNormal:
-    """Initializer: normal."""
+    """Initializer: normal.
+
+    Examples:
+      >>> mtf.get_variable(mesh, "w", "hidden:8", initializer=mtf.RandomNormal(stddev=0.02))
+      w [hidden:8] float32
+    """
 
     mean: float = 0.0
     stddev: float = 1.0
@@ -304,7 +370,12 @@ class RandomNormal:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TruncatedNormal:
-    """Initializer: normal within two standard deviations."""
+    """Initializer: normal within two standard deviations.
+
+    Examples:
+      >>> mtf.get_variable(mesh, "w", "hidden:8", initializer=mtf.TruncatedNormal(stddev=0.02))
+      w [hidden:8] float32
+    """
 
     mean: float = 0.0
     stddev: float = 1.0
@@ -315,7 +386,12 @@ class TruncatedNormal:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RandomUniform:
-    """Initializer: uniform in [minval, maxval)."""
+    """Initializer: uniform in [minval, maxval).
+
+    Examples:
+      >>> mtf.get_variable(mesh, "w", "hidden:8", initializer=mtf.RandomUniform(-0.1, 0.1))
+      w [hidden:8] float32
+    """
 
     minval: float = 0.0
     maxval: float = 1.0

@@ -14,7 +14,7 @@ from meshtf.dimension import DimensionLike
 from meshtf.errors import DtypeError, UsageError
 from meshtf.graph import Tensor, check_tensor
 from meshtf.ops.algebra.reduction import reduced_dimension
-from meshtf.ops.elementwise.elementwise import cast
+from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.order.argmax import argmax
 from meshtf.ops.random.random import RandomOperation
 
@@ -38,6 +38,10 @@ def sample_with_temperature(
       ShapeError: the logits lack the dimension, or it has size 0.
       UsageError: the temperature is not a number of at least 0.
       DtypeError: the logits are not floating.
+
+    Examples:
+      >>> mtf.sample_with_temperature(mtf.zeros(mesh, "batch:4 vocab:16"), "vocab", temperature=0.8)
+      argmax [batch:4] int32
     """
     own = reduced_dimension(check_tensor(logits), dim)
     if not logits.dtype.is_floating:

@@ -35,6 +35,10 @@ def concat(xs: Sequence[Tensor], concat_dim_name: str | Dimension, name: str | N
 
     Raises:
       ShapeError: an operand lacks the dimension, or differs in another.
+
+    Examples:
+      >>> mtf.concat([x, mtf.zeros(mesh, "batch:4 hidden:2")], "hidden")
+      concat [batch:4 hidden:10] float32
     """
     xs = _tensors(xs, "concat")
     dim_name = _name(concat_dim_name)
@@ -48,10 +52,22 @@ def concat(xs: Sequence[Tensor], concat_dim_name: str | Dimension, name: str | N
 def split(
     x: Tensor, split_dim: DimensionLike | str, num_or_size_splits: int | Sequence[int], name: str | None = None
 ) -> list[Tensor]:
-    """Pieces of x along a dimension: so many equal ones, or some of the given sizes.
+    """Pieces of x along a dimension.
+
+    Args:
+      x: a tensor.
+      split_dim: of x.
+      num_or_size_splits: how many equal ones, or the size of each.
+      name: of the operation.
 
     Raises:
       ShapeError: x lacks the dimension, the number does not divide its size, or the sizes do not add up to it.
+
+    Examples:
+      >>> mtf.split(x, "hidden", 2)
+      [split [batch:4 hidden:4] float32, split:1 [batch:4 hidden:4] float32]
+      >>> [part.shape for part in mtf.split(x, "hidden", [5, 3])]
+      [Shape[batch:4 hidden:5], Shape[batch:4 hidden:3]]
     """
     dim = reduced_dimension(check_tensor(x), split_dim)
     sizes = _piece_sizes(dim, num_or_size_splits)
@@ -70,6 +86,12 @@ def stack(xs: Sequence[Tensor], dim_name: str | Dimension, axis: int = 0, name: 
 
     Raises:
       ShapeError: the operands differ, have the dimension already, or the position is not there.
+
+    Examples:
+      >>> mtf.stack([x, -x], "copies")
+      stack [copies:2 batch:4 hidden:8] float32
+      >>> mtf.stack([x, -x], "copies", axis=2)
+      stack_1 [batch:4 hidden:8 copies:2] float32
     """
     xs = _tensors(xs, "stack")
     first, dim = xs[0].shape, Dimension(_name(dim_name), len(xs))
@@ -88,10 +110,11 @@ def stack(xs: Sequence[Tensor], dim_name: str | Dimension, axis: int = 0, name: 
 
 @language_function
 def unstack(x: Tensor, dim: DimensionLike | str, name: str | None = None) -> list[Tensor]:
-    """For each index of a dimension, x there, without the dimension.
+    """The parts of x at each index of a dimension, without the dimension.
 
-    Raises:
-      ShapeError: x lacks the dimension.
+    Examples:
+      >>> mtf.unstack(mtf.zeros(mesh, "copies:2 hidden:8"), "copies")
+      [unstack [hidden:8] float32, unstack:1 [hidden:8] float32]
     """
     own = reduced_dimension(check_tensor(x), dim)
     return list(UnstackOperation(x, own.name, name or "unstack").outputs) if own.size else []
@@ -99,10 +122,21 @@ def unstack(x: Tensor, dim: DimensionLike | str, name: str | None = None) -> lis
 
 @language_function
 def slice(x: Tensor, begin: int, size: int, slice_dim_name: str | Dimension, name: str | None = None) -> Tensor:
-    """`size` elements of a dimension, from `begin` on.
+    """Some elements of a dimension, one after the other.
+
+    Args:
+      x: a tensor.
+      begin: the first.
+      size: how many.
+      slice_dim_name: the dimension.
+      name: of the operation.
 
     Raises:
       ShapeError: x lacks the dimension, or begin or size leads out of it.
+
+    Examples:
+      >>> value(mtf.slice(mtf.range(mesh, ("n", 5)), begin=1, size=3, slice_dim_name="n"))
+      array([1, 2, 3], dtype=int32)
     """
     dim = check_tensor(x).shape.get_dim_by_name(_name(slice_dim_name))
     begin, size = _whole_number(begin, "begin"), _whole_number(size, "size")
@@ -119,10 +153,21 @@ def pad(
     name: str | None = None,
     pad_value: Scalar = 0,
 ) -> Tensor:
-    """x with `paddings` = [before, after] elements of `pad_value` more along a dimension.
+    """x with elements more along a dimension.
+
+    Args:
+      x: a tensor.
+      paddings: [before, after]: how many.
+      dim_name: the dimension.
+      name: of the operation.
+      pad_value: what they are.
 
     Raises:
       ShapeError: x lacks the dimension, or paddings are not two numbers of at least 0.
+
+    Examples:
+      >>> value(mtf.pad(mtf.range(mesh, ("n", 2)), [1, 2], "n", pad_value=-1))
+      array([-1,  0,  1, -1, -1], dtype=int32)
     """
     dim = check_tensor(x).shape.get_dim_by_name(_name(dim_name))
     numbers = [_whole_number(n, "a padding") for n in paddings]

@@ -112,6 +112,12 @@ def reshape(x: Tensor, new_shape: ShapeLike, name: str = "reshape") -> Tensor:
 
     Raises:
       ShapeError: the sizes do not multiply to the same number.
+
+    Examples:
+      >>> mtf.reshape(x, "batch:4 heads:2 d_kv:4")
+      reshape [batch:4 heads:2 d_kv:4] float32
+      >>> mtf.reshape(x, "elements:32")
+      reshape_1 [elements:32] float32
     """
     shape = shape_of(new_shape)
     if shape.size != check_tensor(x).size:
@@ -125,6 +131,10 @@ def rename_dimension(x: Tensor, old_name: str, new_name: str) -> Tensor:
 
     Raises:
       ShapeError: x has no such dimension, or has the new name already.
+
+    Examples:
+      >>> mtf.rename_dimension(x, "batch", "memory")
+      rename_dimension [memory:4 hidden:8] float32
     """
     check_tensor(x).shape.axis(old_name)
     if x.shape.has(new_name) and new_name != old_name:
@@ -146,6 +156,12 @@ def replace_dimensions(
 
     Raises:
       ShapeError: the old dimensions are not there, or not side by side, or the sizes do not multiply to the same.
+
+    Examples:
+      >>> mtf.replace_dimensions(x, mtf.Dimension("hidden", 8), [("heads", 2), ("d_kv", 4)])
+      reshape [batch:4 heads:2 d_kv:4] float32
+      >>> mtf.replace_dimensions(x.shape, x.shape.dims, mtf.Dimension("elements", 32))
+      Shape[elements:32]
     """
     old, new = _as_shape(old_dim_or_dims), _as_shape(new_dim_or_dims)
     shape = tensor_or_shape.shape if isinstance(tensor_or_shape, Tensor) else tensor_or_shape

@@ -67,6 +67,10 @@ def with_layout(x: Tensor, layout: LayoutLike | None) -> Tensor:
 
     Raises:
       LayoutError: x has no such dimension.
+
+    Examples:
+      >>> mtf.with_layout(x, "hidden:cols")
+      with_layout [batch:4 hidden:8] float32
     """
     check_tensor(x)
     if layout is None:
@@ -80,7 +84,12 @@ def with_layout(x: Tensor, layout: LayoutLike | None) -> Tensor:
 
 @language_function
 def replicate(x: Tensor) -> Tensor:
-    """x whole on every core."""
+    """x whole on every core.
+
+    Examples:
+      >>> mtf.replicate(x)
+      with_layout [batch:4 hidden:8] float32
+    """
     return WithLayoutOperation(check_tensor(x), LayoutRules(())).outputs[0]
 
 

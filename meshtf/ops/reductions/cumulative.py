@@ -189,6 +189,11 @@ def cumsum(
     Raises:
       ShapeError: x lacks the dimension.
       DtypeError: x is bool.
+
+    Examples:
+      >>> numbers = mtf.constant(mesh, [1, 2, 3], "n:3", tf.int32)
+      >>> value(mtf.cumsum(numbers, "n")), value(mtf.cumsum(numbers, "n", exclusive=True))
+      (array([1, 3, 6], dtype=int32), array([0, 1, 3], dtype=int32))
     """
     own = _checked(x, dim)
     if x.dtype == tf.bool:
@@ -211,6 +216,10 @@ def cummax(x: Tensor, dim: DimensionLike | str, reverse: bool = False, name: str
     Raises:
       ShapeError: x lacks the dimension.
       DtypeError: x has no order (bool, complex).
+
+    Examples:
+      >>> value(mtf.cummax(mtf.constant(mesh, [1, 3, 2, 5], "n:4", tf.int32), "n"))
+      array([1, 3, 3, 5], dtype=int32)
     """
     own = _checked(x, dim)
     if x.dtype == tf.bool or x.dtype.is_complex:

@@ -32,6 +32,12 @@ def pool_tensor_1d(
 
     Raises:
       ShapeError: the tensor lacks the dimension, or `pool_size` does not divide its size.
+
+    Examples:
+      >>> value(mtf.pool_tensor_1d(mtf.constant(mesh, [1.0, 3.0, 5.0, 9.0], "n:4"), "n"))
+      array([2., 7.], dtype=float32)
+      >>> mtf.pool_tensor_1d(x, "hidden", mtf.reduce_max, pool_size=4)
+      reduce_max [batch:4 hidden:2] float32
     """
     own = reduced_dimension(check_tensor(tensor), pool_dim)
     size = _divisor(pool_size, own)
@@ -46,6 +52,10 @@ def stride_tensor_1d(tensor: Tensor, pool_dim: DimensionLike | str, pool_size: i
 
     Raises:
       ShapeError: the tensor lacks the dimension, or `pool_size` does not divide its size.
+
+    Examples:
+      >>> value(mtf.stride_tensor_1d(mtf.range(mesh, ("n", 6)), "n", pool_size=3))
+      array([0, 3], dtype=int32)
     """
     return pool_tensor_1d(tensor, pool_dim, reduce_first, pool_size)
 
@@ -56,6 +66,10 @@ def reduce_first(tensor: Tensor, reduced_dim: DimensionLike | str) -> Tensor:
 
     Raises:
       ShapeError: the tensor lacks the dimension, or it has size 0.
+
+    Examples:
+      >>> value(mtf.reduce_first(mtf.range(mesh, ("n", 5)), "n"))
+      np.int32(0)
     """
     own = reduced_dimension(check_tensor(tensor), reduced_dim)
     if not own.size:

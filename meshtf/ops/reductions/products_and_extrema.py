@@ -11,7 +11,9 @@ from meshtf.graph import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import divide, multiply
 from meshtf.ops.algebra.pointwise import conjugate
 from meshtf.ops.algebra.reduction import ReduceOperation, Reduction, reduce, reduce_sum
-from meshtf.ops.elementwise.elementwise import cast, equal, where
+from meshtf.ops.elementwise.cast import cast
+from meshtf.ops.elementwise.comparisons import equal
+from meshtf.ops.elementwise.where import where
 
 
 @language_function
@@ -22,7 +24,24 @@ def reduce_prod(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The product over `reduced_dim`, or over what `output_shape` lacks (by default everything)."""
+    """The product over `reduced_dim`, or over what `output_shape` lacks (by default everything).
+
+    Args:
+      x: numbers.
+      disable_positional_args: nothing: what follows is given by name.
+      output_shape: the dimensions that are left, in order.
+      reduced_dim: the dimension that is not; with neither, none is left.
+      name: of the operation.
+
+    Raises:
+      ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
+      UsageError: one of them is given without its name.
+      DtypeError: x is bool.
+
+    Examples:
+      >>> value(mtf.reduce_prod(mtf.constant(mesh, [2.0, 3.0, 4.0], "n:3")))
+      np.float32(24.0)
+    """
     return reduce(x, PROD, disable_positional_args, output_shape, reduced_dim, name)
 
 
@@ -34,7 +53,26 @@ def reduce_max(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The maximum over `reduced_dim`, or over what `output_shape` lacks. Ties share the gradient evenly."""
+    """The maximum over `reduced_dim`, or over what `output_shape` lacks. Ties share the gradient evenly.
+
+    Args:
+      x: numbers that have an order.
+      disable_positional_args: nothing: what follows is given by name.
+      output_shape: the dimensions that are left, in order.
+      reduced_dim: the dimension that is not; with neither, none is left.
+      name: of the operation.
+
+    Raises:
+      ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
+      UsageError: one of them is given without its name.
+      DtypeError: x is bool or complex.
+
+    Examples:
+      >>> mtf.reduce_max(x, reduced_dim="hidden")
+      reduce_max [batch:4] float32
+      >>> value(mtf.reduce_max(mtf.range(mesh, ("n", 5))))
+      np.int32(4)
+    """
     _check_ordered(x)
     return reduce(x, MAX, disable_positional_args, output_shape, reduced_dim, name)
 
@@ -47,7 +85,26 @@ def reduce_min(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The minimum over `reduced_dim`, or over what `output_shape` lacks. Ties share the gradient evenly."""
+    """The minimum over `reduced_dim`, or over what `output_shape` lacks. Ties share the gradient evenly.
+
+    Args:
+      x: numbers that have an order.
+      disable_positional_args: nothing: what follows is given by name.
+      output_shape: the dimensions that are left, in order.
+      reduced_dim: the dimension that is not; with neither, none is left.
+      name: of the operation.
+
+    Raises:
+      ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
+      UsageError: one of them is given without its name.
+      DtypeError: x is bool or complex.
+
+    Examples:
+      >>> mtf.reduce_min(x, output_shape="batch:4")
+      reduce_min [batch:4] float32
+      >>> value(mtf.reduce_min(mtf.range(mesh, ("n", 5))))
+      np.int32(0)
+    """
     _check_ordered(x)
     return reduce(x, MIN, disable_positional_args, output_shape, reduced_dim, name)
 

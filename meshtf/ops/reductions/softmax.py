@@ -20,7 +20,7 @@ from meshtf.ops.algebra.arithmetic import multiply, sub
 from meshtf.ops.algebra.broadcasting import aligner, union
 from meshtf.ops.algebra.reduction import reduce_sum, reduced_dimension, sum_to
 from meshtf.ops.algebra.transpose_and_broadcast import broadcast
-from meshtf.ops.elementwise.elementwise import exp
+from meshtf.ops.elementwise.math_functions import exp
 from meshtf.ops.inputs.inputs import constant
 from meshtf.ops.inputs.scalars import Operand, is_scalar
 from meshtf.planning.plan import Core, Value
@@ -179,6 +179,10 @@ def reduce_logsumexp(
     Raises:
       ShapeError: x lacks the dimension, or `extra_logit` has it.
       DtypeError: x is not floating, or `extra_logit` is of another dtype.
+
+    Examples:
+      >>> value(mtf.reduce_logsumexp(mtf.constant(mesh, [1000.0, 1000.0], "n:2"), "n")).round(3)
+      np.float32(1000.693)
     """
     x, dim = _checked(x, reduced_dim)
     extra = None if extra_logit is None else _extra_tensor(x, extra_logit, dim)
@@ -193,9 +197,19 @@ def log_softmax(
 ) -> Tensor:
     """The logarithm of `softmax`, precise where the softmax itself is too small to be held.
 
+    Args:
+      x: floating.
+      reduced_dim: of x.
+      extra_logit: a number, or a tensor without the dimension, whose exponential adds to the sum.
+      name: of the operation.
+
     Raises:
       ShapeError: x lacks the dimension, or `extra_logit` has it.
       DtypeError: x is not floating, or `extra_logit` is of another dtype.
+
+    Examples:
+      >>> value(mtf.log_softmax(mtf.constant(mesh, [0.0, -1000.0], "vocab:2"), "vocab"))
+      array([    0., -1000.], dtype=float32)
     """
     x, dim = _checked(x, reduced_dim)
     if extra_logit is None:
@@ -208,11 +222,25 @@ def log_softmax(
 def softmax(
     x: Tensor, reduced_dim: DimensionLike | str, extra_logit: Operand | None = None, name: str | None = None
 ) -> Tensor:
-    """exp(x) / sum(exp(x)) along a dimension; `extra_logit` adds to the sum, so that a row adds up to less than 1.
+    """exp(x) / sum(exp(x)) along a dimension.
+
+    Args:
+      x: floating.
+      reduced_dim: of x.
+      extra_logit: a number, or a tensor without the dimension, whose exponential adds to the sum, so that a row
+        adds up to less than 1.
+      name: of the operation.
 
     Raises:
       ShapeError: x lacks the dimension, or `extra_logit` has it.
       DtypeError: x is not floating, or `extra_logit` is of another dtype.
+
+    Examples:
+      >>> logits = mtf.constant(mesh, [0.0, 0.0], "vocab:2")
+      >>> value(mtf.softmax(logits, "vocab"))
+      array([0.5, 0.5], dtype=float32)
+      >>> value(mtf.softmax(logits, "vocab", extra_logit=np.log(2.0))).round(3)
+      array([0.25, 0.25], dtype=float32)
     """
     x, dim = _checked(x, reduced_dim)
     if extra_logit is None:

@@ -114,6 +114,11 @@ def depend(x: Tensor, dependencies: Sequence[Tensor | Operation]) -> Tensor:
     """x, which is not there before the dependencies have been computed (or printed).
 
     Assignments are no use here: they all take place when the program ends.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> mtf.depend(x, [mtf.assign(w, 0.5 * w)])
+      depend [batch:4 hidden:8] float32
     """
     check_tensor(x)
     items = [dependencies] if isinstance(dependencies, Tensor | Operation) else list(dependencies)
@@ -133,6 +138,11 @@ def print_tensor(x: Tensor, data: Tensor | Sequence[Tensor], message: str, summa
       data: tensors to print. They are gathered to every core, which the report shows.
       message: printed first.
       summarize: how many elements to print at either end of each dimension; 3 by default, -1 for all.
+
+    Examples:
+      >>> y = mtf.print_tensor(x, [mtf.reduce_mean(x)], "mean of x")
+      >>> y.shape
+      Shape[batch:4 hidden:8]
     """
     tensors = [data] if isinstance(data, Tensor) else list(data)
     printed = PrintOperation(
@@ -143,7 +153,17 @@ def print_tensor(x: Tensor, data: Tensor | Sequence[Tensor], message: str, summa
 
 @language_function
 def Print(x: Tensor, data: Tensor | Sequence[Tensor], message: str, summarize: int | None = None) -> Tensor:  # noqa: N802
-    """The original's name for `print_tensor`."""
+    """Prints as `print_tensor` does, whose name in Mesh TensorFlow this is.
+
+    Args:
+      x: returned as it is.
+      data: tensors to print.
+      message: printed first.
+      summarize: how many elements to print at either end of each dimension; 3 by default, -1 for all.
+
+    Examples:
+      >>> y = mtf.Print(x, [mtf.reduce_mean(x)], "mean of x")
+    """
     return print_tensor(x, data, message, summarize)
 
 
@@ -157,6 +177,10 @@ def check_finite(x: Tensor, message: str | None = None, name: str | None = None)
 
     Raises:
       DtypeError: x is neither floating nor complex.
+
+    Examples:
+      >>> mtf.check_finite(mtf.log(x), "the logarithm of x")
+      check_finite [batch:4 hidden:8] float32
     """
     if not is_differentiable(check_tensor(x).dtype):
         raise DtypeError(f"{x.dtype.name} is always finite; check a floating tensor")
@@ -172,6 +196,12 @@ def export(x: Tensor, name: str) -> Tensor:
 
     Raises:
       GraphError: another tensor has the name.
+
+    Examples:
+      >>> with mtf.variable_scope("encoder"):
+      ...     y = mtf.export(2.0 * x, "hidden")
+      >>> mesh.graph.exports
+      {'encoder/hidden': encoder/multiply [batch:4 hidden:8] float32}
     """
     exports = check_tensor(x).graph.exports
     full_name = x.graph.scoped(name)

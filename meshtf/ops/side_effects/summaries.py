@@ -34,6 +34,11 @@ def scalar_summary(name: str, x: Tensor) -> Tensor:
 
     Raises:
       ShapeError: x is no scalar. GraphError: the name is taken.
+
+    Examples:
+      >>> loss = mtf.scalar_summary("loss", mtf.reduce_mean(x))
+      >>> list(mesh.graph.summaries)
+      ['loss']
     """
     if check_tensor(x).shape.ndims:
         raise ShapeError(f"a scalar is needed, not [{x.shape}]; reduce it, or use mtf.histogram_summary")
@@ -52,6 +57,10 @@ def histogram_summary(name: str, x: Tensor) -> Tensor:
 
     Raises:
       DtypeError: x holds no real numbers. GraphError: the name is taken.
+
+    Examples:
+      >>> mtf.histogram_summary("activations", x)
+      x [batch:4 hidden:8] float32
     """
     if not (check_tensor(x).dtype.is_floating or x.dtype.is_integer):
         raise DtypeError(f"a histogram is of real numbers, not of {x.dtype.name}")

@@ -9,7 +9,7 @@ from meshtf.dimension import Shape, ShapeLike, convert_to_shape
 from meshtf.graph import Tensor, dtype_of
 from meshtf.ops.algebra.broadcasting import aligner, broadcast_shape
 from meshtf.ops.algebra.transpose_and_broadcast import broadcast
-from meshtf.ops.elementwise.elementwise import tensors_of_one_dtype
+from meshtf.ops.elementwise.unary_and_binary import tensors_of_one_dtype
 from meshtf.ops.inputs.scalars import Operand
 from meshtf.ops.slicewise.slicewise import LocalFunction, SlicewiseOperation, check_operands, name_of
 
@@ -35,6 +35,12 @@ def binary_op_with_broadcasting(
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
       DtypeError: the dtypes differ.
+
+    Examples:
+      >>> mtf.binary_op_with_broadcasting(tf.math.atan2, x, mtf.ones(mesh, "hidden:8"))
+      atan2 [batch:4 hidden:8] float32
+      >>> mtf.binary_op_with_broadcasting(tf.less, x, 0.5, output_dtype=tf.bool)
+      less [batch:4 hidden:8] bool
     """
     operands = check_operands(tf_fn, tensors_of_one_dtype(x1, x2))
     shape = broadcast_shape([x.shape for x in operands], convert_to_shape(output_shape))

@@ -179,6 +179,10 @@ def slicewise(
 
     Raises:
       ShapeError: a splittable dimension is not in every output, or in no operand, or differs in size.
+
+    Examples:
+      >>> mtf.slicewise(lambda rows: tf.norm(rows, axis=1), x, "batch:4", splittable_dims=["batch"])
+      slicewise [batch:4] float32
     """
     operands = check_operands(tf_fn, xs)
     outputs, is_several = _outputs(operands[0], output_shape, output_dtype)
@@ -201,7 +205,20 @@ def cwise(
 ) -> Tensor:
     """An elementwise TensorFlow function; the output has the shape of the first operand. Nothing is broadcast by name.
 
-    See `slicewise` for the arguments.
+    Args:
+      tf_fn: takes a tf.Tensor for each of `xs` and returns one, element by element; see `slicewise`.
+      xs: operands.
+      output_dtype: by default that of the first operand.
+      grad_function: as for `slicewise`.
+      name: of the operation.
+
+    Raises:
+      ShapeError: operands have one dimension in two sizes.
+      GraphError: `tf_fn` is no function, or there is no operand.
+
+    Examples:
+      >>> mtf.cwise(tf.math.lgamma, x)
+      lgamma [batch:4 hidden:8] float32
     """
     operands = check_operands(tf_fn, xs)
     _check_grad_function(grad_function)

@@ -24,7 +24,7 @@ from meshtf.graph import (
 from meshtf.layer_scopes import LayerScope, layer_names, scopes_of, stacked_dims
 from meshtf.ops.algebra.arithmetic import add, sub
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
-from meshtf.ops.elementwise.elementwise import cast
+from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.inputs.inputs import ones, zeros
 from meshtf.ops.variables.initializers import Initializer, initializer_of
 from meshtf.planning.planner import Planner
@@ -73,7 +73,14 @@ class MakesVariables(Protocol):
 
 
 class Variable(Operation):
-    """A named variable. Its output is its value when the program starts, in the activation dtype."""
+    """A named variable. Its output is its value when the program starts, in the activation dtype.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "kernel", "hidden:8 d_ff:16", tf.bfloat16)
+      >>> variable = mesh.graph.variables["kernel"]
+      >>> isinstance(variable, mtf.Variable), variable.full_name, variable.slice_dtype.name, variable.value is w
+      (True, 'kernel', 'bfloat16', True)
+    """
 
     def __init__(self, mesh: Mesh, spec: VariableSpec) -> None:
         assert spec.dtype.activation_dtype is not None
@@ -180,6 +187,14 @@ def get_variable(
         a tf.variable_scope is open, which would not name it.
       DtypeError: it is not floating, and has no `initializer`.
       ShapeError: `unpadded_shape` is no part of `shape`, or an initial array has another shape.
+
+    Examples:
+      >>> with mtf.variable_scope("layer"):
+      ...     w = mtf.get_variable(mesh, "kernel", "hidden:8 d_ff:16")
+      >>> w
+      layer/kernel [hidden:8 d_ff:16] float32
+      >>> mtf.get_variable(mesh, "counts", "vocab:16", tf.int32, initializer=mtf.zeros, trainable=False)
+      counts [vocab:16] int32
     """
     graph, policy, named = check_mesh(mesh).graph, _policy(mesh, dtype), shape_of(shape)
     graph.check_scope_of_tensorflow()
@@ -233,6 +248,12 @@ def like_variable(
 
     Raises:
       ShapeError: a dimension is not one of the variable's.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "kernel", "hidden:8 d_ff:16")
+      >>> variable = mesh.graph.variables["kernel"]
+      >>> mtf.like_variable(variable, "momentum"), mtf.like_variable(variable, "row_mean", "hidden:8")
+      (kernel/momentum [hidden:8 d_ff:16] float32, kernel/row_mean [hidden:8] float32)
     """
     chosen = variable.shape if shape is None else shape_of(shape)
     own = Shape([variable.unpadded_shape.dims[variable.shape.axis(d)] for d in chosen])
@@ -247,7 +268,13 @@ def like_variable(
 
 @language_function
 def assign(var: Variable | Tensor, new_val: Tensor) -> Tensor:
-    """Gives the variable a new value when the program ends; `read_variable` sees it from here on. Returns it."""
+    """Gives the variable a new value when the program ends; `read_variable` sees it from here on. Returns it.
+
+    Examples:
+      >>> mean = mtf.get_variable(mesh, "mean", "hidden:8", trainable=False)
+      >>> mtf.assign(mean, 0.9 * mean + 0.1 * mtf.reduce_mean(x, reduced_dim="batch"))
+      assign [hidden:8] float32
+    """
     variable = variable_of(var)
     _check_assigned(variable, check_tensor(new_val))
     return Assign(variable, transpose(new_val, variable.shape)).outputs[0]
@@ -255,21 +282,40 @@ def assign(var: Variable | Tensor, new_val: Tensor) -> Tensor:
 
 @language_function
 def assign_add(var: Variable | Tensor, new_val: Tensor) -> Tensor:
-    """Adds to the variable's present value, in the precision in which it is stored. Returns the new one."""
+    """Adds to the variable's present value, in the precision in which it is stored. Returns the new one.
+
+    Examples:
+      >>> count = mtf.get_variable(mesh, "count", [], initializer=mtf.zeros)
+      >>> value(mtf.assign_add(count, mtf.constant(mesh, 2.0)))
+      np.float32(2.0)
+    """
     variable = variable_of(var)
     return assign(variable, add(*_stored_and_given(variable, new_val)))
 
 
 @language_function
 def assign_sub(var: Variable | Tensor, new_val: Tensor) -> Tensor:
-    """Subtracts from the variable's present value, in the precision in which it is stored. Returns the new one."""
+    """Subtracts from the variable's present value, in the precision in which it is stored. Returns the new one.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "w", "hidden:8")
+      >>> mtf.assign_sub(w, 0.1 * mtf.reduce_mean(x, reduced_dim="batch"))
+      assign [hidden:8] float32
+    """
     variable = variable_of(var)
     return assign(variable, sub(*_stored_and_given(variable, new_val)))
 
 
 @language_function
 def read_variable(var: Variable | Tensor, dtype: tf.DType | None = None) -> Tensor:
-    """The variable's value at this place in the program, in a dtype; by default the one in which programs read it."""
+    """The variable's value at this place in the program, in a dtype; by default the one in which programs read it.
+
+    Examples:
+      >>> total = mtf.get_variable(mesh, "total", [], initializer=mtf.zeros)
+      >>> _ = mtf.assign(total, mtf.constant(mesh, 5.0))
+      >>> value(mtf.read_variable(total)), value(total)
+      (np.float32(5.0), np.float32(0.0))
+    """
     return ReadVariable(variable_of(var), None if dtype is None else dtype_of(dtype)).outputs[0]
 
 

@@ -113,6 +113,11 @@ def dynamic_shift(x: Tensor, offset: Tensor, dim: DimensionLike | str, wrap: boo
     Raises:
       ShapeError: x lacks the dimension, or the offset has it, or one that x lacks.
       DtypeError: the offset is not int32 or int64.
+
+    Examples:
+      >>> numbers, offset = mtf.range(mesh, ("n", 4)), mtf.constant(mesh, 2, dtype=tf.int32)
+      >>> value(mtf.dynamic_shift(numbers, offset, "n", wrap=False))
+      array([0, 0, 0, 1], dtype=int32)
     """
     own = reduced_dimension(check_tensor(x), dim)
     _check_offset(x, check_tensor(offset, "offset"), own)

@@ -87,6 +87,11 @@ def shift(x: Tensor, offset: int, dim: DimensionLike | str, wrap: bool, name: st
 
     Raises:
       ShapeError: x lacks the dimension, or the offset is no whole number known now.
+
+    Examples:
+      >>> numbers = mtf.range(mesh, ("n", 4))
+      >>> value(mtf.shift(numbers, 1, "n", wrap=False)), value(mtf.shift(numbers, 1, "n", wrap=True))
+      (array([0, 0, 1, 2], dtype=int32), array([3, 0, 1, 2], dtype=int32))
     """
     own, offset = reduced_dimension(check_tensor(x), dim), _whole_number(offset, "offset")
     if not isinstance(wrap, bool):
@@ -100,10 +105,20 @@ def shift(x: Tensor, offset: int, dim: DimensionLike | str, wrap: bool, name: st
 
 @language_function
 def roll(x: Tensor, offset: int, dim: DimensionLike | str, name: str | None = None) -> Tensor:
-    """x moved by `offset` along a dimension, what leaves at one end entering at the other, as `numpy.roll`.
+    """x moved along a dimension, what leaves at one end entering at the other, as `numpy.roll`.
+
+    Args:
+      x: a tensor.
+      offset: by how many elements; a whole number known now, negative to the other side.
+      dim: of x.
+      name: of the operation.
 
     Raises:
       ShapeError: x lacks the dimension, or the offset is no whole number known now.
+
+    Examples:
+      >>> value(mtf.roll(mtf.range(mesh, ("n", 4)), -1, "n"))
+      array([1, 2, 3, 0], dtype=int32)
     """
     return shift(x, offset, dim, wrap=True, name=name or "roll")
 
@@ -114,6 +129,10 @@ def reverse(x: Tensor, dim: DimensionLike | str, name: str | None = None) -> Ten
 
     Raises:
       ShapeError: x lacks the dimension.
+
+    Examples:
+      >>> value(mtf.reverse(mtf.range(mesh, ("n", 4)), "n"))
+      array([3, 2, 1, 0], dtype=int32)
     """
     own = reduced_dimension(check_tensor(x), dim)
     return ReverseOperation(x, own.name, name or "reverse").outputs[0] if own.size > 1 and x.size else x
@@ -134,6 +153,12 @@ def halo_exchange(
 
     Raises:
       ShapeError: x lacks a dimension, the two are one, or `halo_size` is no whole number of at least 0.
+
+    Examples:
+      >>> blocks = mtf.constant(mesh, [[1, 2], [3, 4]], "blocks:2 block:2", tf.int32)
+      >>> value(mtf.halo_exchange(blocks, "blocks", "block", halo_size=1))
+      array([[0, 1, 2, 3],
+             [2, 3, 4, 0]], dtype=int32)
     """
     return _with_halo(x, blocks_dim, block_size_dim, halo_size, wrap, both=True)
 
@@ -142,10 +167,23 @@ def halo_exchange(
 def left_halo_exchange(
     x: Tensor, blocks_dim: DimensionLike | str, block_size_dim: DimensionLike | str, halo_size: int, wrap: bool = False
 ) -> Tensor:
-    """As `halo_exchange`, on the left side only: `block_size_dim` grows by the halo.
+    """Each block behind the end of the one before it: `block_size_dim` grows by the halo.
+
+    Args:
+      x: a tensor cut into blocks; see `halo_exchange`.
+      blocks_dim: counts the blocks.
+      block_size_dim: the elements of a block.
+      halo_size: how many elements come from the block before, or from those before that.
+      wrap: whether the last block comes before the first, where zeros are otherwise.
 
     Raises:
       ShapeError: x lacks a dimension, the two are one, or `halo_size` is no whole number of at least 0.
+
+    Examples:
+      >>> blocks = mtf.constant(mesh, [[1, 2], [3, 4]], "blocks:2 block:2", tf.int32)
+      >>> value(mtf.left_halo_exchange(blocks, "blocks", "block", halo_size=1))
+      array([[0, 1, 2],
+             [2, 3, 4]], dtype=int32)
     """
     return _with_halo(x, blocks_dim, block_size_dim, halo_size, wrap, both=False)
 

@@ -1,0 +1,134 @@
+"""The nonlinear functions of neural networks."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.graph import Tensor, check_tensor
+from meshtf.ops.algebra.arithmetic import multiply, square
+from meshtf.ops.algebra.pointwise import PointwiseOperation
+from meshtf.ops.elementwise.comparisons import greater, greater_equal
+from meshtf.ops.elementwise.math_functions import erf, sigmoid, tanh
+from meshtf.ops.elementwise.unary_and_binary import unary
+from meshtf.ops.elementwise.where import where
+from meshtf.ops.inputs.accepted_dtypes import ORDERED, REAL, require
+from meshtf.ops.inputs.inputs import constant
+
+
+@language_function
+def relu(x: Tensor, name: str = "relu") -> Tensor:
+    """max(x, 0).
+
+    Examples:
+      >>> value(mtf.relu(mtf.constant(mesh, [-1.0, 2.0], "n:2")))
+      array([0., 2.], dtype=float32)
+    """
+    require(check_tensor(x), ORDERED)
+    return PointwiseOperation(
+        name, tf.nn.relu, [x], gradient=lambda op, dy: (_relu_gradient(dy, op.outputs[0]),)
+    ).outputs[0]
+
+
+def _relu_gradient(dy: Tensor, y: Tensor) -> Tensor:
+    """dy where y is positive, else 0, in one kernel."""
+    return PointwiseOperation(
+        "relu_gradient",
+        _relu_gradient_kernel,
+        [dy, y],
+        output_shape=y.shape,
+        gradient=lambda op, ddy: (_relu_gradient(ddy, op.inputs[1]), None),
+    ).outputs[0]
+
+
+def _relu_gradient_kernel(gradient: tf.Tensor, feature: tf.Tensor) -> tf.Tensor:
+    if gradient.shape != feature.shape:  # of a mean: the kernel does not broadcast by itself
+        gradient = tf.broadcast_to(gradient, feature.shape)
+    return tf.raw_ops.ReluGrad(gradients=gradient, features=feature)
+
+
+@language_function
+def squared_relu(x: Tensor) -> Tensor:
+    """max(x, 0) times itself (So et al. 2021).
+
+    Examples:
+      >>> value(mtf.squared_relu(mtf.constant(mesh, [-1.0, 3.0], "n:2")))
+      array([0., 9.], dtype=float32)
+    """
+    return square(relu(x))
+
+
+_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+
+
+@language_function
+def elu(x: Tensor, name: str = "elu") -> Tensor:
+    """x where positive, exp(x) - 1 elsewhere.
+
+    Examples:
+      >>> value(mtf.elu(mtf.constant(mesh, [-20.0, 2.0], "n:2"))).round(3)
+      array([-1.,  2.], dtype=float32)
+    """
+    return unary(x, name, tf.nn.elu, lambda x, y: where(greater_equal(x, 0.0), 1.0, y + 1.0), REAL)
+
+
+@language_function
+def selu(x: Tensor, name: str = "selu") -> Tensor:
+    """The scaled exponential linear unit of x (Klambauer et al. 2017).
+
+    Examples:
+      >>> value(mtf.selu(mtf.constant(mesh, [-20.0, 1.0], "n:2"))).round(3)
+      array([-1.758,  1.051], dtype=float32)
+    """
+    return unary(
+        x,
+        name,
+        tf.nn.selu,
+        lambda x, y: where(greater_equal(x, 0.0), _SELU_SCALE, y + _SELU_SCALE * _SELU_ALPHA),
+        REAL,
+    )
+
+
+@language_function
+def leaky_relu(x: Tensor, alpha: float = 0.2, name: str = "leaky_relu") -> Tensor:
+    """x where positive, alpha * x elsewhere.
+
+    Examples:
+      >>> value(mtf.leaky_relu(mtf.constant(mesh, [-2.0, 2.0], "n:2"), alpha=0.5))
+      array([-1.,  2.], dtype=float32)
+    """
+    require(check_tensor(x), REAL)
+    slope = float(np.float32(alpha))  # as TensorFlow's kernel takes it, whatever the dtype of x
+    return PointwiseOperation(
+        name,
+        functools.partial(tf.nn.leaky_relu, alpha=alpha),
+        [x],
+        gradient=lambda op, dy: (multiply(dy, where(greater(x, 0.0), 1.0, constant(x.mesh, slope, x.shape, x.dtype))),),
+    ).outputs[0]
+
+
+@language_function
+def swish(x: Tensor) -> Tensor:
+    """x * sigmoid(x).
+
+    Examples:
+      >>> value(mtf.swish(mtf.constant(mesh, [-50.0, 0.0, 50.0], "n:3"))).round(3)
+      array([-0.,  0., 50.], dtype=float32)
+    """
+    return x * sigmoid(x)
+
+
+@language_function
+def gelu(x: Tensor, approximate: bool = True) -> Tensor:
+    """The Gaussian error linear unit of x (Hendrycks & Gimpel 2016), by its tanh approximation unless asked otherwise.
+
+    Examples:
+      >>> value(mtf.gelu(mtf.constant(mesh, [-10.0, 0.0, 10.0], "n:3"), approximate=False)).round(3)
+      array([-0.,  0., 10.], dtype=float32)
+    """
+    if approximate:
+        return 0.5 * x * (1.0 + tanh(float(np.sqrt(2 / np.pi)) * (x + 0.044715 * x * square(x))))
+    return 0.5 * x * (1.0 + erf(x * float(np.sqrt(0.5))))

@@ -1,0 +1,66 @@
+"""Conversion to another element type."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.graph import Tensor, check_tensor, dtype_of, is_differentiable
+from meshtf.ops.algebra.pointwise import CastKernel, PointwiseOperation
+
+
+@language_function
+def cast(x: Tensor, dtype: tf.DType, name: str = "cast") -> Tensor:
+    """x in another element type. Gradients are cast back.
+
+    Examples:
+      >>> mtf.cast(x, tf.bfloat16)
+      cast [batch:4 hidden:8] bfloat16
+      >>> value(mtf.cast(mtf.constant(mesh, [1.7, -1.7], "n:2"), tf.int32))
+      array([ 1, -1], dtype=int32)
+    """
+    dtype = dtype_of(dtype)
+    if check_tensor(x).dtype == dtype:
+        return x
+    both = is_differentiable(x.dtype) and is_differentiable(dtype)
+    source = x.dtype
+    return PointwiseOperation(
+        name,
+        CastKernel(dtype),
+        [x],
+        output_dtype=dtype,
+        gradient=(lambda op, dy: (cast(dy, source),)) if both else None,
+    ).outputs[0]
+
+
+@language_function
+def to_float(x: Tensor, name: str = "to_float") -> Tensor:
+    """x as float32.
+
+    Examples:
+      >>> mtf.to_float(mtf.range(mesh, ("n", 3)))
+      to_float [n:3] float32
+    """
+    return cast(x, tf.float32, name)
+
+
+@language_function
+def to_bfloat16(x: Tensor, name: str = "to_bfloat16") -> Tensor:
+    """x as bfloat16.
+
+    Examples:
+      >>> mtf.to_bfloat16(x)
+      to_bfloat16 [batch:4 hidden:8] bfloat16
+    """
+    return cast(x, tf.bfloat16, name)
+
+
+@language_function
+def to_int32(x: Tensor, name: str = "to_int32") -> Tensor:
+    """x as int32.
+
+    Examples:
+      >>> mtf.to_int32(x > 0.0)
+      to_int32 [batch:4 hidden:8] int32
+    """
+    return cast(x, tf.int32, name)

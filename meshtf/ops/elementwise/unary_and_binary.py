@@ -1,0 +1,79 @@
+"""What elementwise functions of one tensor and of two are made of: a kernel and its derivative."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.dimension import ShapeLike, convert_to_shape
+from meshtf.graph import Tensor, check_tensor, same_dtype
+from meshtf.ops.algebra.arithmetic import multiply
+from meshtf.ops.algebra.pointwise import PointwiseOperation, conjugate
+from meshtf.ops.inputs.accepted_dtypes import ANY, FLOATING, require
+from meshtf.ops.inputs.inputs import constant
+from meshtf.ops.inputs.scalars import Operand, is_scalar, scalar_constant
+from meshtf.planning.plan import Kernel
+
+
+def _conjugated(slope: Operand) -> Operand:
+    return conjugate(slope) if isinstance(slope, Tensor) else slope
+
+
+def unary(
+    x: Tensor,
+    name: str,
+    kernel: Kernel,
+    slope: Callable[[Tensor, Tensor], Any] | None,
+    accepts: str = FLOATING,
+) -> Tensor:
+    """An elementwise function of one tensor; `slope(x, y)` is its derivative, a tensor or scalar, or None."""
+    require(check_tensor(x), accepts)
+
+    def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
+        assert slope is not None
+        return [multiply(dy, _conjugated(slope(op.inputs[0], op.outputs[0])))]
+
+    return PointwiseOperation(name, kernel, [x], gradient=gradient if slope is not None else None).outputs[0]
+
+
+def binary(
+    x1: Operand,
+    x2: Operand,
+    output_shape: ShapeLike | None,
+    name: str,
+    kernel: Kernel,
+    *,
+    slopes: Callable[[Tensor, Tensor, Tensor], tuple[Any, Any]] | None = None,
+    output_dtype: tf.DType | None = None,
+    accepts: str = ANY,
+) -> Tensor:
+    """An elementwise function of two tensors; `slopes(x1, x2, y)` are its derivatives."""
+    operands = tensors_of_one_dtype(x1, x2)
+    require(operands[0], accepts)
+
+    def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
+        assert slopes is not None
+        x1, x2 = op.inputs
+        return [multiply(dy, _conjugated(s)) for s in slopes(x1, x2, op.outputs[0])]
+
+    return PointwiseOperation(
+        name,
+        kernel,
+        operands,
+        output_shape=convert_to_shape(output_shape),
+        output_dtype=output_dtype,
+        gradient=gradient if slopes is not None else None,
+    ).outputs[0]
+
+
+def tensors_of_one_dtype(x1: Operand, x2: Operand) -> list[Tensor]:
+    """Both as tensors of one dtype; a scalar takes the dtype of the other."""
+    first = x1 if isinstance(x1, Tensor) else check_tensor(x2)
+    made = [
+        constant(first.mesh, scalar_constant(x, first.dtype), dtype=first.dtype) if is_scalar(x) else check_tensor(x)
+        for x in (x1, x2)
+    ]
+    same_dtype(made)
+    return made

@@ -1,0 +1,53 @@
+"""The choice, element by element, between two tensors."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import ShapeLike, convert_to_shape
+from meshtf.graph import Tensor, check_tensor
+from meshtf.ops.algebra.pointwise import PointwiseOperation
+from meshtf.ops.elementwise.unary_and_binary import tensors_of_one_dtype
+from meshtf.ops.inputs.accepted_dtypes import BOOL, require
+from meshtf.ops.inputs.inputs import constant
+from meshtf.ops.inputs.scalars import Operand, is_scalar
+
+
+@language_function
+def where(condition: Tensor, if_true: Operand, if_false: Operand, output_shape: ShapeLike | None = None) -> Tensor:
+    """`if_true` where the condition holds, else `if_false`. Nothing of the branch not taken leaks, NaN included.
+
+    Args:
+      condition: bool.
+      if_true: a tensor, or a number, which takes the dtype of the other; float32 where both are numbers.
+      if_false: the same.
+      output_shape: the order of the result's dimensions, and perhaps more of them.
+
+    Raises:
+      ShapeError: sizes disagree, or `output_shape` lacks a dimension.
+      DtypeError: the condition is not bool, or the dtypes differ.
+
+    Examples:
+      >>> numbers = mtf.constant(mesh, [4.0, 0.0], "n:2")
+      >>> value(mtf.where(numbers > 0.0, 1.0 / numbers, 0.0))
+      array([0.25, 0.  ], dtype=float32)
+      >>> mtf.where(x > 0.0, x, mtf.zeros(mesh, "hidden:8"))
+      where_1 [batch:4 hidden:8] float32
+    """
+    require(check_tensor(condition), BOOL)
+    if is_scalar(if_true) and is_scalar(if_false):
+        if_true = constant(condition.mesh, if_true, dtype=tf.float32)
+    first, second = tensors_of_one_dtype(if_true, if_false)
+
+    def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
+        return [None, where(condition, dy, 0), where(condition, 0, dy)]
+
+    return PointwiseOperation(
+        "where",
+        tf.where,
+        [condition, first, second],
+        output_shape=convert_to_shape(output_shape),
+        output_dtype=first.dtype,
+        gradient=gradient,
+    ).outputs[0]
