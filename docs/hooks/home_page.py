@@ -1,4 +1,4 @@
-"""Pages of the site that stand elsewhere in the tree: README.md is its home, CHANGELOG.md its page of changes."""
+"""Pages of the site that stand elsewhere in the tree: README.md is its home."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-_PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
+_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 _CONFIGURATIONS = "gin_configs"
 
 
