@@ -8,7 +8,7 @@ from meshtf.checkpoint.chunks import saved_shape
 from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError, nearest
-from meshtf.ops.variables.variables import Variable
+from meshtf.ops.variables.variable import Variable
 
 _SHOWN = 20
 

@@ -19,7 +19,7 @@ from meshtf.function import Function
 from meshtf.layout import TensorLayout
 from meshtf.lowering.variable_store import VariableSlices, VariableStore
 from meshtf.mesh_impl.mesh_impl import MeshImpl
-from meshtf.ops.variables.variables import Variable
+from meshtf.ops.variables.variable import Variable
 
 
 @dataclasses.dataclass(frozen=True)

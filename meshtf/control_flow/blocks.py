@@ -11,7 +11,7 @@ from meshtf.dimension import Shape
 from meshtf.errors import GraphError
 from meshtf.graph import Block, Mesh, Operation, Tensor, check_tensor, with_nested
 from meshtf.ops.algebra.arithmetic import add
-from meshtf.ops.variables.variables import Assign, ReadVariable
+from meshtf.ops.variables.variable import Assign, ReadVariable
 from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.planner import Planner
 

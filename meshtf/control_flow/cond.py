@@ -15,7 +15,7 @@ from meshtf.control_flow.recompute_policy import RecomputePolicy, split_kept
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Block, Operation, Tensor, check_tensor, is_differentiable
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
-from meshtf.ops.inputs.inputs import zeros_like
+from meshtf.ops.inputs.constants import zeros_like
 from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.planner import Planner
 

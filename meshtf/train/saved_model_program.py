@@ -11,7 +11,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.lowering.emit.emission import EmittedProgram
 from meshtf.lowering.report.accounting import PeakMemory, peak_memory
-from meshtf.ops.inputs.inputs import InputOperation
+from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.planning.plan import Feed, Plan, ReadVariable
 
 STEP = "step"

@@ -18,7 +18,8 @@ from meshtf.errors import ShapeError
 from meshtf.graph import Mesh, Tensor
 from meshtf.layer_scopes import LayerScope
 from meshtf.ops.rearranging.concat_and_slice import stack, unstack
-from meshtf.ops.variables.variables import VariableSpec, make_variable
+from meshtf.ops.variables.get_variable import make_variable
+from meshtf.ops.variables.variable import VariableSpec
 
 LayerFn = Callable[[list[Tensor], list[Tensor]], tuple[Sequence[Tensor], Sequence[Tensor]]]
 

@@ -13,7 +13,8 @@ from meshtf.dimension import Dimension, Shape
 from meshtf.errors import GraphError
 from meshtf.graph import Mesh, Tensor
 from meshtf.layer_scopes import LayerScope
-from meshtf.ops.variables.variables import MakesVariables, VariableSpec
+from meshtf.ops.variables.get_variable import MakesVariables
+from meshtf.ops.variables.variable import VariableSpec
 
 
 @contextlib.contextmanager

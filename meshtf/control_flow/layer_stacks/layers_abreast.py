@@ -15,7 +15,8 @@ from meshtf.dimension import Dimension, Shape
 from meshtf.errors import GraphError, ShapeError
 from meshtf.graph import Mesh, Operation, Tensor, check_mesh, with_nested
 from meshtf.layer_scopes import Abreast, BatchCut, LayerScope, abreast_of
-from meshtf.ops.variables.variables import VariableSpec, make_variable
+from meshtf.ops.variables.get_variable import make_variable
+from meshtf.ops.variables.variable import VariableSpec
 
 ManyLayersFn = Callable[[list[Tensor]], Sequence[Tensor]]
 

@@ -21,7 +21,7 @@ from meshtf.graph import Operation, Tensor, is_differentiable
 from meshtf.ops.algebra.arithmetic import add
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.elementwise.cast import cast
-from meshtf.ops.inputs.inputs import zeros_like
+from meshtf.ops.inputs.constants import zeros_like
 from meshtf.planning.plan import UNBOUNDED
 
 if TYPE_CHECKING:

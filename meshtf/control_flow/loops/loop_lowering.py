@@ -15,8 +15,8 @@ from meshtf.dimension import Dimension, Shape
 from meshtf.errors import GraphError
 from meshtf.graph import Operation, Tensor, sum_dtype
 from meshtf.layout import TensorLayout
-from meshtf.ops.algebra.pointwise import CastKernel
-from meshtf.ops.variables.variables import Variable
+from meshtf.ops.algebra.elementwise_operation import CastKernel
+from meshtf.ops.variables.variable import Variable
 from meshtf.planning.microbatch_cut import MicrobatchCut
 from meshtf.planning.pending_sums import block_sums, needed_inside
 from meshtf.planning.plan import Carried, Check, Condition, Core, Loop, Sliced, Stacked, Value

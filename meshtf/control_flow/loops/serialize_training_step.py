@@ -22,7 +22,7 @@ from meshtf.errors import GraphError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype, with_nested
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.elementwise.cast import cast
-from meshtf.ops.inputs.inputs import zeros
+from meshtf.ops.inputs.constants import zeros
 from meshtf.ops.rearranging.reshape import ReshapeOperation, replace_dimensions, reshape
 from meshtf.planning.microbatch_cut import MicrobatchCut
 

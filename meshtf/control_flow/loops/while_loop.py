@@ -17,8 +17,8 @@ from meshtf.dimension import Dimension
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph import Block, Operation, Tensor, check_tensor, with_nested
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
-from meshtf.ops.side_effects.side_effects import CheckFiniteOperation
-from meshtf.ops.variables.variables import Assign
+from meshtf.ops.side_effects.check_finite import CheckFiniteOperation
+from meshtf.ops.variables.variable import Assign
 from meshtf.planning.plan import UNBOUNDED
 
 

@@ -16,7 +16,7 @@ from meshtf.graph import Operation, Tensor, check_tensor, check_tensors, same_dt
 from meshtf.layout import Axes
 from meshtf.ops.algebra.broadcasting import union
 from meshtf.ops.algebra.contraction import contract
-from meshtf.ops.algebra.pointwise import conjugate, without_redundant_broadcasts
+from meshtf.ops.algebra.elementwise_operation import conjugate, without_redundant_broadcasts
 from meshtf.ops.algebra.reduction import reduce_sum
 from meshtf.ops.algebra.transpose_and_broadcast import spread
 from meshtf.ops.inputs.scalars import check_number

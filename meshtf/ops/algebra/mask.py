@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import restricted
-from meshtf.ops.algebra.pointwise import broadcasting_kernel
+from meshtf.ops.algebra.elementwise_operation import broadcasting_kernel
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 

@@ -9,12 +9,12 @@ from meshtf.dimension import Dimension, Shape, unused_name
 from meshtf.graph import Tensor
 from meshtf.ops.algebra.arithmetic import sub
 from meshtf.ops.algebra.einsum import einsum
-from meshtf.ops.algebra.pointwise import conjugate
+from meshtf.ops.algebra.elementwise_operation import conjugate
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.elementwise.comparisons import equal, greater, greater_equal
 from meshtf.ops.elementwise.where import where
-from meshtf.ops.inputs.inputs import range as positions
-from meshtf.ops.inputs.inputs import zeros_like
+from meshtf.ops.inputs.constants import range as positions
+from meshtf.ops.inputs.constants import zeros_like
 from meshtf.ops.linear_algebra.triangular_solve import triangular_solve
 from meshtf.ops.rearranging.reshape import rename_dimension
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from meshtf.dimension import Shape
 from meshtf.errors import GraphError, ShapeError
 from meshtf.graph import Mesh, Tensor
-from meshtf.ops.inputs.inputs import import_tf_tensor
+from meshtf.ops.inputs.placeholder import import_tf_tensor
 
 Initializer: TypeAlias = Callable[[Mesh, Shape, tf.DType], Tensor]
 

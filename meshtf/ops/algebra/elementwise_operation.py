@@ -20,7 +20,7 @@ Gradient: TypeAlias = Callable[..., Sequence[Tensor | None]]
 """`gradient(operation, dy)`: gradients over the output's shape or the operand's."""
 
 
-class PointwiseOperation(Operation):
+class ElementwiseOperation(Operation):
     """Applies `kernel` to slices that broadcast by name."""
 
     def __init__(
@@ -78,7 +78,7 @@ def conjugate(x: Tensor) -> Tensor:
     """
     if not x.dtype.is_complex:
         return x
-    return PointwiseOperation(
+    return ElementwiseOperation(
         "conj", tf.math.conj, [x], gradient=lambda op, dy: (conjugate(dy),), is_linear=True
     ).outputs[0]
 
@@ -96,7 +96,7 @@ def without_redundant_broadcasts(inputs: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _is_broadcast(operation: Operation) -> bool:
-    return isinstance(operation, PointwiseOperation) and operation.kernel is tf.identity
+    return isinstance(operation, ElementwiseOperation) and operation.kernel is tf.identity
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
