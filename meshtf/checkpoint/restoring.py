@@ -9,10 +9,10 @@ from pathlib import Path
 import tensorflow as tf
 
 from meshtf.axis_parts import AxisParts
-from meshtf.checkpoint.box import Box
-from meshtf.checkpoint.check_fits import check_fits
-from meshtf.checkpoint.chunks import boxes, layers_in
-from meshtf.checkpoint.name_rules import NameRules
+from meshtf.checkpoint._box import Box
+from meshtf.checkpoint._check_fits import check_fits
+from meshtf.checkpoint._chunks import boxes, layers_in
+from meshtf.checkpoint._name_rules import NameRules
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError
 from meshtf.function import Function

@@ -1,6 +1,6 @@
 """The operations of the language, one file per family."""
 
-from meshtf.ops import operators
+from meshtf.ops import _operators as operators
 from meshtf.ops.algebra.arithmetic import (
     add,
     add_n,

@@ -8,7 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshtf.call_sites import language_function
-from meshtf.control_flow.layer_stacks.layer_variables import GivenVariables, RehearsedVariables, inside_layers, stand_in
+from meshtf.control_flow.layer_stacks._layer_variables import (
+    GivenVariables,
+    RehearsedVariables,
+    inside_layers,
+    stand_in,
+)
 from meshtf.control_flow.loops.loop_spec import Counted, Numbering
 from meshtf.control_flow.loops.scan_body import ScanBody, checked_carried, square_root_segments, tensor_list
 from meshtf.control_flow.recompute_grad import recompute_grad

@@ -12,7 +12,7 @@ from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph import Mesh, Tensor, VariableDType, check_mesh, dtype_of, shape_of
 from meshtf.layer_scopes import scopes_of
 from meshtf.ops.inputs.constants import zeros
-from meshtf.ops.variables.initializers import Initializer, initializer_of
+from meshtf.ops.variables._initializers import Initializer, initializer_of
 from meshtf.ops.variables.variable import Variable, VariableSpec
 
 DEFAULT_STDDEV = 0.02

@@ -11,7 +11,7 @@ from meshtf.dimension import Shape, described
 from meshtf.errors import GraphError
 from meshtf.graph import Mesh, Operation, Tensor, VariableDType
 from meshtf.layer_scopes import LayerScope, layer_names, stacked_dims
-from meshtf.ops.variables.initializers import Initializer
+from meshtf.ops.variables._initializers import Initializer
 from meshtf.planning.planner import Planner
 
 

@@ -12,7 +12,7 @@ from meshtf.dimension import Dimension, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError, nearest
 from meshtf.graph import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.broadcasting import size_clash
-from meshtf.ops.convolution.geometry import Geometry, Slide, slide, transposed_slide
+from meshtf.ops.convolution._geometry import Geometry, Slide, slide, transposed_slide
 
 Steps: TypeAlias = "int | Sequence[int] | Mapping[str, int] | None"
 """One number for all spatial dimensions, one for each in order, or some by name; 1 where none is given."""

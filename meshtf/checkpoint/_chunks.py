@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
-from meshtf.checkpoint.box import Box
+from meshtf.checkpoint._box import Box
 from meshtf.dimension import Shape
 from meshtf.lowering.variable_store import VariableSlices
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from meshtf.autodiff import differentiate
-from meshtf.control_flow.blocks import block_input
+from meshtf.control_flow._blocks import block_input
 from meshtf.control_flow.loops.loop_spec import (
     AccumulatedTensor,
     CarriedTensor,
@@ -25,7 +25,7 @@ from meshtf.ops.inputs.constants import zeros_like
 from meshtf.planning.plan import UNBOUNDED
 
 if TYPE_CHECKING:
-    from meshtf.control_flow.loops.loop import LoopOperation
+    from meshtf.control_flow.loops._loop import LoopOperation
 
 
 def loop_gradient(loop: LoopOperation, grad_ys: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-from meshtf.control_flow.blocks import BlockInputOperation
+from meshtf.control_flow._blocks import BlockInputOperation
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import GraphError
 from meshtf.graph import Mesh, Tensor

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshtf.control_flow.blocks import has_side_effect, overrides_layout
-from meshtf.control_flow.inline_block_lowering import lower_inline
+from meshtf.control_flow._blocks import has_side_effect, overrides_layout
+from meshtf.control_flow._inline_block_lowering import lower_inline
 from meshtf.graph import Block, Mesh, Operation, Tensor, is_differentiable
 from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.pending_sums import PendingSums, block_sums

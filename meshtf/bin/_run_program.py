@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 from absl import flags
 
-from meshtf.bin.command_line import CommandLine, FlagError, HelpWanted
-from meshtf.bin.exit_status import ExitStatus
+from meshtf.bin._command_line import CommandLine, FlagError, HelpWanted
+from meshtf.bin._exit_status import ExitStatus
 from meshtf.errors import CollectiveError, LayoutWarning, MeshtfError, NonFiniteError, SaveError
 from meshtf.train.configuration import ConfigurationError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from meshtf.control_flow.block_lowering import assigned_variables, constant_like, lower_operations
+from meshtf.control_flow._block_lowering import assigned_variables, constant_like, lower_operations
 from meshtf.graph import Block
 from meshtf.planning.pending_sums import block_sums, needed_inside
 from meshtf.planning.plan import Branch, Value

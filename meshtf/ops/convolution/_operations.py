@@ -14,9 +14,9 @@ import tensorflow as tf
 from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
 from meshtf.layout import Axes
-from meshtf.ops.convolution import kernels
-from meshtf.ops.convolution.cover import Cover
-from meshtf.ops.convolution.geometry import Geometry
+from meshtf.ops.convolution import _kernels as kernels
+from meshtf.ops.convolution._cover import Cover
+from meshtf.ops.convolution._geometry import Geometry
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner

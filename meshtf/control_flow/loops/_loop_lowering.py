@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from meshtf.control_flow.block_lowering import assigned_variables, constant_like, lower_operations
+from meshtf.control_flow._block_lowering import assigned_variables, constant_like, lower_operations
 from meshtf.control_flow.loops.loop_spec import CarriedTensor, Counted, LoopSpec, Numbering, SlicedTensor, StackedTensor
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import GraphError
@@ -23,7 +23,7 @@ from meshtf.planning.plan import Carried, Check, Condition, Core, Loop, Sliced, 
 from meshtf.planning.planner import Planner
 
 if TYPE_CHECKING:
-    from meshtf.control_flow.loops.loop import LoopOperation
+    from meshtf.control_flow.loops._loop import LoopOperation
 
 _SCALAR = (Shape([]), tf.int32, TensorLayout(()))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from absl import flags
 
-from meshtf.bin.exit_status import STATUSES
+from meshtf.bin._exit_status import STATUSES
 from meshtf.train.configuration import packaged_folder
 from meshtf.train.saved_weights import Weights
 

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from meshtf.random._xla_call import as_xla_call
 from meshtf.random.distributions import Distribution, computed_in
 from meshtf.random.keys import Key, key_tensor
 from meshtf.random.positions import Begin, Box, counters
 from meshtf.random.threefry import threefry_2x32
-from meshtf.random.xla_call import as_xla_call
 
 # A padded slice is rows of this many elements. The inner loop has the same length, a multiple of every vector, in all
 # segments: so no element is ever computed by the scalar rest of a vector loop, which may round differently.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from meshtf.layout import Axes
-from meshtf.ops.convolution.geometry import Slide
+from meshtf.ops.convolution._geometry import Slide
 from meshtf.planning.plan import Core
 from meshtf.planning.window_reads import Window
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from meshtf.checkpoint.chunks import WHOLE_TYPES, Chunk, boxes, chunks_of
+from meshtf.checkpoint._chunks import WHOLE_TYPES, Chunk, boxes, chunks_of
 from meshtf.lowering.variable_store import VariableSlices, VariableStore
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from meshtf.checkpoint._chunks import Chunk
 from meshtf.checkpoint.atomic_folder import atomic_folder
-from meshtf.checkpoint.chunks import Chunk
 from meshtf.checkpoint.formats.tensor_files import write_chunks
 from meshtf.checkpoint.manifest import MANIFEST, Manifest, checked_state, tensors_of
 from meshtf.checkpoint.saved_checkpoint import PREFIX, described_file

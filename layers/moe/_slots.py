@@ -7,7 +7,7 @@ import dataclasses
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.layers.moe.choices import Choices
+from meshtf.layers.moe._choices import Choices
 
 SLOTS = "slots"
 

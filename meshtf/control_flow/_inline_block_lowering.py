@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from meshtf.control_flow.block_lowering import lower_operations
+from meshtf.control_flow._block_lowering import lower_operations
 from meshtf.planning.pending_sums import needed_inside
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 
 if TYPE_CHECKING:
-    from meshtf.control_flow.inline_block import InlineOperation
+    from meshtf.control_flow._inline_block import InlineOperation
 
 
 def lower_inline(operation: InlineOperation, planner: Planner) -> None:

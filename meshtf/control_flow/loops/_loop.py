@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from meshtf.control_flow.blocks import has_side_effect, overrides_layout
-from meshtf.control_flow.loops.loop_gradient import loop_gradient
-from meshtf.control_flow.loops.loop_lowering import lower_loop
+from meshtf.control_flow._blocks import has_side_effect, overrides_layout
+from meshtf.control_flow.loops._loop_gradient import loop_gradient
+from meshtf.control_flow.loops._loop_lowering import lower_loop
 from meshtf.control_flow.loops.loop_spec import LoopSpec, SlicedTensor, StackedTensor
 from meshtf.dimension import Dimension, Shape
 from meshtf.graph import Operation, Tensor, is_differentiable
