@@ -9,7 +9,7 @@ from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensors, is_differentiable
 from meshtf.ops.algebra.arithmetic import add
 from meshtf.ops.algebra.reduction import sum_to
-from meshtf.ops.inputs.inputs import ones_like
+from meshtf.ops.inputs.constants import ones_like
 from meshtf.ops.rearranging.with_layout import with_layout_of
 
 

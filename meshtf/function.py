@@ -20,7 +20,7 @@ from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.report.report import Report
 from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.mesh_impl import MeshImpl
-from meshtf.ops.inputs.inputs import InputOperation
+from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.side_effects.summaries import wanted_summaries, write_summaries
 
 

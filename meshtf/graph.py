@@ -63,7 +63,7 @@ class Graph:
       >>> with graph:
       ...     y = mtf.ones(mtf.Mesh(graph), "n:3") + 1.0
       >>> graph.operations
-      [FillOperation(constant), PointwiseOperation(add)]
+      [FillOperation(constant), ElementwiseOperation(add)]
     """
 
     def __init__(

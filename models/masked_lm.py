@@ -14,8 +14,8 @@ from meshtf.layers.dense import dense
 from meshtf.layers.initializers import DenseInitializer
 from meshtf.layers.transformer import Context, Norm, Observations, TokenEmbedding, TokenLoss, TransformerStack
 from meshtf.layers.transformer.token_loss import TokenMetrics
-from meshtf.models.settings import check_parts, check_size
-from meshtf.models.token_sequence import TokenSequence, feature
+from meshtf.models._settings import check_parts, check_size
+from meshtf.models._token_sequence import TokenSequence, feature
 
 
 @gin.configurable(module="meshtf.models")

@@ -12,9 +12,9 @@ from meshtf.layers.attention import AttentionMask
 from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.transformer import Context, Observations, TokenEmbedding, TokenLoss, TransformerStack
 from meshtf.layers.transformer.token_loss import TokenMetrics
+from meshtf.models._settings import check_parts, check_size
+from meshtf.models._token_sequence import TokenSequence, feature
 from meshtf.models.incremental_decoder import IncrementalDecoder
-from meshtf.models.settings import check_parts, check_size
-from meshtf.models.token_sequence import TokenSequence, feature
 
 SCOPE = "decoder"
 

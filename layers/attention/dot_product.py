@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
+from meshtf.layers.attention._scores import attend, check_operands
 from meshtf.layers.attention.options import DEFAULT_OPTIONS, AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
-from meshtf.layers.attention.scores import attend, check_operands
 from meshtf.layers.attention.tokens import MEMORY_LENGTH
 
 

@@ -10,10 +10,8 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError
-from meshtf.layers.attention.blocks import Blocks
-from meshtf.layers.attention.options import DEFAULT_OPTIONS, DROPOUT, AttentionOptions
-from meshtf.layers.attention.pattern import AttentionPattern
-from meshtf.layers.attention.scores import (
+from meshtf.layers.attention._blocks import Blocks
+from meshtf.layers.attention._scores import (
     attend,
     check_operands,
     extra_logit,
@@ -22,6 +20,8 @@ from meshtf.layers.attention.scores import (
     make_logits,
     masked_value,
 )
+from meshtf.layers.attention.options import DEFAULT_OPTIONS, DROPOUT, AttentionOptions
+from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import D_KV, LENGTH, MEMORY_LENGTH, Tokens
 
 MEMORY_BLOCKS = "memory_blocks"

@@ -9,10 +9,10 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError, ShapeError
-from meshtf.layers.attention.blocks import Blocks
+from meshtf.layers.attention._blocks import Blocks
+from meshtf.layers.attention._scores import attend, check_operands
 from meshtf.layers.attention.options import DEFAULT_OPTIONS, AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
-from meshtf.layers.attention.scores import attend, check_operands
 from meshtf.layers.attention.tokens import LENGTH, MEMORY_LENGTH, as_memory
 
 LENGTH_IN_BLOCK, MEMORY_IN_BLOCK = "length_in_block", "memory_in_block"

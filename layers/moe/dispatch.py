@@ -8,7 +8,7 @@ from typing import Protocol
 import gin
 
 import meshtf as mtf
-from meshtf.layers.moe.slots import Slots
+from meshtf.layers.moe._slots import Slots
 from meshtf.layers.moe.token_groups import TOKENS
 
 

@@ -12,13 +12,13 @@ from meshtf.call_sites import language_function
 from meshtf.errors import GraphError
 from meshtf.layers.activations import activation_function
 from meshtf.layers.initializers import DenseInitializer
+from meshtf.layers.moe._expert_layers import ExpertLayers
+from meshtf.layers.moe._slots import Slots
+from meshtf.layers.moe._tallies import Tallies, observations, tallied
 from meshtf.layers.moe.capacity import Capacity
 from meshtf.layers.moe.dispatch import Dispatch, GatherDispatch
-from meshtf.layers.moe.expert_layers import ExpertLayers
 from meshtf.layers.moe.gates import Gates
 from meshtf.layers.moe.routers import Router, Top2Router
-from meshtf.layers.moe.slots import Slots
-from meshtf.layers.moe.tallies import Tallies, observations, tallied
 from meshtf.layers.moe.token_groups import TokenGroups, group_size_within
 from meshtf.layers.transformer.context import Context, DecodingSpace
 

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import GraphError
-from meshtf.layers.moe.choices import Choices
+from meshtf.layers.moe._choices import Choices
+from meshtf.layers.moe._slots import Slots
 from meshtf.layers.moe.routing import Routing
-from meshtf.layers.moe.slots import Slots
 from meshtf.layers.moe.token_groups import TOKENS
 
 _NO_LIMIT = """\

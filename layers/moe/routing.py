@@ -7,8 +7,8 @@ import dataclasses
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.layers.moe.choices import Choices
-from meshtf.layers.moe.slots import Slots
+from meshtf.layers.moe._choices import Choices
+from meshtf.layers.moe._slots import Slots
 from meshtf.layers.moe.token_groups import TOKENS
 
 

@@ -13,11 +13,11 @@ import meshtf as mtf
 from meshtf.errors import nearest
 from meshtf.layers.attention import AttentionConfig, RelativePositionBias
 from meshtf.layers.pipeline_schedule import PipelineSchedule
+from meshtf.layers.transformer._pipelined import pipelined_layers, sequences_together
 from meshtf.layers.transformer.context import Context, DecodingSpace
 from meshtf.layers.transformer.dropout import dropped
 from meshtf.layers.transformer.norms import Norm, RmsNorm
 from meshtf.layers.transformer.observations import Observations
-from meshtf.layers.transformer.pipelined import pipelined_layers, sequences_together
 from meshtf.layers.transformer.sublayer import ObservedSublayer, Sublayer
 
 Tallies: TypeAlias = "dict[str, mtf.Tensor]"

@@ -12,7 +12,7 @@ from pathlib import Path
 import tensorflow as tf
 from absl import flags
 
-from meshtf.bin.checkpoint_text import comparison_text, contents_text, list_row, list_text
+from meshtf.bin._checkpoint_text import comparison_text, contents_text, list_row, list_text
 from meshtf.checkpoint.average import Average
 from meshtf.checkpoint.checkpoint_paths import all_checkpoints, open_checkpoint, open_source, write_to
 from meshtf.checkpoint.comparison import compare

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from absl import flags
 
-from meshtf.bin.command_line import (
+from meshtf.bin._command_line import (
     CommandLine,
     define_checkpoint_flags,
     define_gin_param,
@@ -19,10 +19,10 @@ from meshtf.bin.command_line import (
     mesh_bindings,
     shown,
 )
-from meshtf.bin.decoding_flags import decoding_of, define_decoding_flags
-from meshtf.bin.exit_status import ExitStatus
-from meshtf.bin.mesh import check_rules_are_used, mesh_for
-from meshtf.bin.run_program import run_program
+from meshtf.bin._decoding_flags import decoding_of, define_decoding_flags
+from meshtf.bin._exit_status import ExitStatus
+from meshtf.bin._mesh import check_rules_are_used, mesh_for
+from meshtf.bin._run_program import run_program
 from meshtf.train.decoding.output import Output, open_output
 from meshtf.train.decoding.prompt_text import given_texts
 from meshtf.train.decoding.results import TextScore

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from absl import flags
 
 import meshtf as mtf
-from meshtf.bin.command_line import (
+from meshtf.bin._command_line import (
     CommandLine,
     define_checkpoint_flags,
     define_gin_param,
@@ -18,9 +18,9 @@ from meshtf.bin.command_line import (
     mesh_bindings,
     shown,
 )
-from meshtf.bin.exit_status import ExitStatus
-from meshtf.bin.mesh import check_rules_are_used, mesh_for
-from meshtf.bin.run_program import run_program
+from meshtf.bin._exit_status import ExitStatus
+from meshtf.bin._mesh import check_rules_are_used, mesh_for
+from meshtf.bin._run_program import run_program
 from meshtf.train.evaluation import evaluate
 from meshtf.train.monitoring.metrics import as_lists
 from meshtf.train.run_folder import RunFolder

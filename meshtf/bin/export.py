@@ -11,10 +11,10 @@ from typing import Any
 from absl import flags
 
 import meshtf as mtf
-from meshtf.bin.command_line import CommandLine, define_checkpoint_flags, define_gin_param, shown
-from meshtf.bin.decoding_flags import decoding_of, define_decoding_flags, given_options
-from meshtf.bin.exit_status import ExitStatus
-from meshtf.bin.run_program import run_program
+from meshtf.bin._command_line import CommandLine, define_checkpoint_flags, define_gin_param, shown
+from meshtf.bin._decoding_flags import decoding_of, define_decoding_flags, given_options
+from meshtf.bin._exit_status import ExitStatus
+from meshtf.bin._run_program import run_program
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.decoding.options import configured_decoding
 from meshtf.train.decoding.step_decoder import TextModel

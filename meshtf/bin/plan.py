@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from absl import flags
 
 import meshtf as mtf
-from meshtf.bin.command_line import CommandLine, define_gin_flags, define_layout_flags, mesh_bindings
-from meshtf.bin.exit_status import ExitStatus
-from meshtf.bin.run_program import run_program
+from meshtf.bin._command_line import CommandLine, define_gin_flags, define_layout_flags, mesh_bindings
+from meshtf.bin._exit_status import ExitStatus
+from meshtf.bin._run_program import run_program
 from meshtf.train.configuration import find_gin_file, read_configuration
 from meshtf.train.monitoring.description import one_line
 from meshtf.train.step_programs import training_step

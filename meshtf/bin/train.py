@@ -10,10 +10,10 @@ from pathlib import Path
 import gin
 from absl import flags
 
-from meshtf.bin.command_line import CommandLine, define_gin_flags, define_mesh_flags, mesh_bindings, shown
-from meshtf.bin.exit_status import ExitStatus
-from meshtf.bin.mesh import mesh_for
-from meshtf.bin.run_program import run_program
+from meshtf.bin._command_line import CommandLine, define_gin_flags, define_mesh_flags, mesh_bindings, shown
+from meshtf.bin._exit_status import ExitStatus
+from meshtf.bin._mesh import mesh_for
+from meshtf.bin._run_program import run_program
 from meshtf.train.configuration import find_gin_file, make_model_folder, read_configuration
 from meshtf.train.loop import TrainingRun
 from meshtf.train.monitoring.description import described, one_line

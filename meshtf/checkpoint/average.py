@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from meshtf.checkpoint.box import Box
+from meshtf.checkpoint._box import Box
 from meshtf.checkpoint.formats.tensor_source import TensorSource
 from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.errors import CheckpointError

@@ -10,10 +10,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from meshtf.checkpoint._chunks import Chunk, chunks_of
+from meshtf.checkpoint._write_checkpoint import write_checkpoint
 from meshtf.checkpoint.atomic_folder import delete_folder, remove_unfinished
-from meshtf.checkpoint.chunks import Chunk, chunks_of
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
-from meshtf.checkpoint.write_checkpoint import write_checkpoint
 from meshtf.errors import CheckpointError, DamagedCheckpointError
 from meshtf.lowering.variable_store import VariableStore
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from meshtf.checkpoint.box import Box
-from meshtf.checkpoint.chunks import Chunk
+from meshtf.checkpoint._box import Box
+from meshtf.checkpoint._chunks import Chunk
 from meshtf.errors import CheckpointError, DamagedCheckpointError
 
 MANIFEST = "manifest.json"

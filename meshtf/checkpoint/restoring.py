@@ -9,17 +9,17 @@ from pathlib import Path
 import tensorflow as tf
 
 from meshtf.axis_parts import AxisParts
-from meshtf.checkpoint.box import Box
-from meshtf.checkpoint.check_fits import check_fits
-from meshtf.checkpoint.chunks import boxes, layers_in
-from meshtf.checkpoint.name_rules import NameRules
+from meshtf.checkpoint._box import Box
+from meshtf.checkpoint._check_fits import check_fits
+from meshtf.checkpoint._chunks import boxes, layers_in
+from meshtf.checkpoint._name_rules import NameRules
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError
 from meshtf.function import Function
 from meshtf.layout import TensorLayout
 from meshtf.lowering.variable_store import VariableSlices, VariableStore
 from meshtf.mesh_impl.mesh_impl import MeshImpl
-from meshtf.ops.variables.variables import Variable
+from meshtf.ops.variables.variable import Variable
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from meshtf.checkpoint.box import Box
+from meshtf.checkpoint._box import Box
 from meshtf.checkpoint.formats.tensor_files import read_box
 from meshtf.checkpoint.manifest import MANIFEST, Manifest, SavedFile, SavedTensor
 from meshtf.errors import CheckpointError, DamagedCheckpointError, nearest

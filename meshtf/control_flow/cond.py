@@ -9,13 +9,13 @@ import tensorflow as tf
 
 from meshtf.autodiff import differentiate
 from meshtf.call_sites import language_function
-from meshtf.control_flow.blocks import as_tensors, build_block, gradients_by_input, has_side_effect, overrides_layout
-from meshtf.control_flow.cond_lowering import lower_branch
+from meshtf.control_flow._blocks import as_tensors, build_block, gradients_by_input, has_side_effect, overrides_layout
+from meshtf.control_flow._cond_lowering import lower_branch
 from meshtf.control_flow.recompute_policy import RecomputePolicy, split_kept
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Block, Operation, Tensor, check_tensor, is_differentiable
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
-from meshtf.ops.inputs.inputs import zeros_like
+from meshtf.ops.inputs.constants import zeros_like
 from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.planner import Planner
 

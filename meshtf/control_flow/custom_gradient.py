@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshtf.call_sites import language_function
-from meshtf.control_flow.blocks import as_tensors, build_block, explicit_tensors, gradients_by_input
-from meshtf.control_flow.inline_block import InlineOperation
+from meshtf.control_flow._blocks import as_tensors, build_block, explicit_tensors, gradients_by_input
+from meshtf.control_flow._inline_block import InlineOperation
 from meshtf.control_flow.recompute_grad import RecomputeOperation
 from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING
 from meshtf.errors import DtypeError, GraphError, ShapeError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from meshtf.control_flow.blocks import reads_or_assigns_state
+from meshtf.control_flow._blocks import reads_or_assigns_state
 from meshtf.errors import GraphError, nearest
 from meshtf.graph import Operation, Tensor
 

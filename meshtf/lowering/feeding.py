@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from meshtf.call_sites import user_site
 from meshtf.errors import FeedError, nearest
-from meshtf.ops.inputs.inputs import InputOperation
+from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.planning.plan import Plan
 
 

@@ -22,11 +22,12 @@ from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.elementwise.comparisons import less
 from meshtf.ops.elementwise.where import where
-from meshtf.ops.inputs.inputs import ones, zeros
-from meshtf.ops.inputs.inputs import range as positions
-from meshtf.ops.random.random import RandomNormal
+from meshtf.ops.inputs.constants import ones, zeros
+from meshtf.ops.inputs.constants import range as positions
+from meshtf.ops.random.random_initializers import RandomNormal
 from meshtf.ops.rearranging.reshape import replace_dimensions
-from meshtf.ops.variables.variables import DEFAULT_STDDEV, Assign, Variable
+from meshtf.ops.variables.get_variable import DEFAULT_STDDEV
+from meshtf.ops.variables.variable import Assign, Variable
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Plan
 from meshtf.planning.planner import StoredVariable

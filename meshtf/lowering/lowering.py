@@ -23,8 +23,8 @@ from meshtf.lowering.report.report import Report, Updates
 from meshtf.lowering.variable_store import StoreLayouts, VariableStore
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.mesh_impl.mesh_options import MeshOptions
-from meshtf.ops.inputs.inputs import InputOperation
-from meshtf.ops.variables.variables import count_step
+from meshtf.ops.inputs.placeholder import InputOperation
+from meshtf.ops.variables.program_step import count_step
 from meshtf.planning.divided_layouts import parts_that_help
 from meshtf.planning.layout_table import LayoutTable, warn_unused_rules
 from meshtf.planning.pending_sums import PendingSums

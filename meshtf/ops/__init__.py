@@ -1,6 +1,6 @@
 """The operations of the language, one file per family."""
 
-from meshtf.ops import operators
+from meshtf.ops import _operators as operators
 from meshtf.ops.algebra.arithmetic import (
     add,
     add_n,
@@ -79,31 +79,16 @@ from meshtf.ops.fourier.fft import fft, ifft, irfft, rfft
 from meshtf.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
 from meshtf.ops.indexing.gather import gather, one_hot
 from meshtf.ops.indexing.scatter import scatter_add, scatter_update
-from meshtf.ops.inputs.inputs import (
-    constant,
-    fill,
-    import_tf_tensor,
-    ones,
-    ones_like,
-    placeholder,
-    range,
-    zeros,
-    zeros_like,
-)
+from meshtf.ops.inputs.constants import constant, fill, ones, ones_like, range, zeros, zeros_like
+from meshtf.ops.inputs.placeholder import import_tf_tensor, placeholder
 from meshtf.ops.linear_algebra.decompositions import cholesky, qr
 from meshtf.ops.linear_algebra.triangular_solve import triangular_solve
 from meshtf.ops.order.argmax import argmax, top_1
 from meshtf.ops.order.sorting import argsort, sort
 from meshtf.ops.order.top_k import nth_largest_element, nth_smallest_element, top_k
-from meshtf.ops.random.random import (
-    RandomNormal,
-    RandomUniform,
-    TruncatedNormal,
-    dropout,
-    random_normal,
-    random_truncated_normal,
-    random_uniform,
-)
+from meshtf.ops.random.dropout import dropout
+from meshtf.ops.random.random_initializers import RandomNormal, RandomUniform, TruncatedNormal
+from meshtf.ops.random.random_tensors import random_normal, random_truncated_normal, random_uniform
 from meshtf.ops.random.sampling import sample_with_temperature
 from meshtf.ops.rearranging.concat_and_slice import concat, pad, slice, split, stack, unstack
 from meshtf.ops.rearranging.reshape import rename_dimension, replace_dimensions, reshape
@@ -112,19 +97,16 @@ from meshtf.ops.reductions.cumulative import cummax, cumsum
 from meshtf.ops.reductions.downsampling import pool_tensor_1d, reduce_first, stride_tensor_1d
 from meshtf.ops.reductions.products_and_extrema import reduce_max, reduce_min, reduce_prod
 from meshtf.ops.reductions.softmax import log_softmax, reduce_logsumexp, softmax
-from meshtf.ops.side_effects.side_effects import Print, check_finite, depend, export, print_tensor
+from meshtf.ops.side_effects.check_finite import check_finite
+from meshtf.ops.side_effects.depend import depend
+from meshtf.ops.side_effects.export import export
+from meshtf.ops.side_effects.print_tensor import Print, print_tensor
 from meshtf.ops.side_effects.summaries import histogram_summary, scalar_summary
 from meshtf.ops.slicewise.binary_function import binary_op_with_broadcasting
 from meshtf.ops.slicewise.slicewise import cwise, slicewise
-from meshtf.ops.variables.variables import (
-    Variable,
-    assign,
-    assign_add,
-    assign_sub,
-    get_variable,
-    like_variable,
-    read_variable,
-)
+from meshtf.ops.variables.assign import assign, assign_add, assign_sub, read_variable
+from meshtf.ops.variables.get_variable import get_variable, like_variable
+from meshtf.ops.variables.variable import Variable
 from meshtf.ops.windows.dynamic_shift import dynamic_shift
 from meshtf.ops.windows.shift import halo_exchange, left_halo_exchange, reverse, roll, shift
 

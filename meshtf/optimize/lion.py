@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 
 import meshtf as mtf
+from meshtf.optimize._name_patterns import check_patterns
 from meshtf.optimize.field_checks import check_are_real, check_fractions, check_numbers
-from meshtf.optimize.name_patterns import check_patterns
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 from meshtf.optimize.rates import rate_now

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import meshtf as mtf
 from meshtf.errors import GraphError
+from meshtf.optimize._name_patterns import check_patterns, check_patterns_match
 from meshtf.optimize.field_checks import check_are_optimizers
-from meshtf.optimize.name_patterns import check_patterns, check_patterns_match
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.errors import DtypeError
-from meshtf.random.normal_quantile import logarithm, upper_quantile
+from meshtf.random._normal_quantile import logarithm, upper_quantile
 
 FLOATS = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 INTEGERS = (tf.int32, tf.int64)

@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
+from meshtf.random._xla_call import as_xla_call
 from meshtf.random.threefry import WORD, threefry_2x32, threefry_2x32_of_ints
-from meshtf.random.xla_call import as_xla_call
 
 Key: TypeAlias = tf.Tensor | tuple[int, int]
 """A uint32 [2] tensor, or two Python integers below 2**32 where the key is known while the program is built."""

@@ -17,8 +17,9 @@ from meshtf.layout import LayoutLike, LayoutRules, TensorLayout, convert_to_layo
 from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.interpreter import Interpreter, joined
 from meshtf.lowering.make_plan import make_plan
-from meshtf.ops.inputs.inputs import InputOperation
-from meshtf.ops.variables.variables import Variable, count_step
+from meshtf.ops.inputs.placeholder import InputOperation
+from meshtf.ops.variables.program_step import count_step
+from meshtf.ops.variables.variable import Variable
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Feed, Plan
 from meshtf.planning.planner import StoredVariable

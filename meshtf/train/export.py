@@ -20,6 +20,7 @@ import meshtf as mtf
 from meshtf.checkpoint.atomic_folder import atomic_folder
 from meshtf.errors import LayoutWarning, SaveError
 from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.train._saved_model_program import SavedModelProgram, batch_after_batch
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.decoding.encoded_text import TextLimits
 from meshtf.train.decoding.options import Decoding
@@ -35,7 +36,6 @@ from meshtf.train.decoding.programs import (
 )
 from meshtf.train.decoding.sequences import Sequences
 from meshtf.train.decoding.step_decoder import TextModel
-from meshtf.train.saved_model_program import SavedModelProgram, batch_after_batch
 from meshtf.train.training import Training
 
 PREDICT = "predict"

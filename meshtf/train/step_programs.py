@@ -11,7 +11,7 @@ import meshtf as mtf
 from meshtf.errors import GraphError, LayoutWarning
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.optimize.norms import global_norm
-from meshtf.train.metric_sums import MetricSums, evaluation_sums, training_sums, whole_batch_value
+from meshtf.train._metric_sums import MetricSums, evaluation_sums, training_sums, whole_batch_value
 from meshtf.train.task import WEIGHTS
 from meshtf.train.training import LOSS, Metric, Training
 

@@ -11,7 +11,7 @@ import pytest
 
 from meshtf.bin import eval as evaluation
 from meshtf.bin import train
-from meshtf.bin.exit_status import ExitStatus
+from meshtf.bin._exit_status import ExitStatus
 from meshtf.testing import FUNCTION_TERMS, assert_close
 from meshtf.train.monitoring.metrics import read_metrics
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from meshtf.bin import decode, export
-from meshtf.bin.exit_status import ExitStatus
+from meshtf.bin._exit_status import ExitStatus
 from meshtf.testing import FUNCTION_TERMS, assert_close
 from tests.train.decoding.small_run import LENGTH, write_small_run
 

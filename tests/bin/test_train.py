@@ -16,7 +16,7 @@ import pytest
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as ShownEvents
 
 from meshtf.bin import train
-from meshtf.bin.exit_status import ExitStatus
+from meshtf.bin._exit_status import ExitStatus
 from meshtf.errors import CollectiveError, NonFiniteError, SaveError
 from meshtf.train import RunFolder, TrainingRun
 from meshtf.train.monitoring.metrics import read_metrics

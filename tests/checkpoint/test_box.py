@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meshtf.checkpoint.box import Box
+from meshtf.checkpoint._box import Box
 
 
 def test_specifications() -> None:

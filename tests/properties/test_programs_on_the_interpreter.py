@@ -14,7 +14,7 @@ from random_programs.checking import check_on_interpreter
 from random_programs.generate import CASES, draw_layout, random_program
 
 import meshtf as mtf
-from meshtf.ops.variables.variables import count_step
+from meshtf.ops.variables.program_step import count_step
 
 pytestmark = pytest.mark.timeout(900)  # a failing program is made as small as it can be, which takes its time
 

@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 
 from meshtf import random
-from meshtf.random import distributions, normal_quantile
+from meshtf.random import _normal_quantile as normal_quantile
+from meshtf.random import distributions
 from meshtf.testing import FUNCTION_TERMS, assert_close
 
 SIZE = 200_000

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.bin.mesh import mesh_for
+from meshtf.bin._mesh import mesh_for
 from meshtf.train import configuration
 from meshtf.train.configuration import ConfigurationError, find_gin_file, read_configuration
 from meshtf.train.trainer import mesh_of

@@ -15,9 +15,9 @@ import meshtf as mtf
 from meshtf.errors import GraphError, LayoutWarning, NonFiniteError
 from meshtf.testing import FUNCTION_TERMS, assert_close
 from meshtf.train import Trainer, Training
+from meshtf.train._metric_sums import MetricError
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import ByteVocabulary
-from meshtf.train.metric_sums import MetricError
 from meshtf.train.step_programs import GRADIENT_NORM, LOSS
 
 Make = Callable[..., Training]

@@ -20,7 +20,7 @@ from xla_run import XlaRun
 
 import meshtf as mtf
 from meshtf.errors import CompilationError
-from meshtf.ops.variables.variables import program_step
+from meshtf.ops.variables.program_step import program_step
 
 MESHES = ["rows:2;cols:4", "all:8", "x:2;y:2;z:2"]
 PAGE = Path(__file__).parents[2] / "docs" / "tpu.md"

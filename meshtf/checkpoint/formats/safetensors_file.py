@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from meshtf.checkpoint.atomic_file import atomic_file
-from meshtf.checkpoint.box import Box
+from meshtf.checkpoint._atomic_file import atomic_file
+from meshtf.checkpoint._box import Box
 from meshtf.checkpoint.formats.tensor_source import TensorSource, described, elements
 from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.errors import CheckpointError, SaveError

@@ -8,7 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshtf.call_sites import language_function
-from meshtf.control_flow.layer_stacks.layer_variables import GivenVariables, RehearsedVariables, inside_layers, stand_in
+from meshtf.control_flow.layer_stacks._layer_variables import (
+    GivenVariables,
+    RehearsedVariables,
+    inside_layers,
+    stand_in,
+)
 from meshtf.control_flow.loops.loop_spec import Counted, Numbering
 from meshtf.control_flow.loops.scan_body import ScanBody, checked_carried, square_root_segments, tensor_list
 from meshtf.control_flow.recompute_grad import recompute_grad
@@ -18,7 +23,8 @@ from meshtf.errors import ShapeError
 from meshtf.graph import Mesh, Tensor
 from meshtf.layer_scopes import LayerScope
 from meshtf.ops.rearranging.concat_and_slice import stack, unstack
-from meshtf.ops.variables.variables import VariableSpec, make_variable
+from meshtf.ops.variables.get_variable import make_variable
+from meshtf.ops.variables.variable import VariableSpec
 
 LayerFn = Callable[[list[Tensor], list[Tensor]], tuple[Sequence[Tensor], Sequence[Tensor]]]
 

@@ -9,13 +9,19 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.control_flow.blocks import as_tensors
-from meshtf.control_flow.layer_stacks.layer_variables import GivenVariables, RehearsedVariables, inside_layers, stand_in
+from meshtf.control_flow._blocks import as_tensors
+from meshtf.control_flow.layer_stacks._layer_variables import (
+    GivenVariables,
+    RehearsedVariables,
+    inside_layers,
+    stand_in,
+)
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import GraphError, ShapeError
 from meshtf.graph import Mesh, Operation, Tensor, check_mesh, with_nested
 from meshtf.layer_scopes import Abreast, BatchCut, LayerScope, abreast_of
-from meshtf.ops.variables.variables import VariableSpec, make_variable
+from meshtf.ops.variables.get_variable import make_variable
+from meshtf.ops.variables.variable import VariableSpec
 
 ManyLayersFn = Callable[[list[Tensor]], Sequence[Tensor]]
 

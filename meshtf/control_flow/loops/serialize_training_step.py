@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from meshtf.autodiff import gradients
 from meshtf.call_sites import language_function
-from meshtf.control_flow.blocks import block_input, build_block
-from meshtf.control_flow.loops.loop import LoopOperation
+from meshtf.control_flow._blocks import block_input, build_block
+from meshtf.control_flow.loops._loop import LoopOperation
 from meshtf.control_flow.loops.loop_spec import (
     AccumulatedTensor,
     CarriedTensor,
@@ -22,7 +22,7 @@ from meshtf.errors import GraphError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype, with_nested
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.elementwise.cast import cast
-from meshtf.ops.inputs.inputs import zeros
+from meshtf.ops.inputs.constants import zeros
 from meshtf.ops.rearranging.reshape import ReshapeOperation, replace_dimensions, reshape
 from meshtf.planning.microbatch_cut import MicrobatchCut
 

@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.control_flow.blocks import as_tensors, block_input, build_block
-from meshtf.control_flow.loops.loop import LoopOperation
+from meshtf.control_flow._blocks import as_tensors, block_input, build_block
+from meshtf.control_flow.loops._loop import LoopOperation
 from meshtf.control_flow.loops.loop_spec import AccumulatedTensor, CarriedTensor, Iterations, LoopSpec
 from meshtf.control_flow.loops.scan_body import checked_carried
 from meshtf.control_flow.recompute_policy import RecomputePolicy, unnested_policy
@@ -17,8 +17,8 @@ from meshtf.dimension import Dimension
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph import Block, Operation, Tensor, check_tensor, with_nested
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
-from meshtf.ops.side_effects.side_effects import CheckFiniteOperation
-from meshtf.ops.variables.variables import Assign
+from meshtf.ops.side_effects.check_finite import CheckFiniteOperation
+from meshtf.ops.variables.variable import Assign
 from meshtf.planning.plan import UNBOUNDED
 
 

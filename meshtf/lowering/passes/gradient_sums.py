@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.lowering.passes.trained_updates import leading_to_updates
-from meshtf.ops.algebra.pointwise import CastKernel
+from meshtf.ops.algebra.elementwise_operation import CastKernel
 from meshtf.planning.plan import (
     Branch,
     Collective,

@@ -18,11 +18,11 @@ import networkx
 from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor
 from meshtf.layout import TensorLayout
-from meshtf.ops.algebra.pointwise import PointwiseOperation
+from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 from meshtf.ops.algebra.reduction import SUM, ReduceOperation
-from meshtf.ops.random.random import RandomOperation
+from meshtf.ops.random.random_operation import RandomOperation
 from meshtf.ops.random.stochastic_rounding import VariableBits
-from meshtf.ops.variables.variables import Assign, ReadVariable, Variable
+from meshtf.ops.variables.variable import Assign, ReadVariable, Variable
 from meshtf.planning.divided_layouts import MOST_PADDING, Divisible, divided
 from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.pending_sums import PendingSums
@@ -97,7 +97,7 @@ def _consumers(operations: Iterable[Operation]) -> dict[Tensor, list[Operation]]
     return consumers
 
 
-_UPDATES = (PointwiseOperation, RandomOperation, VariableBits)
+_UPDATES = (ElementwiseOperation, RandomOperation, VariableBits)
 
 
 def _update_operations(
@@ -190,4 +190,4 @@ class _Program:
 
 def _leaves_padding_out(operation: Operation) -> bool:
     is_sum = isinstance(operation, ReduceOperation) and operation.reduction is SUM
-    return is_sum or isinstance(operation, PointwiseOperation | Assign)
+    return is_sum or isinstance(operation, ElementwiseOperation | Assign)

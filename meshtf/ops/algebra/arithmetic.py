@@ -12,10 +12,10 @@ from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError
 from meshtf.graph import Tensor, check_tensor, check_tensors, same_dtype
+from meshtf.ops.algebra._mask import MaskOperation
 from meshtf.ops.algebra.broadcasting import broadcast_shape
 from meshtf.ops.algebra.einsum import einsum
-from meshtf.ops.algebra.mask import MaskOperation
-from meshtf.ops.algebra.pointwise import PointwiseOperation, ScalarKernel, conjugate
+from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, ScalarKernel, conjugate
 from meshtf.ops.inputs.accepted_dtypes import FLOATING, NUMBER, require
 from meshtf.ops.inputs.scalars import Operand, check_number, is_scalar, scalar_constant
 
@@ -48,7 +48,7 @@ def add(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
     x1, x2 = check_tensor(x1), check_tensor(x2)
     check_number(same_dtype([x1, x2]))
     shape = convert_to_shape(output_shape)
-    return PointwiseOperation(
+    return ElementwiseOperation(
         name or "add", tf.add, [x1, x2], output_shape=shape, gradient=lambda op, dy: (dy, dy), is_linear=True
     ).outputs[0]
 
@@ -82,7 +82,7 @@ def sub(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
     x1, x2 = check_tensor(x1), check_tensor(x2)
     check_number(same_dtype([x1, x2]))
     shape = convert_to_shape(output_shape)
-    return PointwiseOperation(
+    return ElementwiseOperation(
         name or "sub",
         tf.subtract,
         [x1, x2],
@@ -101,9 +101,9 @@ def negative(x: Tensor, name: str = "negative") -> Tensor:
       array([ 0, -1, -2], dtype=int32)
     """
     check_number(check_tensor(x).dtype)
-    return PointwiseOperation(name, tf.negative, [x], gradient=lambda op, dy: (negative(dy),), is_linear=True).outputs[
-        0
-    ]
+    return ElementwiseOperation(
+        name, tf.negative, [x], gradient=lambda op, dy: (negative(dy),), is_linear=True
+    ).outputs[0]
 
 
 @language_function
@@ -134,7 +134,7 @@ def multiply(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, na
     x1, x2 = check_tensor(x1), check_tensor(x2)
     check_number(same_dtype([x1, x2]))
     shape = broadcast_shape([x1.shape, x2.shape], convert_to_shape(output_shape))
-    return PointwiseOperation(
+    return ElementwiseOperation(
         name or "multiply", tf.multiply, [x1, x2], output_shape=shape, gradient=_multiply_gradient
     ).outputs[0]
 
@@ -170,7 +170,7 @@ def divide(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name
         return _scalar_multiply(reciprocal(check_tensor(x2)), x1, output_shape, name or "divide")
     x1, x2 = check_tensor(x1), check_tensor(x2)
     same_dtype([x1, x2])
-    return PointwiseOperation(
+    return ElementwiseOperation(
         name or "divide",
         tf.divide,
         [x1, x2],
@@ -188,7 +188,7 @@ def square(x: Tensor, name: str = "square") -> Tensor:
       array([0, 1, 4, 9], dtype=int32)
     """
     require(check_tensor(x), NUMBER)
-    return PointwiseOperation(name, tf.square, [x], gradient=_square_gradient).outputs[0]
+    return ElementwiseOperation(name, tf.square, [x], gradient=_square_gradient).outputs[0]
 
 
 @language_function
@@ -200,7 +200,7 @@ def reciprocal(x: Tensor, name: str = "reciprocal") -> Tensor:
       array([ 0.5 , -0.25], dtype=float32)
     """
     require(check_tensor(x), FLOATING)
-    return PointwiseOperation(name, tf.math.reciprocal, [x], gradient=_reciprocal_gradient).outputs[0]
+    return ElementwiseOperation(name, tf.math.reciprocal, [x], gradient=_reciprocal_gradient).outputs[0]
 
 
 @language_function
@@ -237,13 +237,13 @@ def stop_gradient(x: Tensor, where: Tensor | None = None) -> Tensor:
       array([1., 2.], dtype=float32)
     """
     if where is None:
-        return PointwiseOperation("stop_gradient", tf.identity, [check_tensor(x)], is_linear=True).outputs[0]
+        return ElementwiseOperation("stop_gradient", tf.identity, [check_tensor(x)], is_linear=True).outputs[0]
     if check_tensor(where).dtype != tf.bool:
         raise DtypeError(f"where is a condition, bool, and not {where.dtype.name}; make it by comparing")
     for dim in where.shape:
         check_tensor(x).shape.axis(dim)
-    flows = PointwiseOperation("logical_not", tf.logical_not, [where]).outputs[0]
-    return PointwiseOperation(
+    flows = ElementwiseOperation("logical_not", tf.logical_not, [where]).outputs[0]
+    return ElementwiseOperation(
         "stop_gradient", tf.identity, [x], gradient=lambda op, dy: MaskOperation(dy, flows).outputs, is_linear=True
     ).outputs[0]
 
@@ -256,7 +256,7 @@ def identity(x: Tensor, name: str = "identity") -> Tensor:
       >>> mtf.identity(x, name="hidden_state")
       hidden_state [batch:4 hidden:8] float32
     """
-    return PointwiseOperation(
+    return ElementwiseOperation(
         name, tf.identity, [check_tensor(x)], gradient=lambda op, dy: (dy,), is_linear=True
     ).outputs[0]
 
@@ -264,7 +264,7 @@ def identity(x: Tensor, name: str = "identity") -> Tensor:
 def _scalar_add(x: Tensor, scalar: Any, output_shape: ShapeLike | None, name: str | None) -> Tensor:
     check_number(x.dtype)
     constant = scalar_constant(scalar, x.dtype)
-    return PointwiseOperation(
+    return ElementwiseOperation(
         name or "add",
         ScalarKernel(tf.add, constant.item(), x.dtype),
         [x],
@@ -276,7 +276,7 @@ def _scalar_add(x: Tensor, scalar: Any, output_shape: ShapeLike | None, name: st
 def _scalar_multiply(x: Tensor, scalar: Any, output_shape: ShapeLike | None, name: str | None) -> Tensor:
     check_number(x.dtype)
     constant = scalar_constant(scalar, x.dtype)
-    return PointwiseOperation(
+    return ElementwiseOperation(
         name or "multiply",
         ScalarKernel(tf.multiply, constant.item(), x.dtype),
         [x],
@@ -288,7 +288,7 @@ def _scalar_multiply(x: Tensor, scalar: Any, output_shape: ShapeLike | None, nam
 
 def _scalar_divide(x: Tensor, scalar: Any, output_shape: ShapeLike | None, name: str | None) -> Tensor:
     constant = scalar_constant(scalar, x.dtype)
-    return PointwiseOperation(
+    return ElementwiseOperation(
         name or "divide",
         ScalarKernel(tf.divide, constant.item(), x.dtype),
         [x],
@@ -298,20 +298,20 @@ def _scalar_divide(x: Tensor, scalar: Any, output_shape: ShapeLike | None, name:
     ).outputs[0]
 
 
-def _multiply_gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
+def _multiply_gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:
     x1, x2 = op.inputs
     return [einsum([dy, conjugate(x2)], output_shape=x1.shape), einsum([dy, conjugate(x1)], output_shape=x2.shape)]
 
 
-def _divide_gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
+def _divide_gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:
     x1, x2 = op.inputs
     dx1 = divide(dy, conjugate(x2))
     return [dx1, negative(multiply(dx1, conjugate(divide(x1, x2))))]
 
 
-def _square_gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
+def _square_gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:
     return [multiply(dy, conjugate(multiply(2, op.inputs[0])))]
 
 
-def _reciprocal_gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
+def _reciprocal_gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:
     return [multiply(dy, conjugate(negative(square(op.outputs[0]))))]

@@ -14,9 +14,9 @@ from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import GraphError, ShapeError, nearest
 from meshtf.graph import Operation, Tensor, check_tensor, check_tensors, same_dtype
 from meshtf.layout import Axes
+from meshtf.ops.algebra._contraction import contract
 from meshtf.ops.algebra.broadcasting import union
-from meshtf.ops.algebra.contraction import contract
-from meshtf.ops.algebra.pointwise import conjugate, without_redundant_broadcasts
+from meshtf.ops.algebra.elementwise_operation import conjugate, without_redundant_broadcasts
 from meshtf.ops.algebra.reduction import reduce_sum
 from meshtf.ops.algebra.transpose_and_broadcast import spread
 from meshtf.ops.inputs.scalars import check_number

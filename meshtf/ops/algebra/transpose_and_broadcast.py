@@ -8,7 +8,7 @@ from meshtf.call_sites import language_function
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import ShapeError, nearest
 from meshtf.graph import Tensor, check_tensor, shape_of
-from meshtf.ops.algebra.pointwise import PointwiseOperation
+from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 
 
 @language_function
@@ -45,6 +45,6 @@ def spread(x: Tensor, shape: Shape, name: str) -> Tensor:
     """x in another order of dimensions, repeated along those that it lacks."""
     if x.shape == shape:
         return x
-    return PointwiseOperation(
+    return ElementwiseOperation(
         name, tf.identity, [x], output_shape=shape, gradient=lambda op, dy: (dy,), is_linear=True
     ).outputs[0]

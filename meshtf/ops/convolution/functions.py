@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from meshtf.call_sites import language_function
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.graph import Tensor
-from meshtf.ops.convolution.arguments import (
+from meshtf.ops.convolution._arguments import (
     Steps,
     check_channels,
     check_shared,
@@ -19,8 +19,8 @@ from meshtf.ops.convolution.arguments import (
     window_pairs,
     windows_by_order,
 )
-from meshtf.ops.convolution.geometry import Geometry, slide
-from meshtf.ops.convolution.operations import ConvolutionImageOperation, ConvolutionOperation
+from meshtf.ops.convolution._geometry import Geometry, slide
+from meshtf.ops.convolution._operations import ConvolutionImageOperation, ConvolutionOperation
 
 
 @language_function

@@ -7,13 +7,13 @@ from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import ShapeError
 from meshtf.graph import Tensor, shape_of
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
-from meshtf.ops.convolution.arguments import (
+from meshtf.ops.convolution._arguments import (
     Steps,
     geometry_by_order,
     operands,
     transposed_geometry_by_order,
 )
-from meshtf.ops.convolution.operations import (
+from meshtf.ops.convolution._operations import (
     ConvolutionImageOperation,
     ConvolutionKernelOperation,
     ConvolutionOperation,

@@ -17,12 +17,12 @@ from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import TensorLayout
 from meshtf.ops.algebra.arithmetic import divide
-from meshtf.ops.convolution.arguments import Steps, numbers_by_name
-from meshtf.ops.convolution.cover import Cover
-from meshtf.ops.convolution.geometry import Slide, slide
+from meshtf.ops.convolution._arguments import Steps, numbers_by_name
+from meshtf.ops.convolution._cover import Cover
+from meshtf.ops.convolution._geometry import Slide, slide
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.elementwise.remainders_powers_extrema import maximum, minimum
-from meshtf.ops.inputs.inputs import range as range_along
+from meshtf.ops.inputs.constants import range as range_along
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.window_reads import Window, read_window

@@ -8,7 +8,7 @@ from meshtf.call_sites import language_function
 from meshtf.errors import ShapeError, UsageError, nearest
 from meshtf.graph import Tensor, check_tensor
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
-from meshtf.ops.convolution.arguments import Steps
+from meshtf.ops.convolution._arguments import Steps
 from meshtf.ops.convolution.pooling import avg_pool, max_pool
 from meshtf.ops.rearranging.with_layout import with_layout_of
 

@@ -10,13 +10,13 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.graph import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import multiply, square
-from meshtf.ops.algebra.pointwise import PointwiseOperation
+from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 from meshtf.ops.elementwise.comparisons import greater, greater_equal
 from meshtf.ops.elementwise.math_functions import erf, sigmoid, tanh
 from meshtf.ops.elementwise.unary_and_binary import unary
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.accepted_dtypes import ORDERED, REAL, require
-from meshtf.ops.inputs.inputs import constant
+from meshtf.ops.inputs.constants import constant
 
 
 @language_function
@@ -28,14 +28,14 @@ def relu(x: Tensor, name: str = "relu") -> Tensor:
       array([0., 2.], dtype=float32)
     """
     require(check_tensor(x), ORDERED)
-    return PointwiseOperation(
+    return ElementwiseOperation(
         name, tf.nn.relu, [x], gradient=lambda op, dy: (_relu_gradient(dy, op.outputs[0]),)
     ).outputs[0]
 
 
 def _relu_gradient(dy: Tensor, y: Tensor) -> Tensor:
     """dy where y is positive, else 0, in one kernel."""
-    return PointwiseOperation(
+    return ElementwiseOperation(
         "relu_gradient",
         _relu_gradient_kernel,
         [dy, y],
@@ -102,7 +102,7 @@ def leaky_relu(x: Tensor, alpha: float = 0.2, name: str = "leaky_relu") -> Tenso
     """
     require(check_tensor(x), REAL)
     slope = float(np.float32(alpha))  # as TensorFlow's kernel takes it, whatever the dtype of x
-    return PointwiseOperation(
+    return ElementwiseOperation(
         name,
         functools.partial(tf.nn.leaky_relu, alpha=alpha),
         [x],

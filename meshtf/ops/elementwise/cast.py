@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.graph import Tensor, check_tensor, dtype_of, is_differentiable
-from meshtf.ops.algebra.pointwise import CastKernel, PointwiseOperation
+from meshtf.ops.algebra.elementwise_operation import CastKernel, ElementwiseOperation
 
 
 @language_function
@@ -24,7 +24,7 @@ def cast(x: Tensor, dtype: tf.DType, name: str = "cast") -> Tensor:
         return x
     both = is_differentiable(x.dtype) and is_differentiable(dtype)
     source = x.dtype
-    return PointwiseOperation(
+    return ElementwiseOperation(
         name,
         CastKernel(dtype),
         [x],

@@ -17,11 +17,11 @@ from meshtf.errors import DtypeError
 from meshtf.graph import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.arithmetic import divide, multiply, negative
 from meshtf.ops.algebra.broadcasting import broadcast_shape
-from meshtf.ops.algebra.pointwise import PointwiseOperation, conjugate
+from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, conjugate
 from meshtf.ops.elementwise.comparisons import equal, less
 from meshtf.ops.elementwise.math_functions import sign
 from meshtf.ops.elementwise.where import where
-from meshtf.ops.inputs.inputs import constant, zeros_like
+from meshtf.ops.inputs.constants import constant, zeros_like
 from meshtf.planning.plan import Kernel
 
 _PARTS = {tf.complex64: tf.float32, tf.complex128: tf.float64}
@@ -51,7 +51,7 @@ def complex(real: Tensor, imag: Tensor, output_shape: ShapeLike | None = None, n
         raise DtypeError(f"there are no complex numbers of {dtype.name}; convert to tf.float32 or tf.float64")
     # Broadcast here, so that both gradients have one shape.
     shape = broadcast_shape([real.shape, imag.shape], convert_to_shape(output_shape))
-    return PointwiseOperation(
+    return ElementwiseOperation(
         name,
         tf.complex,
         [real, imag],
@@ -108,16 +108,16 @@ def abs(x: Tensor, name: str = "abs") -> Tensor:
     if check_tensor(x).dtype == tf.bool:
         raise DtypeError("a number is needed, not bool; convert with mtf.cast")
     if not x.dtype.is_complex:
-        return PointwiseOperation(
+        return ElementwiseOperation(
             name, tf.abs, [x], gradient=lambda op, dy: (multiply(dy, sign(op.inputs[0])),)
         ).outputs[0]
 
-    def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor]:
+    def gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor]:
         is_zero = equal(op.outputs[0], 0)
         scale = where(is_zero, 0, divide(dy, where(is_zero, 1, op.outputs[0])))
         return [multiply(_as_complex(scale), op.inputs[0])]
 
-    return PointwiseOperation(name, tf.abs, [x], output_dtype=_PARTS[x.dtype], gradient=gradient).outputs[0]
+    return ElementwiseOperation(name, tf.abs, [x], output_dtype=_PARTS[x.dtype], gradient=gradient).outputs[0]
 
 
 @language_function
@@ -137,17 +137,17 @@ def angle(x: Tensor, name: str = "angle") -> Tensor:
     if not dtype.is_complex:
         raise DtypeError(f"a floating or complex tensor is needed, not {dtype.name}; convert with mtf.cast")
 
-    def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor]:
+    def gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor]:
         (z,) = op.inputs
         turned = complex(_imag(z), _real(z))
         return [negative(divide(_as_complex(dy), turned))]
 
-    return PointwiseOperation(name, tf.math.angle, [x], output_dtype=_PARTS[dtype], gradient=gradient).outputs[0]
+    return ElementwiseOperation(name, tf.math.angle, [x], output_dtype=_PARTS[dtype], gradient=gradient).outputs[0]
 
 
 def _part(name: str, kernel: Kernel, back: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     def function(x: Tensor, name: str = name) -> Tensor:
-        return PointwiseOperation(
+        return ElementwiseOperation(
             name, kernel, [x], output_dtype=_PARTS[x.dtype], gradient=lambda op, dy: (back(dy),), is_linear=True
         ).outputs[0]
 

@@ -8,10 +8,10 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.graph import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import divide, negative, reciprocal, square
-from meshtf.ops.algebra.pointwise import PointwiseOperation
+from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 from meshtf.ops.elementwise.unary_and_binary import unary
 from meshtf.ops.inputs.accepted_dtypes import NUMBER, REAL
-from meshtf.ops.inputs.inputs import zeros_like
+from meshtf.ops.inputs.constants import zeros_like
 
 
 @language_function
@@ -206,4 +206,4 @@ def is_finite(x: Tensor, name: str = "is_finite") -> Tensor:
       >>> value(mtf.is_finite(mtf.constant(mesh, [1.0, np.inf, np.nan], "n:3")))
       array([ True, False, False])
     """
-    return PointwiseOperation(name, _is_finite, [check_tensor(x)], output_dtype=tf.bool).outputs[0]
+    return ElementwiseOperation(name, _is_finite, [check_tensor(x)], output_dtype=tf.bool).outputs[0]

@@ -10,9 +10,9 @@ import tensorflow as tf
 from meshtf.dimension import ShapeLike, convert_to_shape
 from meshtf.graph import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.arithmetic import multiply
-from meshtf.ops.algebra.pointwise import PointwiseOperation, conjugate
+from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, conjugate
 from meshtf.ops.inputs.accepted_dtypes import ANY, FLOATING, require
-from meshtf.ops.inputs.inputs import constant
+from meshtf.ops.inputs.constants import constant
 from meshtf.ops.inputs.scalars import Operand, is_scalar, scalar_constant
 from meshtf.planning.plan import Kernel
 
@@ -31,11 +31,11 @@ def unary(
     """An elementwise function of one tensor; `slope(x, y)` is its derivative, a tensor or scalar, or None."""
     require(check_tensor(x), accepts)
 
-    def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
+    def gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:
         assert slope is not None
         return [multiply(dy, _conjugated(slope(op.inputs[0], op.outputs[0])))]
 
-    return PointwiseOperation(name, kernel, [x], gradient=gradient if slope is not None else None).outputs[0]
+    return ElementwiseOperation(name, kernel, [x], gradient=gradient if slope is not None else None).outputs[0]
 
 
 def binary(
@@ -53,12 +53,12 @@ def binary(
     operands = tensors_of_one_dtype(x1, x2)
     require(operands[0], accepts)
 
-    def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
+    def gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:
         assert slopes is not None
         x1, x2 = op.inputs
         return [multiply(dy, _conjugated(s)) for s in slopes(x1, x2, op.outputs[0])]
 
-    return PointwiseOperation(
+    return ElementwiseOperation(
         name,
         kernel,
         operands,

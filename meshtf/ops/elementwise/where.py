@@ -7,10 +7,10 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike, convert_to_shape
 from meshtf.graph import Tensor, check_tensor
-from meshtf.ops.algebra.pointwise import PointwiseOperation
+from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 from meshtf.ops.elementwise.unary_and_binary import tensors_of_one_dtype
 from meshtf.ops.inputs.accepted_dtypes import BOOL, require
-from meshtf.ops.inputs.inputs import constant
+from meshtf.ops.inputs.constants import constant
 from meshtf.ops.inputs.scalars import Operand, is_scalar
 
 
@@ -40,10 +40,10 @@ def where(condition: Tensor, if_true: Operand, if_false: Operand, output_shape: 
         if_true = constant(condition.mesh, if_true, dtype=tf.float32)
     first, second = tensors_of_one_dtype(if_true, if_false)
 
-    def gradient(op: PointwiseOperation, dy: Tensor) -> list[Tensor | None]:
+    def gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:
         return [None, where(condition, dy, 0), where(condition, 0, dy)]
 
-    return PointwiseOperation(
+    return ElementwiseOperation(
         "where",
         tf.where,
         [condition, first, second],

@@ -17,8 +17,8 @@ from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.elementwise.comparisons import equal, logical_or
 from meshtf.ops.elementwise.where import where
-from meshtf.ops.fourier.pencil_decomposition import Stage, cheapest_stages
-from meshtf.ops.inputs.inputs import range as positions
+from meshtf.ops.fourier._pencil_decomposition import Stage, cheapest_stages
+from meshtf.ops.inputs.constants import range as positions
 from meshtf.ops.inputs.scalars import whole_number
 from meshtf.planning.plan import Core, Kernel, Value
 from meshtf.planning.planner import Planner

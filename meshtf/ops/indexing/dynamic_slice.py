@@ -17,8 +17,8 @@ from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.elementwise.comparisons import greater_equal, less, logical_and
 from meshtf.ops.elementwise.remainders_powers_extrema import maximum, minimum
 from meshtf.ops.elementwise.where import where
-from meshtf.ops.inputs.inputs import constant
-from meshtf.ops.inputs.inputs import range as positions
+from meshtf.ops.inputs.constants import constant
+from meshtf.ops.inputs.constants import range as positions
 from meshtf.ops.inputs.scalars import whole_number
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Core

@@ -17,7 +17,7 @@ from meshtf.layout import Axes, restricted
 from meshtf.ops.algebra.broadcasting import aligner, union
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.indexing.local_gather import LookupShapes, rows_at, shifted, sums_at
-from meshtf.ops.inputs.inputs import constant
+from meshtf.ops.inputs.constants import constant
 from meshtf.ops.inputs.scalars import Scalar, scalar_constant
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Core

@@ -13,8 +13,8 @@ from meshtf.errors import ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import TensorLayout
 from meshtf.ops.algebra.broadcasting import aligner
-from meshtf.ops.linear_algebra.decomposition_gradients import cholesky_gradient, qr_gradient
-from meshtf.ops.linear_algebra.matrices import matrices_last, matrix_dims, square_dims
+from meshtf.ops.linear_algebra._decomposition_gradients import cholesky_gradient, qr_gradient
+from meshtf.ops.linear_algebra._matrices import matrices_last, matrix_dims, square_dims
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import layout_over

@@ -13,12 +13,12 @@ from meshtf.errors import ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.broadcasting import aligner, union
 from meshtf.ops.algebra.einsum import einsum
-from meshtf.ops.algebra.pointwise import conjugate
+from meshtf.ops.algebra.elementwise_operation import conjugate
 from meshtf.ops.algebra.transpose_and_broadcast import broadcast
 from meshtf.ops.elementwise.comparisons import greater_equal, less_equal
 from meshtf.ops.elementwise.where import where
-from meshtf.ops.inputs.inputs import range as positions
-from meshtf.ops.linear_algebra.matrices import matrices_last, square_dims
+from meshtf.ops.inputs.constants import range as positions
+from meshtf.ops.linear_algebra._matrices import matrices_last, square_dims
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import layout_over

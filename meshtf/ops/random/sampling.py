@@ -16,7 +16,7 @@ from meshtf.graph import Tensor, check_tensor
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.order.argmax import argmax
-from meshtf.ops.random.random import RandomOperation
+from meshtf.ops.random.random_operation import RandomOperation
 
 
 @language_function

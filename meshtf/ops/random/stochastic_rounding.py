@@ -13,8 +13,9 @@ from meshtf import random
 from meshtf.graph import Operation, Tensor
 from meshtf.layer_scopes import without_numbers
 from meshtf.layout import Axes
-from meshtf.ops.algebra.pointwise import PointwiseOperation
-from meshtf.ops.variables.variables import Variable, program_step
+from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
+from meshtf.ops.variables.program_step import program_step
+from meshtf.ops.variables.variable import Variable
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 
@@ -90,7 +91,7 @@ def rounded_to_bfloat16(x: Tensor, variable: Variable, name: str = "rounding") -
       float32 numbers that bfloat16 has: with 16 bits of 0 at their ends.
     """
     bits = VariableBits(variable, name).outputs[0]
-    return PointwiseOperation(name, _with_carry, [x, bits]).outputs[0]
+    return ElementwiseOperation(name, _with_carry, [x, bits]).outputs[0]
 
 
 def _with_carry(x: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:

@@ -15,7 +15,7 @@ from meshtf.errors import ShapeError, nearest
 from meshtf.graph import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.inputs.scalars import Scalar, scalar_constant
-from meshtf.ops.rearranging.concat_and_slice_operations import (
+from meshtf.ops.rearranging._concat_and_slice_operations import (
     ConcatOperation,
     SliceOperation,
     SplitOperation,

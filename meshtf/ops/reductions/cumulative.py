@@ -17,7 +17,7 @@ from meshtf.errors import DtypeError
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import axes_size
 from meshtf.ops.algebra.reduction import reduced_dimension
-from meshtf.ops.reductions.cumulative_gradient import CumulativeMaxGradientOperation
+from meshtf.ops.reductions._cumulative_gradient import CumulativeMaxGradientOperation
 from meshtf.planning.plan import Core, Emit, Value
 from meshtf.planning.planner import Planner
 

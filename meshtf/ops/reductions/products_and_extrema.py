@@ -9,7 +9,7 @@ from meshtf.dimension import DimensionLike, ShapeLike
 from meshtf.errors import DtypeError
 from meshtf.graph import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import divide, multiply
-from meshtf.ops.algebra.pointwise import conjugate
+from meshtf.ops.algebra.elementwise_operation import conjugate
 from meshtf.ops.algebra.reduction import ReduceOperation, Reduction, reduce, reduce_sum
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.elementwise.comparisons import equal

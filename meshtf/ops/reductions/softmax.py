@@ -21,7 +21,7 @@ from meshtf.ops.algebra.broadcasting import aligner, union
 from meshtf.ops.algebra.reduction import reduce_sum, reduced_dimension, sum_to
 from meshtf.ops.algebra.transpose_and_broadcast import broadcast
 from meshtf.ops.elementwise.math_functions import exp
-from meshtf.ops.inputs.inputs import constant
+from meshtf.ops.inputs.constants import constant
 from meshtf.ops.inputs.scalars import Operand, is_scalar
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner

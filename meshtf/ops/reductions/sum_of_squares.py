@@ -9,7 +9,7 @@ import tensorflow as tf
 from meshtf.dimension import Shape
 from meshtf.graph import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import multiply
-from meshtf.ops.algebra.pointwise import PointwiseOperation
+from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 from meshtf.ops.algebra.reduction import SUM, ReduceOperation
 
 
@@ -35,5 +35,5 @@ def sum_of_squares(x: Tensor, output_shape: Shape, name: str = "sum_of_squares")
     if x.shape == output_shape:
         return multiply(x, x)
     # Elementwise work reads a gradient split as its update is: so its norm does not send it a second time.
-    read = PointwiseOperation("read", tf.identity, [x], gradient=lambda _, dy: [dy]).outputs[0]
+    read = ElementwiseOperation("read", tf.identity, [x], gradient=lambda _, dy: [dy]).outputs[0]
     return SumOfSquares(read, output_shape, name).outputs[0]

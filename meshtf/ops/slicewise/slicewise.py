@@ -14,8 +14,8 @@ from meshtf.errors import GraphError, ShapeError, nearest
 from meshtf.graph import Operation, Tensor, check_tensor, check_tensors, dtype_of, is_differentiable
 from meshtf.layout import Axes, TensorLayout
 from meshtf.ops.algebra.broadcasting import union
-from meshtf.ops.inputs.inputs import zeros_like
-from meshtf.ops.slicewise.local_function import as_tensors, check_local_function
+from meshtf.ops.inputs.constants import zeros_like
+from meshtf.ops.slicewise._local_function import as_tensors, check_local_function
 from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner

@@ -13,7 +13,7 @@ from meshtf.errors import ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import axes_size
 from meshtf.ops.algebra.reduction import reduced_dimension
-from meshtf.ops.windows.halo import HaloOperation
+from meshtf.ops.windows._halo import HaloOperation
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.window_reads import Window, read_window

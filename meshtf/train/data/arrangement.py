@@ -10,8 +10,8 @@ import gin
 import numpy as np
 
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data._packing import packed_rows
 from meshtf.train.data.objectives.objective import Objective
-from meshtf.train.data.packing import packed_rows
 
 NEEDS_WHOLE_DOCUMENTS = """\
 Concatenate joins all documents into one text, which {objective}, with {num_parts} texts a document, does not allow.

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.train.data.shuffled_batches import ShuffledBatches
+from meshtf.train.data._shuffled_batches import ShuffledBatches
 from meshtf.train.task import WEIGHTS, Batch, Position
 
 Features: TypeAlias = "Mapping[str, np.ndarray]"

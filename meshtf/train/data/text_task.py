@@ -13,13 +13,13 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import nearest
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data._packing import feature_dtype, lay_out
+from meshtf.train.data._shuffled_batches import ShuffledBatches
+from meshtf.train.data._tokenized_text import TextReader, TextSplit, TokenizedText
 from meshtf.train.data.arrangement import Arrangement, Concatenate, Rows
 from meshtf.train.data.objectives.objective import Objective
 from meshtf.train.data.objectives.uniforms import Uniforms
-from meshtf.train.data.packing import feature_dtype, lay_out
-from meshtf.train.data.shuffled_batches import ShuffledBatches
 from meshtf.train.data.sources.document import Source
-from meshtf.train.data.tokenized_text import TextReader, TextSplit, TokenizedText
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 from meshtf.train.task import WEIGHTS, Batch, Position
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import LayoutWarning
 from meshtf.mesh_impl.mesh_impl import MeshImpl
-from meshtf.ops.inputs.inputs import InputOperation
+from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.train.step_programs import loss_and_gradients
 from meshtf.train.training import Training
 

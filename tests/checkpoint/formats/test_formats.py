@@ -12,8 +12,8 @@ import safetensors.tensorflow
 import tensorflow as tf
 
 from meshtf.checkpoint import SavedCheckpoint
+from meshtf.checkpoint._box import Box
 from meshtf.checkpoint.average import Average
-from meshtf.checkpoint.box import Box
 from meshtf.checkpoint.checkpoint_paths import open_source, write_to
 from meshtf.checkpoint.comparison import TensorDifference, compare
 from meshtf.checkpoint.formats import tensor_source

@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.ops.convolution import kernels
-from meshtf.ops.convolution.kernels import Sliding
+from meshtf.ops.convolution import _kernels as kernels
+from meshtf.ops.convolution._kernels import Sliding
 from meshtf.testing import interpret
 from tests.ops.convolution.windows_in_numpy import convolution_gradients, convolved, pooled, pooling_gradient
 

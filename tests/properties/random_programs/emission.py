@@ -15,7 +15,7 @@ from random_programs.generate import draw_layout, random_program
 from random_programs.program import Program
 
 import meshtf as mtf
-from meshtf.ops.variables.variables import program_step
+from meshtf.ops.variables.program_step import program_step
 
 _TIMEOUT_SECONDS = 60.0
 

@@ -10,8 +10,8 @@ import gin
 import numpy as np
 import pytest
 
+from meshtf.train.data import train_sentencepiece
 from meshtf.train.data.sources.document import Document
-from meshtf.train.data.vocabularies import train_sentencepiece
 
 
 @dataclasses.dataclass(frozen=True)

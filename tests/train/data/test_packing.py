@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshtf.errors import ShapeError
+from meshtf.train.data._packing import lay_out, packed_rows
 from meshtf.train.data.objectives.objective import Example
-from meshtf.train.data.packing import lay_out, packed_rows
 
 SEQUENCES = {"inputs": ("inputs",), "targets": ("targets", "targets_weights")}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.sources import python_library
+from meshtf.train.data import python_library
 from meshtf.train.data.sources.python_library import PythonLibrary
 
 

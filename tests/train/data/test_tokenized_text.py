@@ -7,9 +7,9 @@ import pytest
 
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import ByteVocabulary, LanguageModel, TextPairs
+from meshtf.train.data._tokenized_text import TextReader, TextSplit, is_held_out
 from meshtf.train.data.objectives.objective import Objective
 from meshtf.train.data.sources.document import Source
-from meshtf.train.data.tokenized_text import TextReader, TextSplit, is_held_out
 
 LANGUAGE_MODEL = LanguageModel()
 

@@ -1,0 +1,185 @@
+"""The flags of a program: absl's, each program with its own set, with help that has examples and exit statuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from meshtf.bin._exit_status import STATUSES
+from meshtf.train.configuration import packaged_folder
+from meshtf.train.saved_weights import Weights
+
+_HELP = """\
+{program} {summary}
+
+Usage:
+  {usage}
+
+Examples:
+{examples}
+
+Flags:
+{flags}
+
+Exit status:
+{statuses}
+Configurations that meshtf brings along:
+{configurations}
+"""
+
+_WIDTH, _INDENT = 100, " " * 6
+_HELP_FLAGS = frozenset({"-h", "-help", "--help", "--helpshort", "--helpfull"})
+
+
+class HelpWanted(Exception):  # noqa: N818  # nothing is wrong
+    """The help was asked for; it is the exception's text."""
+
+
+class FlagError(Exception):
+    """A flag that there is not, or a wrong value."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CommandLine:
+    """A program's name, what it does, and its flags, in `flags`.
+
+    Attributes:
+      program: its name.
+      summary: what it does, after its name, as a sentence.
+      usage: its form.
+      examples: commands.
+      required: names of flags that must be given.
+      flags: defined by the functions below.
+    """
+
+    program: str
+    summary: str
+    usage: str
+    examples: Sequence[str]
+    required: Sequence[str] = ()
+    flags: flags.FlagValues = dataclasses.field(default_factory=flags.FlagValues)
+
+    def parse(self, arguments: Sequence[str]) -> flags.FlagValues:
+        """The values of the flags; `arguments` begin with the program's name.
+
+        Raises:
+          HelpWanted: with the help as its text.
+          FlagError: an unknown flag, with the nearest; a wrong value; an argument that is no flag.
+        """
+        if _HELP_FLAGS & set(arguments[1:]):
+            raise HelpWanted(self.help_text())
+        try:
+            rest = self.flags(arguments)
+        except flags.Error as error:
+            raise FlagError(f"{error}\nSee {self.program} --help.") from None
+        if len(rest) > 1:
+            raise FlagError(f"unexpected argument {rest[1]!r}: {self.usage}\nSee {self.program} --help.")
+        for name in self.required:
+            if not self.flags[name].value:
+                raise FlagError(f"--{name} is needed, for example: {self.examples[0]}\nSee {self.program} --help.")
+        return self.flags
+
+    def help_text(self) -> str:
+        described = (f"  --{name}\n{_indented(self.flags[name].help or '')}" for name in self.flags)
+        configurations = sorted(path.name for path in packaged_folder().rglob("*.gin"))
+        return _HELP.format(
+            program=self.program,
+            summary=self.summary,
+            usage=self.usage,
+            examples="\n".join(f"  {example}" for example in self.examples),
+            flags="\n".join(described),
+            statuses=STATUSES,
+            configurations=_indented(", ".join(configurations)),
+        )
+
+    def complain(self, message: str) -> None:
+        print(f"{self.program}: error: {message}", file=sys.stderr)
+
+
+def _indented(text: str) -> str:
+    """Lines of at most 100 characters, without what absl adds to the help of a flag that may be repeated."""
+    own = text.partition(";\n    repeat this option")[0]
+    return textwrap.fill(own, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+
+
+def define_gin_flags(values: flags.FlagValues) -> None:
+    """--gin_file and --gin_param."""
+    flags.DEFINE_multi_string(
+        "gin_file",
+        [],
+        "A gin configuration: the name of one of meshtf's own, or a path. May be given several times; later ones win.",
+        flag_values=values,
+    )
+    define_gin_param(values)
+
+
+def define_gin_param(values: flags.FlagValues) -> None:
+    flags.DEFINE_multi_string(
+        "gin_param",
+        [],
+        "A gin binding that overrides the files, as 'Training.num_steps=100'. May be given several times.",
+        flag_values=values,
+    )
+
+
+def define_checkpoint_flags(values: flags.FlagValues) -> None:
+    """--model_dir, --step and --weights: what is restored."""
+    flags.DEFINE_string("model_dir", None, "The folder of the run.", flag_values=values)
+    flags.DEFINE_integer(
+        "step", None, "Which checkpoint; by default the newest that is whole.", lower_bound=0, flag_values=values
+    )
+    flags.DEFINE_enum(
+        "weights",
+        Weights.TRAINED.value,
+        [weights.value for weights in Weights],
+        "Which weights of it: as they were trained (the default), or their averages over the steps, which a training "
+        "with MovingAverageOptimizer keeps.",
+        flag_values=values,
+    )
+
+
+def define_mesh_flags(values: flags.FlagValues) -> None:
+    """--backend, --mesh_shape and --layout."""
+    define_backend_flag(values)
+    define_layout_flags(values)
+
+
+def define_backend_flag(values: flags.FlagValues) -> None:
+    flags.DEFINE_enum(
+        "backend",
+        "cpu",
+        ["cpu", "gpu", "tpu"],
+        "What the cores of the mesh are: cpu (virtual CPUs, as many as it has; the default), gpu (GPUs of this "
+        "machine), or tpu (never tried on one: docs/tpu.md says what was verified without).",
+        flag_values=values,
+    )
+
+
+def define_layout_flags(values: flags.FlagValues) -> None:
+    """--mesh_shape and --layout."""
+    flags.DEFINE_string(
+        "mesh_shape", None, "The mesh, as 'rows:2;cols:4'; overrides Training.mesh_shape.", flag_values=values
+    )
+    flags.DEFINE_string(
+        "layout",
+        None,
+        "Which dimension is split over which mesh axis, as 'batch:rows;d_ff:cols'; overrides Training.layout. A layout "
+        "changes no result, and checkpoints do not depend on it.",
+        flag_values=values,
+    )
+
+
+def mesh_bindings(values: flags.FlagValues) -> list[str]:
+    """The gin bindings for which --mesh_shape and --layout stand."""
+    names = [name for name in ("mesh_shape", "layout") if values[name].value is not None]
+    return [f"Training.{name} = {values[name].value!r}" for name in names]
+
+
+def shown(path: Path) -> str:
+    """Relative to the current folder where it is inside."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -1,0 +1,133 @@
+"""What of a variable goes to disk: one replica of each slice, without padding, each layer under its own name."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.checkpoint._box import Box
+from meshtf.dimension import Shape
+from meshtf.lowering.variable_store import VariableSlices
+
+LARGEST_CHUNK = 32 << 20
+"""Bytes. A reader that needs a part of a chunk reads all of it."""
+
+WHOLE_TYPES = frozenset({tf.float16, tf.uint16, tf.uint32, tf.uint64})
+"""Types of which TensorFlow cannot put slices together (RestoreV2: "Dtype half not supported")."""
+
+
+class Stored(Protocol):
+    """What must be known of a variable, or of its slices, to find its parts in a checkpoint."""
+
+    @property
+    def unpadded_shape(self) -> Shape: ...
+
+    @property
+    def stacked_dims(self) -> Shape: ...
+
+    @property
+    def saved_names(self) -> tuple[str, ...]: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chunk:
+    """A box of a saved tensor, and where it is on the cores.
+
+    Attributes:
+      tensor: the name it is saved under.
+      shape: of the whole saved tensor.
+      dtype: of its elements.
+      box: what of the saved tensor this is.
+      variable: the variable's name in the store.
+      core: one that holds it; None where a type must be saved whole, and is put together from all.
+      index: the chunk in the core's slice, or in the whole variable.
+    """
+
+    tensor: str
+    shape: tuple[int, ...]
+    dtype: tf.DType
+    box: Box
+    variable: str
+    core: int | None
+    index: tuple[int | slice, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        return self.box.num_elements * self.dtype.size
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer of a variable.
+
+    Attributes:
+      name: it is saved under.
+      index: of the layer in the variable: its number for each stacked dimension, everything for the others.
+    """
+
+    name: str
+    index: tuple[int | slice, ...]
+
+    def box(self, box: Box) -> Box:
+        """What a box of the variable covers of the layer."""
+        kept = [i for i, at in enumerate(self.index) if isinstance(at, slice)]
+        return Box(tuple(box.start[i] for i in kept), tuple(box.size[i] for i in kept))
+
+    def index_in(self, held: Box, box: Box) -> tuple[int | slice, ...]:
+        """A box of the layer, as an index of a slice that holds `held` of the variable."""
+        inner = iter(box.relative_to(self.box(held)).slices)
+        return tuple(
+            next(inner) if isinstance(at, slice) else at - start
+            for at, start in zip(self.index, held.start, strict=True)
+        )
+
+
+def saved_shape(variable: Stored) -> tuple[int, ...]:
+    """Shape of each of the tensors that a variable is saved as."""
+    return tuple(d.size for d in variable.unpadded_shape if not variable.stacked_dims.has(d.name))
+
+
+def layers_in(variable: Stored, box: Box) -> Iterator[Layer]:
+    """The layers that a box of the variable touches, in row-major order of its stacked dimensions; the variable itself
+    where it has none."""
+    axes = [variable.unpadded_shape.axis(d.name) for d in variable.stacked_dims]
+    sizes = variable.stacked_dims.to_integer_list
+    for numbers in itertools.product(*(range(box.start[i], box.start[i] + box.size[i]) for i in axes)):
+        index: list[int | slice] = [slice(None)] * variable.unpadded_shape.ndims
+        for axis, number in zip(axes, numbers, strict=True):
+            index[axis] = number
+        place = int(np.ravel_multi_index(numbers, sizes)) if sizes else 0
+        yield Layer(variable.saved_names[place], tuple(index))
+
+
+def boxes(variable: VariableSlices) -> dict[Box, list[int]]:
+    """Each different box of the variable that cores hold, without padding, and the cores that hold it."""
+    found: dict[Box, list[int]] = {}
+    for core in range(len(variable.slices)):
+        found.setdefault(Box.of_slices(variable.box(core)), []).append(core)
+    return found
+
+
+def chunks_of(variables: Iterable[VariableSlices], largest: int = LARGEST_CHUNK) -> Iterator[Chunk]:
+    """What is written of these variables, in chunks of at most so many bytes."""
+    for variable in variables:
+        whole = Box.whole(variable.unpadded_shape.to_integer_list)
+        if variable.dtype in WHOLE_TYPES or not whole.num_elements:
+            yield from _in_box(variable, whole, None, max(whole.num_elements, 1))
+            continue
+        for box, cores in boxes(variable).items():
+            if box.num_elements:
+                yield from _in_box(variable, box, cores[0], max(largest // variable.dtype.size, 1))
+
+
+def _in_box(variable: VariableSlices, held: Box, core: int | None, max_elements: int) -> Iterator[Chunk]:
+    shape = saved_shape(variable)
+    for layer in layers_in(variable, held):
+        for box in layer.box(held).subdivided(max_elements):
+            index = layer.index_in(held, box)
+            yield Chunk(layer.name, shape, variable.dtype, box, variable.name, core, index)

@@ -1,0 +1,94 @@
+"""Building blocks: the operations that a Python function makes, apart from the program around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.errors import GraphError
+from meshtf.graph import Block, Mesh, Operation, Tensor, check_tensor, with_nested
+from meshtf.ops.algebra.arithmetic import add
+from meshtf.ops.variables.variable import Assign, ReadVariable
+from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.planner import Planner
+
+
+class BlockInputOperation(Operation):
+    """A tensor given to a block. The operation that has the block says how it is laid out and what it is."""
+
+    def __init__(self, mesh: Mesh, shape: Shape, dtype: tf.DType, name: str) -> None:
+        # It belongs to no list of operations: the block is given it.
+        with mesh.graph.capture():
+            super().__init__([], [(shape, dtype)], name=name, mesh=mesh)
+
+    def output_layouts(self, layouts: LayoutTable) -> Sequence[ResolvedLayout]:
+        return [layouts.given(self.outputs[0])]
+
+    def lower(self, planner: Planner) -> None:
+        raise AssertionError(f"{self.name} is given to its block, not lowered")
+
+
+def block_input(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:
+    """A tensor to give to a block, of the dtype of `like`, and of its shape unless another is given."""
+    own = BlockInputOperation(like.mesh, like.shape if shape is None else shape, like.dtype, name)
+    own.overrides_layout = like.is_overridden
+    return own.outputs[0]
+
+
+def build_block(
+    mesh: Mesh, fn: Callable[..., Any], arguments: Sequence[Any], what: str, given: Sequence[Tensor] = ()
+) -> tuple[tuple[Operation, ...], Any]:
+    """The operations that `fn(*arguments)` makes, and what it returns.
+
+    `what` names the block in messages; `given` are those of its tensors that an operation with a block gives it.
+    """
+    with mesh.graph.capture(what, given) as operations:
+        results = fn(*arguments)
+    return tuple(operations), results
+
+
+def explicit_tensors(inputs: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    """The arguments of a function that becomes a block, at least one."""
+    listed = [check_tensor(x) for x in ([inputs] if isinstance(inputs, Tensor) else inputs)]
+    if not listed:
+        raise GraphError("explicit_inputs is empty; give at least one tensor that the function is called with")
+    return listed
+
+
+def as_tensors(results: Any, what: str) -> list[Tensor]:
+    """What a block's function returned, as a list of tensors. GraphError where it is something else."""
+    listed = [] if results is None else list(results) if isinstance(results, list | tuple) else [results]
+    for result in listed:
+        if not isinstance(result, Tensor):
+            raise GraphError(f"{what} must return mtf.Tensors, and returned {type(result).__name__}")
+    return listed
+
+
+def has_side_effect(blocks: Sequence[Block]) -> bool:
+    return any(o.has_side_effect for block in blocks for o in block.operations)
+
+
+def overrides_layout(blocks: Sequence[Block]) -> bool:
+    """Whether a layout is overridden inside: what the blocks return may then be laid out so."""
+    return any(o.overrides_layout for block in blocks for o in block.operations)
+
+
+def reads_or_assigns_state(operation: Operation) -> bool:
+    """Whether running the operation once more, later, would give or do something else: it assigns a variable, or
+    reads one that is assigned somewhere."""
+    inside = list(with_nested([operation]))
+    if any(isinstance(o, Assign) for o in inside):
+        return True
+    read = {o.variable for o in inside if isinstance(o, ReadVariable)}
+    return any(o.variable in read for o in operation.graph.every_operation() if isinstance(o, Assign))
+
+
+def gradients_by_input(inputs: Sequence[Tensor], xs: Sequence[Tensor], grads: Sequence[Tensor]) -> list[Tensor | None]:
+    """The gradient of each input; one that a block sees twice, as captured and as given, has two parts."""
+    total: dict[Tensor, Tensor] = {}
+    for x, grad in zip(xs, grads, strict=True):
+        total[x] = add(total[x], grad) if x in total else grad
+    return [total.get(x) for x in inputs]

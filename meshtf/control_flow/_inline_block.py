@@ -1,0 +1,67 @@
+"""A block of operations in place: what recomputation and custom gradients are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshtf.control_flow._blocks import has_side_effect, overrides_layout
+from meshtf.control_flow._inline_block_lowering import lower_inline
+from meshtf.graph import Block, Mesh, Operation, Tensor, is_differentiable
+from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.pending_sums import PendingSums, block_sums
+from meshtf.planning.planner import Planner
+
+
+class InlineOperation(Operation):
+    """Runs a block once, where it stands.
+
+    `given` pairs tensors of the program with what the block calls them. The block sees nothing from outside before the
+    tensors `awaited` are computed.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        mesh: Mesh,
+        name: str,
+        given: Sequence[tuple[Tensor, Tensor]] = (),
+        awaited: Sequence[Tensor] = (),
+    ) -> None:
+        self.captures = block.captures
+        inputs = list(dict.fromkeys([*self.captures, *(x for x, _ in given), *awaited]))
+        super().__init__(inputs, [(t.shape, t.dtype) for t in block.outputs], name=name, mesh=mesh)
+        self.block = block
+        self.blocks = (block,)
+        self.given = tuple(given)
+        self.awaited = tuple(awaited)
+        self.has_side_effect = has_side_effect(self.blocks)
+        self.overrides_layout |= overrides_layout(self.blocks)
+
+    @property
+    def has_gradient(self) -> bool:
+        return any(is_differentiable(t.dtype) for t in self.inputs)
+
+    def output_layouts(self, layouts: LayoutTable) -> Sequence[ResolvedLayout]:
+        layouts.give({inside: layouts.resolved(outside) for outside, inside in self.given})
+        layouts.resolve(self.block.operations)
+        return [layouts.resolved(t) for t in self.block.outputs]
+
+    def pending_sums(self, layouts: LayoutTable) -> PendingSums:
+        """Where the block's sums are done; its outputs' may be left to whoever reads them."""
+        return block_sums(self.block, (), layouts)
+
+    def output_pending_axes(self, layouts: LayoutTable) -> Sequence[tuple[str, ...]]:
+        return self.pending_sums(layouts).left_by(self.block.outputs)
+
+    def keep(self, tensor: Tensor) -> Tensor:
+        """Makes the operation return one more tensor of its block."""
+        if tensor in self.block.outputs:
+            return self.outputs[self.block.outputs.index(tensor)]
+        added = Tensor(self, tensor.shape, tensor.dtype, len(self.outputs))
+        self.outputs = (*self.outputs, added)
+        self.block = Block(self.block.operations, self.block.bound, (*self.block.outputs, tensor))
+        self.blocks = (self.block,)
+        return added
+
+    def lower(self, planner: Planner) -> None:
+        lower_inline(self, planner)

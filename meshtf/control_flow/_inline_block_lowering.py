@@ -1,0 +1,60 @@
+"""Lowering of a block in place: its instructions become the program's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from meshtf.control_flow._block_lowering import lower_operations
+from meshtf.planning.pending_sums import needed_inside
+from meshtf.planning.plan import Core, Value
+from meshtf.planning.planner import Planner
+
+if TYPE_CHECKING:
+    from meshtf.control_flow._inline_block import InlineOperation
+
+
+def lower_inline(operation: InlineOperation, planner: Planner) -> None:
+    """Lowers the block's operations into the program; its outputs are the operation's."""
+    block, waits = operation.block, bool(operation.awaited)
+    inner = planner.inside(operation.pending_sums(planner.layouts), () if waits else operation.captures)
+    _give(operation, planner, inner)
+    lower_operations(needed_inside(block), operation, inner, planner)
+    values = [inner.left(t) for t in block.outputs]
+    for instruction in inner.instructions:
+        planner.add(instruction)
+    for output, value in zip(operation.outputs, values, strict=True):
+        planner.write(output, value)
+    for name, value in inner.assigned.items():
+        planner.assign(name, value)
+    for check in inner.checks:
+        planner.check_as(check, check.value)
+
+
+def _give(operation: InlineOperation, planner: Planner, inner: Planner) -> None:
+    signal = [planner.held(t) for t in operation.awaited]
+    given = list(operation.given)
+    if signal:
+        given += [(x, x) for x in operation.captures if x not in operation.awaited]
+        for x in operation.awaited:
+            inner.give(x, planner.read(x))
+    for outside, inside in given:
+        value = planner.read(outside)
+        inner.give(inside, _after(planner, value, signal) if signal else value)
+
+
+def _after(planner: Planner, value: Value, signal: Sequence[Value]) -> Value:
+    """The value, not to be used before `signal` is there.
+
+    Recomputation that merely repeats operations is merged with the first computation by TensorFlow; held back so, it
+    runs when its results are wanted, and the first results need not be kept.
+    """
+
+    def emit(core: Core, x: tf.Tensor, *awaited: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies(awaited):
+            return tf.identity(x)
+
+    spec = (value.shape, value.dtype, value.layout)
+    return planner.compute("wait", emit, [value, *signal], [spec], is_view=True)[0]

@@ -1,0 +1,255 @@
+"""Lowering of loops: values carried keep one layout, sums over cores are done at the loop's edge, accumulated ones
+stay pending until it is over, and variables assigned inside are carried as well."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from meshtf.control_flow._block_lowering import assigned_variables, constant_like, lower_operations
+from meshtf.control_flow.loops.loop_spec import CarriedTensor, Counted, LoopSpec, Numbering, SlicedTensor, StackedTensor
+from meshtf.dimension import Dimension, Shape
+from meshtf.errors import GraphError
+from meshtf.graph import Operation, Tensor, sum_dtype
+from meshtf.layout import TensorLayout
+from meshtf.ops.algebra.elementwise_operation import CastKernel
+from meshtf.ops.variables.variable import Variable
+from meshtf.planning.microbatch_cut import MicrobatchCut
+from meshtf.planning.pending_sums import block_sums, needed_inside
+from meshtf.planning.plan import Carried, Check, Condition, Core, Loop, Sliced, Stacked, Value
+from meshtf.planning.planner import Planner
+
+if TYPE_CHECKING:
+    from meshtf.control_flow.loops._loop import LoopOperation
+
+_SCALAR = (Shape([]), tf.int32, TensorLayout(()))
+
+
+def lower_loop(operation: LoopOperation, planner: Planner) -> None:
+    """Adds a `Loop` to the plan."""
+    inner = planner.inside(operation.pending_sums(planner.layouts), operation.captures)
+    _LoopLowering(operation, operation.spec, planner, inner).lower()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Entry:
+    """A value carried, before the loop and as it enters an iteration."""
+
+    initial: Value
+    entering: Value
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _LoopLowering:
+    """Lowers a loop: `outer` plans what surrounds it, `inner` its body."""
+
+    operation: LoopOperation
+    spec: LoopSpec
+    outer: Planner
+    inner: Planner
+
+    def lower(self) -> None:
+        spec, inner, operations = self.spec, self.inner, needed_inside(self.spec.body)
+        index = self._index()
+        sliced = [self._slice(s) for s in spec.sliced]
+        entries = [self._enter(c) for c in spec.carried]
+        variables = self._enter_variables(operations)
+        lower_operations(operations, self.operation, inner, self.outer)
+        leaving = [inner.read(c.leaving, self.outer.layouts[c.entering]) for c in spec.carried]
+        carried = [self._carry(entry, value) for entry, value in zip(entries, leaving, strict=True)]
+        assigned = {name: self._carry(entry, inner.assigned[name]) for name, entry in variables.items()}
+        accumulated = [self._accumulate(term) for term in spec.terms]
+        checks = {check: self._check_every_iteration(check) for check in inner.checks}
+        stacked = [self._stack(s, y) for s, y in zip(spec.stacked, self.operation.stacked_outputs, strict=True)]
+        trips = self.outer.value(*_SCALAR)
+        condition = self._condition(index, carried, assigned)
+        self.outer.add(
+            Loop(
+                operation=self.operation,
+                length=spec.dim.size,
+                count=None if spec.iterations.count is None else self.outer.read(spec.iterations.count),
+                condition=condition,
+                is_reversed=spec.iterations.is_reversed,
+                index=index,
+                carried=(*carried, *assigned.values(), *accumulated, *checks.values()),
+                sliced=tuple(sliced),
+                stacked=tuple(stacked),
+                body=inner.instructions,
+                trips=trips,
+                pipeline=spec.pipeline,
+            )
+        )
+        totals = [_converted(c.result, a.dtype, self.outer) for c, a in zip(accumulated, spec.accumulated, strict=True)]
+        results = [*(c.result for c in carried), *(s.whole for s in stacked), *totals, trips]
+        for output, value in zip(self.operation.outputs, results, strict=True):
+            self.outer.write(output, value)
+        for name, carry in assigned.items():
+            self.outer.assign(name, carry.result)
+        for check, carry in checks.items():
+            self.outer.check_as(check, carry.result)
+
+    # The number of the iteration
+
+    def _index(self) -> Value:
+        """The number of the iteration, which random bits depend on."""
+        inner, outer, numbering = self.inner, self.outer, self.spec.numbering
+        index = inner.value(*_SCALAR)
+        if isinstance(numbering.counted, MicrobatchCut):
+            inner.microbatches = ((numbering.counted, index), *outer.microbatches)
+        elif numbering.counted is Counted.LAYERS:
+            inner.layers = self._numbers(numbering, outer.layers, index)
+        elif numbering.counted is Counted.ITERATIONS:
+            inner.iterations = self._numbers(numbering, outer.iterations, index)
+        return index
+
+    def _numbers(self, numbering: Numbering, around: tuple[Value, ...], index: Value) -> tuple[Value, ...]:
+        """The numbers of the iterations around, with this loop's: a segment's are counted on from the one before, and
+        over the examples of a micro-batch they are those of the whole batch."""
+        dim, inner = self.spec.dim, self.inner
+        *outermost, number = (*around, index)
+        if numbering.is_segment:
+            *outermost, segment = around
+            (number,) = inner.compute("index", lambda core, s, i: s * dim.size + i, [segment, index], [_SCALAR])
+        for cut, microbatch in inner.microbatches:
+            if cut.dimension(Shape([dim])) is not None:
+                emit = functools.partial(_place_in_batch, cut, dim)
+                (number,) = inner.compute("index", emit, [number, microbatch], [_SCALAR])
+        return (*outermost, number)
+
+    # What enters an iteration
+
+    def _slice(self, sliced: SlicedTensor) -> Sliced:
+        whole, axis = sliced.whole, sliced.axis
+        own = self._layout_of_parts(sliced).axes
+        given = self.outer.read(whole, TensorLayout(tuple(() if i == axis else a for i, a in enumerate(own))))
+        layout = TensorLayout(tuple(a for i, a in enumerate(own) if i != axis))
+        shape = Shape([d for i, d in enumerate(whole.shape) if i != axis])
+        part = self.inner.value(shape, whole.dtype, layout)
+        self.inner.give(sliced.part, part)
+        return Sliced(given, axis, part)
+
+    def _layout_of_parts(self, sliced: SlicedTensor) -> TensorLayout:
+        """A stack of weights that is kept split enters as it is kept: each iteration gathers its part, and lets it go.
+
+        Not inside a loop over anything but micro-batches, such as tokens to be decoded, which would gather all of it
+        again and again.
+        """
+        kept = _kept_elsewhere(sliced.whole, self.outer)
+        if kept is None or kept.axes[sliced.axis] or self.outer.iterations:
+            return self.outer.layouts[sliced.whole]
+        return kept
+
+    def _enter(self, carried: CarriedTensor) -> _Entry:
+        inside, layout = carried.entering, self.outer.layouts[carried.entering]
+        entering = self.inner.value(inside.shape, inside.dtype, layout)
+        self.inner.give(inside, entering)
+        return _Entry(self.outer.read(carried.initial, layout), entering)
+
+    def _enter_variables(self, operations: list[Operation]) -> dict[str, _Entry]:
+        """Variables that the body assigns are carried; by their names."""
+        entries = {}
+        for name, variable in assigned_variables(operations).items():
+            initial = self.outer.stored(variable)
+            entering = self.inner.value(initial.shape, initial.dtype, initial.layout)
+            self.inner.set_stored(name, entering)
+            entries[name] = _Entry(initial, entering)
+        return entries
+
+    # What leaves it
+
+    def _carry(self, entry: _Entry, leaving: Value) -> Carried:
+        initial, entering = entry.initial, entry.entering
+        result = self.outer.value(initial.shape, initial.dtype, entering.layout, entering.pending)
+        return Carried(initial, entering, leaving, result)
+
+    def _accumulate(self, tensor: Tensor) -> Carried:
+        # Many terms of which none changes the sum's few digits would be lost in them.
+        term = _converted(self.inner.left(tensor), sum_dtype(tensor.dtype), self.inner)
+        zeros = constant_like(self.outer, term, 0)
+        entering = self.inner.value(term.shape, term.dtype, term.layout, term.pending)
+        spec = (term.shape, term.dtype, term.layout)
+        add, pending = (lambda core, total, x: tf.add(total, x)), term.pending
+        (leaving,) = self.inner.compute("accumulate", add, [entering, term], [spec], pending=pending, kernel=tf.add)
+        return self._carry(_Entry(zeros, entering), leaving)
+
+    def _check_every_iteration(self, check: Check) -> Carried:
+        flag = check.value
+        spec = (flag.shape, flag.dtype, flag.layout)
+        entering = self.inner.value(*spec)
+        (leaving,) = self.inner.compute(
+            "every iteration", lambda core, before, now: tf.logical_and(before, now), [entering, flag], [spec]
+        )
+        return self._carry(_Entry(constant_like(self.outer, flag, 1), entering), leaving)
+
+    def _stack(self, stacked: StackedTensor, output: Tensor) -> Stacked:
+        tensor, own = stacked.part, self.outer.layouts[stacked.part]
+        of_gradient = self._layout_wanted_of_gradient(stacked, output)
+        if of_gradient not in (None, own):
+            part = self.inner.read(tensor, of_gradient)
+        else:
+            # One sum over the cores for all iterations; in another layout than the tensor's own it would need more
+            # memory.
+            part = self.inner.left(tensor)
+            part = part if part.layout == own else self.inner.read(tensor)
+        layout = TensorLayout(((), *part.layout.axes))
+        return Stacked(part, self.outer.value(stacked.shape, tensor.dtype, layout, part.pending))
+
+    def _layout_wanted_of_gradient(self, stacked: StackedTensor, output: Tensor) -> TensorLayout | None:
+        """Of each iteration's part of a gradient, where all of its readers want it split as its variable is kept."""
+        if stacked.gradient_of is None or _kept_elsewhere(stacked.gradient_of, self.outer) is None:
+            return None
+        made = [reader.outputs[0] for reader in self.outer.consumers(output)]
+        wanted = {self.outer.layouts[y] for y in made}
+        if len(wanted) != 1 or any(y.shape != output.shape for y in made):
+            return None
+        first, *axes = wanted.pop().axes
+        return None if first else TensorLayout(tuple(axes))
+
+    # Whether there is another one
+
+    def _condition(self, index: Value, carried: list[Carried], assigned: dict[str, Carried]) -> Condition | None:
+        block, outer = self.spec.iterations.condition, self.outer
+        if block is None:
+            return None
+        inner = outer.inside(block_sums(block, block.outputs, outer.layouts), block.captures)
+        inner.iterations = (*outer.iterations, index)
+        values = [c.entering for c in [*carried, *assigned.values()]]
+        entering = [inner.value(v.shape, v.dtype, v.layout) for v in values]
+        for tensor, value in zip(block.bound, entering, strict=False):
+            inner.give(tensor, value)
+        for name, value in zip(assigned, entering[len(carried) :], strict=True):
+            inner.set_stored(name, value)
+        lower_operations(needed_inside(block), self.operation, inner, outer)
+        goes_on = inner.read(block.outputs[0])
+        for check in inner.checks:
+            raise GraphError(
+                f"{check.operation.name} is checked in the condition of {self.operation.name}, where no step can be "
+                f"ended; compute it in the loop's body, and carry it to the condition\n  at {check.operation.site}"
+            )
+        return Condition(tuple(entering), inner.instructions, goes_on)
+
+
+def _place_in_batch(
+    cut: MicrobatchCut, dim: Dimension, core: Core, position: tf.Tensor, microbatch: tf.Tensor
+) -> tf.Tensor:
+    """Where in the whole batch a position of a micro-batch's dimension is."""
+    together = cut.neighbours_along(dim)
+    return (position // together * cut.count + microbatch) * together + position % together
+
+
+def _kept_elsewhere(x: Tensor, planner: Planner) -> TensorLayout | None:
+    """The layout in which x is kept, if it is a variable that is kept in another than it is computed with."""
+    if not isinstance(x.operation, Variable):
+        return None
+    kept = planner.stored_layout(x.operation)
+    return None if kept == planner.layouts[x] else kept
+
+
+def _converted(value: Value, dtype: tf.DType, planner: Planner) -> Value:
+    if value.dtype == dtype:
+        return value
+    cast, spec = CastKernel(dtype), (value.shape, dtype, value.layout)
+    return planner.compute("cast", lambda core, x: cast(x), [value], [spec], pending=value.pending, kernel=cast)[0]

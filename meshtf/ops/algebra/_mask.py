@@ -1,0 +1,53 @@
+"""Zeros in place of what must not count, whatever it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.layout import restricted
+from meshtf.ops.algebra.elementwise_operation import broadcasting_kernel
+from meshtf.planning.plan import Core
+from meshtf.planning.planner import Planner
+
+WORTH_A_BRANCH = 1 << 14
+"""Elements of a slice from which on a branch costs less than to copy it."""
+
+
+class MaskOperation(Operation):
+    """x where a condition over some of its dimensions holds, else 0, NaN or not. A sum pending in x stays pending."""
+
+    passes_pending_sums = True
+
+    def __init__(self, x: Tensor, condition: Tensor) -> None:
+        super().__init__([x, condition], [(x.shape, x.dtype)], name="mask")
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        return [MaskOperation(check_tensor(grad_ys[0]), self.inputs[1]).outputs[0], None]
+
+    def lower(self, planner: Planner) -> None:
+        (x, condition), (output,) = self.inputs, self.outputs
+        held = planner.read_operands_as_they_are(self)[0]
+        value = held if held.pending else planner.read(x, planner.layouts[output])
+        is_kept = planner.read(condition, restricted(value.layout, x.shape, condition.shape))
+        size = value.slice_shape
+        emit = broadcasting_kernel(_zero_elsewhere, [x.shape, condition.shape], output.shape, size)
+        if math.prod(is_kept.slice_shape) == 1 and math.prod(size) >= WORTH_A_BRANCH:
+            emit = _all_or_nothing
+        spec = (output.shape, output.dtype, value.layout)
+        (masked,) = planner.compute(
+            "mask", emit, [value, is_kept], [spec], pending=value.pending, flops=math.prod(size), kernel=_zero_elsewhere
+        )
+        planner.write(output, masked)
+
+
+def _all_or_nothing(core: Core, x: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:
+    """As below, of a slice that has one condition: it is kept as it is, and not copied."""
+    return tf.cond(tf.reshape(is_kept, []), lambda: x, lambda: tf.zeros_like(x))
+
+
+def _zero_elsewhere(x: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:
+    return tf.where(is_kept, x, tf.zeros([], x.dtype))

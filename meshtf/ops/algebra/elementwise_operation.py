@@ -1,0 +1,136 @@
+"""The operation behind every elementwise function: broadcasting by name, one local kernel, no communication."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.graph import Operation, Tensor
+from meshtf.layout import restricted
+from meshtf.ops.algebra.broadcasting import aligner, broadcast_shape
+from meshtf.planning.plan import Core, Kernel
+from meshtf.planning.planner import Planner
+
+Gradient: TypeAlias = Callable[..., Sequence[Tensor | None]]
+"""`gradient(operation, dy)`: gradients over the output's shape or the operand's."""
+
+
+class ElementwiseOperation(Operation):
+    """Applies `kernel` to slices that broadcast by name."""
+
+    def __init__(
+        self,
+        name: str,
+        kernel: Kernel,
+        inputs: Sequence[Tensor],
+        *,
+        output_shape: Shape | None = None,
+        output_dtype: tf.DType | None = None,
+        gradient: Gradient | None = None,
+        is_linear: bool = False,
+    ) -> None:
+        shape = broadcast_shape([x.shape for x in inputs], output_shape)
+        inputs = without_redundant_broadcasts(inputs)
+        super().__init__(inputs, [(shape, output_dtype or inputs[0].dtype)], name=name)
+        self.kernel = kernel
+        self.passes_pending_sums = is_linear
+        self._kind = name
+        self._gradient = gradient
+
+    @property
+    def has_gradient(self) -> bool:
+        return self._gradient is not None and super().has_gradient
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        assert self._gradient is not None
+        return self._gradient(self, grad_ys[0])
+
+    def lower(self, planner: Planner) -> None:
+        output = self.outputs[0]
+        layout = planner.layouts[output]
+        layouts = [restricted(layout, output.shape, x.shape) for x in self.inputs]
+        values = planner.read_operands(self, layouts)
+        size = layout.slice_shape(output.shape, planner.mesh_shape)
+        emit = broadcasting_kernel(self.kernel, [x.shape for x in self.inputs], output.shape, size)
+        moves_only = self.kernel is tf.identity
+        (value,) = planner.compute(
+            self._kind,
+            emit,
+            values,
+            [(output.shape, output.dtype, layout)],
+            pending=values[0].pending,
+            flops=0 if moves_only else math.prod(size),
+            is_view=moves_only and self.inputs[0].shape == output.shape,
+            kernel=self.kernel,
+        )
+        planner.write(output, value)
+
+
+def conjugate(x: Tensor) -> Tensor:
+    """The complex conjugate; of real numbers, themselves.
+
+    A gradient is that of TensorFlow: it is multiplied by the conjugate of the derivative.
+    """
+    if not x.dtype.is_complex:
+        return x
+    return ElementwiseOperation(
+        "conj", tf.math.conj, [x], gradient=lambda op, dy: (conjugate(dy),), is_linear=True
+    ).outputs[0]
+
+
+def without_redundant_broadcasts(inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Operands as they were before an explicit broadcast, where the others have the dimensions that it added."""
+    result = list(inputs)
+    for i, x in enumerate(inputs):
+        source = x.operation.inputs[0] if _is_broadcast(x.operation) else x
+        others = {d.name for j, other in enumerate(result) if j != i for d in other.shape}
+        added = {d.name for d in x.shape if not source.shape.has(d.name)}
+        if added and added <= others and not x.is_overridden:
+            result[i] = source
+    return result
+
+
+def _is_broadcast(operation: Operation) -> bool:
+    return isinstance(operation, ElementwiseOperation) and operation.kernel is tf.identity
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScalarKernel:
+    """A function of a slice and a scalar that is known while the graph is built. Equal ones compare equal."""
+
+    function: Callable[..., tf.Tensor]
+    scalar: Any
+    dtype: tf.DType
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        return self.function(x, tf.constant(self.scalar, self.dtype))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CastKernel:
+    """Conversion to another element type."""
+
+    dtype: tf.DType
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        if x.dtype.is_complex and (self.dtype.is_floating or self.dtype.is_integer):
+            x = tf.math.real(x)  # which a cast would take as well, with a warning
+        return tf.cast(x, self.dtype)
+
+
+def broadcasting_kernel(
+    kernel: Kernel, shapes: Sequence[Shape], output_shape: Shape, slice_shape: tuple[int, ...]
+) -> Callable[..., Any]:
+    """`kernel` on slices brought to the order and rank of the output."""
+    aligners = [aligner(shape, output_shape) for shape in shapes]
+
+    def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
+        y = kernel(*(align(x) for align, x in zip(aligners, slices, strict=True)))
+        return y if y.shape.as_list() == list(slice_shape) else tf.broadcast_to(y, slice_shape)
+
+    return emit

@@ -1,0 +1,44 @@
+"""Which windows reach a core's slice of an image."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from meshtf.layout import Axes
+from meshtf.ops.convolution._geometry import Slide
+from meshtf.planning.plan import Core
+from meshtf.planning.window_reads import Window
+
+
+class Cover:
+    """The windows that reach a core's slice of the image along one dimension, and where the slice is among them."""
+
+    def __init__(self, slide: Slide, n: int, parts: int, axes: Axes) -> None:
+        self.slide, self.n, self.parts, self.axes = slide, n, parts, axes
+        stride, reach = slide.stride, slide.reach
+        begin = slide.before - max(reach - stride, 0)
+        starts = [(j * n + begin) // stride if parts > 1 else 0 for j in range(parts)]
+        ends = [(j * n + n - 1 + slide.before) // stride + 1 for j in range(parts)]
+        length = max(e - s for s, e in zip(starts, ends, strict=True)) if parts > 1 else slide.result_size
+        self.window = Window(begin, n, length, stride)
+        self._offsets = [j * n + slide.before - s * stride for j, s in enumerate(starts)]
+        self._is_fixed = len(set(self._offsets)) == 1
+
+    @property
+    def padding(self) -> tuple[int, int]:
+        """Elements around the slice that the windows take in, where they are the same on every core."""
+        before = self._offsets[0] if self._is_fixed else 0
+        return before, max(0, self.slide.length(self.window.length) - before - self.size)
+
+    @property
+    def size(self) -> int:
+        """Of the slice; or of all that the windows take in, from which each core then cuts its slice."""
+        return self.n if self._is_fixed else max(self.slide.length(self.window.length), max(self._offsets) + self.n)
+
+    def cut(self, core: Core, dx: tf.Tensor, axis: int) -> tf.Tensor:
+        if self._is_fixed:
+            return dx
+        position = core.coordinate(self.axes)
+        offset = position * self.n + self.slide.before - self.window.start(position) * self.slide.stride
+        begin = [offset if i == axis else 0 for i in range(len(dx.shape))]
+        return tf.slice(dx, begin, [self.n if i == axis else m for i, m in enumerate(dx.shape.as_list())])

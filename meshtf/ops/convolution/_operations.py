@@ -1,0 +1,230 @@
+"""Convolution and its two gradients. Each is a gradient of the others, so they can be differentiated again and again.
+
+Dimensions split over the mesh: those of the batch, groups and outer channels need nothing; a sum over split inner
+channels is left pending; along a split spatial dimension neighbours exchange the borders that windows reach over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
+from meshtf.layout import Axes
+from meshtf.ops.convolution import _kernels as kernels
+from meshtf.ops.convolution._cover import Cover
+from meshtf.ops.convolution._geometry import Geometry
+from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.plan import Core, Value
+from meshtf.planning.planner import Planner
+from meshtf.planning.splits import choose_splits, layout_over, summed_axes
+from meshtf.planning.window_reads import Window, read_window
+
+
+class Splits:
+    """The mesh axes of each dimension of one convolution, chosen once for a table of layouts."""
+
+    def __init__(self, operation: Operation, geometry: Geometry) -> None:
+        self._operation, self._geometry = operation, geometry
+        self._chosen: tuple[LayoutTable, dict[str, Axes]] | None = None
+
+    def under(self, layouts: LayoutTable) -> dict[str, Axes]:
+        if self._chosen is None or self._chosen[0] is not layouts:
+            geometry, operation = self._geometry, self._operation
+            shapes = (geometry.image, geometry.kernel, geometry.result)
+            splits = choose_splits(operation.inputs, operation.outputs[0], layouts, shapes=shapes, whole=geometry.taps)
+            self._chosen = (layouts, splits)
+        return self._chosen[1]
+
+
+class ConvolutionOperation(Operation):
+    """From image and kernel the result."""
+
+    is_product = True
+
+    def __init__(self, image: Tensor, kernel: Tensor, geometry: Geometry, name: str = "conv") -> None:
+        super().__init__([image, kernel], [(geometry.result, same_dtype([image, kernel]))], name=name)
+        self.geometry, self._splits = geometry, Splits(self, geometry)
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (image, kernel), dy = self.inputs, check_tensor(grad_ys[0])
+        return [
+            ConvolutionImageOperation(dy, kernel, self.geometry).outputs[0],
+            ConvolutionKernelOperation(image, dy, self.geometry).outputs[0],
+        ]
+
+    def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
+        return summed_axes(self._splits.under(layouts), self.outputs[0].shape)
+
+    def lower(self, planner: Planner) -> None:
+        geometry, splits = self.geometry, self._splits.under(planner.layouts)
+        image, sliding = _read_windows(planner, self.inputs[0], geometry, splits)
+        kernel = planner.read(self.inputs[1], layout_over(geometry.kernel, splits))
+        to_image, to_kernel = _canonical(geometry, "image"), _canonical(geometry, "kernel")
+        layout = layout_over(geometry.result, splits)
+        size = layout.slice_shape(geometry.result, planner.mesh_shape)
+        to_result = _restored(geometry.result, geometry.result_order, size)
+
+        def emit(core: Core, x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
+            return to_result(kernels.convolved(to_image(x), to_kernel(w), sliding))
+
+        _write(self, planner, emit, [image, kernel], splits, _flops(geometry, size, kernel.slice_shape))
+
+
+class ConvolutionImageOperation(Operation):
+    """The gradient by the image, from that of the result and the kernel: a transposed convolution."""
+
+    is_product = True
+
+    def __init__(self, dy: Tensor, kernel: Tensor, geometry: Geometry, name: str = "conv_transpose") -> None:
+        super().__init__([dy, kernel], [(geometry.image, same_dtype([dy, kernel]))], name=name)
+        self.geometry, self._splits = geometry, Splits(self, geometry)
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (dy, kernel), image = self.inputs, check_tensor(grad_ys[0])
+        return [
+            ConvolutionOperation(image, kernel, self.geometry).outputs[0],
+            ConvolutionKernelOperation(image, dy, self.geometry).outputs[0],
+        ]
+
+    def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
+        return summed_axes(self._splits.under(layouts), self.outputs[0].shape)
+
+    def lower(self, planner: Planner) -> None:
+        geometry, splits = self.geometry, self._splits.under(planner.layouts)
+        dy = planner.read(self.inputs[0], layout_over(geometry.result, splits))
+        kernel = planner.read(self.inputs[1], layout_over(geometry.kernel, splits))
+        layout = layout_over(geometry.image, splits)
+        size = layout.slice_shape(geometry.image, planner.mesh_shape)
+        covers = []
+        for slide in geometry.slides:
+            n = size[geometry.image.axis(slide.image_dim)]
+            cover = Cover(slide, n, slide.image_size // n, splits[slide.image_dim])
+            covers.append(cover)
+            if cover.parts > 1:
+                dy = read_window(planner, dy, dy.shape.axis(slide.image_dim), cover.window)
+        to_result, to_kernel = _canonical(geometry, "result"), _canonical(geometry, "kernel")
+        to_image = _restored(geometry.image, geometry.image_order, size)
+        sliding, sizes = _sliding(geometry, [c.padding for c in covers]), [c.size for c in covers]
+
+        def emit(core: Core, g: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
+            dx = kernels.image_gradient(to_result(g), to_kernel(w), sliding, sizes)
+            for axis, cover in enumerate(covers, start=1):
+                dx = cover.cut(core, dx, axis)
+            return to_image(dx)
+
+        _write(self, planner, emit, [dy, kernel], splits, _flops(geometry, dy.slice_shape, kernel.slice_shape))
+
+
+class ConvolutionKernelOperation(Operation):
+    """The gradient by the kernel, from the image and the gradient of the result."""
+
+    is_product = True
+
+    def __init__(self, image: Tensor, dy: Tensor, geometry: Geometry, name: str = "conv_kernel_gradient") -> None:
+        super().__init__([image, dy], [(geometry.kernel, same_dtype([image, dy]))], name=name)
+        self.geometry, self._splits = geometry, Splits(self, geometry)
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (image, dy), kernel = self.inputs, check_tensor(grad_ys[0])
+        return [
+            ConvolutionImageOperation(dy, kernel, self.geometry).outputs[0],
+            ConvolutionOperation(image, kernel, self.geometry).outputs[0],
+        ]
+
+    def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
+        return summed_axes(self._splits.under(layouts), self.outputs[0].shape)
+
+    def lower(self, planner: Planner) -> None:
+        geometry, splits = self.geometry, self._splits.under(planner.layouts)
+        image, sliding = _read_windows(planner, self.inputs[0], geometry, splits)
+        dy = planner.read(self.inputs[1], layout_over(geometry.result, splits))
+        to_image, to_result = _canonical(geometry, "image"), _canonical(geometry, "result")
+        size = layout_over(geometry.kernel, splits).slice_shape(geometry.kernel, planner.mesh_shape)
+        to_kernel, taps = (
+            _restored(geometry.kernel, geometry.kernel_order, size),
+            [s.kernel_size for s in geometry.slides],
+        )
+
+        def emit(core: Core, x: tf.Tensor, g: tf.Tensor) -> tf.Tensor:
+            return to_kernel(kernels.kernel_gradient(to_image(x), to_result(g), sliding, taps))
+
+        _write(self, planner, emit, [image, dy], splits, _flops(geometry, dy.slice_shape, size))
+
+
+def _read_windows(
+    planner: Planner, image: Tensor, geometry: Geometry, splits: dict[str, Axes]
+) -> tuple[Value, kernels.Sliding]:
+    """The image with the borders that a core's windows reach over; where it is whole, zeros are left to the kernel."""
+    value, paddings = planner.read(image, layout_over(geometry.image, splits)), []
+    for slide in geometry.slides:
+        axis = geometry.image.axis(slide.image_dim)
+        parts = slide.image_size // value.slice_shape[axis]
+        if parts == 1:
+            paddings.append((slide.before, slide.after))
+            continue
+        windows = slide.result_size // parts
+        window = Window(-slide.before, windows * slide.stride, slide.length(windows))
+        value = read_window(planner, value, axis, window)
+        paddings.append((0, 0))
+    return value, _sliding(geometry, paddings)
+
+
+def _sliding(geometry: Geometry, paddings: Sequence[tuple[int, int]]) -> kernels.Sliding:
+    strides, dilations = zip(*((s.stride, s.dilation) for s in geometry.slides), strict=True)
+    return kernels.Sliding(strides, dilations, tuple(paddings))
+
+
+def _write(
+    operation: Operation,
+    planner: Planner,
+    emit: Callable[..., tf.Tensor],
+    values: Sequence[Value],
+    splits: dict[str, Axes],
+    flops: int,
+) -> None:
+    (output,) = operation.outputs
+    spec, pending = (output.shape, output.dtype, layout_over(output.shape, splits)), summed_axes(splits, output.shape)
+    planner.write(output, planner.compute("conv", emit, values, [spec], pending=pending, flops=flops)[0])
+
+
+def _flops(geometry: Geometry, result: Sequence[int], kernel: Sequence[int]) -> int:
+    """Of slices of these sizes: two for each element of the result and of the part of the kernel that makes it."""
+    shared = {*geometry.groups, *geometry.outer}
+    own = [n for d, n in zip(geometry.kernel, kernel, strict=True) if d.name not in shared]
+    return 2 * math.prod(result) * math.prod(own)
+
+
+def _canonical(geometry: Geometry, which: str) -> Callable[[tf.Tensor], tf.Tensor]:
+    """A function that brings slices of a tensor to the form that `kernels` takes."""
+    shape: Shape = getattr(geometry, which)
+    order: list[str] = getattr(geometry, f"{which}_order")
+    permutation = [shape.axis(name) for name in order]
+    spatial, groups, inner, outer = len(geometry.slides), len(geometry.groups), len(geometry.inner), len(geometry.outer)
+    runs = {
+        "image": [len(geometry.batch), *[1] * spatial, groups, inner],
+        "kernel": [*[1] * spatial, groups, inner, outer],
+        "result": [len(geometry.batch), *[1] * spatial, groups, outer],
+    }[which]
+
+    def brought(x: tf.Tensor) -> tf.Tensor:
+        x = x if permutation == sorted(permutation) else tf.transpose(x, permutation)
+        sizes = iter(x.shape.as_list())
+        return tf.reshape(x, [math.prod(next(sizes) for _ in range(n)) for n in runs])
+
+    return brought
+
+
+def _restored(shape: Shape, order: Sequence[str], size: Sequence[int]) -> Callable[[tf.Tensor], tf.Tensor]:
+    """The way back, to a slice of this size."""
+    inside = [size[shape.axis(name)] for name in order]
+    permutation = [list(order).index(d.name) for d in shape]
+
+    def restored(y: tf.Tensor) -> tf.Tensor:
+        y = tf.reshape(y, inside)
+        return y if permutation == sorted(permutation) else tf.transpose(y, permutation)
+
+    return restored

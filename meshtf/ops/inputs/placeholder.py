@@ -1,0 +1,80 @@
+"""Values from outside: inputs that are fed, and arrays that are imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import Shape, ShapeLike, convert_to_shape
+from meshtf.errors import ShapeError
+from meshtf.graph import Mesh, Operation, Tensor, check_mesh, dtype_of, shape_of
+from meshtf.planning.planner import Planner
+
+
+class InputOperation(Operation):
+    """An array handed to the program when it runs, or one known now that each core takes its slice of."""
+
+    def __init__(self, mesh: Mesh, shape: Shape, dtype: tf.DType, name: str, value: Any = None) -> None:
+        with check_mesh(mesh).graph.outermost():  # a program is fed, not the loops in it
+            super().__init__([], [(shape, dtype)], name=name, mesh=mesh)
+        self.value = value
+
+    def lower(self, planner: Planner) -> None:
+        planner.feed(self.name, self.outputs[0])
+
+
+@language_function
+def placeholder(mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32, name: str = "input") -> Tensor:
+    """An input of the program, fed whole by its name when the program runs.
+
+    Args:
+      mesh: where it will be.
+      shape: named shape of what is fed.
+      dtype: of what is fed.
+      name: under which it is fed.
+
+    Examples:
+      >>> mtf.placeholder(mesh, "batch:4 length:16", tf.int32, name="ids")
+      ids [batch:4 length:16] int32
+    """
+    return InputOperation(mesh, shape_of(shape), dtype_of(dtype), name).outputs[0]
+
+
+@language_function
+def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """Brings an array or tf.Tensor into the graph.
+
+    Args:
+      mesh: where it will be.
+      tf_tensor: keeps its dtype. Numbers of Python, and lists of them, become int32 (int64 where they need it), float32
+        or bool, as in TensorFlow.
+      shape: names its dimensions; None for a scalar.
+      name: of the operation.
+
+    Raises:
+      ShapeError: its rank or sizes are not those of `shape`.
+
+    Examples:
+      >>> mtf.import_tf_tensor(mesh, np.zeros([2, 3]), "rows:2 columns:3")
+      import [rows:2 columns:3] float64
+      >>> mtf.import_tf_tensor(mesh, [1, 2, 3], "n:3")
+      import_1 [n:3] int32
+    """
+    value = tf_tensor if isinstance(tf_tensor, tf.Tensor) else _array(tf_tensor)
+    named = convert_to_shape(shape) or Shape([])
+    own = list(value.shape)
+    if own != named.to_integer_list:
+        raise ShapeError(f"an array of shape {own} cannot be [{named}]; name each of its dimensions, with its size")
+    return InputOperation(mesh, named, dtype_of(value.dtype), name or "import", value).outputs[0]
+
+
+def _array(value: Any) -> np.ndarray:
+    """An array of its own dtype; numbers of Python in those that TensorFlow gives them."""
+    array = np.asarray(value)
+    if not all(type(x) in (int, float) for x in tf.nest.flatten(value)):
+        return array
+    narrow = array.astype({"i": np.int32, "f": np.float32}.get(array.dtype.kind, array.dtype))
+    return array if array.dtype.kind == "i" and not np.array_equal(narrow, array) else narrow

@@ -1,0 +1,59 @@
+"""Initializers that draw a variable's first value."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.graph import Mesh, Tensor
+from meshtf.ops.random.random_tensors import random_normal, random_truncated_normal, random_uniform
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RandomNormal:
+    """Initializer: normal.
+
+    Examples:
+      >>> mtf.get_variable(mesh, "w", "hidden:8", initializer=mtf.RandomNormal(stddev=0.02))
+      w [hidden:8] float32
+    """
+
+    mean: float = 0.0
+    stddev: float = 1.0
+
+    def __call__(self, mesh: Mesh, shape: Shape, dtype: tf.DType) -> Tensor:
+        return random_normal(mesh, shape, dtype, self.mean, self.stddev)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TruncatedNormal:
+    """Initializer: normal within two standard deviations.
+
+    Examples:
+      >>> mtf.get_variable(mesh, "w", "hidden:8", initializer=mtf.TruncatedNormal(stddev=0.02))
+      w [hidden:8] float32
+    """
+
+    mean: float = 0.0
+    stddev: float = 1.0
+
+    def __call__(self, mesh: Mesh, shape: Shape, dtype: tf.DType) -> Tensor:
+        return random_truncated_normal(mesh, shape, dtype, self.mean, self.stddev)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RandomUniform:
+    """Initializer: uniform in [minval, maxval).
+
+    Examples:
+      >>> mtf.get_variable(mesh, "w", "hidden:8", initializer=mtf.RandomUniform(-0.1, 0.1))
+      w [hidden:8] float32
+    """
+
+    minval: float = 0.0
+    maxval: float = 1.0
+
+    def __call__(self, mesh: Mesh, shape: Shape, dtype: tf.DType) -> Tensor:
+        return random_uniform(mesh, shape, dtype, self.minval, self.maxval)

@@ -1,0 +1,125 @@
+"""Tensors of random numbers, the same under every layout."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from meshtf import random
+from meshtf.call_sites import language_function
+from meshtf.dimension import ShapeLike
+from meshtf.errors import DtypeError
+from meshtf.graph import Mesh, Tensor, dtype_of, shape_of
+from meshtf.ops.random.random_operation import RandomOperation
+from meshtf.random.distributions import FLOATS, INTEGERS, check_dtype
+
+
+@language_function
+def random_uniform(
+    mesh: Mesh,
+    shape: ShapeLike,
+    dtype: tf.DType = tf.float32,
+    minval: float = 0.0,
+    maxval: float | None = None,
+    name: str = "random_uniform",
+) -> Tensor:
+    """Uniform random numbers in [minval, maxval).
+
+    Args:
+      mesh: where they will be.
+      shape: named shape.
+      dtype: floating, int32 or int64.
+      minval: the least.
+      maxval: above all; 1 by default, and must be given for integers.
+      name: of the operation, part of the random key.
+
+    Raises:
+      ShapeError: no shape is given.
+      DtypeError: of integers without `maxval`, or of another type.
+
+    Examples:
+      >>> mtf.random_uniform(mesh, "batch:4 hidden:8")
+      random_uniform [batch:4 hidden:8] float32
+      >>> mtf.random_uniform(mesh, "batch:4", tf.int32, minval=1, maxval=7, name="dice")
+      dice [batch:4] int32
+    """
+    dtype = check_dtype("uniform numbers", dtype_of(dtype), FLOATS + INTEGERS)
+    if maxval is None:
+        if dtype.is_integer:
+            raise DtypeError("random_uniform of integers needs maxval")
+        maxval = 1.0
+
+    def draw(*where: object) -> tf.Tensor:
+        return random.uniform(*where, dtype, minval, maxval)  # type: ignore[arg-type]
+
+    return RandomOperation(mesh, shape_of(shape), dtype, draw, name).outputs[0]
+
+
+@language_function
+def random_normal(
+    mesh: Mesh,
+    shape: ShapeLike,
+    dtype: tf.DType = tf.float32,
+    mean: float = 0.0,
+    stddev: float = 1.0,
+    name: str = "random_normal",
+) -> Tensor:
+    """Normal random numbers.
+
+    Args:
+      mesh: where they will be.
+      shape: named shape.
+      dtype: floating.
+      mean: of the distribution.
+      stddev: its standard deviation.
+      name: of the operation, part of the random key.
+
+    Raises:
+      ShapeError: no shape is given.
+      DtypeError: the dtype is not floating.
+
+    Examples:
+      >>> mtf.random_normal(mesh, "batch:4 hidden:8", stddev=0.02)
+      random_normal [batch:4 hidden:8] float32
+    """
+    dtype = check_dtype("normal numbers", dtype_of(dtype), FLOATS)
+
+    def draw(*where: object) -> tf.Tensor:
+        return random.normal(*where, dtype, mean, stddev)  # type: ignore[arg-type]
+
+    return RandomOperation(mesh, shape_of(shape), dtype, draw, name).outputs[0]
+
+
+@language_function
+def random_truncated_normal(
+    mesh: Mesh,
+    shape: ShapeLike,
+    dtype: tf.DType = tf.float32,
+    mean: float = 0.0,
+    stddev: float = 1.0,
+    name: str = "random_truncated_normal",
+) -> Tensor:
+    """Normal random numbers, of which those beyond two standard deviations are left out.
+
+    Args:
+      mesh: where they will be.
+      shape: named shape.
+      dtype: floating.
+      mean: of the distribution before.
+      stddev: its standard deviation before.
+      name: of the operation, part of the random key.
+
+    Raises:
+      ShapeError: no shape is given.
+      DtypeError: the dtype is not floating.
+
+    Examples:
+      >>> z = mtf.random_truncated_normal(mesh, "n:1000")
+      >>> bool(np.all(np.abs(value(z)) <= 2.0))
+      True
+    """
+    dtype = check_dtype("normal numbers", dtype_of(dtype), FLOATS)
+
+    def draw(*where: object) -> tf.Tensor:
+        return random.truncated_normal(*where, dtype, mean, stddev)  # type: ignore[arg-type]
+
+    return RandomOperation(mesh, shape_of(shape), dtype, draw, name).outputs[0]

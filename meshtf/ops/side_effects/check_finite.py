@@ -1,0 +1,69 @@
+"""Checks that stop a step at a NaN or an infinity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import Shape
+from meshtf.errors import DtypeError
+from meshtf.graph import Operation, Tensor, check_tensor, is_differentiable
+from meshtf.layout import TensorLayout
+from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.plan import Core
+from meshtf.planning.planner import Planner
+
+
+class CheckFiniteOperation(Operation):
+    """x; when some element is a NaN or an infinity, the step assigns nothing and raises NonFiniteError."""
+
+    has_side_effect = True
+
+    def __init__(self, x: Tensor, message: str | None, name: str) -> None:
+        super().__init__([x], [(x.shape, x.dtype)], name=name)
+        self._message = message
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        return list(grad_ys)
+
+    def output_layouts(self, layouts: LayoutTable) -> Sequence[ResolvedLayout]:
+        return [layouts.resolved(self.inputs[0])]
+
+    def lower(self, planner: Planner) -> None:
+        (x,) = self.inputs
+        value = planner.read(x)
+        spec = (Shape([]), tf.bool, TensorLayout(()))
+        (flag,) = planner.compute("check_finite", _is_finite, [value], [spec], flops=math.prod(value.slice_shape))
+        split = tuple(d.name for d in planner.mesh_shape if d.name in value.layout.used)
+        fact = f"a NaN or an infinity in {x!r}"
+        planner.check(f"{self._message}: {fact}" if self._message else fact, planner.all_reduce(flag, split, "min"))
+        planner.write(self.outputs[0], value)
+
+
+def _is_finite(core: Core, x: tf.Tensor) -> tf.Tensor:
+    if x.dtype.is_complex:
+        return tf.reduce_all(tf.math.is_finite(tf.math.real(x)) & tf.math.is_finite(tf.math.imag(x)))
+    return tf.reduce_all(tf.math.is_finite(x))
+
+
+@language_function
+def check_finite(x: Tensor, message: str | None = None, name: str | None = None) -> Tensor:
+    """x; a step in which it has a NaN or an infinity assigns nothing, and raises NonFiniteError.
+
+    Checked whether or not the result is used, wherever in the program the assignments stand. Costs one pass over the
+    slice, and one small allreduce where x is split. Inside a tf.function of yours the error is TensorFlow's
+    InvalidArgumentError, with the same text.
+
+    Raises:
+      DtypeError: x is neither floating nor complex.
+
+    Examples:
+      >>> mtf.check_finite(mtf.log(x), "the logarithm of x")
+      check_finite [batch:4 hidden:8] float32
+    """
+    if not is_differentiable(check_tensor(x).dtype):
+        raise DtypeError(f"{x.dtype.name} is always finite; check a floating tensor")
+    return CheckFiniteOperation(x, message, name or "check_finite").outputs[0]

@@ -1,0 +1,31 @@
+"""Tensors made known by name, to be fetched."""
+
+from __future__ import annotations
+
+from meshtf.call_sites import language_function
+from meshtf.errors import GraphError
+from meshtf.graph import Tensor, check_tensor
+
+
+@language_function
+def export(x: Tensor, name: str) -> Tensor:
+    """x, which can from now on be fetched by this name under the open scopes, without being handed up and returned.
+
+    `lowering.run("decoder/weights", feeds)` and `lowering.export_to_tf_tensor("decoder/weights", feeds)` give its
+    value, whole; of an `mtf.function`, the lowering is `step.lowering`. Until then it costs nothing.
+
+    Raises:
+      GraphError: another tensor has the name.
+
+    Examples:
+      >>> with mtf.variable_scope("encoder"):
+      ...     y = mtf.export(2.0 * x, "hidden")
+      >>> mesh.graph.exports
+      {'encoder/hidden': encoder/multiply [batch:4 hidden:8] float32}
+    """
+    exports = check_tensor(x).graph.exports
+    full_name = x.graph.scoped(name)
+    first = exports.setdefault(full_name, x)
+    if first is not x:
+        raise GraphError(f'"{full_name}" names {first} already, made at {first.operation.site}; give another name')
+    return x

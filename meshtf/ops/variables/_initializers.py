@@ -1,0 +1,68 @@
+"""What a variable's first value is made by: a function of the language, or an array that is known now."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.errors import GraphError, ShapeError
+from meshtf.graph import Mesh, Tensor
+from meshtf.ops.inputs.placeholder import import_tf_tensor
+
+Initializer: TypeAlias = Callable[[Mesh, Shape, tf.DType], Tensor]
+
+_FUNCTION = "a function (mesh, shape, dtype) -> mtf.Tensor, such as mtf.RandomNormal(stddev=0.02) or mtf.zeros"
+
+
+def initializer_of(name: str, given: Any, shape: Shape, padded: Shape, dtype: tf.DType) -> Initializer:
+    """The initializer of a variable, from itself or an array of `shape`, whose padding is zeros.
+
+    Raises:
+      GraphError: it is neither, or a function of other arguments.
+      ShapeError: an array of another shape.
+    """
+    if callable(given):
+        return _checked(name, given)
+    array = np.asarray(given)
+    if array.dtype.kind in "OSU":
+        raise GraphError(f'the initial value of variable "{name}" must be {_FUNCTION}, or an array, not {given!r}')
+    own = shape.to_integer_list
+    if list(array.shape) != own:
+        hint = "" if array.ndim else f"; for one number everywhere give np.full({own}, {given})"
+        raise ShapeError(
+            f'the initial value of variable "{name}" [{shape}] is an array of shape {list(array.shape)}{hint}'
+        )
+    whole = np.zeros(padded.to_integer_list, dtype.as_numpy_dtype)
+    whole[tuple(map(slice, own))] = given
+    return lambda mesh, own, dtype: import_tf_tensor(mesh, whole, own)
+
+
+def _checked(name: str, initializer: Callable[..., Any]) -> Initializer:
+    """The function itself, which can be called with a mesh, a shape and a dtype."""
+    try:
+        signature = inspect.signature(initializer)
+    except ValueError:  # of some callables written in C it is not known
+        return initializer
+    if not _can_be_called(signature):
+        own = getattr(initializer, "__name__", type(initializer).__name__)
+        raise GraphError(
+            f'the initial value of variable "{name}" must be {_FUNCTION}, or an array; {own} takes {signature}'
+        )
+    return initializer
+
+
+def _can_be_called(signature: inspect.Signature) -> bool:
+    """Whether it takes a mesh, a shape and a dtype. TensorFlow 1's initializers take three arguments, too, but others:
+    (shape, dtype, partition_info)."""
+    if next(iter(signature.parameters), None) == "shape":
+        return False
+    try:
+        signature.bind("mesh", "shape", "dtype")
+    except TypeError:
+        return False
+    return True

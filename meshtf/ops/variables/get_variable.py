@@ -1,0 +1,142 @@
+"""Variables made, or found again, by name."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import Shape, ShapeLike
+from meshtf.errors import DtypeError, GraphError, ShapeError
+from meshtf.graph import Mesh, Tensor, VariableDType, check_mesh, dtype_of, shape_of
+from meshtf.layer_scopes import scopes_of
+from meshtf.ops.inputs.constants import zeros
+from meshtf.ops.variables._initializers import Initializer, initializer_of
+from meshtf.ops.variables.variable import Variable, VariableSpec
+
+DEFAULT_STDDEV = 0.02
+"""Of the normal numbers that a variable starts with, where it is given no initializer."""
+
+
+class MakesVariables(Protocol):
+    """What gives a layer its part of the variables of a stack."""
+
+    def makes(self, full_name: str) -> bool: ...
+
+    def make(self, spec: VariableSpec) -> Tensor: ...
+
+
+@language_function
+def get_variable(
+    mesh: Mesh,
+    name: str,
+    shape: ShapeLike,
+    dtype: tf.DType | VariableDType | None = None,
+    initializer: Initializer | Any | None = None,
+    trainable: bool = True,
+    *,
+    unpadded_shape: ShapeLike | None = None,
+) -> Tensor:
+    """The variable of this name under the open scopes, as a tensor; made where it is not there yet.
+
+    Args:
+      mesh: where it lives.
+      name: under the open scopes.
+      shape: named shape.
+      dtype: the graph's policy by default.
+      initializer: `(mesh, shape, dtype) -> tensor` in the language, computed slice by slice, or an array. By default
+        normal with standard deviation 0.02.
+      trainable: whether optimizers update it.
+      unpadded_shape: where the variable is held larger than it is, so that a dimension can be split: the same names,
+        and sizes that are no larger. What is beyond starts as zeros; the store and checkpoints know only what is
+        inside, and so does an initial value that is an array.
+
+    Raises:
+      GraphError: it exists with another shape or dtype; or `initializer` is neither such a function nor an array; or
+        a tf.variable_scope is open, which would not name it.
+      DtypeError: it is not floating, and has no `initializer`.
+      ShapeError: `unpadded_shape` is no part of `shape`, or an initial array has another shape.
+
+    Examples:
+      >>> with mtf.variable_scope("layer"):
+      ...     w = mtf.get_variable(mesh, "kernel", "hidden:8 d_ff:16")
+      >>> w
+      layer/kernel [hidden:8 d_ff:16] float32
+      >>> mtf.get_variable(mesh, "counts", "vocab:16", tf.int32, initializer=mtf.zeros, trainable=False)
+      counts [vocab:16] int32
+    """
+    graph, policy, named = check_mesh(mesh).graph, _policy(mesh, dtype), shape_of(shape)
+    graph.check_scope_of_tensorflow()
+    own = named if unpadded_shape is None else shape_of(unpadded_shape)
+    if own.dimension_names != named.dimension_names or any(m.size > n.size for m, n in zip(own, named, strict=True)):
+        raise ShapeError(
+            f"unpadded_shape [{own}] must have the names of shape [{named}], in order, and no larger sizes"
+        )
+    assert policy.slice_dtype is not None
+    if initializer is None and not policy.slice_dtype.is_floating:
+        raise DtypeError(
+            f'variable "{name}" of {policy.slice_dtype.name} needs an initializer, such as mtf.zeros: the normal '
+            f"numbers of the default are floating"
+        )
+    chosen = None if initializer is None else initializer_of(name, initializer, own, named, policy.slice_dtype)
+    full_name = graph.scoped(name)
+    scopes = scopes_of(full_name, graph.layer_scopes)
+    return make_variable(mesh, VariableSpec(full_name, named, policy, chosen, trainable, own, scopes))
+
+
+def make_variable(mesh: Mesh, spec: VariableSpec) -> Tensor:
+    """The variable's value; inside a stack of layers that is a scan, its part for the layer."""
+    for maker in reversed(mesh.graph.makes_variables):
+        if maker.makes(spec.full_name):
+            return maker.make(spec)
+    existing = mesh.graph.variables.get(spec.full_name)
+    if existing is None:
+        return Variable(mesh, spec).value
+    assert isinstance(existing, Variable)
+    if not existing.spec.is_alike(spec):
+        raise GraphError(
+            f'variable "{existing.full_name}" exists with {existing.spec}, made at {existing.site}; it is asked for '
+            f"again with {spec}: give one of them another name, or open a scope"
+        )
+    return existing.value
+
+
+@language_function
+def like_variable(
+    variable: Variable, name: str, shape: ShapeLike | None = None, dtype: tf.DType = tf.float32
+) -> Tensor:
+    """State that belongs to a variable, zero at first: `<variable's name>/<name>`, not trainable.
+
+    It is padded, stacked, saved and, under the same rules, laid out like the variable.
+
+    Args:
+      variable: of the graph.
+      name: of the state.
+      shape: dimensions of the variable; all of them by default.
+      dtype: of the state.
+
+    Raises:
+      ShapeError: a dimension is not one of the variable's.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "kernel", "hidden:8 d_ff:16")
+      >>> variable = mesh.graph.variables["kernel"]
+      >>> mtf.like_variable(variable, "momentum"), mtf.like_variable(variable, "row_mean", "hidden:8")
+      (kernel/momentum [hidden:8 d_ff:16] float32, kernel/row_mean [hidden:8] float32)
+    """
+    chosen = variable.shape if shape is None else shape_of(shape)
+    own = Shape([variable.unpadded_shape.dims[variable.shape.axis(d)] for d in chosen])
+    scopes = tuple(
+        s for s in variable.spec.layer_scopes if not s.is_stacked or all(chosen.has(d.name) for d in s.stacked_dims)
+    )
+    full_name = f"{variable.full_name}/{name}"
+    return make_variable(
+        variable.mesh, VariableSpec(full_name, chosen, VariableDType(dtype), zeros, False, own, scopes)
+    )
+
+
+def _policy(mesh: Mesh, dtype: tf.DType | VariableDType | None) -> VariableDType:
+    if isinstance(dtype, VariableDType):
+        return dtype
+    return mesh.graph.variable_dtype if dtype is None else VariableDType(dtype_of(dtype))

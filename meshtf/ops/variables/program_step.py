@@ -1,0 +1,31 @@
+"""How often a program has run, which its random bits depend on."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.graph import Mesh, Tensor, VariableDType, with_nested
+from meshtf.ops.inputs.constants import ones, zeros
+from meshtf.ops.variables.assign import assign_add
+from meshtf.ops.variables.variable import Assign, Variable, VariableSpec
+
+
+def program_step(mesh: Mesh) -> Tensor:
+    """How many times the program has run (int64 scalar): a saved variable, counted when it uses random bits."""
+    graph = mesh.graph
+    name = f"{graph.name}/step"
+    existing = graph.variables.get(name)
+    if existing is not None:
+        return existing.outputs[0]
+    return Variable(mesh, VariableSpec(name, Shape([]), VariableDType(tf.int64), zeros, False, Shape([]))).value
+
+
+def count_step(mesh: Mesh) -> None:
+    """Makes the program count its runs, if it has random bits that depend on the count and does not count yet."""
+    graph = mesh.graph
+    step = graph.variables.get(f"{graph.name}/step")
+    if step is None or any(isinstance(o, Assign) and o.variable is step for o in with_nested(graph.operations)):
+        return
+    with graph.root_scope():
+        assign_add(step.outputs[0], ones(mesh, [], tf.int64))

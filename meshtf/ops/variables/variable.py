@@ -1,0 +1,142 @@
+"""Variables as operations: their value at the start, their value at a place in the program, and assignments."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.dimension import Shape, described
+from meshtf.errors import GraphError
+from meshtf.graph import Mesh, Operation, Tensor, VariableDType
+from meshtf.layer_scopes import LayerScope, layer_names, stacked_dims
+from meshtf.ops.variables._initializers import Initializer
+from meshtf.planning.planner import Planner
+
+
+@dataclasses.dataclass(frozen=True)
+class VariableSpec:
+    """What a variable is.
+
+    Attributes:
+      full_name: its name, scopes included.
+      shape: as cores hold it.
+      dtype: in files, on the device, and as the program reads it.
+      initializer: gives one layer's initial value; None: normal numbers, see `DEFAULT_STDDEV`.
+      trainable: whether optimizers update it.
+      unpadded_shape: as users and files see it: no larger than `shape`, whose ends are then zeros.
+      layer_scopes: the scopes of layers in which it is made, outermost first.
+    """
+
+    full_name: str
+    shape: Shape
+    dtype: VariableDType
+    initializer: Initializer | None
+    trainable: bool
+    unpadded_shape: Shape
+    layer_scopes: tuple[LayerScope, ...] = ()
+
+    def is_alike(self, other: VariableSpec) -> bool:
+        """Whether both may be one variable."""
+        return (self.shape, self.unpadded_shape, self.dtype) == (other.shape, other.unpadded_shape, other.dtype)
+
+    def __str__(self) -> str:
+        assert self.dtype.slice_dtype is not None
+        return f"{described(self.shape, self.unpadded_shape)} {self.dtype.slice_dtype.name}"
+
+
+class Variable(Operation):
+    """A named variable. Its output is its value when the program starts, in the activation dtype.
+
+    Examples:
+      >>> w = mtf.get_variable(mesh, "kernel", "hidden:8 d_ff:16", tf.bfloat16)
+      >>> variable = mesh.graph.variables["kernel"]
+      >>> isinstance(variable, mtf.Variable), variable.full_name, variable.slice_dtype.name, variable.value is w
+      (True, 'kernel', 'bfloat16', True)
+    """
+
+    def __init__(self, mesh: Mesh, spec: VariableSpec) -> None:
+        assert spec.dtype.activation_dtype is not None
+        with mesh.graph.outermost(), mesh.graph.root_scope():
+            super().__init__([], [(spec.shape, spec.dtype.activation_dtype)], name=spec.full_name, mesh=mesh)
+        self.spec = spec
+        self.full_name = spec.full_name
+        self.shape = spec.shape
+        self.unpadded_shape = spec.unpadded_shape
+        self.dtype = spec.dtype
+        self.trainable = spec.trainable
+        mesh.graph.variables[self.full_name] = self
+
+    @property
+    def value(self) -> Tensor:
+        return self.outputs[0]
+
+    @property
+    def slice_dtype(self) -> tf.DType:
+        assert self.dtype.slice_dtype is not None
+        return self.dtype.slice_dtype
+
+    @property
+    def stacked_dims(self) -> Shape:
+        """Those of its dimensions that count the layers of a stack: empty for all but a stack's variables."""
+        return stacked_dims(self.spec.layer_scopes)
+
+    @property
+    def saved_names(self) -> tuple[str, ...]:
+        """The names of its layers' parts in files, in row-major order of `stacked_dims`; else its own alone."""
+        return layer_names(self.full_name, self.spec.layer_scopes)
+
+    def lower(self, planner: Planner) -> None:
+        planner.write(self.value, _cast_value(planner, planner.stored(self), self.value.dtype))
+
+
+class ReadVariable(Operation):
+    """A variable's value at this place in the program: after the assignments before it."""
+
+    def __init__(self, variable: Variable, dtype: tf.DType | None = None) -> None:
+        spec = (variable.shape, dtype or variable.value.dtype)
+        super().__init__([], [spec], name="read_variable", mesh=variable.mesh)
+        self.variable = variable
+
+    def lower(self, planner: Planner) -> None:
+        stored = planner.stored(self.variable)
+        planner.write(self.outputs[0], _cast_value(planner, stored, self.outputs[0].dtype))
+
+
+class Assign(Operation):
+    """Gives a variable a new value."""
+
+    has_side_effect = True
+
+    def __init__(self, variable: Variable, value: Tensor, name: str = "assign") -> None:
+        super().__init__([value], [(value.shape, variable.value.dtype)], name=name)
+        self.variable = variable
+
+    @property
+    def has_gradient(self) -> bool:
+        return False
+
+    def lower(self, planner: Planner) -> None:
+        value = planner.read(self.inputs[0], planner.stored_layout(self.variable))
+        stored = _cast_value(planner, value, self.variable.slice_dtype)
+        planner.assign(self.variable.full_name, stored)
+        planner.write(self.outputs[0], _cast_value(planner, stored, self.outputs[0].dtype))
+
+
+def _cast_value(planner: Planner, value: Any, dtype: tf.DType) -> Any:
+    if value.dtype == dtype:
+        return value
+    spec = (value.shape, dtype, value.layout)
+    return planner.compute("cast", lambda core, x: tf.cast(x, dtype), [value], [spec])[0]
+
+
+def variable_of(x: Variable | Tensor) -> Variable:
+    """The variable, from itself or the tensor that `get_variable` gave."""
+    operation = x.operation if isinstance(x, Tensor) else x
+    if not isinstance(operation, Variable):
+        hint = "; a layer of a stack that is a scan cannot assign its variables: give mtf.layer_stack unroll=True"
+        raise GraphError(
+            f"{x} is not a variable; give what mtf.get_variable returned{hint if x.graph.makes_variables else ''}"
+        )
+    return operation

@@ -1,0 +1,125 @@
+"""A program of one core in terms of TensorFlow alone: what a SavedModel can hold."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.lowering.emit.emission import EmittedProgram
+from meshtf.lowering.report.accounting import PeakMemory, peak_memory
+from meshtf.ops.inputs.placeholder import InputOperation
+from meshtf.planning.plan import Feed, Plan, ReadVariable
+
+STEP = "step"
+"""The feed that stands for how often a program has run; what it draws depends on it."""
+
+Run = Callable[[Mapping[str, tf.Tensor]], dict[str, tf.Tensor]]
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedModelProgram:
+    """Some of the results of a program on a mesh of one core, as a function of its inputs and variables.
+
+    Attributes:
+      program: whose variables are read.
+      names: of the results.
+      plan: without assignments, and with a feed `step` where random numbers are drawn, in place of the variable that
+        counts the program's runs.
+    """
+
+    program: mtf.Function
+    names: tuple[str, ...]
+    plan: Plan
+
+    @classmethod
+    def of(cls, program: mtf.Function, names: Sequence[str]) -> SavedModelProgram:
+        """Of results that the program made known under these names (`mtf.export`)."""
+        results = [program.graph.exports[name] for name in names]
+        plan = program.lowering.plan_for(results, with_effects=False)
+        counter = f"{program.graph.name}/step"
+        instructions = tuple(
+            Feed(i.operation, STEP, i.output) if isinstance(i, ReadVariable) and i.name == counter else i
+            for i in plan.instructions
+        )
+        return cls(program, tuple(names), dataclasses.replace(plan, instructions=instructions))
+
+    @property
+    def memory(self) -> PeakMemory:
+        """That it takes while it runs, its variables included."""
+        return peak_memory(self.plan)
+
+    @property
+    def inputs(self) -> dict[str, tf.TensorSpec]:
+        """What it is fed, by name, `step` and constants left out."""
+        feeds = [feed for feed in self.plan.feeds if feed.name != STEP and _constant(feed) is None]
+        return {feed.name: tf.TensorSpec(feed.output.slice_shape, feed.output.dtype, feed.name) for feed in feeds}
+
+    @property
+    def results(self) -> dict[str, tf.TensorSpec]:
+        values = zip(self.names, self.plan.fetches, strict=True)
+        return {name: tf.TensorSpec(value.slice_shape, value.dtype, name) for name, value in values}
+
+    @property
+    def variables(self) -> dict[str, tf.Variable]:
+        """By name; they must have been restored."""
+        store = self.program.variables
+        return {name: store.slices(name).slices[0] for name in self.plan.variable_names}
+
+    def function(self) -> Run:
+        """The program as a function from feeds by name to results by name, for use in a tf.function."""
+        emitted = EmittedProgram(self.plan, self.program.lowering.device_mesh, {})
+        variables, plan = list(self.variables.values()), self.plan
+
+        def run(feeds: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            coordinates = tf.zeros([plan.mesh_shape.ndims], tf.int32)
+            arguments = [feeds[f.name] if f.name in feeds else tf.constant(_constant(f)) for f in plan.feeds]
+            *results, _ = emitted.core_function(coordinates, *arguments, *(v.handle for v in variables))
+            return dict(zip(self.names, results, strict=True))
+
+        return run
+
+
+def _constant(feed: Feed) -> Any:
+    """What a program has brought along under an input's name; None for one that must be fed."""
+    return feed.operation.value if isinstance(feed.operation, InputOperation) else None
+
+
+def batch_after_batch(
+    program: SavedModelProgram,
+    feeds: Mapping[str, tf.Tensor],
+    seed: tf.Tensor,
+    padding: Mapping[str, int] | None = None,
+) -> dict[str, tf.Tensor]:
+    """The results for any number of rows, by a program for so many.
+
+    Args:
+      program: whose inputs and results have the batch as first dimension.
+      feeds: its inputs, [rows, ..].
+      seed: int32 scalar, on which depends what is drawn.
+      padding: of inputs by name, what fills the rows that are missing in the last batch; zeros by default.
+    """
+    run, size = program.function(), next(iter(program.inputs.values())).shape[0]
+    rows = tf.shape(next(iter(feeds.values())))[0]
+    count = (rows + size - 1) // size
+
+    def batches(name: str, x: tf.Tensor) -> tf.Tensor:
+        missing = [[0, count * size - rows]] + [[0, 0]] * (x.shape.rank - 1)
+        whole = tf.pad(x, missing, constant_values=tf.cast((padding or {}).get(name, 0), x.dtype))
+        return tf.reshape(whole, [count, *program.inputs[name].shape])
+
+    def results_of(elements: tuple[tf.Tensor, dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
+        number, batch = elements
+        step = tf.bitwise.left_shift(tf.cast(seed, tf.int64), tf.constant(32, tf.int64)) + tf.cast(number, tf.int64)
+        return run({**batch, STEP: step})
+
+    found = tf.map_fn(
+        results_of,
+        (tf.range(count), {name: batches(name, x) for name, x in feeds.items()}),
+        parallel_iterations=1,
+        fn_output_signature=program.results,
+    )
+    return {name: tf.reshape(x, [count * size, *x.shape[2:]])[:rows] for name, x in found.items()}
