@@ -41,7 +41,8 @@ class TpuMeshImpl:
       shape: the mesh's named shape.
       layout_rules: which dimension is split over which mesh axes.
       options: beside these.
-      torus: the chips, and the cores on each.
+      torus: the chips, and the cores on each; given as
+        physical_torus: "4x4" or the like.
       core_positions: by core number, its chip's coordinates on the torus and its number on the chip. Neighbours along
         a mesh axis are on one chip, or on chips with a link between them.
       tpu: the name of the TPU.

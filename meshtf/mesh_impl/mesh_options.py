@@ -21,27 +21,31 @@ class MeshOptions:
 
     None changes what a program computes; `gradient_sum_dtype` changes how it is rounded.
 
+    Attributes:
+      parameter_layout: of parameters and optimizer state as they are kept between steps; None: that of the mesh.
+      shard_weight_update: whether cores that would repeat an update of weights divide it among themselves.
+      bucket_bytes: small collectives travel together in buckets of at most so many bytes of each core; 0: each alone.
+      gradient_sum_dtype: in which gradients are sent and summed over cores, tf.float32 or tf.bfloat16 (or its name);
+        None: each in its own.
+      collective_timeout_seconds: how long a device may wait in one collective before the step is ended, where the mesh
+        can tell.
+
     Raises:
       DeviceError: `collective_timeout_seconds` is not positive.
       LayoutError: `parameter_layout` is no layout.
       UsageError: `bucket_bytes` are no number of bytes, or gradients cannot be summed in `gradient_sum_dtype`.
+
+    Examples:
+      >>> options = mtf.MeshOptions(parameter_layout="hidden:rows", bucket_bytes=0)
+      >>> mtf.PlanMeshImpl("rows:4", "batch:rows", options=options).options.bucket_bytes
+      0
     """
 
     parameter_layout: LayoutLike | None = None
-    """The layout of parameters and optimizer state as they are kept between steps; None: that of the mesh."""
-
     shard_weight_update: bool = True
-    """Whether cores that would repeat an update of weights divide it among themselves."""
-
     bucket_bytes: int = 4 << 20
-    """Small collectives travel together in buckets of at most so many bytes of each core; 0: each alone."""
-
     gradient_sum_dtype: tf.DType | None = None
-    """In which gradients are sent and summed over cores, tf.float32 or tf.bfloat16 (or its name); None: each in its
-    own."""
-
     collective_timeout_seconds: float = 300.0
-    """How long a device may wait in one collective before the step is ended, where the mesh can tell."""
 
     @says_where
     def __post_init__(self) -> None:

@@ -40,8 +40,8 @@ class Model(Protocol):
 class Training(mtf.MeshOptions):
     """What to train, how, on which mesh, and what to write down when.
 
-    The options of its mesh are parameters of its own, by the names and with the defaults of `mtf.MeshOptions`;
-    `gradient_sum_dtype` is given by its name. None, which older configurations may have, is the default.
+    The options of its mesh are parameters of its own, with the defaults of `mtf.MeshOptions`. None, which older
+    configurations may have, is the default.
 
     Attributes:
       model: turns features into metrics, "loss" among them.
@@ -61,6 +61,11 @@ class Training(mtf.MeshOptions):
       log_every: steps between two lines of metrics.
       check_gradients: whether a step whose gradients are not finite ends training before it is taken, although its loss
         is; their norm is then written, too. This wants whole gradients, where updates may need parts of them only.
+      parameter_layout: see `mtf.MeshOptions`, as are the next four.
+      shard_weight_update: whether repeated updates are divided.
+      bucket_bytes: of the largest bucket of collectives.
+      gradient_sum_dtype: by its name.
+      collective_timeout_seconds: of one collective.
       peak_flops_per_core: what a core can do in a second, in FLOPs; with it the share that training reaches is shown.
     """
 

@@ -30,7 +30,11 @@ def signature(thing: Callable[..., Any]) -> inspect.Signature:
     """What users write; of a protocol, what it is called with, if it is called."""
     if getattr(thing, "_is_protocol", False):
         return inspect.signature(thing.__call__) if "__call__" in vars(thing) else inspect.Signature()
-    return inspect.signature(thing)
+    whole = inspect.signature(thing)
+    named = [
+        p for p in whole.parameters.values() if not str(p.annotation).startswith("Unpack[")
+    ]  # a typed dict has them
+    return whole.replace(parameters=named)
 
 
 def docstring(thing: Callable[..., Any]) -> str:
