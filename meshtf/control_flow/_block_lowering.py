@@ -9,6 +9,7 @@ import tensorflow as tf
 from meshtf.graph import Operation, with_nested
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner, StoredVariable
+from meshtf.planning.work_facts import WorkFacts
 
 
 def lower_operations(operations: Sequence[Operation], owner: Operation, inner: Planner, outer: Planner) -> None:
@@ -35,5 +36,5 @@ def constant_like(planner: Planner, like: Value, number: int) -> Value:
     def emit(core: Core) -> tf.Tensor:
         return tf.fill(size, tf.cast(number, dtype))
 
-    spec = (like.shape, like.dtype, like.layout)
-    return planner.compute("constant", emit, [], [spec], pending=like.pending)[0]
+    spec, facts = (like.shape, like.dtype, like.layout), WorkFacts(is_trivial=True)
+    return planner.compute("constant", emit, [], [spec], pending=like.pending, facts=facts)[0]

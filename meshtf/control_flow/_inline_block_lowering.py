@@ -11,6 +11,7 @@ from meshtf.control_flow._block_lowering import lower_operations
 from meshtf.planning.pending_sums import needed_inside
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
+from meshtf.planning.work_facts import WorkFacts
 
 if TYPE_CHECKING:
     from meshtf.control_flow._inline_block import InlineOperation
@@ -57,4 +58,4 @@ def _after(planner: Planner, value: Value, signal: Sequence[Value]) -> Value:
             return tf.identity(x)
 
     spec = (value.shape, value.dtype, value.layout)
-    return planner.compute("wait", emit, [value, *signal], [spec], is_view=True)[0]
+    return planner.compute("wait", emit, [value, *signal], [spec], facts=WorkFacts(is_view=True))[0]

@@ -17,6 +17,7 @@ from meshtf.graph import Operation
 from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.planning.pipeline_note import PipelineNote
 from meshtf.planning.reductions import Reduction
+from meshtf.planning.work_facts import NOTHING_KNOWN, WorkFacts
 
 Cut: TypeAlias = tuple[int, Axes, int]
 """(dimension, mesh axes, size): the core's position along the axes, times the size."""
@@ -44,8 +45,6 @@ class Core(Protocol):
 
 Emit: TypeAlias = Callable[..., Any]
 """`emit(core, *slices)` gives the slice, or slices, of one core."""
-
-Kernel: TypeAlias = Callable[..., tf.Tensor]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -75,8 +74,7 @@ class Value:
 class Compute:
     """Local work of every core.
 
-    `is_view`: the one output is the one input's own memory, and takes none itself. `kernel`: of elementwise work, the
-    function of the slices alone; kernels that do the same compare equal.
+    kind: what reports call it, which may be a name that a user gave; `facts` are what passes go by.
     """
 
     operation: Operation
@@ -85,8 +83,7 @@ class Compute:
     outputs: tuple[Value, ...]
     emit: Emit
     flops: int = 0
-    is_view: bool = False
-    kernel: Kernel | None = None
+    facts: WorkFacts = NOTHING_KNOWN
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -31,7 +31,6 @@ from meshtf.planning.plan import (
     Emit,
     Feed,
     Instruction,
-    Kernel,
     OutputSpec,
     Plan,
     ReadVariable,
@@ -39,6 +38,7 @@ from meshtf.planning.plan import (
 )
 from meshtf.planning.reductions import Reduction
 from meshtf.planning.reshard import LocalSlice, Route, cheapest_route
+from meshtf.planning.work_facts import NOTHING_KNOWN, WorkFacts
 
 
 class StoredVariable(Protocol):
@@ -286,16 +286,14 @@ class Planner:
         *,
         pending: Axes = (),
         flops: int = 0,
-        is_view: bool = False,
-        kernel: Kernel | None = None,
+        facts: WorkFacts = NOTHING_KNOWN,
     ) -> tuple[Value, ...]:
         """Adds local work: `emit(core, *slices)` gives one slice, or a sequence where there are several outputs.
 
-        `is_view` says that the one output is the one input's own memory, so that it is not counted twice; `kernel`
-        that the work is elementwise, and what it does.
+        `kind` is what reports call it. `facts` are what passes may know of it; by default they assume nothing.
         """
         values = tuple(self._value(*(spec if len(spec) == 4 else (*spec, pending))) for spec in outputs)
-        self._instructions.append(Compute(self._current, kind, tuple(inputs), values, emit, flops, is_view, kernel))
+        self._instructions.append(Compute(self._current, kind, tuple(inputs), values, emit, flops, facts))
         return values
 
     def all_reduce(self, value: Value, axes: Axes, reduction: Reduction) -> Value:
@@ -440,7 +438,10 @@ class Planner:
 
         def pad() -> Value:
             spec = (shape, value.dtype, value.layout)
-            return self.compute("pad", lambda core, x: tf.pad(x, ends), [value], [spec], pending=value.pending)[0]
+            facts = WorkFacts(only_moves=True)
+            return self.compute(
+                "pad", lambda core, x: tf.pad(x, ends), [value], [spec], pending=value.pending, facts=facts
+            )[0]
 
         padded = self.once(value, ("pad", shape), pad)
         return self._relabelled(self.follow(*self._route(padded, layout)), value.shape)
@@ -455,7 +456,8 @@ class Planner:
 
         def crop() -> Value:
             spec = (value.shape, value.dtype, target)
-            return self.compute("crop", lambda core, x: tf.slice(x, [0] * len(size), size), [whole], [spec])[0]
+            begin, facts = [0] * len(size), WorkFacts(only_moves=True)
+            return self.compute("crop", lambda core, x: tf.slice(x, begin, size), [whole], [spec], facts=facts)[0]
 
         return self.reshard(self.once(whole, ("crop", value.shape), crop), layout)
 
@@ -464,8 +466,9 @@ class Planner:
 
         def view() -> Value:
             spec = (shape, value.dtype, value.layout)
+            facts = WorkFacts(is_view=True)
             return self.compute(
-                "view", lambda core, x: tf.identity(x), [value], [spec], pending=value.pending, is_view=True
+                "view", lambda core, x: tf.identity(x), [value], [spec], pending=value.pending, facts=facts
             )[0]
 
         return self.once(value, ("view", shape), view)
@@ -479,7 +482,8 @@ class Planner:
     def _zeroed(self, value: Value, zeros: ZeroPadding) -> Value:
         def make() -> Value:
             spec = (value.shape, value.dtype, value.layout)
-            return self.compute("zero padding", zeros, [value], [spec], flops=math.prod(value.slice_shape))[0]
+            flops, facts = math.prod(value.slice_shape), WorkFacts(only_moves=True)
+            return self.compute("zero padding", zeros, [value], [spec], flops=flops, facts=facts)[0]
 
         return self.once(value, zeros, make)
 
@@ -502,7 +506,8 @@ class Planner:
         def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
             return tf.slice(x, core.begin(len(size), tuple(cuts)), size)
 
-        return self.compute("slice", emit, [value], [(value.shape, value.dtype, layout)], pending=value.pending)[0]
+        spec, facts = (value.shape, value.dtype, layout), WorkFacts(only_moves=True, is_trivial=True)
+        return self.compute("slice", emit, [value], [spec], pending=value.pending, facts=facts)[0]
 
     def _made_pending(self, value: Value, axes: Axes) -> Value:
         """The value as a term of a sum over `axes`: itself on the first core along the missing axes, else zero."""

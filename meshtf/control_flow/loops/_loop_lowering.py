@@ -21,6 +21,7 @@ from meshtf.planning.microbatch_cut import MicrobatchCut
 from meshtf.planning.pending_sums import block_sums, needed_inside
 from meshtf.planning.plan import Carried, Check, Condition, Core, Loop, Sliced, Stacked, Value
 from meshtf.planning.planner import Planner
+from meshtf.planning.work_facts import WorkFacts
 
 if TYPE_CHECKING:
     from meshtf.control_flow.loops._loop import LoopOperation
@@ -252,4 +253,5 @@ def _converted(value: Value, dtype: tf.DType, planner: Planner) -> Value:
     if value.dtype == dtype:
         return value
     cast, spec = CastKernel(dtype), (value.shape, dtype, value.layout)
-    return planner.compute("cast", lambda core, x: cast(x), [value], [spec], pending=value.pending, kernel=cast)[0]
+    facts = WorkFacts(kernel=cast, is_cast=True)
+    return planner.compute("cast", lambda core, x: cast(x), [value], [spec], pending=value.pending, facts=facts)[0]

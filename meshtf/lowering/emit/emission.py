@@ -280,7 +280,7 @@ class CoreProgram:
 
     def _device_for(self, instruction: Compute) -> contextlib.AbstractContextManager[None]:
         """Random numbers are drawn by compiled functions, and each device compiles its own: one may do it for all."""
-        is_elsewhere = self._drawing_device is not None and instruction.kind == "random"
+        is_elsewhere = self._drawing_device is not None and instruction.facts.draws_random_bits
         return tf.device(self._drawing_device) if is_elsewhere else contextlib.nullcontext()
 
     def _update_in_place(self, instruction: Compute) -> None:

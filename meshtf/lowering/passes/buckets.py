@@ -34,6 +34,7 @@ from meshtf.planning.plan import (
     walk,
     with_nested_changed,
 )
+from meshtf.planning.work_facts import WorkFacts
 
 LARGEST_MEMBER = 1 << 17
 """Bytes of the largest slice that travels with others: copying a larger one costs more than a start saves."""
@@ -147,7 +148,7 @@ def _may_wait(instruction: Instruction) -> bool:
 
 def is_light(compute: Compute) -> bool:
     """Whether others lose nothing by waiting for it: it is no product, or what it makes is for the next step."""
-    return compute.flops <= LIGHT or compute.kind == "fused update"
+    return compute.flops <= LIGHT or compute.facts.is_update
 
 
 def _joined(members: Sequence[Collective], passes: _Pass) -> list[Instruction]:
@@ -160,8 +161,10 @@ def _joined(members: Sequence[Collective], passes: _Pass) -> list[Instruction]:
     before = _Side([m.input for m in members], (*used, *(step.axes if step.kind == "all_gather" else ())))
     after = _Side([m.output for m in members], (*used, *(step.axes if step.kind == "reduce_scatter" else ())))
     moved, received = before.value(passes), after.value(passes)
-    pack = Compute(first.operation, "pack", tuple(before.values), (moved,), _packing(step, members, parts))
-    unpack = Compute(first.operation, "unpack", (received,), tuple(after.values), _unpacking(step, members, parts))
+    packing, unpacking = _packing(step, members, parts), _unpacking(step, members, parts)
+    facts = WorkFacts(only_moves=True)
+    pack = Compute(first.operation, "pack", tuple(before.values), (moved,), packing, facts=facts)
+    unpack = Compute(first.operation, "unpack", (received,), tuple(after.values), unpacking, facts=facts)
     together = CollectiveStep(step.kind, step.axes, step.reduction)
     return [pack, Collective(first.operation, together, moved, received, tuple(members)), unpack]
 

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 
 from meshtf.planning.plan import Collective, Compute, Instruction, Plan, Value
 
-_LOCAL_KINDS = frozenset({"fused update", "cast", "slice", "view", "pad", "crop", "pack", "unpack"})
-
 
 def update_early(plan: Plan) -> Plan:
     """The plan with what only updates need as early as it can be."""
@@ -38,7 +36,7 @@ def _before_assignments(plan: Plan, producers: Mapping[Value, Instruction]) -> l
 def is_part_of_update(instruction: Instruction) -> bool:
     """Whether it works element by element, or moves data."""
     if isinstance(instruction, Compute):
-        return instruction.kernel is not None or instruction.is_view or instruction.kind in _LOCAL_KINDS
+        return instruction.facts.is_elementwise_or_moves
     return isinstance(instruction, Collective)
 
 

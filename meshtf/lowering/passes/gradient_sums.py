@@ -24,15 +24,14 @@ from meshtf.planning.plan import (
     Collective,
     Compute,
     Instruction,
-    Kernel,
     Loop,
     Plan,
     Value,
     walk,
     with_nested_changed,
 )
+from meshtf.planning.work_facts import Kernel, WorkFacts
 
-_MOVES = frozenset({"crop", "pad", "slice", "zero padding"})
 _MOVING = frozenset({"all_gather", "all_to_all", "permute"})
 
 
@@ -65,16 +64,14 @@ def _is_sum_to_change(instruction: Instruction, dtype: tf.DType) -> bool:
 
 
 def _is_cast(instruction: Instruction | None) -> TypeGuard[Compute]:
-    if not isinstance(instruction, Compute):
-        return False
-    return isinstance(instruction.kernel, CastKernel) or (instruction.kernel is None and instruction.kind == "cast")
+    return isinstance(instruction, Compute) and instruction.facts.is_cast
 
 
 def _only_moves(instruction: Instruction | None) -> TypeGuard[Compute]:
     """Whether it is local work that gives elements of its one input, or zeros, whatever their dtype."""
     if not isinstance(instruction, Compute) or len(instruction.inputs) != 1 or len(instruction.outputs) != 1:
         return False
-    return instruction.is_view or instruction.kernel is tf.identity or instruction.kind in _MOVES
+    return instruction.facts.keeps_elements
 
 
 class _Rewriting:
@@ -161,8 +158,9 @@ class _Rewriting:
 def _elementwise(instruction: Compute | Collective, kernel: Kernel, x: Value, y: Value) -> Compute:
     """y is x after `kernel`, on behalf of the instruction's operation."""
     is_view = kernel is tf.identity
+    facts = WorkFacts(kernel=kernel, is_view=is_view, is_cast=not is_view)
     kind = "view" if is_view else "cast"
-    return Compute(instruction.operation, kind, (x,), (y,), lambda core, x: kernel(x), is_view=is_view, kernel=kernel)
+    return Compute(instruction.operation, kind, (x,), (y,), lambda core, x: kernel(x), facts=facts)
 
 
 def _used_by(instruction: Instruction) -> Iterator[Value]:

@@ -15,8 +15,6 @@ from typing import TypeGuard
 
 from meshtf.planning.plan import Collective, Compute, Instruction, Plan, ReadVariable, Value, walk
 
-_LOCAL_KINDS = frozenset({"cast", "slice", "crop", "pad"})
-
 
 def gather_again(plan: Plan) -> Plan:
     """The plan in which no gathered weight stays while another one is used."""
@@ -76,7 +74,7 @@ def _gathers_or_converts(instruction: Instruction) -> TypeGuard[Compute | Collec
         return instruction.step.kind == "all_gather"
     if not isinstance(instruction, Compute) or len(instruction.inputs) != 1 or len(instruction.outputs) != 1:
         return False
-    return instruction.is_view or instruction.kind in _LOCAL_KINDS
+    return instruction.facts.is_view or instruction.facts.is_cast or instruction.facts.only_moves
 
 
 def _groups(weight: _Weight, every_use: Sequence[tuple[int, str]]) -> Iterator[list[int]]:

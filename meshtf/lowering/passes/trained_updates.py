@@ -50,7 +50,7 @@ def _leading_to(values: Iterable[Value], plan: Plan) -> set[Compute | Collective
 
 def _terms(instruction: Compute | Collective) -> list[Value]:
     """What is moved, or the operands of as many dimensions as the output: no factor of many elements, as a norm is."""
-    if isinstance(instruction, Collective) or instruction.kernel is None:
+    if isinstance(instruction, Collective) or instruction.facts.kernel is None:
         return list(instruction.inputs[:1])
     rank = instruction.outputs[0].shape.ndims
     return [v for v in instruction.inputs if v.shape.ndims == rank]

@@ -17,10 +17,13 @@ import tensorflow as tf
 
 from meshtf.lowering.passes.elementwise_chain import ElementwiseChain
 from meshtf.lowering.passes.update_in_blocks import UpdateInBlocks
-from meshtf.planning.plan import AssignVariable, Collective, Compute, Core, Instruction, Kernel, Plan, Value
+from meshtf.planning.plan import AssignVariable, Collective, Compute, Core, Instruction, Plan, Value
+from meshtf.planning.work_facts import Kernel, WorkFacts
 
 WORTHWHILE = 1 << 12
 """Elements of the slice from which on a program's updates are worth compiling; then the smaller ones are, too."""
+
+_FACTS = WorkFacts(is_update=True)
 
 
 def fuse_updates(plan: Plan) -> Plan:
@@ -51,7 +54,7 @@ def _is_kept(instruction: Instruction, fused: Mapping[Instruction, list[Compute]
 
 
 def _is_elementwise(instruction: Instruction) -> bool:
-    if not isinstance(instruction, Compute) or instruction.kernel is None or len(instruction.outputs) != 1:
+    if not isinstance(instruction, Compute) or instruction.facts.kernel is None or len(instruction.outputs) != 1:
         return False
     (output,) = instruction.outputs
     alike = all(v.slice_shape in ((), output.slice_shape) and _order(v, output) for v in instruction.inputs)
@@ -145,7 +148,7 @@ def _fused(
     chain = chains.setdefault((steps, results), ElementwiseChain(steps, results))
     emit = compiled.setdefault((chain, specs), FusedUpdate(chain, specs))
     flops = sum(c.flops for c in segment)
-    return Compute(segment[-1].operation, "fused update", tuple(inputs), tuple(outputs), emit, flops)
+    return Compute(segment[-1].operation, "fused update", tuple(inputs), tuple(outputs), emit, flops, _FACTS)
 
 
 def _needed_by_checks(plan: Plan, producers: Mapping[Value, Instruction]) -> set[Instruction]:
@@ -168,8 +171,8 @@ def _guarded(fusion: Compute, plan: Plan, compiled: dict[Hashable, FusedUpdate])
 
 
 def _kernel_of(compute: Compute) -> Kernel:
-    assert compute.kernel is not None  # elementwise, as all that is fused
-    return compute.kernel
+    assert compute.facts.kernel is not None  # elementwise, as all that is fused
+    return compute.facts.kernel
 
 
 class FusedUpdate:

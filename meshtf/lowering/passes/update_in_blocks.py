@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from meshtf.planning.plan import Kernel
+from meshtf.planning.work_facts import Kernel
 
 BLOCK = 1 << 18
 """Elements of the largest block: a few arrays of such blocks fit into a cache."""

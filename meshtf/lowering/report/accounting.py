@@ -15,9 +15,6 @@ from meshtf.lowering.report.execution_orders import collectives_early, collectiv
 from meshtf.lowering.report.scratch_memory import collective_space, stacking_space
 from meshtf.planning.plan import Branch, Collective, Compute, Feed, Instruction, Loop, Plan, ReadVariable, Value, walk
 
-CHEAP_KINDS = frozenset({"constant", "range", "slice"})
-"""Local work that is not worth splitting, and that `repeated_work` leaves out; views are left out as well."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PeakMemory:
@@ -183,7 +180,7 @@ class _Space:
         owner = {v: v for v in bound}
         last: dict[Value, int] = {}
         for position, i in enumerate(body):
-            is_view = isinstance(i, Compute) and i.is_view
+            is_view = isinstance(i, Compute) and i.facts.is_view
             owner.update({v: owner.get(i.inputs[0], i.inputs[0]) if is_view else v for v in i.outputs})
             last.update({owner.get(v, v): position for v in (*i.inputs, *i.outputs)})
         own = set(owner.values())
@@ -224,7 +221,7 @@ def traffic(plan: Plan) -> list[Traffic]:
 
 
 def repeated_work(plan: Plan) -> list[RepeatedWork]:
-    """Local work that several cores do alike, in program order; views and CHEAP_KINDS are left out.
+    """Local work that several cores do alike, in program order; views and trivial work are left out.
 
     Cores that differ only along mesh axes which split no input and no output of an instruction, and over which no sum
     is pending in them, do the same work.
@@ -232,7 +229,7 @@ def repeated_work(plan: Plan) -> list[RepeatedWork]:
     return [
         RepeatedWork(i, axes, axes_size(axes, plan.mesh_shape), i.flops * times)
         for i, times in walk(plan.instructions)
-        if isinstance(i, Compute) and not (i.is_view or (i.kind in CHEAP_KINDS and not i.flops))
+        if isinstance(i, Compute) and not (i.facts.is_view or i.facts.is_trivial)
         for axes in [_repeated_axes(i, plan)]
         if axes
     ]
@@ -250,7 +247,7 @@ def _owners(plan: Plan) -> dict[Value, Value]:
     for i in plan.instructions:
         for value in i.outputs:
             owner[value] = value
-        if isinstance(i, Compute) and i.is_view:
+        if isinstance(i, Compute) and i.facts.is_view:
             owner[i.outputs[0]] = owner[i.inputs[0]]
         elif isinstance(i, ReadVariable):
             owner[i.output] = stored[i.name]

@@ -12,6 +12,7 @@ from meshtf.layout import restricted
 from meshtf.ops.algebra.elementwise_operation import broadcasting_kernel
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
+from meshtf.planning.work_facts import WorkFacts
 
 WORTH_A_BRANCH = 1 << 14
 """Elements of a slice from which on a branch costs less than to copy it."""
@@ -38,8 +39,9 @@ class MaskOperation(Operation):
         if math.prod(is_kept.slice_shape) == 1 and math.prod(size) >= WORTH_A_BRANCH:
             emit = _all_or_nothing
         spec = (output.shape, output.dtype, value.layout)
+        facts, flops = WorkFacts(kernel=_zero_elsewhere), math.prod(size)
         (masked,) = planner.compute(
-            "mask", emit, [value, is_kept], [spec], pending=value.pending, flops=math.prod(size), kernel=_zero_elsewhere
+            "mask", emit, [value, is_kept], [spec], pending=value.pending, flops=flops, facts=facts
         )
         planner.write(output, masked)
 

@@ -13,8 +13,9 @@ from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.broadcasting import aligner, broadcast_shape
-from meshtf.planning.plan import Core, Kernel
+from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
+from meshtf.planning.work_facts import Kernel, WorkFacts
 
 Gradient: TypeAlias = Callable[..., Sequence[Tensor | None]]
 """`gradient(operation, dy)`: gradients over the output's shape or the operand's."""
@@ -65,8 +66,11 @@ class ElementwiseOperation(Operation):
             [(output.shape, output.dtype, layout)],
             pending=values[0].pending,
             flops=0 if moves_only else math.prod(size),
-            is_view=moves_only and self.inputs[0].shape == output.shape,
-            kernel=self.kernel,
+            facts=WorkFacts(
+                kernel=self.kernel,
+                is_view=moves_only and self.inputs[0].shape == output.shape,
+                is_cast=isinstance(self.kernel, CastKernel),
+            ),
         )
         planner.write(output, value)
 

@@ -14,7 +14,7 @@ from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, conju
 from meshtf.ops.inputs.accepted_dtypes import ANY, FLOATING, require
 from meshtf.ops.inputs.constants import constant
 from meshtf.ops.inputs.scalars import Operand, is_scalar, scalar_constant
-from meshtf.planning.plan import Kernel
+from meshtf.planning.work_facts import Kernel
 
 
 def _conjugated(slope: Operand) -> Operand:

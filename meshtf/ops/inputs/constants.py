@@ -15,6 +15,7 @@ from meshtf.ops.inputs.placeholder import import_tf_tensor
 from meshtf.ops.inputs.scalars import scalar_constant
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
+from meshtf.planning.work_facts import WorkFacts
 
 
 class FillOperation(Operation):
@@ -33,7 +34,8 @@ class FillOperation(Operation):
         def emit(core: Core) -> tf.Tensor:
             return tf.fill(size, tf.constant(value, dtype))
 
-        planner.write(output, planner.compute("constant", emit, [], [(output.shape, dtype, layout)])[0])
+        spec, facts = (output.shape, dtype, layout), WorkFacts(is_trivial=True)
+        planner.write(output, planner.compute("constant", emit, [], [spec], facts=facts)[0])
 
 
 class RangeOperation(Operation):
@@ -52,7 +54,8 @@ class RangeOperation(Operation):
             positions = tf.range(size) + core.coordinate(axes) * size if axes else tf.range(size)
             return tf.cast(positions, output.dtype)
 
-        planner.write(output, planner.compute("range", emit, [], [(output.shape, output.dtype, layout)])[0])
+        spec, facts = (output.shape, output.dtype, layout), WorkFacts(is_trivial=True)
+        planner.write(output, planner.compute("range", emit, [], [spec], facts=facts)[0])
 
 
 @language_function

@@ -12,10 +12,11 @@ from meshtf.dimension import DimensionLike
 from meshtf.errors import UsageError
 from meshtf.graph import Operation, Tensor
 from meshtf.ops.order.top_k import best_of, ordered_dimension
-from meshtf.planning.plan import Core, Kernel
+from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import layout_over
 from meshtf.planning.whole_dimensions import whole_splits
+from meshtf.planning.work_facts import Kernel
 
 _DIRECTIONS = ("ASCENDING", "DESCENDING")
 

@@ -22,6 +22,7 @@ from meshtf.ops.variables.program_step import program_step
 from meshtf.planning.microbatch_cut import MicrobatchCut
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
+from meshtf.planning.work_facts import WorkFacts
 
 Draw = Callable[..., tf.Tensor]
 """`draw(key, begin, slice_shape, whole_shape)`."""
@@ -76,7 +77,8 @@ class RandomOperation(Operation):
             return tf.stack([of_layer(core, own) for own in each], along)
 
         spec = (output.shape, output.dtype, layout)
-        planner.write(output, planner.compute("random", emit, inputs, [spec], flops=math.prod(size))[0])
+        flops, facts = math.prod(size), WorkFacts(draws_random_bits=True)
+        planner.write(output, planner.compute("random", emit, inputs, [spec], flops=flops, facts=facts)[0])
 
     def _told_by(self, planner: Planner, axes: Axes) -> list[Value]:
         """The layers' numbers, and those of their micro-batches, of the layers that this core has."""

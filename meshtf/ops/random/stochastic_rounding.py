@@ -18,6 +18,7 @@ from meshtf.ops.variables.program_step import program_step
 from meshtf.ops.variables.variable import Variable
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
+from meshtf.planning.work_facts import WorkFacts
 
 
 class VariableBits(Operation):
@@ -52,7 +53,8 @@ class VariableBits(Operation):
             return tf.reshape(tf.bitcast(bits, tf.int32), size)
 
         inputs, spec = [planner.read(step), *planner.iterations], (output.shape, output.dtype, layout)
-        planner.write(output, planner.compute("random", emit, inputs, [spec], flops=math.prod(size))[0])
+        flops, facts = math.prod(size), WorkFacts(draws_random_bits=True)
+        planner.write(output, planner.compute("random", emit, inputs, [spec], flops=flops, facts=facts)[0])
 
     def _stretches(self, size: tuple[int, ...], axes: tuple[Axes, ...]) -> Iterator[_Stretch]:
         """The dimensions of the variable, and those of the stacks whose layer it is, as one for all layers has them."""

@@ -20,6 +20,7 @@ from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.window_reads import Window, read_whole_along, read_window
+from meshtf.planning.work_facts import WorkFacts
 
 
 class ConcatOperation(Operation):
@@ -199,8 +200,9 @@ class SliceOperation(Operation):
         begin = [self.begin if d.name == self.dim_name else 0 for d in output.shape]
         size = value.layout.slice_shape(output.shape, planner.mesh_shape)
         spec = (output.shape, output.dtype, value.layout)
+        facts = WorkFacts(only_moves=True, is_trivial=True)
         (piece,) = planner.compute(
-            "slice", lambda core, s: tf.slice(s, begin, size), [value], [spec], pending=value.pending
+            "slice", lambda core, s: tf.slice(s, begin, size), [value], [spec], pending=value.pending, facts=facts
         )
         planner.write(output, piece)
 

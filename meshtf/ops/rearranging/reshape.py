@@ -16,6 +16,7 @@ from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.refinement import Refinement, coarser, factor_shape, over_dimensions, refine
 from meshtf.planning.reshard import cheapest_route
+from meshtf.planning.work_facts import WorkFacts
 
 Dims: TypeAlias = "DimensionLike | Sequence[DimensionLike]"
 
@@ -103,7 +104,7 @@ def _reshaped(planner: Planner, value: Value, shape: Shape, layout: TensorLayout
         return x if is_same else tf.reshape(x, size)
 
     spec = (shape, value.dtype, layout)
-    return planner.compute("reshape", emit, [value], [spec], pending=value.pending, is_view=True)[0]
+    return planner.compute("reshape", emit, [value], [spec], pending=value.pending, facts=WorkFacts(is_view=True))[0]
 
 
 @language_function

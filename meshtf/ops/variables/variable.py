@@ -13,6 +13,7 @@ from meshtf.graph import Mesh, Operation, Tensor, VariableDType
 from meshtf.layer_scopes import LayerScope, layer_names, stacked_dims
 from meshtf.ops.variables._initializers import Initializer
 from meshtf.planning.planner import Planner
+from meshtf.planning.work_facts import WorkFacts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +129,7 @@ def _cast_value(planner: Planner, value: Any, dtype: tf.DType) -> Any:
     if value.dtype == dtype:
         return value
     spec = (value.shape, dtype, value.layout)
-    return planner.compute("cast", lambda core, x: tf.cast(x, dtype), [value], [spec])[0]
+    return planner.compute("cast", lambda core, x: tf.cast(x, dtype), [value], [spec], facts=WorkFacts(is_cast=True))[0]
 
 
 def variable_of(x: Variable | Tensor) -> Variable:

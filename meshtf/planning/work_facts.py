@@ -1,0 +1,53 @@
+"""What passes may know of local work besides its inputs, its outputs and its FLOPs.
+
+Whoever adds work to a plan declares these facts of it. They are never guessed from a name: names are the user's, and a
+slicewise function called `pad` may square. Of work that declares nothing, nothing is assumed: it stays where it is, in
+the dtype that it has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeAlias
+
+import tensorflow as tf
+
+Kernel: TypeAlias = Callable[..., tf.Tensor]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkFacts:
+    """Facts of local work.
+
+    Attributes:
+      kernel: of elementwise work, the function of the slices alone, brought to one shape; kernels that do the same
+        compare equal. None of all other work.
+      is_view: the one output is the one input's own memory, and takes none itself.
+      only_moves: each element of the outputs is an element of the inputs, or zero, whatever their dtype.
+      is_cast: the one output is the one input in another dtype.
+      is_trivial: it costs so little that cores need not divide it: numbers known before, a slice.
+      is_update: works element by element, and what it makes are variables of the next step.
+      draws_random_bits: any device gives the same bits.
+    """
+
+    kernel: Kernel | None = None
+    is_view: bool = False
+    only_moves: bool = False
+    is_cast: bool = False
+    is_trivial: bool = False
+    is_update: bool = False
+    draws_random_bits: bool = False
+
+    @property
+    def keeps_elements(self) -> bool:
+        """Whether the elements that it gives are those that it was given, or zeros."""
+        return self.is_view or self.only_moves or self.kernel is tf.identity
+
+    @property
+    def is_elementwise_or_moves(self) -> bool:
+        """Whether elements are made of those in the same places, or moved to others: as in a weight's update."""
+        return self.kernel is not None or self.is_view or self.only_moves or self.is_cast or self.is_update
+
+
+NOTHING_KNOWN = WorkFacts()
