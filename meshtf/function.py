@@ -17,6 +17,7 @@ from meshtf.graph import Graph, Mesh, Operation, Tensor, VariableDType, dtype_of
 from meshtf.layout import TensorLayout
 from meshtf.lowering.feeding import check_feeds, inputs_of
 from meshtf.lowering.lowering import Lowering
+from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.lowering.report.report import Report
 from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.mesh_impl import MeshImpl
@@ -144,6 +145,7 @@ def function(
     *,
     name: str | None = None,
     variable_dtype: VariableDType | None = None,
+    pass_options: PassOptions = DEFAULT_PASS_OPTIONS,
 ) -> Function:
     """Builds the graph of `fn` once and lowers it once, for a mesh.
 
@@ -156,6 +158,7 @@ def function(
       seed: of the random bits and the initial values.
       name: of the program; the function's own by default.
       variable_dtype: element types of its variables, unless they say otherwise.
+      pass_options: the sizes from which on passes change a plan; results do not depend on them.
 
     Raises:
       ShapeError, DtypeError, GraphError: a mistake in `fn`, with its line.
@@ -188,7 +191,7 @@ def function(
             f'program "{graph.name}" has variables and was built inside a tf.function, each trace of which would make '
             f"them anew; build it outside and call it inside, or give it variables=mtf.VariableStore() from outside"
         )
-    lowering = Lowering(graph, {mesh: mesh_impl}, variables, seed)
+    lowering = Lowering(graph, {mesh: mesh_impl}, variables, seed, pass_options)
     return Function(lowering, operations, results)
 
 

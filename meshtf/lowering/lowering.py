@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -16,8 +17,7 @@ from meshtf.graph import Graph, Mesh, Operation, Tensor, check_tensor
 from meshtf.lowering.execution import Execution
 from meshtf.lowering.feeding import check_feeds, inputs_of
 from meshtf.lowering.make_plan import make_plan, needed
-from meshtf.lowering.passes.buckets import bucket_collectives
-from meshtf.lowering.passes.early_updates import update_early
+from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.lowering.passes.weight_update_sharding import ShardedUpdates, sharded_updates
 from meshtf.lowering.report.report import Report, Updates
 from meshtf.lowering.variable_store import StoreLayouts, VariableStore
@@ -40,6 +40,7 @@ class Lowering:
       mesh_to_impl: the graph's mesh, and what it is.
       variables: holds the slices of the variables; a new store by default.
       seed: of the program's random bits.
+      pass_options: the sizes from which on passes change a plan.
 
     Raises:
       LayoutError: the layout does not fit the mesh or the program; names the tensor, the dimension, the rule, the line.
@@ -58,6 +59,7 @@ class Lowering:
         mesh_to_impl: Mapping[Mesh, MeshImpl],
         variables: VariableStore | None = None,
         seed: int = 0,
+        pass_options: PassOptions = DEFAULT_PASS_OPTIONS,
     ) -> None:
         if len(mesh_to_impl) != 1:
             raise LayoutError(f"a lowering has one mesh, not {len(mesh_to_impl)}")
@@ -70,6 +72,7 @@ class Lowering:
         self.graph = graph
         self.variables = VariableStore() if variables is None else variables
         self.seed = seed
+        self._pass_options = pass_options
         count_step(self.mesh)
         self._storage = StoreLayouts(self.variables, self._options.parameter_layout_rules)
         self._effects = [o for o in graph.operations if o.has_side_effect]
@@ -87,7 +90,7 @@ class Lowering:
         if self._options.shard_weight_update:
             operations = needed(self._effects)
             pending_sums = PendingSums(operations, (), self._layouts)
-            self._sharded = sharded_updates(operations, self._layouts, pending_sums, self._storage)
+            self._sharded = sharded_updates(operations, self._layouts, pending_sums, self._storage, self._pass_options)
             self._layouts.choose(self._sharded.layouts)
 
     def _laid_out_by_rules(self) -> LayoutTable:
@@ -123,16 +126,19 @@ class Lowering:
     def _finished(
         self, layouts: LayoutTable, storage: Storage, effects: Sequence[Operation], fetches: Sequence[Tensor]
     ) -> Plan:
-        plan = make_plan(
+        return make_plan(
             layouts,
             storage,
             effects,
             fetches,
             self.seed,
-            gradient_sum_dtype=self._options.gradient_sum_dtype,
-            gathers_again=self._options.parameter_layout is not None,
+            dataclasses.replace(
+                self._pass_options,
+                gradient_sum_dtype=self._options.gradient_sum_dtype,
+                gathers_weights_again=self._options.parameter_layout is not None,
+                bucket_bytes=self._options.bucket_bytes,
+            ),
         )
-        return bucket_collectives(update_early(plan), self._options.bucket_bytes)
 
     @tf.autograph.experimental.do_not_convert
     def run(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
-import tensorflow as tf
-
 from meshtf.graph import Operation, Tensor
-from meshtf.lowering.passes.gradient_sums import sum_gradients_in
-from meshtf.lowering.passes.regathered_weights import gather_again
-from meshtf.lowering.passes.update_fusion import fuse_updates
+from meshtf.lowering.passes import run_passes
+from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import Plan
@@ -22,9 +20,7 @@ def make_plan(
     effects: Sequence[Operation],
     fetches: Sequence[Tensor],
     seed: int = 0,
-    *,
-    gradient_sum_dtype: tf.DType | None = None,
-    gathers_again: bool = False,
+    options: PassOptions = DEFAULT_PASS_OPTIONS,
 ) -> Plan:
     """Plans the operations that the effects and the fetches need, in program order; assigns only if some effect is."""
     operations = needed([*effects, *(t.operation for t in fetches)])
@@ -33,10 +29,7 @@ def make_plan(
     for operation in operations:
         planner.lower(operation)
     trained = {v.full_name: v.shape for v in operations[0].graph.trainable_variables} if operations else {}
-    plan = sum_gradients_in(planner.plan(fetches), gradient_sum_dtype, trained)
-    plan = fuse_updates(gather_again(plan) if gathers_again else plan)
-    # A fetch may be an assignment's output, or need one.
-    return plan if effects else plan.without_assignments()
+    return run_passes(planner.plan(fetches), dataclasses.replace(options, assigns=bool(effects), trained=trained))
 
 
 def needed(roots: Sequence[Operation]) -> list[Operation]:

@@ -355,13 +355,17 @@ class Check:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
-    """A whole program for every core of a mesh."""
+    """A whole program for every core of a mesh.
+
+    awaited: by instruction, an earlier one that it waits for, besides those that make its inputs.
+    """
 
     mesh_shape: Shape
     instructions: tuple[Instruction, ...]
     fetches: tuple[Value, ...]
     checks: tuple[Check, ...]
     uses_random: bool
+    awaited: Mapping[Instruction, Compute | Collective] = dataclasses.field(default_factory=dict)
 
     @property
     def feeds(self) -> list[Feed]:

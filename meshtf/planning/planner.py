@@ -16,7 +16,6 @@ from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor
 from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.planning import core_positions
-from meshtf.planning.dead_code import without_unread
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.microbatch_cut import MicrobatchCut
 from meshtf.planning.padded_layouts import ZeroPadding, evened, padded_shape, uneven_dims, whole_in
@@ -115,7 +114,7 @@ class Planner:
         for name, (operation, value) in self._assigned.items():
             self._instructions.append(AssignVariable(operation, name, value))
         planned = tuple(self._instructions), tuple(values), tuple(self._checks)
-        return without_unread(Plan(self.mesh_shape, *planned, self.uses_random))
+        return Plan(self.mesh_shape, *planned, self.uses_random)
 
     # Nesting: the bodies of loops and branches
 

@@ -10,6 +10,7 @@ import numpy as np
 import meshtf as mtf
 from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.interpreter import Interpreter, joined
+from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.lowering.report.accounting import stored_variables
 from meshtf.planning.plan import Plan
 from meshtf.testing import build
@@ -38,10 +39,11 @@ class InterpretedTraining:
         mesh_shape: str,
         layout: str,
         parameter_layout: str | None = None,
+        pass_options: PassOptions = DEFAULT_PASS_OPTIONS,
     ) -> None:
         graph, result = build(fn, inputs)
         mesh_impl = mtf.SpmdMeshImpl(mesh_shape, layout, parameter_layout=parameter_layout)
-        self.lowering = mtf.Lowering(graph, {result.mesh: mesh_impl})
+        self.lowering = mtf.Lowering(graph, {result.mesh: mesh_impl}, pass_options=pass_options)
         self.plan = self.lowering.plan_for((result,))
         self._layouts = {name: value.layout for name, value in stored_variables(self.plan).items()}
         variables: list[Any] = [graph.variables[name] for name in self.plan.variable_names]

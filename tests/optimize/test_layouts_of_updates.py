@@ -14,7 +14,7 @@ from traced_training import TracedTraining
 
 import meshtf as mtf
 from meshtf import optimize
-from meshtf.lowering.passes import weight_update_sharding
+from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.report.accounting import stored_variables, traffic
 from meshtf.planning.plan import Plan
 from meshtf.testing import FUNCTION_TERMS, assert_close, build
@@ -73,9 +73,7 @@ NUM_STATISTICS = {
 """How many sums over whole weights, or over their rows or columns, an optimizer takes."""
 
 
-@pytest.fixture(autouse=True)
-def _small_updates_are_divided_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_update_sharding, "SMALLEST", 2)
+EVERY_UPDATE_DIVIDED = PassOptions(smallest_divided_update=2)
 
 
 def step_of(name: str) -> Callable[..., mtf.Tensor]:
@@ -84,7 +82,8 @@ def step_of(name: str) -> Callable[..., mtf.Tensor]:
 
 
 def losses(name: str, mesh_shape: str, layout: str) -> list[float]:
-    return TracedTraining(step_of(name), INPUTS, mesh_shape, layout).losses(perceptron_batches(NUM_STEPS))
+    training = TracedTraining(step_of(name), INPUTS, mesh_shape, layout, pass_options=EVERY_UPDATE_DIVIDED)
+    return training.losses(perceptron_batches(NUM_STEPS))
 
 
 @functools.cache
@@ -116,7 +115,8 @@ def test_losses_do_not_depend_on_the_layout(name: str, mesh_shape_and_layout: tu
 
 def planned(name: str, mesh_shape: str, layout: str, **options: bool) -> Plan:
     graph, loss = build(step_of(name), INPUTS)
-    return mtf.Lowering(graph, {loss.mesh: mtf.PlanMeshImpl(mesh_shape, layout, **options)}).plan_for((loss,))
+    mesh_impl = mtf.PlanMeshImpl(mesh_shape, layout, **options)
+    return mtf.Lowering(graph, {loss.mesh: mesh_impl}, pass_options=EVERY_UPDATE_DIVIDED).plan_for((loss,))
 
 
 PARTS = {

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf import optimize
-from meshtf.lowering.passes import weight_update_sharding
+from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.testing import assert_close
 from tests.optimize.interpreted_training import InterpretedTraining
 
@@ -107,9 +107,8 @@ def test_stochastic_rounding_does_not_depend_on_micro_batches() -> None:
 
 
 @pytest.mark.parametrize("num_rows", [4096, 4099])
-def test_stochastic_rounding_is_divided_among_cores(num_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stochastic_rounding_is_divided_among_cores(num_rows: int) -> None:
     """Each rounds its share of the weights, and draws the bits for them alone; where shares are padded too."""
-    monkeypatch.setattr(weight_update_sharding, "SMALLEST", 2)
     batch, rows = mtf.Dimension("batch", 8), mtf.Dimension("rows", num_rows)
 
     def step(x: mtf.Tensor) -> mtf.Tensor:
@@ -119,7 +118,8 @@ def test_stochastic_rounding_is_divided_among_cores(num_rows: int, monkeypatch: 
         return loss
 
     def training(layout: str) -> InterpretedTraining:
-        return InterpretedTraining(step, {"x": mtf.TensorSpec([batch, rows])}, "data:8", layout)
+        options = PassOptions(smallest_divided_update=2)
+        return InterpretedTraining(step, {"x": mtf.TensorSpec([batch, rows])}, "data:8", layout, pass_options=options)
 
     divided, whole = training("batch:data"), training("")
     x = np.random.default_rng(0).integers(-64, 64, [8, num_rows]).astype(np.float32) / 64  # sums of which are exact

@@ -7,7 +7,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf import optimize
 from meshtf.errors import GraphError
-from meshtf.lowering.passes import weight_update_sharding
+from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.testing import FUNCTION_TERMS, assert_close
 
 BATCH, INNER, OUTER = mtf.Dimension("batch", 4), mtf.Dimension("inner", 4), mtf.Dimension("outer", 2)
@@ -21,20 +21,22 @@ def model(x: mtf.Tensor) -> mtf.Tensor:
     return mtf.einsum([x, w], output_shape=[BATCH, OUTER]) * scale
 
 
-def training_program(optimizer: optimize.Optimizer, mesh_impl: mtf.SpmdMeshImpl) -> mtf.Function:
+def training_program(
+    optimizer: optimize.Optimizer, mesh_impl: mtf.SpmdMeshImpl, pass_options: PassOptions = DEFAULT_PASS_OPTIONS
+) -> mtf.Function:
     def step(x: mtf.Tensor) -> mtf.Tensor:
         loss = mtf.reduce_mean(mtf.square(model(x) - 1.0))
         optimizer.minimize(loss)
         return loss
 
-    return mtf.function(step, mesh_impl, inputs=INPUTS)
+    return mtf.function(step, mesh_impl, inputs=INPUTS, pass_options=pass_options)
 
 
-def test_a_program_evaluates_with_the_means(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_evaluates_with_the_means() -> None:
     """As they are when it runs, though they are kept in shares and the weights whole."""
-    monkeypatch.setattr(weight_update_sharding, "SMALLEST", 2)
     mesh_impl = mtf.SpmdMeshImpl("all:2", "batch:all")
-    step = training_program(optimize.MovingAverageOptimizer(optimize.SgdOptimizer(0.5), 0.5), mesh_impl)
+    optimizer = optimize.MovingAverageOptimizer(optimize.SgdOptimizer(0.5), 0.5)
+    step = training_program(optimizer, mesh_impl, PassOptions(smallest_divided_update=2))
     step(x=X)
     assert step.variables.slices("w/ema").layout != step.variables.slices("w").layout
     evaluate = mtf.function(model, mesh_impl, inputs=INPUTS, variables=optimize.averaged(step.variables))

@@ -91,13 +91,12 @@ def test_what_is_called_like_a_move_keeps_its_dtype(squash: Squash, name: str) -
 def test_what_is_called_random_is_computed_where_its_slices_are() -> None:
     """Random bits may be drawn on another device than the core's."""
 
-    def step(mesh: mtf.Mesh) -> list[mtf.Tensor]:
+    def step(mesh: mtf.Mesh) -> mtf.Tensor:
         drawn = mtf.random_uniform(mesh, [ROWS], name="drawn")
-        return [mtf.tanh(drawn, name="random")]
+        return mtf.tanh(drawn, name="random")
 
-    function = mtf.function(step, mtf.PlanMeshImpl("all:2", "rows:all"))
-    instructions = function.lowering.plan_for(function.graph.operations[-1].outputs).instructions
-    facts = {i.operation.name: i.facts for i in instructions if isinstance(i, Compute)}
+    plan = mtf.testing.plan(step, {}, "all:2", "rows:all")
+    facts = {i.operation.name: i.facts for i in plan.instructions if isinstance(i, Compute)}
     assert facts["drawn"].draws_random_bits
     assert not facts["random"].draws_random_bits
 

@@ -13,6 +13,7 @@ from xla_run import XlaRun, fed
 
 import meshtf as mtf
 from meshtf.lowering.interpreter import Interpreter
+from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.testing import assert_close, largest, terms_of
 from tests.models.transformers import like
 
@@ -21,10 +22,16 @@ Batch = Mapping[str, np.ndarray]
 
 
 def tpu_function(
-    fn: Callable[..., Any], inputs: Mapping[str, mtf.TensorSpec], mesh: str, layout: str, **options: Any
+    fn: Callable[..., Any],
+    inputs: Mapping[str, mtf.TensorSpec],
+    mesh: str,
+    layout: str,
+    pass_options: PassOptions = DEFAULT_PASS_OPTIONS,
+    **options: Any,
 ) -> mtf.Function:
     """`mtf.function` for a TPU of eight cores. `options`: of the mesh."""
-    return mtf.function(fn, mtf.TpuMeshImpl(mesh, layout, physical_torus=TORUS, **options), inputs=inputs)
+    mesh_impl = mtf.TpuMeshImpl(mesh, layout, physical_torus=TORUS, **options)
+    return mtf.function(fn, mesh_impl, inputs=inputs, pass_options=pass_options)
 
 
 @dataclasses.dataclass(frozen=True)

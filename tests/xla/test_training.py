@@ -16,7 +16,7 @@ from meshtf.layers import AttentionMask, AttentionPattern, Tokens
 from meshtf.layout import convert_to_layout_rules
 from meshtf.lowering.emit.xla_hlo import hlo_of
 from meshtf.lowering.initial_values import initial_plan
-from meshtf.lowering.passes import weight_update_sharding
+from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.testing import FUNCTION_TERMS, assert_close
 from tests.models.transformers import MODELS, case
 
@@ -177,9 +177,9 @@ def test_initial_values(mesh: str, layout: str, options: dict[str, Any]) -> None
         assert_close(run.variable(name), array, terms=2 * FUNCTION_TERMS, what=name)
 
 
-def test_updates_divided_by_parts_of_an_axis(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_updates_divided_by_parts_of_an_axis() -> None:
     """[12, 20] among eight cores: four of them divide one dimension, two the other."""
-    monkeypatch.setattr(weight_update_sharding, "SMALLEST", 2)
+    options = PassOptions(smallest_divided_update=2)
     d_model, d_ff = mtf.Dimension("d_model", 12), mtf.Dimension("d_ff", 20)
 
     def step(x: mtf.Tensor) -> list[mtf.Tensor]:
@@ -187,8 +187,8 @@ def test_updates_divided_by_parts_of_an_axis(monkeypatch: pytest.MonkeyPatch) ->
         mtf.optimize.AdamWOptimizer(0.01).minimize(loss)
         return [loss]
 
-    on_one_core(step, mtf.Shape([BATCH, d_model])).check("all:8", "batch:all")
-    program = tpu_function(step, {"x": mtf.TensorSpec([BATCH, d_model])}, "all:8", "batch:all")
+    on_one_core(step, mtf.Shape([BATCH, d_model])).check("all:8", "batch:all", pass_options=options)
+    program = tpu_function(step, {"x": mtf.TensorSpec([BATCH, d_model])}, "all:8", "batch:all", pass_options=options)
     assert len(program.report().axis_parts) == 2
 
 

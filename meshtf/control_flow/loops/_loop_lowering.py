@@ -173,7 +173,8 @@ class _LoopLowering:
         entering = self.inner.value(term.shape, term.dtype, term.layout, term.pending)
         spec = (term.shape, term.dtype, term.layout)
         add, pending = (lambda core, total, x: tf.add(total, x)), term.pending
-        (leaving,) = self.inner.compute("accumulate", add, [entering, term], [spec], pending=pending, kernel=tf.add)
+        facts = WorkFacts(kernel=tf.add)
+        (leaving,) = self.inner.compute("accumulate", add, [entering, term], [spec], pending=pending, facts=facts)
         return self._carry(_Entry(zeros, entering), leaving)
 
     def _check_every_iteration(self, check: Check) -> Carried:

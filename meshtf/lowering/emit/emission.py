@@ -13,7 +13,6 @@ from meshtf.layout import Axes
 from meshtf.lowering.emit.control_flow import emit_branch, emit_loop, only_sliced
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED, asserted_fetches, whole_fetches
 from meshtf.lowering.emit.grappler import grappler_off
-from meshtf.lowering.emit.pacing import paced
 from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.passes.update_fusion import FusedUpdate, consumers_of, updates_in_place
 from meshtf.mesh_impl.collectives import Collectives
@@ -211,7 +210,6 @@ class CoreProgram:
         self._feeds: Mapping[str, tf.Tensor] = {}
         self._in_place = updates_in_place(plan)
         self._consumers = consumers_of(plan)
-        self._paced = paced(plan.instructions)
 
     def run(self, feeds: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
         """Emits everything; returns the slices of the fetches and the index of the first failed check."""
@@ -249,7 +247,7 @@ class CoreProgram:
         return inner
 
     def _awaited(self, instruction: Instruction) -> list[tf.Tensor]:
-        awaited = self._paced.get(instruction)
+        awaited = self._plan.awaited.get(instruction)
         return [] if awaited is None else [self.slices[awaited.outputs[0]]]
 
     def _is_needed(self, instruction: Instruction) -> bool:

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape
 from meshtf.layout import Axes, TensorLayout, axes_size
+from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.mesh_impl.blocks import merge_from_front, split_to_front
 from meshtf.planning.plan import (
     AssignVariable,
@@ -36,26 +37,20 @@ from meshtf.planning.plan import (
 )
 from meshtf.planning.work_facts import WorkFacts
 
-LARGEST_MEMBER = 1 << 17
-"""Bytes of the largest slice that travels with others: copying a larger one costs more than a start saves."""
 
-LIGHT = 1 << 20
-"""FLOPs of work that may wait for a bucket to fill."""
-
-
-def bucket_collectives(plan: Plan, bucket_bytes: int) -> Plan:
-    """The plan with small collectives in buckets, each of at most so many bytes; 0 leaves it as it is."""
-    if not bucket_bytes:
+def bucket_collectives(plan: Plan, options: PassOptions) -> Plan:
+    """The plan with small collectives in buckets."""
+    if not options.bucket_bytes:
         return plan
     first = 1 + max((v.index for i, _ in walk(plan.instructions) for v in i.outputs), default=0)
-    passes = _Pass(plan.mesh_shape, bucket_bytes, itertools.count(first))
+    passes = _Pass(plan.mesh_shape, options, itertools.count(first))
     return dataclasses.replace(plan, instructions=passes.bucketed(plan.instructions))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Pass:
     mesh_shape: Shape
-    bucket_bytes: int
+    options: PassOptions
     numbers: Iterator[int]
 
     def bucketed(self, instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
@@ -68,7 +63,8 @@ class _Pass:
         """What the members of one bucket have in common; None of what travels alone."""
         step, before, after = collective.step, collective.input, collective.output
         size = max(before.slice_bytes, after.slice_bytes)
-        if not _is_gradient_or_weight(collective) or not 0 < size <= min(LARGEST_MEMBER, self.bucket_bytes):
+        largest = min(self.options.largest_bucket_member, self.options.bucket_bytes)
+        if not _is_gradient_or_weight(collective) or not 0 < size <= largest:
             return None
         used = before.layout.used - set(step.axes)
         return (step.kind, step.axes, step.reduction, before.dtype, before.pending, after.pending, used)
@@ -98,7 +94,7 @@ class _Stream:
 
     def take(self, instruction: Instruction) -> None:
         while needed := self._needed(instruction):
-            if _may_wait(instruction):
+            if _may_wait(instruction, self._pass.options):
                 self._postponed.append(instruction)
                 self._waiting_for.update(dict.fromkeys(instruction.outputs, needed))
                 return
@@ -122,7 +118,7 @@ class _Stream:
     def _add(self, key: tuple[object, ...], member: Collective) -> None:
         size = max(member.input.slice_bytes, member.output.slice_bytes)
         bucket = self._open.get(key)
-        if bucket is not None and bucket.bytes + size > self._pass.bucket_bytes:
+        if bucket is not None and bucket.bytes + size > self._pass.options.bucket_bytes:
             self._close(frozenset({bucket}))
         bucket = self._open.setdefault(key, _Bucket([]))
         bucket.members.append(member)
@@ -140,15 +136,15 @@ class _Stream:
             self.take(instruction)
 
 
-def _may_wait(instruction: Instruction) -> bool:
+def _may_wait(instruction: Instruction, options: PassOptions) -> bool:
     if isinstance(instruction, Compute):
-        return is_light(instruction)
+        return is_light(instruction, options)
     return isinstance(instruction, Collective | AssignVariable)
 
 
-def is_light(compute: Compute) -> bool:
+def is_light(compute: Compute, options: PassOptions) -> bool:
     """Whether others lose nothing by waiting for it: it is no product, or what it makes is for the next step."""
-    return compute.flops <= LIGHT or compute.facts.is_update
+    return compute.flops <= options.light_flops or compute.facts.is_update
 
 
 def _joined(members: Sequence[Collective], passes: _Pass) -> list[Instruction]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.planning.plan import Collective, Compute, Instruction, Plan, Value
 
 
-def update_early(plan: Plan) -> Plan:
+def update_early(plan: Plan, options: PassOptions) -> Plan:
     """The plan with what only updates need as early as it can be."""
     producers = {v: i for i in plan.instructions for v in i.outputs}
     order = _Order(_before_assignments(plan, producers), producers)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TypeGuard
 
 import tensorflow as tf
 
-from meshtf.dimension import Shape
+from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.passes.trained_updates import leading_to_updates
 from meshtf.ops.algebra.elementwise_operation import CastKernel
 from meshtf.planning.plan import (
@@ -35,19 +35,16 @@ from meshtf.planning.work_facts import Kernel, WorkFacts
 _MOVING = frozenset({"all_gather", "all_to_all", "permute"})
 
 
-def sum_gradients_in(plan: Plan, dtype: tf.DType | None, trained: Mapping[str, Shape]) -> Plan:
-    """The plan with the gradients of trained variables summed over cores in `dtype`; None leaves it as it is.
+def sum_gradients(plan: Plan, options: PassOptions) -> Plan:
+    """The plan with the gradients of trained variables summed over cores in the dtype that was asked for.
 
-    Losses, metrics, norms and other statistics are summed as before: see `leading_to_updates`.
-
-    Args:
-      plan: not yet fused, nor in buckets.
-      dtype: float32 or bfloat16.
-      trained: the shapes of the variables that are trained, by name.
+    Losses, metrics, norms and other statistics are summed as before: see `leading_to_updates`. The plan is not yet
+    fused, nor in buckets.
     """
+    dtype = options.gradient_sum_dtype
     if dtype is None:
         return plan
-    updates = leading_to_updates(plan, trained)
+    updates = leading_to_updates(plan, options.trained)
     if not any(_is_sum_to_change(i, dtype) for i in updates):
         return plan
     rewriting = _Rewriting(plan, dtype, updates)

@@ -13,11 +13,14 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import TypeGuard
 
+from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.planning.plan import Collective, Compute, Instruction, Plan, ReadVariable, Value, walk
 
 
-def gather_again(plan: Plan) -> Plan:
-    """The plan in which no gathered weight stays while another one is used."""
+def gather_weights_again(plan: Plan, options: PassOptions) -> Plan:
+    """The plan in which no gathered weight stays while another one is used, where weights are kept split."""
+    if not options.gathers_weights_again:
+        return plan
     weights = _gathered_weights(plan)
     every_use = sorted((position, weight.name) for weight in weights for position in weight.uses)
     numbers = itertools.count(1 + max((v.index for i, _ in walk(plan.instructions) for v in i.outputs), default=0))

@@ -16,31 +16,28 @@ import networkx
 import tensorflow as tf
 
 from meshtf.lowering.passes.elementwise_chain import ElementwiseChain
-from meshtf.lowering.passes.update_in_blocks import UpdateInBlocks
+from meshtf.lowering.passes.pass_options import PassOptions
+from meshtf.lowering.passes.update_in_blocks import Blocks, BlockSizes, Step, UpdateInBlocks
 from meshtf.planning.plan import AssignVariable, Collective, Compute, Core, Instruction, Plan, Value
 from meshtf.planning.work_facts import Kernel, WorkFacts
-
-WORTHWHILE = 1 << 12
-"""Elements of the slice from which on a program's updates are worth compiling; then the smaller ones are, too."""
 
 _FACTS = WorkFacts(is_update=True)
 
 
-def fuse_updates(plan: Plan) -> Plan:
+def fuse_updates(plan: Plan, options: PassOptions) -> Plan:
     """The plan with the elementwise chains that lead to assignments as compiled segments."""
     producers = {v: i for i in plan.instructions for v in i.outputs}
     chosen = _update_computes(plan, producers)
     segments = [s for s in _segments(plan, producers, chosen) if len(s) > 1]
-    if not any(math.prod(_shape(segment[0])) >= WORTHWHILE for segment in segments):
+    if not any(math.prod(_shape(segment[0])) >= options.smallest_fused_update for segment in segments):
         return plan
-    compiled: dict[Hashable, FusedUpdate] = {}
-    chains: dict[Hashable, ElementwiseChain] = {}
+    compiled = _Compiled(options.block_sizes)
     fused: dict[Instruction, list[Compute]] = {c: segment for segment in segments for c in segment}
     replaced: dict[int, Compute] = {}
     used_by = consumers_of(plan)
     checked, names = _needed_by_checks(plan, producers), _names_read(plan)
     for segment in segments:
-        fusion = _fused(segment, used_by, compiled, chains)
+        fusion = _fused(segment, used_by, compiled)
         if plan.checks and checked.isdisjoint(segment) and _assigned_in_place(fusion, names, used_by):
             fusion = _guarded(fusion, plan, compiled)
         replaced[id(segment)] = fusion
@@ -134,8 +131,7 @@ def consumers_of(plan: Plan) -> dict[Value, list[Instruction | None]]:
 def _fused(
     segment: list[Compute],
     consumers: Mapping[Value, list[Instruction | None]],
-    compiled: dict[Hashable, FusedUpdate],
-    chains: dict[Hashable, ElementwiseChain],
+    compiled: _Compiled,
 ) -> Compute:
     members = set(segment)
     made = {c.outputs[0] for c in segment}
@@ -145,8 +141,7 @@ def _fused(
     steps = tuple((_kernel_of(c), tuple(numbers[v] for v in c.inputs)) for c in segment)
     results = tuple(numbers[v] for v in outputs)
     specs = tuple((v.slice_shape, v.dtype) for v in inputs)
-    chain = chains.setdefault((steps, results), ElementwiseChain(steps, results))
-    emit = compiled.setdefault((chain, specs), FusedUpdate(chain, specs))
+    emit = compiled.update(steps, results, specs)
     flops = sum(c.flops for c in segment)
     return Compute(segment[-1].operation, "fused update", tuple(inputs), tuple(outputs), emit, flops, _FACTS)
 
@@ -162,11 +157,11 @@ def _needed_by_checks(plan: Plan, producers: Mapping[Value, Instruction]) -> set
     return found
 
 
-def _guarded(fusion: Compute, plan: Plan, compiled: dict[Hashable, FusedUpdate]) -> Compute:
+def _guarded(fusion: Compute, plan: Plan, compiled: _Compiled) -> Compute:
     """The update behind the program's checks, which may then write to variables where they are."""
     assert isinstance(fusion.emit, FusedUpdate)
     guards = tuple(dict.fromkeys(c.value for c in plan.checks))
-    emit = compiled.setdefault((id(fusion.emit), len(guards)), fusion.emit.guarded(len(guards)))
+    emit = compiled.guarded(fusion.emit, len(guards))
     return dataclasses.replace(fusion, inputs=(*fusion.inputs, *guards), emit=emit)
 
 
@@ -175,21 +170,44 @@ def _kernel_of(compute: Compute) -> Kernel:
     return compute.facts.kernel
 
 
+class _Compiled:
+    """One `FusedUpdate` for all segments of the same steps and shapes."""
+
+    def __init__(self, block_sizes: BlockSizes) -> None:
+        self._block_sizes = block_sizes
+        self._chains: dict[Hashable, ElementwiseChain] = {}
+        self._updates: dict[Hashable, FusedUpdate] = {}
+
+    def update(
+        self, steps: Sequence[Step], results: Sequence[int], inputs: Sequence[tuple[tuple[int, ...], tf.DType]]
+    ) -> FusedUpdate:
+        chain = self._chains.setdefault((steps, results), ElementwiseChain(steps, results))
+        return self._updates.setdefault((chain, inputs), FusedUpdate(chain, inputs, self._block_sizes))
+
+    def guarded(self, update: FusedUpdate, guards: int) -> FusedUpdate:
+        return self._updates.setdefault((id(update), guards), update.guarded(guards))
+
+
 class FusedUpdate:
     """A chain of elementwise kernels, compiled: as an `Emit`, or where it is, in the memory of variables."""
 
     def __init__(
-        self, chain: ElementwiseChain, inputs: Sequence[tuple[tuple[int, ...], tf.DType]], guards: int = 0
+        self,
+        chain: ElementwiseChain,
+        inputs: Sequence[tuple[tuple[int, ...], tf.DType]],
+        block_sizes: BlockSizes,
+        guards: int = 0,
     ) -> None:
         self._chain = chain
         self._inputs = inputs
+        self._block_sizes = block_sizes
         self.guards = guards
         """How many booleans follow the inputs: unless all are true, variables keep their values."""
         self._on_variables: dict[Hashable, Callable[..., Sequence[tf.Tensor]]] = {}
 
     def guarded(self, guards: int) -> FusedUpdate:
         """The same behind so many checks."""
-        return FusedUpdate(self._chain, self._inputs, guards)
+        return FusedUpdate(self._chain, self._inputs, self._block_sizes, guards)
 
     def __call__(self, core: Core, *slices: tf.Tensor) -> Sequence[tf.Tensor]:
         return self._chain(*slices[: len(self._inputs)])
@@ -229,7 +247,8 @@ class FusedUpdate:
         if len(pairs) < len(self._chain.results):
             return None
         written = {n: self._chain.results[result] for n, result in pairs}
-        return UpdateInBlocks.of(self._chain.steps, len(self._inputs), written, self._inputs[pairs[0][0]][0])
+        blocks = Blocks.of(self._inputs[pairs[0][0]][0], self._block_sizes)
+        return blocks and UpdateInBlocks.of(self._chain.steps, len(self._inputs), written, blocks)
 
     def _run_in_place(
         self,

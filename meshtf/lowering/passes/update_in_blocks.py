@@ -17,13 +17,22 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from meshtf.planning.work_facts import Kernel
 
-BLOCK = 1 << 18
-"""Elements of the largest block: a few arrays of such blocks fit into a cache."""
-
-SMALLEST_BLOCK, FEWEST_BLOCKS, LONGEST_ROW = 1 << 15, 4, 1 << 12
-
 Step = tuple[Kernel, tuple[int, ...]]
 """A kernel and the numbers of its operands: inputs count first, then steps in order."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockSizes:
+    """Which updates are done block by block.
+
+    largest, smallest: elements of a block; a few arrays of the largest fit into a cache. fewest: blocks that are worth
+    a loop. longest_row: elements of a row, over which nothing is divided.
+    """
+
+    largest: int = 1 << 18
+    smallest: int = 1 << 15
+    fewest: int = 4
+    longest_row: int = 1 << 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,14 +44,14 @@ class Blocks:
     block_rows: int
 
     @classmethod
-    def of(cls, shape: Sequence[int]) -> Blocks | None:
+    def of(cls, shape: Sequence[int], sizes: BlockSizes) -> Blocks | None:
         """None of a slice that is small, or does not divide."""
         size = math.prod(shape)
-        if size < FEWEST_BLOCKS * SMALLEST_BLOCK:
+        if size < sizes.fewest * sizes.smallest:
             return None
-        row = _largest_divisor(size, LONGEST_ROW)
-        block_rows = _largest_divisor(size // row, BLOCK // row)
-        if block_rows * row < SMALLEST_BLOCK or size < FEWEST_BLOCKS * block_rows * row:
+        row = _largest_divisor(size, sizes.longest_row)
+        block_rows = _largest_divisor(size // row, sizes.largest // row)
+        if block_rows * row < sizes.smallest or size < sizes.fewest * block_rows * row:
             return None
         return cls(size // row, row, block_rows)
 
@@ -100,18 +109,17 @@ class UpdateInBlocks:
 
     @classmethod
     def of(
-        cls, steps: Sequence[Step], num_inputs: int, written: Mapping[int, int], shape: Sequence[int]
+        cls, steps: Sequence[Step], num_inputs: int, written: Mapping[int, int], blocks: Blocks
     ) -> UpdateInBlocks | None:
-        """None of one that is small, has one result, which one loop makes, or cannot be done in place.
+        """None of one that has one result, which one loop makes, or cannot be done in place.
 
         Args:
           steps: of the update.
           num_inputs: how many inputs it has.
           written: by the number of an input, that of its new value.
-          shape: of all inputs that are no scalars.
+          blocks: how all inputs that are no scalars are cut.
         """
-        blocks = Blocks.of(shape)
-        if blocks is None or len(written) == 1 or len(set(written.values())) < len(written):
+        if len(written) == 1 or len(set(written.values())) < len(written):
             return None
         results: dict[int, _Result] = {}
         for variable, number in sorted(written.items(), key=lambda pair: pair[1]):

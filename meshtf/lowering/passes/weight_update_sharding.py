@@ -18,6 +18,7 @@ import networkx
 from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor
 from meshtf.layout import TensorLayout
+from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 from meshtf.ops.algebra.reduction import SUM, ReduceOperation
 from meshtf.ops.random.random_operation import RandomOperation
@@ -28,8 +29,7 @@ from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.planner import Storage
 
-SMALLEST = 1 << 14
-"""Elements of the smallest variable whose update is divided: below, a second collective costs more than it saves."""
+_NOT_ELEMENTWISE = "its new value is not made from the old one element by element"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,17 +45,27 @@ class ShardedUpdates:
 
 
 def sharded_updates(
-    operations: Sequence[Operation], layouts: LayoutTable, pending_sums: PendingSums, storage: Storage
+    operations: Sequence[Operation],
+    layouts: LayoutTable,
+    pending_sums: PendingSums,
+    storage: Storage,
+    options: PassOptions,
 ) -> ShardedUpdates:
     """Divides the updates of a program whose other tensors are laid out as in `layouts`.
 
     A variable that is kept in another layout than it is computed with is updated in the layout that it is kept in.
     """
     stored = {o.variable: storage.layout(o.variable, layouts) for o in operations if isinstance(o, Assign)}
-    divisible = {v for v, layout in stored.items() if v.shape.size >= SMALLEST or layout != layouts[v.value]}
+    smallest = options.smallest_divided_update
+    divisible = {v for v, layout in stored.items() if v.shape.size >= smallest or layout != layouts[v.value]}
     region = _update_operations(operations, divisible, pending_sums)
     program = _Program(region, _consumers(operations), stored, layouts, pending_sums)
-    reasons = {v.full_name: _reason_outside(v, divisible) for v in stored if v.trainable and program.repeats(v)}
+    too_small = f"fewer than {smallest} elements"
+    reasons = {
+        v.full_name: _NOT_ELEMENTWISE if v in divisible else too_small
+        for v in stored
+        if v.trainable and program.repeats(v)
+    }
     chosen: dict[Tensor, ResolvedLayout] = {}
     undivided: list[Divisible] = []
     for component in _components(region):
@@ -76,12 +86,6 @@ def sharded_updates(
             found = _reason_undivided(program.reader_of_padding(component))
         reasons.update({v.full_name: found for v in assigned if v.full_name in reasons})
     return ShardedUpdates(chosen, reasons, tuple(undivided))
-
-
-def _reason_outside(variable: Variable, divisible: set[Variable]) -> str:
-    if variable not in divisible:
-        return f"fewer than {SMALLEST} elements"
-    return "its new value is not made from the old one element by element"
 
 
 def _reason_undivided(reader: str) -> str:

@@ -105,7 +105,7 @@ def _orders(plan: Plan) -> list[Plan]:
     """The plan, with its instructions in each order that is looked at."""
     if not plan.collectives:
         return [plan]
-    orders = (plan.instructions, collectives_late(plan.instructions), collectives_early(plan.instructions))
+    orders = (plan.instructions, collectives_late(plan), collectives_early(plan))
     return [dataclasses.replace(plan, instructions=tuple(order)) for order in orders]
 
 

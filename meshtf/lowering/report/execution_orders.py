@@ -9,27 +9,26 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Sequence
 
-from meshtf.lowering.emit.pacing import paced
-from meshtf.planning.plan import Collective, Instruction, ReadVariable, walk
+from meshtf.planning.plan import Collective, Instruction, Plan, ReadVariable, walk
 
 
-def collectives_late(instructions: Sequence[Instruction]) -> list[Instruction]:
+def collectives_late(plan: Plan) -> list[Instruction]:
     """The instructions in an order in which a collective comes when there is nothing else to do."""
-    return _ordered(instructions, collectives_first=False)
+    return _ordered(plan, collectives_first=False)
 
 
-def collectives_early(instructions: Sequence[Instruction]) -> list[Instruction]:
+def collectives_early(plan: Plan) -> list[Instruction]:
     """The instructions in an order in which other work is done when no collective can be."""
-    return _ordered(instructions, collectives_first=True)
+    return _ordered(plan, collectives_first=True)
 
 
-def _ordered(instructions: Sequence[Instruction], *, collectives_first: bool) -> list[Instruction]:
+def _ordered(plan: Plan, *, collectives_first: bool) -> list[Instruction]:
     """Collectives, and loops with collectives inside, keep their order among themselves, and so does other work, where
     what it needs allows it."""
+    instructions = plan.instructions
     number = {instruction: n for n, instruction in enumerate(instructions)}
-    missing = _needed(instructions)
+    missing = _needed(plan)
     after: dict[Instruction, list[Instruction]] = {}
     for instruction, needed in missing.items():
         for producer in needed:
@@ -56,11 +55,12 @@ def _ordered(instructions: Sequence[Instruction], *, collectives_first: bool) ->
     return order
 
 
-def _needed(instructions: Sequence[Instruction]) -> dict[Instruction, set[Instruction]]:
+def _needed(plan: Plan) -> dict[Instruction, set[Instruction]]:
     """By instruction, those that must be over before it."""
+    instructions = plan.instructions
     producers = {v: i for i in instructions for v in i.outputs}
     needed = {i: {producers[v] for v in i.inputs if v in producers} for i in instructions}
-    for instruction, awaited in paced(instructions).items():
+    for instruction, awaited in plan.awaited.items():
         needed[instruction].add(awaited)
     meeting = [i for i in instructions if _meets_others(i)]
     for before, instruction in itertools.pairwise(meeting):

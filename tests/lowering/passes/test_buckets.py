@@ -11,7 +11,7 @@ import pytest
 import meshtf as mtf
 from meshtf.errors import UsageError
 from meshtf.lowering.interpreter import Interpreter
-from meshtf.lowering.passes import buckets, weight_update_sharding
+from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.lowering.report import accounting
 from meshtf.planning.plan import Collective, Loop, Plan
 from meshtf.testing import FUNCTION_TERMS, assert_close, build
@@ -25,10 +25,16 @@ X = {"x": mtf.TensorSpec([BATCH, D_MODEL])}
 VALUE = {"x": np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)}
 
 
-def plan_of(fn: Callable[..., mtf.Tensor], mesh_shape: str, layout: str, bucket_bytes: int = 1 << 20) -> Plan:
+def plan_of(
+    fn: Callable[..., mtf.Tensor],
+    mesh_shape: str,
+    layout: str,
+    bucket_bytes: int = 1 << 20,
+    pass_options: PassOptions = DEFAULT_PASS_OPTIONS,
+) -> Plan:
     graph, result = build(fn, X)
     mesh_impl = mtf.PlanMeshImpl(mesh_shape, layout, bucket_bytes=bucket_bytes)
-    return mtf.Lowering(graph, {result.mesh: mesh_impl}).plan_for((result,))
+    return mtf.Lowering(graph, {result.mesh: mesh_impl}, pass_options=pass_options).plan_for((result,))
 
 
 def run(plan: Plan, initial: Mapping[str, np.ndarray]) -> tuple[np.ndarray, dict[str, list[np.ndarray]]]:
@@ -44,9 +50,7 @@ def initial_values(plan: Plan) -> dict[str, np.ndarray]:
     return {n: generator.uniform(0.5, 1, v.slice_shape).astype(v.dtype.as_numpy_dtype) for n, v in stored.items()}
 
 
-@pytest.fixture
-def updates_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_update_sharding, "SMALLEST", 2)
+UPDATES_ARE_DIVIDED = PassOptions(smallest_divided_update=2)
 
 
 def kinds(plan: Plan) -> collections.Counter[str]:
@@ -121,10 +125,9 @@ def test_one_collective_for_all_small_gradients() -> None:
     assert len(plan_of(train, "all:4", "batch:all", bucket_bytes=0).collectives) == 13
 
 
-@pytest.mark.usefixtures("updates_are_divided")
 def test_divided_updates_in_two_collectives() -> None:
     """All gradients are scattered at once, and all new weights gathered."""
-    together, alone = (plan_of(train, "all:4", "batch:all", b) for b in (1 << 20, 0))
+    together, alone = (plan_of(train, "all:4", "batch:all", b, UPDATES_ARE_DIVIDED) for b in (1 << 20, 0))
     assert kinds(together) == {"reduce_scatter": 1, "all_gather": 1, "all_reduce": 1}
     assert kinds(alone) == {"reduce_scatter": 12, "all_gather": 12, "all_reduce": 1}
     initial = initial_values(alone)
@@ -143,9 +146,8 @@ def test_a_bucket_has_at_most_so_many_bytes() -> None:
     assert len(sizes) == 5
 
 
-def test_what_is_large_travels_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buckets, "LARGEST_MEMBER", 256)
-    plan = plan_of(train, "all:4", "batch:all")
+def test_what_is_large_travels_alone() -> None:
+    plan = plan_of(train, "all:4", "batch:all", pass_options=PassOptions(largest_bucket_member=256))
     assert sorted(len(c.members) for c in plan.collectives) == [0, 0, 0, 10]
 
 
@@ -157,9 +159,8 @@ def test_only_the_same_kind_axes_and_dtype_travel_together() -> None:
     assert kinds(plan) == {"all_gather": 3, "reduce_scatter": 1, "all_reduce": 2}
 
 
-def test_products_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_do_not_wait() -> None:
     """A sum that a product needs is done before it, though others of its kind follow."""
-    monkeypatch.setattr(buckets, "LIGHT", 0)
 
     def program(x: mtf.Tensor) -> mtf.Tensor:
         w = mtf.get_variable(x.mesh, "w", [D_MODEL, D_FF])
@@ -168,7 +169,7 @@ def test_products_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         second = mtf.reduce_mean(mtf.square(x), output_shape=[D_MODEL])
         return mtf.reduce_sum(h) + mtf.reduce_sum(second)
 
-    plan = plan_of(program, "all:4", "batch:all")
+    plan = plan_of(program, "all:4", "batch:all", pass_options=PassOptions(light_flops=0))
     assert [c.members for c in plan.collectives] == [(), ()]
 
 

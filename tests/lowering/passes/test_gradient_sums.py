@@ -13,7 +13,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import UsageError
 from meshtf.lowering.interpreter import Interpreter, joined
-from meshtf.lowering.passes import weight_update_sharding
+from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.optimize.parameter import Parameter
 from meshtf.planning.plan import Compute, Plan, walk
 from meshtf.testing import FUNCTION_TERMS, assert_close
@@ -93,10 +93,12 @@ def program(
     mesh_shape: str = "all:8",
     layout: str = "batch:all",
     implementation: Callable[..., Any] = mtf.PlanMeshImpl,
+    pass_options: PassOptions = DEFAULT_PASS_OPTIONS,
     **options: Any,
 ) -> mtf.Function:
     dtype = mtf.VariableDType(tf.float32, activation_dtype=activations)
-    return mtf.function(fn, implementation(mesh_shape, layout, **options), inputs=INPUTS, variable_dtype=dtype)
+    mesh_impl = implementation(mesh_shape, layout, **options)
+    return mtf.function(fn, mesh_impl, inputs=INPUTS, variable_dtype=dtype, pass_options=pass_options)
 
 
 def sums(step: mtf.Function) -> collections.Counter[Sum]:
@@ -129,9 +131,7 @@ def casts(plan: Plan) -> int:
     return sum(isinstance(i, Compute) and i.kind == "cast" for i, _ in walk(plan.instructions))
 
 
-@pytest.fixture
-def updates_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_update_sharding, "SMALLEST", 2)
+UPDATES_ARE_DIVIDED = PassOptions(smallest_divided_update=2)
 
 
 @pytest.mark.parametrize("activations", [tf.float32, tf.bfloat16])
@@ -149,12 +149,11 @@ def test_each_gradient_is_sent_in_the_chosen_dtype(activations: tf.DType, sums_i
     assert loss.dtype == "float32"
 
 
-@pytest.mark.usefixtures("updates_are_divided")
 def test_divided_updates_and_buckets() -> None:
     """Kernel and bias are scattered together, in the chosen dtype; new weights are gathered as they are stored."""
     for sums_in in (tf.float32, tf.bfloat16):
         for activations in (tf.float32, tf.bfloat16):
-            step = program(dense, activations, gradient_sum_dtype=sums_in)
+            step = program(dense, activations, gradient_sum_dtype=sums_in, pass_options=UPDATES_ARE_DIVIDED)
             assert sums(step) == {("reduce_scatter", sums_in.name, (128 + 16) * 7 // 8 * sums_in.size): 1}
             (bucket,) = (c for c in step.report().collectives if c.kind == "reduce_scatter")
             assert [m.dtype for m in bucket.members] == [sums_in.name] * 2
@@ -208,10 +207,9 @@ def test_what_iterations_accumulated_is_not_rounded_first() -> None:
     assert np.any(interpreted(program(shared, tf.bfloat16))["w"] != -3 * exact())
 
 
-@pytest.mark.usefixtures("updates_are_divided")
 def test_padding_is_no_reason_to_round() -> None:
     """Eight cores divide neither 5 nor 3: slices are padded, scattered and cropped in the dtype of the sum."""
-    options = {"gradient_sum_dtype": tf.float32, "bucket_bytes": 0}
+    options = {"gradient_sum_dtype": tf.float32, "bucket_bytes": 0, "pass_options": UPDATES_ARE_DIVIDED}
     step = program(uneven, tf.bfloat16, **options)
     assert {(kind, dtype) for kind, dtype, _ in sums(step)} == {("reduce_scatter", "float32")}
     expected = feeds()["x"].astype(np.float64)[:, :5].T @ feeds()["y_grad"][:, :15]
@@ -239,7 +237,7 @@ OPTIMIZERS: dict[str, mtf.optimize.Optimizer] = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_statistics_are_summed_as_before(name: str, updates_are_divided: None) -> None:
+def test_statistics_are_summed_as_before(name: str) -> None:
     """Norms and means of squares over divided gradients are no gradients; neither are those of activations."""
 
     def step(x: mtf.Tensor, y_grad: mtf.Tensor) -> mtf.Tensor:
@@ -250,7 +248,8 @@ def test_statistics_are_summed_as_before(name: str, updates_are_divided: None) -
         return minimize(y - mean, y_grad, OPTIMIZERS[name])
 
     def statistics(sums_in: tf.DType | None) -> list[tuple[str, str, str]]:
-        records = program(step, tf.float32, gradient_sum_dtype=sums_in, bucket_bytes=0).report().collectives
+        options = {"gradient_sum_dtype": sums_in, "bucket_bytes": 0, "pass_options": UPDATES_ARE_DIVIDED}
+        records = program(step, tf.float32, **options).report().collectives
         return [(c.kind, c.dtype, c.shape) for c in records]
 
     before, after = statistics(None), statistics(tf.bfloat16)
@@ -312,12 +311,18 @@ def test_sums_that_are_in_the_chosen_dtype_are_left() -> None:
 
 
 @pytest.mark.parametrize("shard_weight_update", [False, True])
-def test_on_devices(shard_weight_update: bool, updates_are_divided: None) -> None:
+def test_on_devices(shard_weight_update: bool) -> None:
     """Eight cores: float32 sums are NumPy's, bfloat16 sums farther off."""
     errors = []
     for sums_in in (tf.float32, tf.bfloat16):
-        options = {"gradient_sum_dtype": sums_in, "shard_weight_update": shard_weight_update}
-        step = program(dense, tf.bfloat16, implementation=mtf.SpmdMeshImpl, **options)
+        step = program(
+            dense,
+            tf.bfloat16,
+            implementation=mtf.SpmdMeshImpl,
+            pass_options=UPDATES_ARE_DIVIDED,
+            gradient_sum_dtype=sums_in,
+            shard_weight_update=shard_weight_update,
+        )
         step(**feeds())
         errors.append(np.max(np.abs(step.variables["w"] + exact()) / exact()))
     assert errors[0] == 0

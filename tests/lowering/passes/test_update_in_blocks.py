@@ -9,11 +9,13 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf import optimize
 from meshtf.errors import NonFiniteError
-from meshtf.lowering.passes import update_in_blocks
-from meshtf.lowering.passes.update_in_blocks import Blocks, UpdateInBlocks
+from meshtf.lowering.passes.pass_options import PassOptions
+from meshtf.lowering.passes.update_in_blocks import Blocks, BlockSizes, UpdateInBlocks
 from meshtf.testing import FUNCTION_TERMS, assert_close
 
 LARGE = (1024, 1024)
+SMALL_BLOCKS = BlockSizes(largest=1 << 10, smallest=1 << 8, longest_row=1 << 6)
+IN_ONE_PIECE = BlockSizes(fewest=1 << 40)
 OPTIMIZERS = {
     "adamw": optimize.AdamWOptimizer(0.01),
     "momentum": optimize.MomentumOptimizer(0.01, 0.9, nesterov=True),
@@ -24,7 +26,7 @@ TERMS = 3 * 6 * FUNCTION_TERMS
 """Three updates of each element by itself, of gradients that the same operations make."""
 
 
-def trained(optimizer: optimize.Optimizer, shape: tuple[int, int], *, in_blocks: bool) -> dict[str, np.ndarray]:
+def trained(optimizer: optimize.Optimizer, shape: tuple[int, int], block_sizes: BlockSizes) -> dict[str, np.ndarray]:
     """The variables after three steps and one that a check refuses."""
     rows, columns = mtf.Dimension("rows", shape[0]), mtf.Dimension("columns", shape[1])
 
@@ -34,25 +36,20 @@ def trained(optimizer: optimize.Optimizer, shape: tuple[int, int], *, in_blocks:
         optimizer.minimize(loss)
         return loss
 
-    with pytest.MonkeyPatch.context() as patch:
-        if not in_blocks:
-            patch.setattr(update_in_blocks, "FEWEST_BLOCKS", 1 << 40)
-        function = mtf.function(step, mtf.SpmdMeshImpl("all:1", ""), inputs={"x": mtf.TensorSpec([rows])})
-        x = np.linspace(-1, 1, shape[0], dtype=np.float32)
-        for _ in range(3):
-            function(x=x)
-        with pytest.raises(NonFiniteError):
-            function(x=x * np.float32("nan"))
+    mesh_impl, options = mtf.SpmdMeshImpl("all:1", ""), PassOptions(block_sizes=block_sizes)
+    function = mtf.function(step, mesh_impl, inputs={"x": mtf.TensorSpec([rows])}, pass_options=options)
+    x = np.linspace(-1, 1, shape[0], dtype=np.float32)
+    for _ in range(3):
+        function(x=x)
+    with pytest.raises(NonFiniteError):
+        function(x=x * np.float32("nan"))
     return {name: np.array(function.variables[name]) for name in function.variables}
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_variables_are_those_of_an_update_in_one_piece(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(update_in_blocks, "BLOCK", 1 << 10)
-    monkeypatch.setattr(update_in_blocks, "SMALLEST_BLOCK", 1 << 8)
-    monkeypatch.setattr(update_in_blocks, "LONGEST_ROW", 1 << 6)
-    found = trained(OPTIMIZERS[name], (96, 160), in_blocks=True)
-    expected = trained(OPTIMIZERS[name], (96, 160), in_blocks=False)
+def test_variables_are_those_of_an_update_in_one_piece(name: str) -> None:
+    found = trained(OPTIMIZERS[name], (96, 160), SMALL_BLOCKS)
+    expected = trained(OPTIMIZERS[name], (96, 160), IN_ONE_PIECE)
     assert found.keys() == expected.keys()
     for variable, value in expected.items():
         assert_close(found[variable], value, terms=TERMS, what=variable)
@@ -60,8 +57,8 @@ def test_variables_are_those_of_an_update_in_one_piece(name: str, monkeypatch: p
 
 
 def test_a_variable_that_is_really_large() -> None:
-    found = trained(OPTIMIZERS["adamw"], LARGE, in_blocks=True)
-    for variable, value in trained(OPTIMIZERS["adamw"], LARGE, in_blocks=False).items():
+    found = trained(OPTIMIZERS["adamw"], LARGE, BlockSizes())
+    for variable, value in trained(OPTIMIZERS["adamw"], LARGE, IN_ONE_PIECE).items():
         assert_close(found[variable], value, terms=TERMS, what=variable)
 
 
@@ -76,11 +73,13 @@ def test_a_variable_that_is_really_large() -> None:
     ],
 )
 def test_how_a_slice_is_cut(shape: tuple[int, ...], blocks: Blocks | None) -> None:
-    assert Blocks.of(shape) == blocks
+    assert Blocks.of(shape, BlockSizes()) == blocks
 
 
 def of(written: dict[int, int], *steps: tuple[int, ...]) -> UpdateInBlocks | None:
-    return UpdateInBlocks.of([(tf.add, operands) for operands in steps], 3, written, LARGE)
+    blocks = Blocks.of(LARGE, BlockSizes())
+    assert blocks is not None
+    return UpdateInBlocks.of([(tf.add, operands) for operands in steps], 3, written, blocks)
 
 
 def test_what_is_made_of_a_new_value_follows_it() -> None:

@@ -16,17 +16,11 @@ from meshtf import optimize
 from meshtf.checkpoint import CheckpointFolder, restore
 from meshtf.dimension import ShapeLike
 from meshtf.errors import LayoutError
-from meshtf.lowering.passes import weight_update_sharding
 from meshtf.testing import assert_close
 from tests.lowering.passes.update_programs import OPTIMIZERS, TwoMatrices
 
 SIZES = TwoMatrices.of_sizes(12, 20, 18)
 CORES, NUM_STEPS = 8, 50
-
-
-@pytest.fixture(autouse=True)
-def _small_updates_are_divided_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_update_sharding, "SMALLEST", 2)
 
 
 def program(

@@ -13,19 +13,15 @@ import pytest
 import meshtf as mtf
 from meshtf import optimize
 from meshtf.checkpoint import CheckpointFolder, restore
-from meshtf.lowering.passes import weight_update_sharding
+from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.report import accounting
+from meshtf.planning.divided_layouts import MOST_PADDING
 from meshtf.testing import assert_close
-from tests.lowering.passes.update_programs import OPTIMIZERS, TwoMatrices
+from tests.lowering.passes.update_programs import EVERY_UPDATE_DIVIDED, OPTIMIZERS, TwoMatrices
 
 SIZES = TwoMatrices.of_sizes(15, 23, 17)
 MESHES = (("data:2", "batch:data"), ("data:8", "batch:data"), ("rows:2;cols:4", "batch:rows+cols"))
 NUM_STEPS = 50
-
-
-@pytest.fixture(autouse=True)
-def _small_updates_are_divided_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_update_sharding, "SMALLEST", 2)
 
 
 @pytest.mark.parametrize(
@@ -56,11 +52,11 @@ def test_slots_and_bytes(mesh_shape_and_layout: tuple[str, str]) -> None:
     for name, full in accounting.stored_variables(whole).items():
         if name.endswith(("adam_m", "adam_v")):
             share = math.prod(stored[name].slice_shape) * cores / math.prod(full.slice_shape)
-            assert 1 <= share <= 1 + weight_update_sharding.MOST_PADDING
+            assert 1 <= share <= 1 + MOST_PADDING
             assert stored[name].shape == full.shape
     sent = [sum(t.bytes_sent for t in accounting.traffic(plan)) for plan in (divided, whole)]
     assert {t.kind for t in accounting.traffic(whole)} == {"all_reduce"}
-    assert sent[0] <= sent[1] * (1 + weight_update_sharding.MOST_PADDING)
+    assert sent[0] <= sent[1] * (1 + MOST_PADDING)
 
 
 def test_where_sizes_divide_no_more_bytes_than_the_allreduce() -> None:
@@ -116,7 +112,7 @@ def test_a_new_value_that_is_fetched_has_no_padding() -> None:
 
     x = np.random.default_rng(0).normal(size=(8, 15)).astype(np.float32)
     mesh_impl = mtf.SpmdMeshImpl("data:4", "batch:data")
-    new = mtf.function(step, mesh_impl, inputs={"x": SIZES.inputs["x"]})(x=x)
+    new = mtf.function(step, mesh_impl, inputs={"x": SIZES.inputs["x"]}, pass_options=EVERY_UPDATE_DIVIDED)(x=x)
     assert_close(new, np.broadcast_to(1 - x.sum(0)[:, None], [15, 23]), terms=8 + 1)
 
 
@@ -130,8 +126,7 @@ REASONS: Mapping[str, tuple[Mapping[str, int], str]] = {
 
 
 @pytest.mark.parametrize("name", REASONS)
-def test_the_report_says_why_not(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_update_sharding, "SMALLEST", 1024)
+def test_the_report_says_why_not(name: str) -> None:
     sizes, reason = REASONS[name]
     dims = [mtf.Dimension(*item) for item in sizes.items()]
     report = _report_of(dims, "data:4" if name == "small" else "data:2048")
@@ -141,9 +136,8 @@ def test_the_report_says_why_not(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert report.memory_without_sharding is None
 
 
-def test_parts_of_an_axis_divide_two_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_an_axis_divide_two_dimensions() -> None:
     """[768, 768] on one axis of 2,048 cores: no more bytes than the allreduce sends, and the slot in equal shares."""
-    monkeypatch.setattr(weight_update_sharding, "SMALLEST", 1024)
     dims = [mtf.Dimension("inner", 768), mtf.Dimension("outer", 768)]
     report, whole = (_report_of(dims, "data:2048", shard_weight_update=sharded) for sharded in (True, False))
     assert report.mesh == (("data", 2048),)
@@ -168,7 +162,8 @@ def _report_of(dims: list[mtf.Dimension], mesh_shape: str, **options: bool) -> A
         return loss
 
     inputs = {"x": mtf.TensorSpec([batch, *dims])}
-    return mtf.function(step, mtf.PlanMeshImpl(mesh_shape, "batch:data", **options), inputs=inputs).report()
+    mesh_impl = mtf.PlanMeshImpl(mesh_shape, "batch:data", **options)
+    return mtf.function(step, mesh_impl, inputs=inputs, pass_options=PassOptions(smallest_divided_update=1024)).report()
 
 
 def test_a_reader_that_padding_would_mislead_keeps_the_update_whole() -> None:
@@ -180,7 +175,8 @@ def test_a_reader_that_padding_would_mislead_keeps_the_update_whole() -> None:
         mtf.assign_sub(w, grad * mtf.reciprocal(largest))
         return loss
 
-    step_on_four = mtf.function(step, mtf.PlanMeshImpl("data:4", "batch:data"), inputs=SIZES.inputs)
+    mesh_impl = mtf.PlanMeshImpl("data:4", "batch:data")
+    step_on_four = mtf.function(step, mesh_impl, inputs=SIZES.inputs, pass_options=EVERY_UPDATE_DIVIDED)
     assert [(u.name, u.reason) for u in step_on_four.report().repeated_updates] == [
         ("w", "neither a mesh axis nor two parts of one divide it without padding, which largest needs")
     ]

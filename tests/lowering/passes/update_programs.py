@@ -11,6 +11,7 @@ import meshtf as mtf
 from meshtf import optimize
 from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.interpreter import Interpreter
+from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.report import accounting
 from meshtf.planning.plan import Plan
 from meshtf.testing import FUNCTION_TERMS, build
@@ -22,6 +23,9 @@ OPTIMIZERS: dict[str, optimize.Optimizer] = {
     "clipped": optimize.ClippedOptimizer(optimize.MomentumOptimizer(0.05, 0.9), [optimize.ClipByGlobalNorm(0.5)]),
     "rounded": optimize.MasterWeightsOptimizer(optimize.LionOptimizer(0.005)),
 }
+
+
+EVERY_UPDATE_DIVIDED = PassOptions(smallest_divided_update=2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,13 +71,15 @@ class TwoMatrices:
         return step
 
     def on_devices(self, optimizer: optimize.Optimizer, mesh_shape: Any, layout: str, **options: Any) -> mtf.Function:
-        return mtf.function(self.step(optimizer), mtf.SpmdMeshImpl(mesh_shape, layout, **options), inputs=self.inputs)
+        mesh_impl = mtf.SpmdMeshImpl(mesh_shape, layout, **options)
+        return mtf.function(self.step(optimizer), mesh_impl, inputs=self.inputs, pass_options=EVERY_UPDATE_DIVIDED)
 
     def lowered(
         self, optimizer: optimize.Optimizer, mesh_shape: str, layout: str, **options: bool
     ) -> tuple[mtf.Lowering, Plan]:
         graph, loss = build(self.step(optimizer), self.inputs)
-        lowering = mtf.Lowering(graph, {loss.mesh: mtf.PlanMeshImpl(mesh_shape, layout, **options)})
+        mesh_impl = mtf.PlanMeshImpl(mesh_shape, layout, **options)
+        lowering = mtf.Lowering(graph, {loss.mesh: mesh_impl}, pass_options=EVERY_UPDATE_DIVIDED)
         return lowering, lowering.plan_for((loss,))
 
     def losses(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
@@ -46,7 +46,7 @@ def is_in_order(instructions: list[Instruction]) -> bool:
 
 def test_all_products_come_before_the_first_gradient_is_summed() -> None:
     plan = plan_of(trained, "batch:cores")
-    planned, late = kinds(plan.instructions), kinds(collectives_late(plan.instructions))
+    planned, late = kinds(plan.instructions), kinds(collectives_late(plan))
     products = planned.count("einsum")
     assert planned.index("all_reduce") < products
     assert late == ["einsum"] * products + ["all_reduce"] * (len(planned) - products)
@@ -54,18 +54,16 @@ def test_all_products_come_before_the_first_gradient_is_summed() -> None:
 
 def test_weights_that_are_kept_split_are_all_gathered_before_the_first_product() -> None:
     plan = plan_of(trained, "batch:cores", parameter_layout="width:cores")
-    planned, early = kinds(plan.instructions), kinds(collectives_early(plan.instructions))
+    planned, early = kinds(plan.instructions), kinds(collectives_early(plan))
     assert planned[:4] == ["all_gather", "einsum", "all_gather", "einsum"]
     assert early[:4] == ["all_gather", "all_gather", "all_gather", "einsum"]
 
 
 @pytest.mark.parametrize("extreme", [collectives_early, collectives_late])
 @pytest.mark.parametrize("layout", ["batch:cores", "inner:cores", ""])
-def test_nothing_is_lost_and_nothing_comes_too_early(
-    extreme: Callable[[Sequence[Instruction]], list[Instruction]], layout: str
-) -> None:
+def test_nothing_is_lost_and_nothing_comes_too_early(extreme: Callable[[Plan], list[Instruction]], layout: str) -> None:
     plan = plan_of(trained, layout)
-    order = extreme(plan.instructions)
+    order = extreme(plan)
     assert is_in_order(order)
     assert set(order) == set(plan.instructions)
     assert len(order) == len(plan.instructions)
@@ -75,7 +73,7 @@ def test_nothing_is_lost_and_nothing_comes_too_early(
 def test_without_collectives_nothing_moves() -> None:
     plan = plan_of(trained, "")
     assert any(isinstance(i, Compute) for i in plan.instructions)
-    assert collectives_late(plan.instructions) == list(plan.instructions)
+    assert collectives_late(plan) == list(plan.instructions)
 
 
 def test_a_loop_in_which_cores_meet_waits_as_well() -> None:
@@ -89,7 +87,7 @@ def test_a_loop_in_which_cores_meet_waits_as_well() -> None:
         return mtf.reduce_sum(y) + mtf.reduce_max(mtf.sin(x))
 
     plan = plan_of(program, "batch:cores")
-    late = collectives_late(plan.instructions)
+    late = collectives_late(plan)
     loop = next(n for n, i in enumerate(late) if type(i).__name__ == "Loop")
     sine = next(n for n, i in enumerate(late) if getattr(i, "kind", "") == "sin")
     assert sine < loop

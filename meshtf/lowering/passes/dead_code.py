@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 
+from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.planning.plan import (
     AssignVariable,
     Branch,
@@ -24,7 +25,7 @@ from meshtf.planning.plan import (
 )
 
 
-def without_unread(plan: Plan) -> Plan:
+def remove_dead_code(plan: Plan, options: PassOptions) -> Plan:
     """The plan without what neither a fetch, nor a check, nor an assignment, nor a print needs.
 
     Inputs and variables are still read: a program has them whatever it makes of them.

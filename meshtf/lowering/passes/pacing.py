@@ -10,34 +10,32 @@ collectives in between move stays small. Ahead by less they run as they like, at
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+import dataclasses
 
 from meshtf.lowering.passes.buckets import is_light
-from meshtf.planning.plan import Collective, Compute, Instruction
-
-MOST_AHEAD = 64 << 20
-"""Bytes of a core's slices in collectives by which one may be ahead of the other."""
+from meshtf.lowering.passes.pass_options import PassOptions
+from meshtf.planning.plan import Collective, Compute, Instruction, Plan
 
 
-def paced(instructions: Sequence[Instruction]) -> dict[Instruction, Compute | Collective]:
-    """By instruction, the earlier one that it waits for, besides those that make its inputs.
+def pace(plan: Plan, options: PassOptions) -> Plan:
+    """The plan with an earlier instruction that each waits for, besides those that make its inputs, where it has to.
 
     Every one waits for an earlier one of the same plan, so cores that execute the same plan never wait in a circle.
     """
     awaited: dict[Instruction, Compute | Collective] = {}
     moved = 0
     work, sent = _Passed(), _Passed()
-    for instruction in instructions:
+    for instruction in plan.instructions:
         if isinstance(instruction, Collective):
-            if (last := work.last_before(moved - MOST_AHEAD)) is not None:
+            if (last := work.last_before(moved - options.most_bytes_ahead)) is not None:
                 awaited[instruction] = last
             moved += max(instruction.input.slice_bytes, instruction.output.slice_bytes)
             sent.add(instruction, moved)
-        elif isinstance(instruction, Compute) and not is_light(instruction):
-            if (last := sent.last_before(moved - MOST_AHEAD)) is not None:
+        elif isinstance(instruction, Compute) and not is_light(instruction, options):
+            if (last := sent.last_before(moved - options.most_bytes_ahead)) is not None:
                 awaited[instruction] = last
             work.add(instruction, moved)
-    return awaited
+    return dataclasses.replace(plan, awaited=awaited)
 
 
 class _Passed:

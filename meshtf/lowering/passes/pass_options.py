@@ -1,0 +1,49 @@
+"""What passes go by besides the plan itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.lowering.passes.update_in_blocks import BlockSizes
+
+
+@dataclasses.dataclass(frozen=True)
+class PassOptions:
+    """What was asked for, and the sizes from which on something is worth its cost.
+
+    Attributes:
+      gradient_sum_dtype: in which gradients are summed over cores; None: each in its own.
+      gathers_weights_again: whether weights that are kept split are gathered anew for each use.
+      bucket_bytes: of the largest bucket of small collectives; 0: each travels alone.
+      assigns: whether the plan assigns variables.
+      trained: shapes of the variables that are trained, by name.
+      smallest_divided_update: elements of the smallest variable whose update cores divide among themselves: below, a
+        second collective costs more than it saves.
+      smallest_fused_update: elements of the slice from which on a program's updates are worth compiling; then the
+        smaller ones are, too.
+      block_sizes: of large updates that are done block by block.
+      largest_bucket_member: bytes of the largest slice that travels with others: copying a larger one costs more than
+        a start saves.
+      light_flops: of work that may wait for a bucket to fill, and that collectives never wait for.
+      most_bytes_ahead: of a core's slices in collectives, by which computing and communicating may be ahead of each
+        other.
+    """
+
+    gradient_sum_dtype: tf.DType | None = None
+    gathers_weights_again: bool = False
+    bucket_bytes: int = 0
+    assigns: bool = True
+    trained: Mapping[str, Shape] = dataclasses.field(default_factory=dict)
+    smallest_divided_update: int = 1 << 14
+    smallest_fused_update: int = 1 << 12
+    block_sizes: BlockSizes = dataclasses.field(default_factory=BlockSizes)
+    largest_bucket_member: int = 1 << 17
+    light_flops: int = 1 << 20
+    most_bytes_ahead: int = 64 << 20
+
+
+DEFAULT_PASS_OPTIONS = PassOptions()
