@@ -7,7 +7,7 @@ tried in one process with one device. It is for tests.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,11 @@ from meshtf.errors import NonFiniteError
 from meshtf.layout import Axes, TensorLayout
 from meshtf.mesh_impl.processor_products import product_dtype
 from meshtf.planning import core_positions
+from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.plan import (
     AssignVariable,
     Branch,
     Collective,
-    CollectiveStep,
     Compute,
     Cut,
     Feed,
@@ -31,13 +31,6 @@ from meshtf.planning.plan import (
     ReadVariable,
     Value,
 )
-
-_COMBINE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "add": lambda a, b: np.logical_or(a, b) if a.dtype == bool else a + b,
-    "multiply": lambda a, b: np.logical_and(a, b) if a.dtype == bool else a * b,
-    "max": np.maximum,
-    "min": np.minimum,
-}
 
 
 class KnownCore:
@@ -84,9 +77,9 @@ class Interpreter:
         self.variables = {name: list(slices) for name, slices in (variables or {}).items()}
         self._cores = [KnownCore(plan, core) for core in range(plan.mesh_shape.size)]
         self._groups: dict[Axes, list[list[int]]] = {}
-        # Partial maxima and the like, on their way into an allreduce, differ although no sum is pending.
-        reductions = [c for c in plan.collectives if c.step.kind == "all_reduce"]
-        self._partial = {x.input for c in reductions for x in (c, *c.members)}
+        # What each core has of a maximum, or the like, differs although no sum is pending.
+        reductions = [c for c in plan.collectives if c.step.reduction and not {*c.step.axes} <= {*c.input.pending}]
+        self._unreduced = {x.input for c in reductions for x in (c, *c.members)}
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """The fetches, whole. Fails where cores disagree on a value that should be alike.
@@ -181,7 +174,7 @@ class Interpreter:
             for value, array in zip(instruction.outputs, same.outputs, strict=True):
                 results[value].append(array)
         for value, arrays in results.items():
-            if value not in self._partial:
+            if value not in self._unreduced:
                 self._check(instruction, value, arrays)
         return results
 
@@ -198,17 +191,7 @@ class Interpreter:
 
     def collective(self, step: CollectiveStep, slices: Sequence[np.ndarray]) -> list[np.ndarray]:
         """What each core holds after a collective."""
-        if step.kind == "permute":
-            result: list[np.ndarray] = [slices[0]] * len(slices)
-            for core, destination in enumerate(step.destinations):
-                result[destination] = slices[core]
-            return result
-        result = list(slices)
-        for group in self._groups_over(step.axes):
-            received = _received(step, [slices[core] for core in group])
-            for core, array in zip(group, received, strict=True):
-                result[core] = array
-        return result
+        return step.interpret(slices, self._groups_over(step.axes))
 
     def _groups_over(self, axes: Axes) -> list[list[int]]:
         """The cores that differ along `axes` only, each group in order of the position there."""
@@ -233,21 +216,6 @@ class _Done:
         return all(x is y for x, y in zip(self.inputs, inputs, strict=True)) and all(
             core.position(axes) == answer for axes, answer in self.asked.items()
         )
-
-
-def _received(step: CollectiveStep, group: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What each core of a group holds after a collective."""
-    count = len(group)
-    if step.kind == "all_gather":
-        return [np.concatenate(group, step.dim)] * count
-    if step.kind == "all_to_all":
-        blocks = [np.split(x, count, step.dim) for x in group]
-        return [np.concatenate([own[position] for own in blocks], step.concat_dim) for position in range(count)]
-    total = group[0]
-    for x in group[1:]:
-        total = _COMBINE[step.reduction](total, x)
-    total = total.astype(group[0].dtype)
-    return np.split(total, count, step.dim) if step.kind == "reduce_scatter" else [total] * count
 
 
 def joined(slices: Sequence[np.ndarray], layout: TensorLayout, plan: Plan) -> np.ndarray:

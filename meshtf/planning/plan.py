@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.graph import Operation
-from meshtf.layout import Axes, TensorLayout, axes_size
+from meshtf.layout import Axes, TensorLayout
+from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.pipeline_note import PipelineNote
-from meshtf.planning.reductions import Reduction
 from meshtf.planning.work_facts import NOTHING_KNOWN, WorkFacts
 
 Cut: TypeAlias = tuple[int, Axes, int]
@@ -84,34 +84,6 @@ class Compute:
     emit: Emit
     flops: int = 0
     facts: WorkFacts = NOTHING_KNOWN
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CollectiveStep:
-    """One way in which data moves between cores, without the tensor that it moves.
-
-    kind: "all_reduce", "all_gather", "all_to_all", "reduce_scatter" or "permute". `dim` is the dimension gathered,
-    scattered, or split by an alltoall; `concat_dim` the one an alltoall concatenates. `destinations` gives, for a
-    permute, the core to which each core's slice goes.
-    """
-
-    kind: str
-    axes: Axes
-    reduction: Reduction = "add"
-    dim: int = 0
-    concat_dim: int = 0
-    destinations: tuple[int, ...] = ()
-
-    def bytes_sent(self, slice_bytes: int, mesh_shape: Shape) -> int:
-        """Bytes that each core must send, by the best algorithm, from a slice of so many bytes."""
-        n = axes_size(self.axes, mesh_shape)
-        if self.kind == "all_reduce":
-            return 2 * slice_bytes * (n - 1) // n
-        if self.kind == "all_gather":
-            return slice_bytes * (n - 1)
-        if self.kind == "permute":
-            return slice_bytes
-        return slice_bytes * (n - 1) // n
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -16,6 +16,10 @@ from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor
 from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.planning import core_positions
+from meshtf.planning.collectives.all_gather import AllGather
+from meshtf.planning.collectives.all_reduce import AllReduce
+from meshtf.planning.collectives.collective_step import CollectiveStep
+from meshtf.planning.collectives.permute import Permute
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.microbatch_cut import MicrobatchCut
 from meshtf.planning.padded_layouts import ZeroPadding, evened, padded_shape, uneven_dims, whole_in
@@ -24,7 +28,6 @@ from meshtf.planning.plan import (
     AssignVariable,
     Check,
     Collective,
-    CollectiveStep,
     Compute,
     Core,
     Emit,
@@ -300,7 +303,7 @@ class Planner:
         axes = tuple(a for a in axes if self._axis_size(a) > 1)
         if not axes:
             return value
-        return self._collective(CollectiveStep("all_reduce", axes, reduction), value, value.layout, value.pending)
+        return self._collective(AllReduce(axes, reduction), value, value.layout, value.pending)
 
     def once(self, value: Value, key: object, make: Callable[[], Value]) -> Value:
         """What `make` gives; when the same is asked of a value again, what it gave the first time."""
@@ -314,7 +317,7 @@ class Planner:
         if self._parts(own) == 1:
             return value
         layout = TensorLayout((*axes[:dim], (), *axes[dim + 1 :]))
-        return self._collective(CollectiveStep("all_gather", own, dim=dim), value, layout, value.pending)
+        return self._collective(AllGather(own, dim), value, layout, value.pending)
 
     def permute(self, value: Value, axes: Axes, place: Callable[[int], int]) -> Value:
         """Each core's slice goes to position `place(its own)` along these mesh axes; sums stay pending."""
@@ -322,7 +325,7 @@ class Planner:
         if destinations == tuple(range(len(destinations))):
             return value
         in_order = tuple(d.name for d in self.mesh_shape if d.name in axes)
-        step = CollectiveStep("permute", in_order, destinations=destinations)
+        step = Permute(in_order, destinations)
         return self._collective(step, value, value.layout, value.pending)
 
     def reduce_pending(self, value: Value) -> Value:

@@ -18,9 +18,14 @@ from typing import TypeAlias
 
 from meshtf.dimension import Shape
 from meshtf.layout import Axes, TensorLayout, axes_size
+from meshtf.planning.collectives.all_gather import AllGather
+from meshtf.planning.collectives.all_reduce import AllReduce
+from meshtf.planning.collectives.all_to_all import AllToAll
+from meshtf.planning.collectives.collective_step import CollectiveStep
+from meshtf.planning.collectives.permute import Permute
+from meshtf.planning.collectives.reduce_scatter import ReduceScatter
 from meshtf.planning.core_positions import block
 from meshtf.planning.padded_layouts import padded_shape
-from meshtf.planning.plan import CollectiveStep
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,8 +91,8 @@ def _search(start: State, goal: State, sizes: tuple[int, ...], dtype_size: int, 
         for step, after in _neighbours(state, goal, sizes, mesh_shape):
             if after in done:
                 continue
-            is_collective = isinstance(step, CollectiveStep)
-            cost = step.bytes_sent(slice_bytes, mesh_shape) if isinstance(step, CollectiveStep) else 0
+            is_collective = not isinstance(step, LocalSlice)
+            cost = 0 if isinstance(step, LocalSlice) else step.bytes_sent(slice_bytes, mesh_shape)
             heapq.heappush(
                 heap,
                 (sent + cost, collectives + is_collective, next(counter), after, (*steps, step), (*states, after)),
@@ -106,13 +111,13 @@ def _neighbours(state: State, goal: State, sizes: tuple[int, ...], mesh_shape: S
 def _reductions(state: State, goal: State, sizes: tuple[int, ...], mesh_shape: Shape) -> Iterator[tuple[Step, State]]:
     if not state.pending:
         return
-    yield CollectiveStep("all_reduce", _in_mesh_order(state.pending, mesh_shape)), State(state.axes)
+    yield AllReduce(_in_mesh_order(state.pending, mesh_shape)), State(state.axes)
     for dim, wanted in enumerate(goal.axes):
         for axes in _runs(wanted):
             if set(axes) <= set(state.pending) and _divides(sizes[dim], state.axes[dim] + axes, mesh_shape):
                 left = tuple(a for a in state.pending if a not in axes)
                 yield (
-                    CollectiveStep("reduce_scatter", axes, dim=dim),
+                    ReduceScatter(axes, dim),
                     State(_replaced(state.axes, dim, state.axes[dim] + axes), left),
                 )
 
@@ -130,11 +135,11 @@ def _moves(state: State, sizes: tuple[int, ...], mesh_shape: Shape) -> Iterator[
         for start in range(len(own)):
             kept, moved = own[:start], own[start:]
             without = _replaced(state.axes, dim, kept)
-            yield CollectiveStep("all_gather", moved, dim=dim), State(without, state.pending)
+            yield AllGather(moved, dim), State(without, state.pending)
             for other, grown in enumerate(axes + moved for axes in state.axes):
                 # Also where the goal does not have them: an axis may ride along with one that is wanted there.
                 if other != dim and _divides(sizes[other], grown, mesh_shape):
-                    step = CollectiveStep("all_to_all", moved, dim=other, concat_dim=dim)
+                    step = AllToAll(moved, split_dim=other, concat_dim=dim)
                     yield step, State(_replaced(without, other, grown), state.pending)
 
 
@@ -149,7 +154,7 @@ def _permutes(state: State, goal: State, mesh_shape: Shape) -> Iterator[tuple[St
         if axes == state.axes:
             continue
         moving = {a for own in (*state.axes, *axes) for a in own}
-        yield CollectiveStep("permute", _in_mesh_order(moving, mesh_shape)), State(axes)
+        yield Permute(_in_mesh_order(moving, mesh_shape)), State(axes)
 
 
 @functools.lru_cache(maxsize=64)
@@ -166,7 +171,7 @@ def _with_destinations(
     """Fills in who sends to whom, which the search leaves out because it costs nothing to know later."""
     filled: list[Step] = []
     for step, before, after in zip(steps, (start, *states), states, strict=False):
-        if isinstance(step, CollectiveStep) and step.kind == "permute":
+        if isinstance(step, Permute):
             step = dataclasses.replace(step, destinations=_destinations(before.axes, after.axes, mesh_shape))
         filled.append(step)
     return tuple(filled)

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from meshtf.layout import Axes
 from meshtf.lowering.interpreter import KnownCore
-from meshtf.planning.plan import AssignVariable, Collective, CollectiveStep, Compute, Feed, Plan, ReadVariable, Value
+from meshtf.planning.collectives.collective_step import CollectiveStep
+from meshtf.planning.plan import AssignVariable, Collective, Compute, Feed, Plan, ReadVariable, Value
 from tests.optimize.interpreted_training import InterpretedTraining, known
 
 Slices = list[tf.Tensor]
@@ -120,10 +121,10 @@ def _received(step: CollectiveStep, group: Slices) -> Slices:
         case "all_reduce":
             return [_COMBINE[step.reduction](group)] * count
         case "reduce_scatter":
-            return tf.split(_COMBINE[step.reduction](group), count, step.dim)
+            return tf.split(_COMBINE[step.reduction](group), count, step.split_dim)
         case "all_gather":
-            return [tf.concat(group, step.dim)] * count
+            return [tf.concat(group, step.concat_dim)] * count
         case "all_to_all":
-            blocks = [tf.split(x, count, step.dim) for x in group]
+            blocks = [tf.split(x, count, step.split_dim) for x in group]
             return [tf.concat([own[position] for own in blocks], step.concat_dim) for position in range(count)]
     raise AssertionError(f"updates of weights send no {step.kind}")

@@ -15,7 +15,13 @@ from meshtf.errors import DtypeError
 from meshtf.lowering.interpreter import Interpreter
 from meshtf.mesh_impl.tpu.stablehlo import element_type
 from meshtf.mesh_impl.tpu.xla_collectives import XlaCollectives, combine
-from meshtf.planning.plan import CollectiveStep, Plan
+from meshtf.planning.collectives.all_gather import AllGather
+from meshtf.planning.collectives.all_reduce import AllReduce
+from meshtf.planning.collectives.all_to_all import AllToAll
+from meshtf.planning.collectives.collective_step import CollectiveStep
+from meshtf.planning.collectives.permute import Permute
+from meshtf.planning.collectives.reduce_scatter import ReduceScatter
+from meshtf.planning.plan import Plan
 
 MESH = mtf.convert_to_shape("rows:2;one:1;cols:4")
 AXES = [("rows",), ("cols",), ("rows", "cols"), ("cols", "rows"), ("one",)]
@@ -29,24 +35,12 @@ SLICE = (8, 3, 8)
 
 def steps(dtype: tf.DType) -> list[CollectiveStep]:
     reductions = ("add", "multiply") if dtype.is_complex else ("add", "multiply", "max", "min")
-    every = [CollectiveStep("all_reduce", axes, r) for axes, r in itertools.product(AXES, reductions)]
+    every = [AllReduce(axes, r) for axes, r in itertools.product(AXES, reductions)]
     for axes in AXES:
-        every.append(CollectiveStep("reduce_scatter", axes, dim=2))
-        every.append(CollectiveStep("all_gather", axes, dim=1))
-        every += [CollectiveStep("all_to_all", axes, dim=a, concat_dim=b) for a, b in ((0, 1), (2, 0), (0, 0))]
-    return [*every, CollectiveStep("permute", (), destinations=DESTINATIONS)]
-
-
-def emitted(collectives: XlaCollectives, step: CollectiveStep, x: tf.Tensor) -> tf.Tensor:
-    if step.kind == "all_reduce":
-        return collectives.all_reduce(x, step.axes, step.reduction)
-    if step.kind == "reduce_scatter":
-        return collectives.reduce_scatter(x, step.axes, step.dim)
-    if step.kind == "all_gather":
-        return collectives.all_gather(x, step.axes, step.dim)
-    if step.kind == "all_to_all":
-        return collectives.all_to_all(x, step.axes, step.dim, step.concat_dim)
-    return collectives.permute(x, step.destinations)
+        every.append(ReduceScatter(axes, 2))
+        every.append(AllGather(axes, 1))
+        every += [AllToAll(axes, split_dim=a, concat_dim=b) for a, b in ((0, 1), (2, 0), (0, 0))]
+    return [*every, Permute((), destinations=DESTINATIONS)]
 
 
 def values(dtype: tf.DType) -> list[np.ndarray]:
@@ -58,7 +52,7 @@ def values(dtype: tf.DType) -> list[np.ndarray]:
 
 def compiled(steps: list[CollectiveStep], dtype: tf.DType, shape: tuple[int, ...]) -> CompiledHlo:
     def core_program(x: tf.Tensor) -> list[tf.Tensor]:
-        return [emitted(XlaCollectives(MESH), step, x) for step in steps]
+        return [step.emit(XlaCollectives(MESH), x) for step in steps]
 
     function = tf.function(core_program, jit_compile=True, autograph=False)
     return CompiledHlo(function.experimental_get_compiler_ir(tf.zeros(shape, dtype))(stage="hlo_serialized"))

@@ -15,11 +15,11 @@ from meshtf.lowering.emit.core_results import NO_CHECK_FAILED, asserted_fetches,
 from meshtf.lowering.emit.grappler import grappler_off
 from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.passes.update_fusion import FusedUpdate, consumers_of, updates_in_place
-from meshtf.mesh_impl.collectives import Collectives
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.mesh_impl.processor_products import product_dtype
 from meshtf.mesh_impl.spmd.spmd_collectives import DeviceMesh, SpmdCollectives
 from meshtf.planning import core_positions
+from meshtf.planning.collectives.backend_collectives import BackendCollectives
 from meshtf.planning.plan import (
     AssignVariable,
     Branch,
@@ -190,7 +190,7 @@ class CoreProgram:
         self,
         plan: Plan,
         core: TracedCore,
-        collectives: Collectives,
+        collectives: BackendCollectives,
         handles: Mapping[str, tf.Tensor],
         *,
         on_processors: bool = False,
@@ -290,7 +290,8 @@ class CoreProgram:
             self.slices[instruction.outputs[n]] = result
 
     def _collective(self, instruction: Collective) -> None:
-        self.slices[instruction.output] = emit_collective(self._collectives, instruction, self.slices)
+        x = self.slices[instruction.input]
+        self.slices[instruction.output] = instruction.step.emit(self._collectives, x)
 
     def _feed(self, instruction: Feed) -> None:
         self.slices[instruction.output] = self._feeds[instruction.name]
@@ -322,24 +323,11 @@ _EMITTERS: dict[type, Callable[[CoreProgram, Any], None]] = {
 }
 
 
-def emit_collective(collectives: Collectives, instruction: Collective, slices: Mapping[Value, tf.Tensor]) -> tf.Tensor:
-    step, x = instruction.step, slices[instruction.input]
-    if step.kind == "all_reduce":
-        return collectives.all_reduce(x, step.axes, step.reduction)
-    if step.kind == "all_gather":
-        return collectives.all_gather(x, step.axes, step.dim)
-    if step.kind == "all_to_all":
-        return collectives.all_to_all(x, step.axes, step.dim, step.concat_dim)
-    if step.kind == "reduce_scatter":
-        return collectives.reduce_scatter(x, step.axes, step.dim)
-    return collectives.permute(x, step.destinations)
-
-
 def _collectives(plan: Plan, mesh_impl: MeshImpl) -> SpmdCollectives:
     steps = [c.step for c in plan.collectives]
-    axes = dict.fromkeys(s.axes for s in steps if s.kind != "permute")
-    permutations = dict.fromkeys(s.destinations for s in steps if s.kind == "permute")
-    exchanging = [s.axes for s in steps if s.kind in ("all_to_all", "reduce_scatter")]
+    axes = dict.fromkeys(s.axes for s in steps if s.destinations is None)
+    permutations = dict.fromkeys(s.destinations for s in steps if s.destinations is not None)
+    exchanging = [s.axes for s in steps if s.split_dim is not None]
     timeout_seconds = mesh_impl.options.collective_timeout_seconds
     mesh = DeviceMesh(plan.mesh_shape, mesh_impl.devices, timeout_seconds)
     return SpmdCollectives(mesh, list(axes), list(permutations), exchanging)

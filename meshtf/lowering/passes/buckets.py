@@ -23,10 +23,10 @@ from meshtf.dimension import Dimension, Shape
 from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.mesh_impl.blocks import merge_from_front, split_to_front
+from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.plan import (
     AssignVariable,
     Collective,
-    CollectiveStep,
     Compute,
     Core,
     Instruction,
@@ -67,13 +67,13 @@ class _Pass:
         if not _is_gradient_or_weight(collective) or not 0 < size <= largest:
             return None
         used = before.layout.used - set(step.axes)
-        return (step.kind, step.axes, step.reduction, before.dtype, before.pending, after.pending, used)
+        return (step.for_bucket(), before.dtype, before.pending, after.pending, used)
 
 
 def _is_gradient_or_weight(collective: Collective) -> bool:
     """Whether it is a sum, or gathers what is assigned: weights that are gathered to be used are, one by one."""
-    kind = collective.step.kind
-    return kind in ("all_reduce", "reduce_scatter") or (kind == "all_gather" and collective.operation.has_side_effect)
+    step = collective.step
+    return step.for_bucket() is not None and (step.reduction is not None or collective.operation.has_side_effect)
 
 
 @dataclasses.dataclass(eq=False)
@@ -154,14 +154,15 @@ def _joined(members: Sequence[Collective], passes: _Pass) -> list[Instruction]:
     first, mesh_shape = members[0], passes.mesh_shape
     step, parts = first.step, axes_size(first.step.axes, mesh_shape)
     used = tuple(d.name for d in mesh_shape if d.name in first.input.layout.used and d.name not in step.axes)
-    before = _Side([m.input for m in members], (*used, *(step.axes if step.kind == "all_gather" else ())))
-    after = _Side([m.output for m in members], (*used, *(step.axes if step.kind == "reduce_scatter" else ())))
+    before = _Side([m.input for m in members], (*used, *(step.axes if step.concat_dim is not None else ())))
+    after = _Side([m.output for m in members], (*used, *(step.axes if step.split_dim is not None else ())))
     moved, received = before.value(passes), after.value(passes)
     packing, unpacking = _packing(step, members, parts), _unpacking(step, members, parts)
     facts = WorkFacts(only_moves=True)
     pack = Compute(first.operation, "pack", tuple(before.values), (moved,), packing, facts=facts)
     unpack = Compute(first.operation, "unpack", (received,), tuple(after.values), unpacking, facts=facts)
-    together = CollectiveStep(step.kind, step.axes, step.reduction)
+    together = step.for_bucket()
+    assert together is not None
     return [pack, Collective(first.operation, together, moved, received, tuple(members)), unpack]
 
 
@@ -179,27 +180,29 @@ class _Side:
 
 
 def _packing(step: CollectiveStep, members: Sequence[Collective], parts: int) -> Callable[..., tf.Tensor]:
-    dims = [m.step.dim for m in members]
+    dims = [m.step.split_dim for m in members]
 
     def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
-        if step.kind != "reduce_scatter":
+        if step.split_dim is None:
             return tf.concat([tf.reshape(x, [-1]) for x in slices], 0)
-        blocks = [tf.reshape(split_to_front(x, d, parts), [parts, -1]) for x, d in zip(slices, dims, strict=True)]
+        cut = [split_to_front(x, d, parts) for x, d in zip(slices, dims, strict=True) if d is not None]
+        blocks = [tf.reshape(x, [parts, -1]) for x in cut]
         return tf.reshape(tf.concat(blocks, 1), [-1])
 
     return emit
 
 
 def _unpacking(step: CollectiveStep, members: Sequence[Collective], parts: int) -> Callable[..., list[tf.Tensor]]:
-    dims = [m.step.dim for m in members]
+    dims = [m.step.concat_dim for m in members]
     after = [m.output.slice_shape for m in members]
     sent = [m.input.slice_shape for m in members]
 
     def emit(core: Core, x: tf.Tensor) -> list[tf.Tensor]:
-        if step.kind != "all_gather":
+        if step.concat_dim is None:
             flat = tf.split(x, [math.prod(size) for size in after])
             return [tf.reshape(y, size) for y, size in zip(flat, after, strict=True)]
         flat = tf.split(tf.reshape(x, [parts, -1]), [math.prod(size) for size in sent], axis=1)
-        return [merge_from_front(tf.reshape(y, [parts, *size]), d) for y, size, d in zip(flat, sent, dims, strict=True)]
+        blocks = [tf.reshape(y, [parts, *size]) for y, size in zip(flat, sent, strict=True)]
+        return [merge_from_front(x, d) for x, d in zip(blocks, dims, strict=True) if d is not None]
 
     return emit

@@ -32,8 +32,6 @@ from meshtf.planning.plan import (
 )
 from meshtf.planning.work_facts import Kernel, WorkFacts
 
-_MOVING = frozenset({"all_gather", "all_to_all", "permute"})
-
 
 def sum_gradients(plan: Plan, options: PassOptions) -> Plan:
     """The plan with the gradients of trained variables summed over cores in the dtype that was asked for.
@@ -53,7 +51,7 @@ def sum_gradients(plan: Plan, options: PassOptions) -> Plan:
 
 def _is_sum_to_change(instruction: Instruction, dtype: tf.DType) -> bool:
     """Whether it is a sum in another dtype. A scalar is not rounded to send half of its few bytes."""
-    if not isinstance(instruction, Collective) or instruction.step.kind not in ("all_reduce", "reduce_scatter"):
+    if not isinstance(instruction, Collective):
         return False
     own, is_scalar = instruction.input.dtype, not instruction.input.shape.dims
     is_rounded = own.size > dtype.size
@@ -111,7 +109,7 @@ class _Rewriting:
         if _is_cast(instruction) and instruction.outputs[0].dtype == self._dtype:
             return [_elementwise(instruction, tf.identity, double, instruction.outputs[0])]
         if isinstance(instruction, Collective):
-            moves = instruction.step.kind in _MOVING and double.dtype.size < instruction.input.dtype.size
+            moves = instruction.step.reduction is None and double.dtype.size < instruction.input.dtype.size
         else:
             moves = _only_moves(instruction)
         return self._done_on(double, instruction) if moves else [instruction]

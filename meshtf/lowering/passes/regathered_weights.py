@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeGuard
 
 from meshtf.lowering.passes.pass_options import PassOptions
+from meshtf.planning.collectives.all_gather import AllGather
 from meshtf.planning.plan import Collective, Compute, Instruction, Plan, ReadVariable, Value, walk
 
 
@@ -74,7 +75,7 @@ def _gathered_weights(plan: Plan) -> list[_Weight]:
 
 def _gathers_or_converts(instruction: Instruction) -> TypeGuard[Compute | Collective]:
     if isinstance(instruction, Collective):
-        return instruction.step.kind == "all_gather"
+        return isinstance(instruction.step, AllGather)
     if not isinstance(instruction, Compute) or len(instruction.inputs) != 1 or len(instruction.outputs) != 1:
         return False
     return instruction.facts.is_view or instruction.facts.is_cast or instruction.facts.only_moves

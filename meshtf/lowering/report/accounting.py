@@ -12,7 +12,7 @@ from meshtf.lowering.emit.control_flow import only_sliced
 from meshtf.lowering.passes.early_updates import is_part_of_update
 from meshtf.lowering.passes.update_fusion import updates_in_place
 from meshtf.lowering.report.execution_orders import collectives_early, collectives_late
-from meshtf.lowering.report.scratch_memory import collective_space, stacking_space
+from meshtf.lowering.report.scratch_memory import stacking_space
 from meshtf.planning.plan import Branch, Collective, Compute, Feed, Instruction, Loop, Plan, ReadVariable, Value, walk
 
 
@@ -170,7 +170,7 @@ class _Space:
 
     def of(self, instruction: Instruction) -> int:
         if isinstance(instruction, Collective):
-            return collective_space(instruction, self.mesh_shape)
+            return instruction.step.scratch_bytes(instruction.input, instruction.output, self.mesh_shape)
         inside = max((self._peak_inside(body, bound) for body, bound in _bodies(instruction)), default=0)
         stacking = stacking_space(instruction, self.only_sliced) if isinstance(instruction, Loop) else 0
         return max(inside, stacking)

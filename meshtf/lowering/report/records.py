@@ -78,7 +78,7 @@ class CollectiveRecord:
             layout=layout_text(before, axis_parts),
             result_layout=layout_text(after, axis_parts),
             dtype=before.dtype.name,
-            reduction=step.reduction if step.kind in ("all_reduce", "reduce_scatter") else None,
+            reduction=step.reduction,
             members=tuple(cls.of(member, times, plan, axis_parts) for member in collective.members),
         )
 

@@ -72,8 +72,3 @@ class GroupFacts:
         result = np.empty((self.groups.size, by_group.shape[2]), np.int64)
         result[self.groups.reshape(-1)] = by_group.reshape(self.groups.size, -1)
         return result
-
-
-def is_exchange(destinations: Sequence[int]) -> bool:
-    """Whether each core hears from the one that it sends to."""
-    return all(destinations[destination] == core for core, destination in enumerate(destinations))

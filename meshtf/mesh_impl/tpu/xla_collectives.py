@@ -24,7 +24,7 @@ _COMBINE_BOOL: dict[Reduction, str] = {"add": "or", "multiply": "and", "max": "o
 
 
 class XlaCollectives:
-    """The collectives of one program on a mesh, as `meshtf.mesh_impl.collectives.Collectives` defines them."""
+    """The collectives of one program on a mesh, as `BackendCollectives` defines them."""
 
     def __init__(self, mesh_shape: Shape) -> None:
         self._mesh_shape = mesh_shape

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.graph import Operation
 from meshtf.layout import TensorLayout
 from meshtf.lowering.report.accounting import peak_memory
-from meshtf.lowering.report.scratch_memory import collective_space, stacking_space
-from meshtf.planning.plan import Collective, CollectiveStep, Loop, Value
+from meshtf.lowering.report.scratch_memory import stacking_space
+from meshtf.planning.collectives.all_gather import AllGather
+from meshtf.planning.collectives.all_reduce import AllReduce
+from meshtf.planning.collectives.all_to_all import AllToAll
+from meshtf.planning.collectives.collective_step import CollectiveStep
+from meshtf.planning.collectives.permute import Permute
+from meshtf.planning.collectives.reduce_scatter import ReduceScatter
+from meshtf.planning.plan import Loop, Value
 
 MESH = mtf.Shape([mtf.Dimension("cores", 4)])
 SENT = 8 * 12 * 4  # bytes of float32 [8, 12]
@@ -25,27 +28,26 @@ def value(sizes: tuple[int, int], dtype: tf.DType = tf.float32) -> Value:
 
 def space(step: CollectiveStep, after: tuple[int, int], dtype: tf.DType = tf.float32, mesh: mtf.Shape = MESH) -> int:
     """Of a collective of [8, 12]."""
-    collective = Collective(cast(Operation, None), step, value((8, 12), dtype), value(after, dtype))
-    return collective_space(collective, mesh)
+    return step.scratch_bytes(value((8, 12), dtype), value(after, dtype), mesh)
 
 
 @pytest.mark.parametrize(
     ("step", "after", "expected"),
     [
         # What the neighbours send, before it is added.
-        (CollectiveStep("all_reduce", ("cores",)), (8, 12), SENT),
+        (AllReduce(("cores",)), (8, 12), SENT),
         # Slices of rows are received where they belong; those of columns have to be put in order.
-        (CollectiveStep("all_gather", ("cores",), dim=0), (32, 12), 0),
-        (CollectiveStep("all_gather", ("cores",), dim=1), (8, 48), 4 * SENT),
+        (AllGather(("cores",), 0), (32, 12), 0),
+        (AllGather(("cores",), 1), (8, 48), 4 * SENT),
         # All terms of the own block; columns are cut out before.
-        (CollectiveStep("reduce_scatter", ("cores",), dim=0), (2, 12), SENT),
-        (CollectiveStep("reduce_scatter", ("cores",), dim=1), (8, 3), 2 * SENT),
+        (ReduceScatter(("cores",), 0), (2, 12), SENT),
+        (ReduceScatter(("cores",), 1), (8, 3), 2 * SENT),
         # Columns are cut out before, or put in order afterwards.
-        (CollectiveStep("all_to_all", ("cores",), dim=0, concat_dim=1), (2, 48), SENT),
-        (CollectiveStep("all_to_all", ("cores",), dim=1, concat_dim=0), (32, 3), SENT),
+        (AllToAll(("cores",), split_dim=0, concat_dim=1), (2, 48), SENT),
+        (AllToAll(("cores",), split_dim=1, concat_dim=0), (32, 3), SENT),
         # A gather with the core that it sends to, and one with the core that it hears from.
-        (CollectiveStep("permute", (), destinations=(1, 2, 3, 0)), (8, 12), 4 * SENT),
-        (CollectiveStep("permute", (), destinations=(1, 0, 3, 2)), (8, 12), 2 * SENT),
+        (Permute((), destinations=(1, 2, 3, 0)), (8, 12), 4 * SENT),
+        (Permute((), destinations=(1, 0, 3, 2)), (8, 12), 2 * SENT),
     ],
 )
 def test_collectives(step: CollectiveStep, after: tuple[int, int], expected: int) -> None:
@@ -53,14 +55,14 @@ def test_collectives(step: CollectiveStep, after: tuple[int, int], expected: int
 
 
 def test_sums_of_short_numbers_are_done_in_float32() -> None:
-    step = CollectiveStep("reduce_scatter", ("cores",), dim=0)
+    step = ReduceScatter(("cores",), 0)
     assert space(step, (2, 12), tf.bfloat16) == SENT // 2 + SENT
     assert space(step, (2, 12), tf.float32) == SENT
 
 
 def test_a_collective_of_one_core_takes_nothing() -> None:
     alone = mtf.Shape([mtf.Dimension("cores", 1)])
-    assert space(CollectiveStep("all_reduce", ("cores",)), (8, 12), mesh=alone) == 0
+    assert space(AllReduce(("cores",)), (8, 12), mesh=alone) == 0
 
 
 LAYERS, BATCH, WIDTH = mtf.Dimension("layers", 16), mtf.Dimension("batch", 8), mtf.Dimension("width", 32)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from meshtf.planning.reductions import Reduction
 
 
-class Collectives(Protocol):
+class BackendCollectives(Protocol):
     """Every `x` has a static shape. Blocks are in order of mesh position, the first of the axes major."""
 
     def all_reduce(self, x: tf.Tensor, axes: Sequence[str], reduction: Reduction) -> tf.Tensor:

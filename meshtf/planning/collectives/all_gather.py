@@ -1,0 +1,47 @@
+"""Allgather: every core ends with what the cores along some axes hold, one behind the other along a dimension."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.layout import Axes, axes_size
+from meshtf.planning.collectives.backend_collectives import BackendCollectives
+from meshtf.planning.collectives.blocks_in_memory import bytes_to_reorder, in_each_group
+
+if TYPE_CHECKING:
+    from meshtf.planning.plan import Value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AllGather:
+    """[heads:8/model] becomes [heads:8] on every core along `model`."""
+
+    kind: ClassVar[str] = "all_gather"
+    reduction: ClassVar[None] = None
+    split_dim: ClassVar[None] = None
+    destinations: ClassVar[None] = None
+
+    axes: Axes
+    concat_dim: int
+
+    def bytes_sent(self, slice_bytes: int, mesh_shape: Shape) -> int:
+        return slice_bytes * (axes_size(self.axes, mesh_shape) - 1)
+
+    def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:
+        """None where slices are received where they belong."""
+        return bytes_to_reorder(self.concat_dim, received) if axes_size(self.axes, mesh_shape) > 1 else 0
+
+    def for_bucket(self) -> AllGather:
+        return dataclasses.replace(self, concat_dim=0)
+
+    def emit(self, collectives: BackendCollectives, x: tf.Tensor) -> tf.Tensor:
+        return collectives.all_gather(x, self.axes, self.concat_dim)
+
+    def interpret(self, slices: Sequence[np.ndarray], groups: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        return in_each_group(slices, groups, lambda group: [np.concatenate(group, self.concat_dim)] * len(group))

@@ -1,0 +1,53 @@
+"""Allreduce: every core ends with the sum, product, maximum or minimum of what the cores along some axes hold.
+
+Sums of [batch:8] over two cores: each sends half of its slice, adds what it hears, and sends the half that it summed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.layout import Axes, axes_size
+from meshtf.planning.collectives.backend_collectives import BackendCollectives
+from meshtf.planning.collectives.blocks_in_memory import in_each_group
+from meshtf.planning.collectives.reduced_arrays import reduced
+from meshtf.planning.reductions import Reduction
+
+if TYPE_CHECKING:
+    from meshtf.planning.plan import Value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AllReduce:
+    """Of slices of any shape; the reduction is of the elements in one place."""
+
+    kind: ClassVar[str] = "all_reduce"
+    split_dim: ClassVar[None] = None
+    concat_dim: ClassVar[None] = None
+    destinations: ClassVar[None] = None
+
+    axes: Axes
+    reduction: Reduction = "add"
+
+    def bytes_sent(self, slice_bytes: int, mesh_shape: Shape) -> int:
+        n = axes_size(self.axes, mesh_shape)
+        return 2 * slice_bytes * (n - 1) // n
+
+    def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:
+        """The neighbours' parts, before they are added."""
+        return sent.slice_bytes if axes_size(self.axes, mesh_shape) > 1 else 0
+
+    def for_bucket(self) -> AllReduce:
+        return self
+
+    def emit(self, collectives: BackendCollectives, x: tf.Tensor) -> tf.Tensor:
+        return collectives.all_reduce(x, self.axes, self.reduction)
+
+    def interpret(self, slices: Sequence[np.ndarray], groups: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        return in_each_group(slices, groups, lambda group: [reduced(group, self.reduction)] * len(group))

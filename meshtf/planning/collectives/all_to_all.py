@@ -1,0 +1,57 @@
+"""Alltoall: a split moves from one dimension to another."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.layout import Axes, axes_size
+from meshtf.planning.collectives.backend_collectives import BackendCollectives
+from meshtf.planning.collectives.blocks_in_memory import bytes_to_reorder, in_each_group
+
+if TYPE_CHECKING:
+    from meshtf.planning.plan import Value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AllToAll:
+    """[batch:8/rows length:16] becomes [batch:8 length:16/rows]: each core sends each other one its block of `length`.
+
+    split_dim: the dimension split afterwards; concat_dim: the one that is whole afterwards.
+    """
+
+    kind: ClassVar[str] = "all_to_all"
+    reduction: ClassVar[None] = None
+    destinations: ClassVar[None] = None
+
+    axes: Axes
+    split_dim: int
+    concat_dim: int
+
+    def bytes_sent(self, slice_bytes: int, mesh_shape: Shape) -> int:
+        n = axes_size(self.axes, mesh_shape)
+        return slice_bytes * (n - 1) // n
+
+    def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:
+        """Blocks that are cut out before, and put in order afterwards."""
+        if axes_size(self.axes, mesh_shape) == 1:
+            return 0
+        return bytes_to_reorder(self.split_dim, sent) + bytes_to_reorder(self.concat_dim, received)
+
+    def for_bucket(self) -> None:
+        return None
+
+    def emit(self, collectives: BackendCollectives, x: tf.Tensor) -> tf.Tensor:
+        return collectives.all_to_all(x, self.axes, self.split_dim, self.concat_dim)
+
+    def interpret(self, slices: Sequence[np.ndarray], groups: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        return in_each_group(slices, groups, self._received)
+
+    def _received(self, group: Sequence[np.ndarray]) -> list[np.ndarray]:
+        blocks = [np.split(x, len(group), self.split_dim) for x in group]
+        return [np.concatenate([own[position] for own in blocks], self.concat_dim) for position in range(len(group))]

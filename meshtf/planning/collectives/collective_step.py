@@ -1,0 +1,80 @@
+"""What planning, passes, emission, the interpreter and reports ask of every kind of collective.
+
+A new kind is a frozen dataclass in a file beside this one, with a method of its name in `BackendCollectives`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.layout import Axes
+from meshtf.planning.collectives.backend_collectives import BackendCollectives
+from meshtf.planning.reductions import Reduction
+
+if TYPE_CHECKING:
+    from meshtf.planning.plan import Value
+
+
+class CollectiveStep(Protocol):
+    """One way in which data moves between cores, without the tensor that it moves. Equal ones compare equal."""
+
+    @property
+    def kind(self) -> str:
+        """Its name in reports and messages; nothing is decided by it."""
+        ...
+
+    @property
+    def axes(self) -> Axes:
+        """The mesh axes along which data moves."""
+        ...
+
+    @property
+    def reduction(self) -> Reduction | None:
+        """How it combines what the cores send; None where it only moves."""
+        ...
+
+    @property
+    def split_dim(self) -> int | None:
+        """The dimension of what is sent that is cut into a block for each core; None where all is sent to all."""
+        ...
+
+    @property
+    def concat_dim(self) -> int | None:
+        """The dimension along which what is received stands one block behind the other; None where there is one."""
+        ...
+
+    @property
+    def destinations(self) -> tuple[int, ...] | None:
+        """To which core each core's slice goes, where that is not said by groups of cores along `axes`."""
+        ...
+
+    def bytes_sent(self, slice_bytes: int, mesh_shape: Shape) -> int:
+        """Bytes that each core must send, by the best algorithm, from a slice of so many bytes."""
+        ...
+
+    def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:
+        """Bytes beside its input and its output: of what it receives, and of copies that put blocks in order."""
+        ...
+
+    def for_bucket(self) -> CollectiveStep | None:
+        """The same for flat slices of several that travel as one, in blocks where it has blocks. None of a kind that
+        travels alone."""
+        ...
+
+    def emit(self, collectives: BackendCollectives, x: tf.Tensor) -> tf.Tensor:
+        """What a core holds afterwards, inside the trace of its program."""
+        ...
+
+    def interpret(self, slices: Sequence[np.ndarray], groups: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """What every core holds afterwards, of what every core holds before.
+
+        Args:
+          slices: by core.
+          groups: the cores that differ along `axes` only, each group in order of the position there.
+        """
+        ...

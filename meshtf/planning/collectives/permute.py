@@ -1,0 +1,56 @@
+"""Permute: each core sends its whole slice to one other core, and hears from one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.layout import Axes
+from meshtf.planning.collectives.backend_collectives import BackendCollectives
+
+if TYPE_CHECKING:
+    from meshtf.planning.plan import Value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Permute:
+    """[x:8/rows] becomes [x:8/cols] where `rows` and `cols` are alike: slices change places, and none is cut.
+
+    destinations: the core to which each core's slice goes; itself, where it keeps it.
+    """
+
+    kind: ClassVar[str] = "permute"
+    reduction: ClassVar[None] = None
+    split_dim: ClassVar[None] = None
+    concat_dim: ClassVar[None] = None
+
+    axes: Axes
+    destinations: tuple[int, ...] = ()
+
+    def bytes_sent(self, slice_bytes: int, mesh_shape: Shape) -> int:
+        return slice_bytes
+
+    def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:
+        """Gathers of two slices each: one where cores exchange, else one with the core sent to and one with the core
+        heard from."""
+        return (1 if is_exchange(self.destinations) else 2) * 2 * sent.slice_bytes
+
+    def for_bucket(self) -> None:
+        return None
+
+    def emit(self, collectives: BackendCollectives, x: tf.Tensor) -> tf.Tensor:
+        return collectives.permute(x, self.destinations)
+
+    def interpret(self, slices: Sequence[np.ndarray], groups: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        sources = np.argsort(self.destinations)
+        return [slices[source] for source in sources]
+
+
+def is_exchange(destinations: Sequence[int]) -> bool:
+    """Whether each core hears from the one that it sends to."""
+    return all(destinations[destination] == core for core, destination in enumerate(destinations))

@@ -1,0 +1,65 @@
+"""Reduce-scatter: the sum over the cores along some axes, of which each keeps its block of a dimension."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.layout import Axes, axes_size
+from meshtf.planning.collectives.backend_collectives import BackendCollectives
+from meshtf.planning.collectives.blocks_in_memory import bytes_to_reorder, in_each_group
+from meshtf.planning.collectives.reduced_arrays import reduced
+from meshtf.planning.reductions import Reduction
+
+if TYPE_CHECKING:
+    from meshtf.planning.plan import Value
+
+
+_SUMMED_IN_FLOAT32 = (tf.bfloat16, tf.float16)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReduceScatter:
+    """Terms of [d_ff:16], a sum pending over `data`, become [d_ff:16/data]."""
+
+    kind: ClassVar[str] = "reduce_scatter"
+    reduction: ClassVar[Reduction] = "add"
+    concat_dim: ClassVar[None] = None
+    destinations: ClassVar[None] = None
+
+    axes: Axes
+    split_dim: int
+
+    def bytes_sent(self, slice_bytes: int, mesh_shape: Shape) -> int:
+        n = axes_size(self.axes, mesh_shape)
+        return slice_bytes * (n - 1) // n
+
+    def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:
+        """All terms of the own block, blocks that are cut out before, and short numbers as they are added up."""
+        if axes_size(self.axes, mesh_shape) == 1:
+            return 0
+        return bytes_to_reorder(self.split_dim, sent) + sent.slice_bytes + _widened(sent)
+
+    def for_bucket(self) -> ReduceScatter:
+        return dataclasses.replace(self, split_dim=0)
+
+    def emit(self, collectives: BackendCollectives, x: tf.Tensor) -> tf.Tensor:
+        return collectives.reduce_scatter(x, self.axes, self.split_dim)
+
+    def interpret(self, slices: Sequence[np.ndarray], groups: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        return in_each_group(slices, groups, self._received)
+
+    def _received(self, group: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return np.split(reduced(group, self.reduction), len(group), self.split_dim)
+
+
+def _widened(value: Value) -> int:
+    """Bytes of a float32 copy of the terms that a sum of short numbers makes."""
+    if value.dtype not in _SUMMED_IN_FLOAT32:
+        return 0
+    return value.slice_bytes // value.dtype.size * tf.float32.size
