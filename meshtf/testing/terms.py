@@ -55,7 +55,7 @@ def _own(instruction: Instruction, counting: _Counting) -> int:
     if isinstance(instruction, Compute):
         return _of_compute(instruction, counting)
     if isinstance(instruction, Collective):
-        is_sum = instruction.step.kind in ("all_reduce", "reduce_scatter") and counting.counts(instruction.output)
+        is_sum = instruction.step.reduction is not None and counting.counts(instruction.output)
         return axes_size(instruction.step.axes, counting.mesh_shape) if is_sum else 0
     if isinstance(instruction, Loop):
         return _longest(instruction.body, counting) * (instruction.length if instruction.is_bounded else 1)
