@@ -3,6 +3,9 @@
 Every core's slice has the same size, the size of a part rounded up; what lies beyond the dimension's end may be
 anything. Only weight-update sharding chooses such layouts, and only elementwise work is done in them: whoever else
 reads such a tensor reads it whole along the dimension, or with zeros beyond its end.
+
+[rows:10] among four cores: slices of 3, of which the last holds row 9 and two elements that are nobody's. On the way in
+a value is padded to [rows:12] and moved as any other; on the way out it is moved as [rows:12] and cropped to 10.
 """
 
 from __future__ import annotations

@@ -5,6 +5,12 @@ multiply, reshape, sums over other dimensions, ...) can work on the terms and le
 them should is a minimum cut: a tensor on the near side is pending, one on the far side has been reduced; reducing a
 pending tensor costs its bytes once, however many consumers need it; an operand that is not pending beside one that is
 costs a mask. Of the cheapest cuts the one nearest to the consumers is taken.
+
+In y = x @ w + u @ v with both contractions split over `cols`, two allreduces could come before the sum of the two, or
+one after it: the addition is linear, so the cut behind it is crossed by one tensor instead of two. In tanh(x @ w) the
+sum is done before the tanh, which is not linear.
+
+A sum that is not done yet is a *pending sum* everywhere: each core holds a term of it, a value of the same shape.
 """
 
 from __future__ import annotations

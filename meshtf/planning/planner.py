@@ -1,4 +1,11 @@
-"""From a graph to a plan: what operations call while they are lowered."""
+"""From a graph to a plan: what operations call while they are lowered.
+
+A tensor is held in versions. x [batch:8/rows width:8], read once as it is and once as [batch:8 width:8] by two
+operations, has two: the slices, and what one allgather made of them; a third reader of the whole gets the second
+version, and nothing is sent. A product whose contracted dimension is split writes a version with a sum pending, which
+the first reader that needs the sum has done, in the layout that it wants: the planner adds that collective in front of
+the reader, on behalf of the product.
+"""
 
 from __future__ import annotations
 

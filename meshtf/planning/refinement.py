@@ -3,6 +3,11 @@
 A reshape between split tensors is local over factors: [batch:rows, heads*key] to [batch:rows, heads:cols, key] is, over
 the factors (batch, heads, key), a change of layout like any other. Dimensions split into n parts contribute a factor
 n, so that a split of part of a dimension can be said.
+
+[heads*key:64] and [heads:8 key:8] have the factors (8, 8). With 64 split over cols:4, of which each core then holds two
+heads, the factors are (4, 2, 8), of which the first is split over `cols`: so the reshape sends nothing, and gives
+[heads:8/cols key:8]. Where boundaries do not divide one another, as in [6, 4] and [4, 6], what lies between two that
+both shapes share is cut only where a split asks for it.
 """
 
 from __future__ import annotations

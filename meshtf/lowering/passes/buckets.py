@@ -6,6 +6,14 @@ that do not need one another become one: their slices are flattened, put one beh
 afterwards. A collective waits for others only as long as nothing but light work needs its result: products and loops
 never wait. The pass is over the plan, loop bodies and branches included.
 
+The gradients of a scale [d_model:8] and of a bias [d_ff:16], each an allreduce over `data`, become: pack both into
+[bucket:24], one allreduce, unpack. For a reduce-scatter over four cores the bucket is in blocks, [4, 2 + 4] flat, so
+that each core's block holds its parts of both; an allgather receives such blocks.
+
+The instructions are gone through once, in order. A collective that fits a bucket enters it and is postponed; so is
+light work that needs its result. Anything else that needs it closes the bucket: then it is done, and what waited for it
+is gone through again, since it may enter the next bucket.
+
 The interpreter gives the same bits with buckets and without. On devices, where TensorFlow adds up the parts of a
 tensor in different orders, so does what stands elsewhere in a bucket; a program's bits stay the same run after run.
 """

@@ -3,6 +3,10 @@
 A loop returns what its body makes, and what its gradient may read of it. Where the loop is computed again in a backward
 pass, only the second copy's stacks are read; and of a scan's results a user may want one and not the others. What is
 read is known when all is planned: through readers that are read themselves, however loops are nested.
+
+A loop over layers:12 that stacks each layer's [batch:8 width:64] for a gradient which recomputes it keeps
+[layers:12 batch:8 width:64] for nobody: the stack goes, and with it what only makes the stack's parts. A value carried
+round stays if its own next value is read by something that is read, not because it reads itself.
 """
 
 from __future__ import annotations

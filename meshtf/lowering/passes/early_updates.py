@@ -2,6 +2,10 @@
 
 A program's updates stand behind all of its gradients, and its collectives run in the order in which they stand. Where
 the update of a weight needs its own gradient only, its collectives and elementwise work move up to where that is made.
+
+(g2, g1, sum g2, sum g1, update w2, update w1) becomes (g2, sum g2, update w2, g1, sum g1, update w1): two gradients are
+never there at once. An update that needs the norm of all gradients waits for the last of them, and stays where it is.
+Cores that execute one plan move alike, so their collectives still meet in one order.
 """
 
 from __future__ import annotations

@@ -4,6 +4,12 @@ Sums in float32 of bfloat16 gradients keep the digits that a long sum would lose
 send half the bytes (Micikevicius et al. 2018). The pass puts a cast before each sum and one after it. No number is
 rounded twice: where a sum's terms were rounded just before, or its result is cast just after, what stands in between
 goes; work that only moves slices, such as padding, is done in the dtype of the sum.
+
+A kernel [d_model:8 d_ff:16] with gradients in bfloat16, summed in float32: (product, allreduce, cast to float32,
+update) becomes (product, cast, allreduce in float32, update); the cast behind the sum has become nothing. With float32
+gradients summed in bfloat16 it is (product, cast, allreduce in bfloat16, cast back, update), with half the bytes.
+
+Which sums are those of gradients is found from the variables' side: see `trained_updates.py`.
 """
 
 from __future__ import annotations
@@ -103,12 +109,15 @@ class _Rewriting:
         if isinstance(instruction, Collective) and _is_sum_to_change(instruction, self._dtype):
             before, double = self._exact_double(instruction.input) or self._cast(instruction)
             return [*before, *self._done_on(double, instruction)]
+        # Behind a sum, its result goes on in the dtype of the sum through what only moves it, up to where it is used.
         double = self._doubles.get(instruction.inputs[0]) if len(instruction.inputs) == 1 else None
         if double is None:
             return [instruction]
+        # The user's cast to that dtype: what was summed has it already, and all of its digits.
         if _is_cast(instruction) and instruction.outputs[0].dtype == self._dtype:
             return [_elementwise(instruction, tf.identity, double, instruction.outputs[0])]
         if isinstance(instruction, Collective):
+            # Only where it sends less: a wider copy of what was narrow would cost bytes and give no digits.
             moves = instruction.step.reduction is None and double.dtype.size < instruction.input.dtype.size
         else:
             moves = _only_moves(instruction)

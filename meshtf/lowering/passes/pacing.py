@@ -5,6 +5,10 @@ all of them would be gathered first; gradients need nothing that other cores com
 of them would wait for it at once. Either takes the memory that splitting them was to save. So a collective waits for
 heavy work that stands before it in the plan, and heavy work for a collective: for one so far back that what the
 collectives in between move stays small. Ahead by less they run as they like, at the same time where devices can.
+
+Six weights of 256 KiB, each gathered before its product, with 512 KiB ahead allowed: the fourth gather waits for the
+first product, by which its weight is done with. The pass only says who waits for whom; emission makes it a control
+dependency, and the report's orders (`execution_orders.py`) keep to it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,11 @@
 
 A weight that is kept split (`parameter_layout`) and used whole would, gathered once, be there whole from the forward
 pass to the backward pass; with it all others. Here it is gathered anew for each use before which another such weight
-has been used. Loops over stacks of weights do this themselves, layer by layer (`loops.py`).
+has been used. Loops over stacks of weights do this themselves, layer by layer (`control_flow/loops/`).
+
+With weights w and v, (gather w, use w, gather v, use v, v's gradient, w's gradient) becomes (gather w, use w, gather v,
+use v, v's gradient, gather w again, w's gradient): v's two uses have no other weight between them and share one gather,
+w's have v's. It sends w twice and never holds both.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ def gather_weights_again(plan: Plan, options: PassOptions) -> Plan:
     renamed: dict[int, dict[Value, Value]] = {}
     for weight in weights:
         for uses in list(_groups(weight, every_use))[1:]:
+            # The user's cast and slice are made again with the gather, or their results would stay instead.
             again = list(_made_again(weight, plan.instructions[uses[0]], numbers))
             added.setdefault(uses[0], []).extend(again)
             for position in uses:

@@ -3,6 +3,13 @@
 Op by op, an optimizer's dozen elementwise operations read and write every weight a dozen times; compiled, once.
 Segments of the same structure and shapes share one compiled function. The rest of a program stays op by op:
 TensorFlow's kernels for products are faster than XLA's on CPU.
+
+Adam of a weight [d_model:512 d_ff:2048] is a dozen kernels with three results: weight, m and v. They become one
+instruction, which reads the gradient and three arrays and writes three. Where nothing else needs the old values, it
+writes them where they are (`updates_in_place`), behind the program's checks if there are any (`guards`).
+
+A segment must not wait for itself: of two computations with a collective between them (an update whose result is
+gathered and used by another) each is a segment of its own, which `_depths` tells apart.
 """
 
 from __future__ import annotations

@@ -4,8 +4,15 @@ Where a gradient is a sum over mesh axes that do not split its variable, every c
 Instead the sum becomes a reduce-scatter, each core updates its share, optimizer state is kept in shares, and the new
 weights are gathered: as many bytes as the allreduce, and a fraction of the work and memory. The pass only chooses
 layouts, for the tensors between gradients and assignments; the collectives follow from them. Where the cores divide no
-dimension, one is padded (`uneven.py`), or two are divided by parts of a mesh axis (`divided_layouts.py`): files and
-users see neither.
+dimension, one is padded (`padded_layouts.py`), or two are divided by parts of a mesh axis (`divided_layouts.py`): files
+and users see neither.
+
+A weight [d_model:512 d_ff:2048] on data:8 with Adam: the gradient's pending sum over `data` is read as
+[d_model:512/data d_ff:2048], which is a reduce-scatter; m and v are kept so; the new weight is gathered for the next
+step. Each core updates an eighth, and keeps an eighth of m and v.
+
+The region that is divided goes from the sums to the assignments, and is found backwards: an operation belongs to it if
+it works element by element on the variable's dimensions, and all that it makes is used inside, or by sums.
 """
 
 from __future__ import annotations

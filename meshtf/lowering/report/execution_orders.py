@@ -3,6 +3,10 @@
 Within a core TensorFlow runs whatever is ready, but collectives one after the other, each when all its cores have come
 to it. Where collectives are slow, or one core is behind, the others go on with all work that needs none of them; where
 they are fast, they are over before the work that stands in front of them. Both only as far as `pacing` lets them.
+
+Of (gather w, use w, gather v, use v) the early extreme is (gather w, gather v, use w, use v), with both weights there
+at once; of (g2, sum g2, g1, sum g1) the late one is (g2, g1, sum g2, sum g1), with both gradients. The memory that a
+report names is the most of the plan's own order and these two.
 """
 
 from __future__ import annotations

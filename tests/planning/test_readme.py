@@ -1,4 +1,4 @@
-"""The example operation of meshtf/lowering/README.md works as the page says."""
+"""The example operation of meshtf/planning/README.md works as the page says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.lowering.interpreter import Interpreter
 
-PAGE = Path(__file__).resolve().parents[2] / "meshtf" / "lowering" / "README.md"
+PAGE = Path(__file__).resolve().parents[2] / "meshtf" / "planning" / "README.md"
 BATCH, LENGTH = mtf.Dimension("batch", 8), mtf.Dimension("length", 16)
 
 
