@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from meshtf.graph import Operation, with_nested
 from meshtf.planning.plan import Core, Value
-from meshtf.planning.planner import Planner, StoredVariable
+from meshtf.planning.planner import Planner
+from meshtf.planning.stored_variables import StoredVariable
 from meshtf.planning.work_facts import WorkFacts
 
 

@@ -30,7 +30,7 @@ from meshtf.ops.variables.get_variable import DEFAULT_STDDEV
 from meshtf.ops.variables.variable import Assign, Variable
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Plan
-from meshtf.planning.planner import StoredVariable
+from meshtf.planning.stored_variables import StoredVariable
 
 if TYPE_CHECKING:
     from meshtf.lowering.lowering import Lowering

@@ -29,7 +29,7 @@ from meshtf.planning.divided_layouts import parts_that_help
 from meshtf.planning.layout_table import LayoutTable, warn_unused_rules
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import Plan
-from meshtf.planning.planner import Storage
+from meshtf.planning.stored_variables import Storage
 
 
 class Lowering:

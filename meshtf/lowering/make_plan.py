@@ -11,7 +11,8 @@ from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOption
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import Plan
-from meshtf.planning.planner import Planner, Storage
+from meshtf.planning.planner import Planner
+from meshtf.planning.stored_variables import Storage
 
 
 def make_plan(

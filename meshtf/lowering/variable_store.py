@@ -17,7 +17,7 @@ from meshtf.layout import LayoutRules, TensorLayout
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.planning import core_positions
 from meshtf.planning.layout_table import LayoutTable
-from meshtf.planning.planner import StoredVariable
+from meshtf.planning.stored_variables import StoredVariable
 
 _OTHER_PARTS = """\
 variable "{name}" is kept as [{layout}], split over parts of a mesh axis, as a program chose that updates it; another

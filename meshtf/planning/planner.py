@@ -13,12 +13,10 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 import tensorflow as tf
 
 from meshtf import random
-from meshtf.call_sites import Site
 from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor
 from meshtf.layout import Axes, TensorLayout, axes_size
@@ -29,7 +27,8 @@ from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.collectives.permute import Permute
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.microbatch_cut import MicrobatchCut
-from meshtf.planning.padded_layouts import ZeroPadding, evened, padded_shape, uneven_dims, whole_in
+from meshtf.planning.padded_layouts import evened, uneven_dims
+from meshtf.planning.padded_moves import into_padding, out_of_padding, with_zero_padding
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import (
     AssignVariable,
@@ -47,34 +46,8 @@ from meshtf.planning.plan import (
 )
 from meshtf.planning.reductions import Reduction
 from meshtf.planning.reshard import LocalSlice, Route, cheapest_route
+from meshtf.planning.stored_variables import Storage, StoredVariable
 from meshtf.planning.work_facts import NOTHING_KNOWN, WorkFacts
-
-
-class StoredVariable(Protocol):
-    """What the planner must know of a variable."""
-
-    full_name: str
-    shape: Shape
-    unpadded_shape: Shape
-    site: Site
-
-    @property
-    def stacked_dims(self) -> Shape: ...
-
-    @property
-    def saved_names(self) -> tuple[str, ...]: ...
-
-    @property
-    def value(self) -> Tensor: ...
-
-    @property
-    def slice_dtype(self) -> tf.DType: ...
-
-
-class Storage(Protocol):
-    """Decides in which layout a variable is kept between steps."""
-
-    def layout(self, variable: StoredVariable, layouts: LayoutTable) -> TensorLayout: ...
 
 
 class Planner:
@@ -201,7 +174,7 @@ class Planner:
         self._operation = reader
         if value is not source:
             versions.append(value)
-        return value if self._may_read_padding() else self._with_zero_padding(value)
+        return value if self._may_read_padding() else with_zero_padding(self, value)
 
     def whole_versions(self, tensor: Tensor) -> list[Value]:
         """All that is held of the tensor with no sum pending, in any layout; at least one."""
@@ -344,13 +317,14 @@ class Planner:
         if value.layout == layout and not value.pending:
             return value
         if not self._is_even(value):
-            return self._out_of_padding(value, layout)
+            return out_of_padding(self, value, layout)
         if dims := uneven_dims(layout, value.shape, self.mesh_shape):
-            return self._into_padding(value, layout, dims)
-        return self.follow(*self._route(value, layout))
+            return into_padding(self, value, layout, dims)
+        return self.take_route(value, layout)
 
-    def follow(self, value: Value, route: Route) -> Value:
-        """Takes the steps of a route; those that were taken from the same value before are not taken again."""
+    def take_route(self, value: Value, layout: TensorLayout) -> Value:
+        """The cheapest steps to a layout; those that were taken from the same value before are not taken again."""
+        _, route = self._route(value, layout)
         taken = zip(route.steps, route.states, strict=True)
         for is_slice, group in itertools.groupby(
             taken, key=lambda step_and_state: isinstance(step_and_state[0], LocalSlice)
@@ -437,64 +411,6 @@ class Planner:
     def _may_read_padding(self) -> bool:
         """Whether the operation being lowered works element by element in a layout that a pass chose."""
         return self._operation is not None and all(self.layouts.is_chosen(t) for t in self._operation.outputs)
-
-    def _into_padding(self, value: Value, layout: TensorLayout, dims: list[int]) -> Value:
-        """The value in a layout that does not divide these dimensions."""
-        if any(value.layout.axes[i] for i in dims):
-            value = self.reshard(value, whole_in(value.layout, dims))
-        shape = padded_shape(value.shape, self.mesh_shape, layout)
-        ends = [(0, new.size - old.size) for new, old in zip(shape, value.shape, strict=True)]
-
-        def pad() -> Value:
-            spec = (shape, value.dtype, value.layout)
-            facts = WorkFacts(only_moves=True)
-            return self.compute(
-                "pad", lambda core, x: tf.pad(x, ends), [value], [spec], pending=value.pending, facts=facts
-            )[0]
-
-        padded = self.once(value, ("pad", shape), pad)
-        return self._relabelled(self.follow(*self._route(padded, layout)), value.shape)
-
-    def _out_of_padding(self, value: Value, layout: TensorLayout) -> Value:
-        """A value whose layout does not divide some dimensions, in another."""
-        dims = uneven_dims(value.layout, value.shape, self.mesh_shape)
-        shape = padded_shape(value.shape, self.mesh_shape, value.layout)
-        target = evened(whole_in(layout, dims), value.shape, self.mesh_shape)
-        whole = self.follow(*self._route(self._relabelled(value, shape), target))
-        size = target.slice_shape(value.shape, self.mesh_shape)
-
-        def crop() -> Value:
-            spec = (value.shape, value.dtype, target)
-            begin, facts = [0] * len(size), WorkFacts(only_moves=True)
-            return self.compute("crop", lambda core, x: tf.slice(x, begin, size), [whole], [spec], facts=facts)[0]
-
-        return self.reshard(self.once(whole, ("crop", value.shape), crop), layout)
-
-    def _relabelled(self, value: Value, shape: Shape) -> Value:
-        """The same slices as those of a tensor with more padding, or less."""
-
-        def view() -> Value:
-            spec = (shape, value.dtype, value.layout)
-            facts = WorkFacts(is_view=True)
-            return self.compute(
-                "view", lambda core, x: tf.identity(x), [value], [spec], pending=value.pending, facts=facts
-            )[0]
-
-        return self.once(value, ("view", shape), view)
-
-    def _with_zero_padding(self, value: Value) -> Value:
-        for dim in uneven_dims(value.layout, value.shape, self.mesh_shape):
-            axes, size = value.layout.axes[dim], value.slice_shape[dim]
-            value = self._zeroed(value, ZeroPadding(dim, axes, size, value.shape.dims[dim].size))
-        return value
-
-    def _zeroed(self, value: Value, zeros: ZeroPadding) -> Value:
-        def make() -> Value:
-            spec = (value.shape, value.dtype, value.layout)
-            flops, facts = math.prod(value.slice_shape), WorkFacts(only_moves=True)
-            return self.compute("zero padding", zeros, [value], [spec], flops=flops, facts=facts)[0]
-
-        return self.once(value, zeros, make)
 
     def _collective(self, step: CollectiveStep, value: Value, layout: TensorLayout, pending: Axes) -> Value:
         if value in self._from_outside:

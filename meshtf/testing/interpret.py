@@ -22,7 +22,7 @@ from meshtf.ops.variables.program_step import count_step
 from meshtf.ops.variables.variable import Variable
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Feed, Plan
-from meshtf.planning.planner import StoredVariable
+from meshtf.planning.stored_variables import StoredVariable
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,8 @@ from meshtf.lowering.make_plan import needed
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import Collective, Compute, Plan
-from meshtf.planning.planner import Planner, StoredVariable
+from meshtf.planning.planner import Planner
+from meshtf.planning.stored_variables import StoredVariable
 from meshtf.testing import assert_close, interpret
 
 pytestmark = pytest.mark.quick

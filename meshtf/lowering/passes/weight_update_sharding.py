@@ -34,7 +34,7 @@ from meshtf.ops.variables.variable import Assign, ReadVariable, Variable
 from meshtf.planning.divided_layouts import MOST_PADDING, Divisible, divided
 from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.pending_sums import PendingSums
-from meshtf.planning.planner import Storage
+from meshtf.planning.stored_variables import Storage
 
 _NOT_ELEMENTWISE = "its new value is not made from the old one element by element"
 

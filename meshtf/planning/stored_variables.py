@@ -1,0 +1,40 @@
+"""What planning must know of variables, and of where they are kept."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import tensorflow as tf
+
+from meshtf.call_sites import Site
+from meshtf.dimension import Shape
+from meshtf.graph import Tensor
+from meshtf.layout import TensorLayout
+from meshtf.planning.layout_table import LayoutTable
+
+
+class StoredVariable(Protocol):
+    """What the planner must know of a variable."""
+
+    full_name: str
+    shape: Shape
+    unpadded_shape: Shape
+    site: Site
+
+    @property
+    def stacked_dims(self) -> Shape: ...
+
+    @property
+    def saved_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def value(self) -> Tensor: ...
+
+    @property
+    def slice_dtype(self) -> tf.DType: ...
+
+
+class Storage(Protocol):
+    """Decides in which layout a variable is kept between steps."""
+
+    def layout(self, variable: StoredVariable, layouts: LayoutTable) -> TensorLayout: ...
