@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 class AllGather:
     """[heads:8/model] becomes [heads:8] on every core along `model`."""
 
-    kind: ClassVar[str] = "all_gather"
-    reduction: ClassVar[None] = None
-    split_dim: ClassVar[None] = None
-    destinations: ClassVar[None] = None
+    kind = "all_gather"
+    reduction = None
+    split_dim = None
+    destinations = None
 
     axes: Axes
     concat_dim: int

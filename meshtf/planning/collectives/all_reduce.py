@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 class AllReduce:
     """Of slices of any shape; the reduction is of the elements in one place."""
 
-    kind: ClassVar[str] = "all_reduce"
-    split_dim: ClassVar[None] = None
-    concat_dim: ClassVar[None] = None
-    destinations: ClassVar[None] = None
+    kind = "all_reduce"
+    split_dim = None
+    concat_dim = None
+    destinations = None
 
     axes: Axes
     reduction: Reduction = "add"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -25,9 +25,9 @@ class AllToAll:
     split_dim: the dimension split afterwards; concat_dim: the one that is whole afterwards.
     """
 
-    kind: ClassVar[str] = "all_to_all"
-    reduction: ClassVar[None] = None
-    destinations: ClassVar[None] = None
+    kind = "all_to_all"
+    reduction = None
+    destinations = None
 
     axes: Axes
     split_dim: int

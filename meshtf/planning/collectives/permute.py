@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -24,10 +24,10 @@ class Permute:
     destinations: the core to which each core's slice goes; itself, where it keeps it.
     """
 
-    kind: ClassVar[str] = "permute"
-    reduction: ClassVar[None] = None
-    split_dim: ClassVar[None] = None
-    concat_dim: ClassVar[None] = None
+    kind = "permute"
+    reduction = None
+    split_dim = None
+    concat_dim = None
 
     axes: Axes
     destinations: tuple[int, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -27,13 +27,16 @@ _SUMMED_IN_FLOAT32 = (tf.bfloat16, tf.float16)
 class ReduceScatter:
     """Terms of [d_ff:16], a sum pending over `data`, become [d_ff:16/data]."""
 
-    kind: ClassVar[str] = "reduce_scatter"
-    reduction: ClassVar[Reduction] = "add"
-    concat_dim: ClassVar[None] = None
-    destinations: ClassVar[None] = None
+    kind = "reduce_scatter"
+    concat_dim = None
+    destinations = None
 
     axes: Axes
     split_dim: int
+
+    @property
+    def reduction(self) -> Reduction:
+        return "add"
 
     def bytes_sent(self, slice_bytes: int, mesh_shape: Shape) -> int:
         n = axes_size(self.axes, mesh_shape)
