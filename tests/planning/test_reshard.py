@@ -15,7 +15,6 @@ from meshtf.dimension import Shape, convert_to_shape
 from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.lowering.interpreter import Interpreter, joined, split
 from meshtf.planning import core_positions
-from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.plan import Plan
 from meshtf.planning.reshard import LocalSlice, Route, State, cheapest_route
 from meshtf.testing import assert_close
@@ -137,10 +136,9 @@ def follow(route: Route, slices: list[np.ndarray], start: State, plan: Plan) -> 
     """The slices after a route: collectives by the interpreter, local slices by NumPy."""
     interpreter = Interpreter(plan)
     for step in route.steps:
-        if isinstance(step, CollectiveStep):
+        if not isinstance(step, LocalSlice):
             slices = interpreter.collective(step, slices)
             continue
-        assert isinstance(step, LocalSlice)
         n = axes_size(step.axes, plan.mesh_shape)
         at = [core_positions.position(core, step.axes, plan.mesh_shape) for core in range(len(slices))]
         slices = [np.split(x, n, step.dim)[position] for x, position in zip(slices, at, strict=True)]
@@ -186,4 +184,4 @@ def test_kinds_of_steps(source: tuple[Axes, ...], target: tuple[Axes, ...], kind
         4,
         convert_to_shape("rows:2 cols:2"),
     )
-    assert [step.kind for step in route.steps if isinstance(step, CollectiveStep)] == kinds
+    assert [step.kind for step in route.steps if not isinstance(step, LocalSlice)] == kinds

@@ -71,7 +71,10 @@ def test_where_sizes_divide_no_more_bytes_than_the_allreduce() -> None:
     inputs = {"x": mtf.TensorSpec([batch, inner])}
     reports = [
         mtf.function(
-            step, mtf.PlanMeshImpl("data:8", "batch:data", shard_weight_update=sharded), inputs=inputs
+            step,
+            mtf.PlanMeshImpl("data:8", "batch:data", shard_weight_update=sharded),
+            inputs=inputs,
+            pass_options=EVERY_UPDATE_DIVIDED,
         ).report()
         for sharded in (True, False)
     ]
