@@ -42,8 +42,10 @@ class SquashingOptimizer(mtf.optimize.Optimizer):
 def planned(squash: Squash, name: str, **options: object) -> Plan:
     def step(x: mtf.Tensor) -> mtf.Tensor:
         weight = mtf.get_variable(x.mesh, "weight", [ROWS, COLUMNS])
-        used = squash(mtf.einsum([x, squash(weight, name)], [BATCH, COLUMNS]), name)
-        loss = mtf.reduce_mean(used)
+        # Behind the sum of a gradient stands the optimizer's work at once; a weight kept split is gathered behind its own.
+        used = weight if "gradient_sum_dtype" in options else squash(weight, name)
+        activations = squash(mtf.einsum([x, used], [BATCH, COLUMNS]), name)
+        loss = mtf.reduce_mean(activations)
         SquashingOptimizer(squash, name).minimize(loss)
         return loss
 
