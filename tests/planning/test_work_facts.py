@@ -42,7 +42,7 @@ class SquashingOptimizer(mtf.optimize.Optimizer):
 def planned(squash: Squash, name: str, **options: object) -> Plan:
     def step(x: mtf.Tensor) -> mtf.Tensor:
         weight = mtf.get_variable(x.mesh, "weight", [ROWS, COLUMNS])
-        # Behind the sum of a gradient stands the optimizer's work at once; a weight kept split is gathered behind its own.
+        # Right behind the sum of a gradient stands the optimizer's work; a weight kept split goes through its own.
         used = weight if "gradient_sum_dtype" in options else squash(weight, name)
         activations = squash(mtf.einsum([x, used], [BATCH, COLUMNS]), name)
         loss = mtf.reduce_mean(activations)
