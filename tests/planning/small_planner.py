@@ -1,0 +1,33 @@
+"""A planner of a few inputs, each in a layout of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import meshtf as mtf
+from meshtf.layout import Axes, LayoutRules, TensorLayout
+from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.pending_sums import PendingSums
+from meshtf.planning.planner import Planner, StoredVariable
+
+
+class NoVariables:
+    def layout(self, variable: StoredVariable, layouts: LayoutTable) -> TensorLayout:
+        raise AssertionError("these programs have none")
+
+
+def table_of(layouts: Mapping[mtf.Tensor, Sequence[Axes]], mesh_shape: mtf.Shape) -> LayoutTable:
+    table = LayoutTable(mesh_shape, LayoutRules({}))
+    table.choose({tensor: ResolvedLayout(TensorLayout(tuple(axes))) for tensor, axes in layouts.items()})
+    return table
+
+
+def planner_of(layouts: Mapping[mtf.Tensor, Sequence[Axes]], mesh_shape: mtf.Shape) -> Planner:
+    """Has lowered those of the tensors that are inputs; what is added is on behalf of the first."""
+    tensors, table = list(layouts), table_of(layouts, mesh_shape)
+    operations = [t.operation for t in tensors if not t.operation.inputs]
+    planner = Planner(table, PendingSums(operations, tensors, table), NoVariables())
+    for operation in operations:
+        planner.lower(operation)
+    planner.attribute_to(operations[0])
+    return planner
