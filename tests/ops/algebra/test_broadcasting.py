@@ -48,7 +48,7 @@ def test_one_name_has_one_size() -> None:
         union([shape("ab"), convert_to_shape("a:4")])
 
 
-@pytest.mark.parametrize("target", map("".join, itertools.permutations(SIZES)))
+@pytest.mark.parametrize("target", list(map("".join, itertools.permutations(SIZES))))
 def test_slices_are_aligned_by_name(target: str) -> None:
     for source in (s for n in range(4) for s in itertools.permutations(SIZES, n)):
         names = "".join(source)
