@@ -23,11 +23,12 @@ def table_of(layouts: Mapping[mtf.Tensor, Sequence[Axes]], mesh_shape: mtf.Shape
 
 
 def planner_of(layouts: Mapping[mtf.Tensor, Sequence[Axes]], mesh_shape: mtf.Shape) -> Planner:
-    """Has lowered those of the tensors that are inputs; what is added is on behalf of the first."""
+    """Holds every input in this layout alone; what is added is on behalf of the first."""
     tensors, table = list(layouts), table_of(layouts, mesh_shape)
-    operations = [t.operation for t in tensors if not t.operation.inputs]
+    operations = [t.operation for t in tensors]
     planner = Planner(table, PendingSums(operations, tensors, table), NoVariables())
-    for operation in operations:
-        planner.lower(operation)
+    for tensor in tensors:
+        planner.lower(tensor.operation)
+        planner.write(tensor, planner.read(tensor))
     planner.attribute_to(operations[0])
     return planner

@@ -39,7 +39,6 @@ def variable(shape: str, repeated: str, *layout: Axes, **options: float) -> Divi
         (variable("a:126", "cols", ("rows",)), (("rows",),)),
         (variable("a:5", "rows+cols"), ((),)),
     ],
-    ids=str,
 )
 def test_repeated_axes_are_added_where_they_divide(divisible: Divisible, expected: tuple[Axes, ...]) -> None:
     assert divided(divisible, MESH, WHOLE_AXES).axes == expected

@@ -17,7 +17,7 @@ def table_of(mesh_shape: str, rules: str) -> LayoutTable:
 
 
 def test_rules_lay_out_by_name_and_mesh_axes_of_one_core_split_nothing() -> None:
-    table = table_of("rows:2;cols:4;deep:1", "a:rows+deep;b:cols;c:deep")
+    table = table_of("rows:2;cols:4;deep:1", "a:rows+deep;b:cols")
     found = table.under_rules(mtf.convert_to_shape("b:8 other:3 a:4 c:5"))
     assert found == ResolvedLayout(TensorLayout((("cols",), (), ("rows",), ())))
 

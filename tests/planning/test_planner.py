@@ -34,17 +34,13 @@ def test_a_layout_is_read_into_once() -> None:
 
 
 def test_the_nearest_version_is_the_source() -> None:
-    """An input is handed over whole: nothing is sent for any layout of it, until only a slice of it is held."""
-    mesh = mtf.Mesh(mtf.Graph())
-    x, y = tensor(mesh), tensor(mesh, "y")
-    planner = planner_of({x: (("rows",), ()), y: (("rows",), ())}, MESH)
+    x = tensor()
+    planner = planner_of({x: (("rows",), ())}, MESH)
     target = TensorLayout(((), ("rows",)))
+    assert planner.bytes_to_read(x, target) == 4 * 8 * 4 // 2  # of its half a core sends a half
+    planner.read(x, target)
     assert planner.bytes_to_read(x, target) == 0
-    planner.write(y, planner.read(x))
-    assert planner.bytes_to_read(y, target) > 0
-    planner.read(y, target)
-    assert planner.bytes_to_read(y, target) == 0
-    assert planner.bytes_to_read(y, TensorLayout(((), ("rows", "cols")))) == 0  # a slice of what is there
+    assert planner.bytes_to_read(x, TensorLayout(((), ("rows", "cols")))) == 0  # a slice of what is there
 
 
 def test_tensors_that_share_a_value_share_its_moves() -> None:
@@ -54,7 +50,6 @@ def test_tensors_that_share_a_value_share_its_moves() -> None:
     for other in (y, z):
         planner.write(other, planner.read(x))
     assert planner.read(y, WHOLE) is planner.read(z, WHOLE)
-    assert [c.step.kind for c in planner.plan([y, z]).collectives] == []  # nobody fetches them whole
 
 
 def test_a_pending_sum_is_done_once_whoever_reads_first() -> None:

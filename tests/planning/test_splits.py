@@ -43,7 +43,7 @@ def test_where_all_agree_the_sum_is_left_though_a_gather_would_be_cheaper() -> N
     agreed = choose_splits([x, w], y, table)
     assert agreed == {"batch": WHOLE, "in": ROWS, "out": WHOLE}
     assert summed_axes(agreed, y.shape) == ROWS
-    # 3 of 4 KiB gathered, instead of 16 KiB reduced
+    # 1.5 KiB sent to gather both, instead of 24 to add up 16
     assert cheapest_splits([x, w], y, table)["in"] == WHOLE
 
 

@@ -13,7 +13,7 @@ from tests.planning.small_planner import planner_of
 pytestmark = pytest.mark.quick
 
 MESH = convert_to_shape("rows:2;cols:4")
-SIZES = (4, 8, 3)
+SIZES = (4, 8, 4)
 
 
 @pytest.mark.parametrize("names", [["b"], ["a", "c"], ["a", "b", "c"]], ids=str)
@@ -22,12 +22,11 @@ def test_no_splits_with_these_dimensions_whole_send_less(names: list[str]) -> No
     layouts = every_layout(SIZES, MESH)
     legal = [dict(zip("abc", axes, strict=True)) for axes in layouts]
     legal = [splits for splits in legal if not any(splits[name] for name in names)]
-    for source in layouts[:: 5 if len(names) < 3 else 9]:
-        for target in layouts[::7]:
+    for source in layouts[::4]:
+        for target in layouts[::5]:
             mesh = mtf.Mesh(mtf.Graph())
-            x, y = (mtf.placeholder(mesh, "a:4 b:8 c:3", name=name) for name in ("x", "y"))
+            x, y = (mtf.placeholder(mesh, "a:4 b:8 c:4", name=name) for name in ("x", "y"))
             planner = planner_of({x: source, y: target}, MESH)
-            planner.read(x)
             found = whole_splits(planner, [x], names, [y])
             assert not any(found.get(name) for name in names)
             used = {a for axes in (*source, *target) for a in axes}
