@@ -23,7 +23,7 @@ def test_rows_and_sums(batch: tuple[int, ...], free: tuple[int, ...], rest: tupl
     n = 5
     table = RNG.integers(1, 9, (*batch, n, *rest))
     updates = RNG.integers(1, 9, (*batch, *free, *rest))
-    indices = RNG.integers(-2, n + 2, (*batch, *free)).astype(np.int32)
+    indices = np.asarray(RNG.integers(-2, n + 2, (*batch, *free)), np.int32)
     rows, sums = np.zeros_like(updates), np.zeros_like(table)
     for where in np.ndindex(indices.shape):
         place = (*where[: len(batch)], indices[where])
@@ -40,7 +40,7 @@ def test_nothing_to_look_up_in() -> None:
 
 
 def test_many_small_terms_are_not_lost() -> None:
-    """2048 ones in float16 stay 2048 where a sum in float16 ends: 2048 + 1 is 2048 there."""
+    """A sum of ones in float16 ends at 2048, to which 1 adds nothing there."""
     count = 4096
     found = sums_at(tf.ones([count], tf.float16), tf.zeros([count], tf.int32), 0, 1)
     assert found.dtype == tf.float16
