@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tests_of import PACKAGES, TREE, main, modules, own_tests, speaks_of, tests_of
+from tests.tests_of import PACKAGES, TREE, main, modules, own_tests, speaking_tests, speaks_of
 
 TESTS = TREE / "tests"
 PROMISES = ("docs", "errors", "packaging", "properties", "xla")
@@ -18,7 +18,7 @@ MOST_FILES = 20
 
 
 def test_of_every_module_some_tests_speak() -> None:
-    silent = [m for m in modules() if not tests_of(m)]
+    silent = [m for m in modules() if not speaking_tests(m)]
     assert not silent, (
         f"write {[own_tests(m) for m in silent]}, or list in speaks_of.toml which tests speak of {silent}"
     )

@@ -37,7 +37,7 @@ def speaks_of() -> Mapping[str, Sequence[str]]:
     return tomllib.loads((TREE / "tests" / "speaks_of.toml").read_text())
 
 
-def tests_of(module: str) -> Sequence[str]:
+def speaking_tests(module: str) -> Sequence[str]:
     """The test files, tests or folders that speak of a module; none where it is not known."""
     own = own_tests(module)
     return [own] if (TREE / own).exists() else speaks_of().get(module, ())
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         print("tests_of: say which file, as in: make tests-of FILE=meshtf/ops/order/argmax.py", file=sys.stderr)
         return 2
     module = arguments[0].removeprefix("./")
-    found = tests_of(module)
+    found = speaking_tests(module)
     if not found:
         near = get_close_matches(module, modules(), 1)
         print(
