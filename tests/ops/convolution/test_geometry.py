@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from meshtf.dimension import convert_to_shape
 from meshtf.errors import ShapeError
-from meshtf.ops.convolution.geometry import Geometry, slide, transposed_slide
+from meshtf.ops.convolution._geometry import Geometry, slide, transposed_slide
 
 pytestmark = pytest.mark.quick
 
