@@ -26,17 +26,24 @@ def sent(source: TensorLayout, target: TensorLayout) -> int:
     return cheapest_route(source, (), target, SHAPE, 8, MESH).bytes_sent
 
 
+def hands_over(before: TensorLayout, after: TensorLayout, dim: int) -> bool:
+    """Whether the second is the first with `dim` whole, the axes of its split at the end of others' or nowhere."""
+    added = [
+        new[len(old) :] if new[: len(old)] == old else None
+        for i, (old, new) in enumerate(zip(before.axes, after.axes, strict=True))
+        if i != dim
+    ]
+    return not after.axes[dim] and all(axes is not None and set(axes) <= set(before.axes[dim]) for axes in added)
+
+
 def least(source: TensorLayout, target: TensorLayout, dims: tuple[int, ...]) -> int:
-    """Of all orders of the dimensions, and all layouts in which each is whole when its turn comes."""
+    """Of all orders of the dimensions, and all ways in which each hands its split over when its turn comes."""
     found = []
     for order in itertools.permutations(dims):
         costs = {source: 0}
         for dim in order:
-            costs = {
-                after: min(cost + sent(before, after) for before, cost in costs.items())
-                for after in LAYOUTS
-                if not after.axes[dim]
-            }
+            ways = [(b, a) for b in costs for a in LAYOUTS if hands_over(b, a, dim)]
+            costs = {after: min(costs[b] + sent(b, after) for b, a in ways if a == after) for _, after in ways}
         found.append(min(cost + sent(layout, target) for layout, cost in costs.items()))
     return min(found)
 
