@@ -19,7 +19,7 @@ DECODE_ARGS ?= --model_dir=runs/$(RUN) --prompt='def ' --prompt='import ' --meth
 TEST_ARGS ?=
 WORKERS := -n auto --maxprocesses=4 --dist worksteal
 
-.PHONY: train test test-long test-quick lint typecheck docs benchmark format clean $(BENCHMARKS:%=benchmark-%)
+.PHONY: train test test-long test-quick tests-of lint typecheck docs benchmark format clean $(BENCHMARKS:%=benchmark-%)
 
 train: $(VENV)/has-examples
 	$(QUIET) $(BIN)/meshtf-train $(TRAIN_ARGS)
@@ -38,6 +38,10 @@ test-long: lint
 # For the inner loop: the language on the interpreter of plans, without devices. Under a minute.
 test-quick: lint
 	$(BIN)/python -m pytest $(WORKERS) -m "quick and not long" $(TEST_ARGS)
+
+# The tests that speak of one file: `make tests-of FILE=meshtf/ops/order/argmax.py`.
+tests-of: $(VENV)/has-test
+	@$(BIN)/python -m tests.tests_of $(FILE) $(TEST_ARGS)
 
 lint: $(VENV)/has-test
 	$(BIN)/ruff check .

@@ -18,22 +18,11 @@ from meshtf.planning import core_positions
 from meshtf.planning.plan import Plan
 from meshtf.planning.reshard import LocalSlice, Route, State, cheapest_route
 from meshtf.testing import assert_close
+from tests.planning.every_layout import every_layout
 
 pytestmark = pytest.mark.quick
 
 _DTYPE_SIZE = 4
-
-
-def layouts(sizes: tuple[int, ...], mesh_shape: Shape) -> list[tuple[Axes, ...]]:
-    """Every layout of a tensor: each dimension over any ordered axes that divide it, no axis twice."""
-    names = mesh_shape.dimension_names
-    orders = [axes for n in range(len(names) + 1) for axes in itertools.permutations(names, n)]
-    return [
-        chosen
-        for chosen in itertools.product(orders, repeat=len(sizes))
-        if len({a for axes in chosen for a in axes}) == sum(map(len, chosen))
-        and all(n % axes_size(axes, mesh_shape) == 0 for n, axes in zip(sizes, chosen, strict=True))
-    ]
 
 
 class EveryStep:
@@ -42,7 +31,7 @@ class EveryStep:
 
     def __init__(self, sizes: tuple[int, ...], mesh_shape: Shape) -> None:
         self.sizes, self.mesh_shape = sizes, mesh_shape
-        self.layouts = set(layouts(sizes, mesh_shape))
+        self.layouts = set(every_layout(sizes, mesh_shape))
         self.runs: list[set[Axes]] = []
 
     def cost(self, start: State, goal: State) -> int:
@@ -104,7 +93,7 @@ def _orders(axes: Axes | list[str]) -> Iterator[Axes]:
 
 def pairs(mesh_shape: Shape, sizes: tuple[int, ...], count: int) -> Iterator[tuple[State, TensorLayout]]:
     """Layouts to go from, with sums pending over any of the axes that are left, and to go to."""
-    rng, found = random.Random(count), layouts(sizes, mesh_shape)
+    rng, found = random.Random(count), every_layout(sizes, mesh_shape)
     every = [(s, t) for s in found for t in found]
     for source, target in every if len(every) <= count else rng.sample(every, count):
         used = {a for axes in source for a in axes}

@@ -15,7 +15,6 @@ import meshtf as mtf
 from meshtf.layers import PipelineSchedule
 from meshtf.lowering.report.report import Report
 from meshtf.lowering.report.report_text import render
-from meshtf.lowering.report.text_table import Column, bytes_text, flops_text, shorten, table
 
 BATCH, IN, HIDDEN, OUT = (
     mtf.Dimension("batch", 8),
@@ -302,35 +301,6 @@ def test_a_program_without_pipelines_says_nothing_of_them() -> None:
     report = step_of(train, "batch:rows;hidden:cols").report()
     assert report.pipelines == ()
     assert "pipeline" not in str(report)
-
-
-@pytest.mark.parametrize(
-    ("n", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536 * 1024, "1.5 MiB"), (2**40, "1.0 TiB")]
-)
-def test_bytes_text(n: int, text: str) -> None:
-    assert bytes_text(n).rstrip() == text
-
-
-@pytest.mark.parametrize(("n", "text"), [(7, "7 FLOP"), (51_400_000, "51.4 MFLOP"), (999_990, "1.0 MFLOP")])
-def test_flops_text(n: int, text: str) -> None:
-    assert flops_text(n).rstrip() == text
-
-
-def test_shorten_keeps_one_end() -> None:
-    assert shorten("abcdef", 4, "start") == "abc…"
-    assert shorten("abcdef", 4, "end") == "…def"
-    assert shorten("abcdef", 6, "start") == "abcdef"
-
-
-def test_table_shortens_the_widest_column_only() -> None:
-    lines = table(
-        [Column("n", True), Column("name", keeps="end"), Column("other", keeps="start")],
-        [("1", "x" * 60, "y" * 20)],
-        60,
-    )
-    assert all(len(line) <= 60 for line in lines)
-    assert "y" * 20 in lines[1]
-    assert "…xxx" in lines[1]
 
 
 def test_a_reshape_names_the_users_dimensions() -> None:

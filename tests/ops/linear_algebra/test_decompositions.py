@@ -1,4 +1,4 @@
-"""Cholesky, triangular systems and QR against TensorFlow, under layouts that split batch and matrix dimensions."""
+"""Cholesky and QR against TensorFlow, under layouts that split batch and matrix dimensions."""
 
 from __future__ import annotations
 
@@ -117,38 +117,6 @@ def test_second_gradient_of_cholesky_by_finite_differences() -> None:
         np.testing.assert_allclose(np.sum(at(a)[1] * along), expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("layout", ["batch:rows", "i:cols;j:rows", "j:cols+rows", "k:rows;batch:cols"])
-@pytest.mark.parametrize("lower", [True, False], ids=["lower", "upper"])
-@pytest.mark.parametrize("adjoint", [True, False], ids=["adjoint", "straight"])
-def test_triangular_solve(layout: str, lower: bool, adjoint: bool) -> None:
-    given = "j" if adjoint else "i"
-    inputs = {
-        "a": ("batch:4 i:4 j:4", complex_array(RNG, 4, 4, 4) + 3 * np.eye(4)),
-        "b": (f"{given}:4 k:6 batch:4", complex_array(RNG, 4, 6, 4)),
-    }
-
-    def reference(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-        y = tf.linalg.triangular_solve(a, tf.transpose(b, [2, 0, 1]), lower, adjoint)
-        return tf.transpose(y, [1, 2, 0])
-
-    check(lambda a, b: mtf.triangular_solve(a, b, "i", "j", lower=lower, adjoint=adjoint), reference, inputs, [layout],
-          order=2 if layout == "batch:rows" else 1)  # fmt: skip
-
-
-@pytest.mark.parametrize("layout", ["", "batch:rows", "i:rows"])
-def test_one_right_side_for_a_batch_of_systems(layout: str) -> None:
-    inputs = {
-        "a": ("i:4 batch:4 j:4", RNG.standard_normal((4, 4, 4)) + 3 * np.eye(4)[:, None]),
-        "b": ("i:4", RNG.standard_normal(4)),
-    }
-
-    def reference(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-        sides = tf.broadcast_to(b[None, :, None], [4, 4, 1])
-        return tf.linalg.triangular_solve(tf.transpose(a, [1, 0, 2]), sides)[..., 0]
-
-    check(lambda a, b: mtf.triangular_solve(a, b, "i", "j"), reference, inputs, [layout], order=1)
-
-
 @pytest.mark.parametrize("layout", ["", "batch:rows", "i:cols;j:rows", "i:cols+rows", "batch:cols;i:rows", "k:rows"])
 @pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
 @pytest.mark.parametrize("columns", [4, 2])
@@ -193,15 +161,13 @@ def test_on_virtual_cpus() -> None:
 def test_errors_say_what_is_wrong() -> None:
     mesh = mtf.Mesh(mtf.Graph())
     x, wide = mtf.placeholder(mesh, "i:4 j:4"), mtf.placeholder(mesh, "i:4 j:5")
-    whole, b = mtf.placeholder(mesh, "i:4 j:4", tf.int32), mtf.placeholder(mesh, "j:4 k:2")
+    whole = mtf.placeholder(mesh, "i:4 j:4", tf.int32)
     before = len(mesh.graph.operations)
     cases = [
         (ShapeError, lambda: mtf.cholesky(x, "i", "k"), r'no dimension "k"'),
         (ShapeError, lambda: mtf.cholesky(x, "i", "i"), r'"i" is given for both'),
         (ShapeError, lambda: mtf.cholesky(wide, "i", "j"), r"\[i:4\] by \[j:5\] is not square"),
         (DtypeError, lambda: mtf.cholesky(whole, "i", "j"), r"is needed, not int32"),
-        (ShapeError, lambda: mtf.triangular_solve(x, b, "i", "j"), r'no dimension "i"'),
-        (ShapeError, lambda: mtf.triangular_solve(x, x, "i", "j"), r'has dimension "j", which the solution'),
         (ShapeError, lambda: mtf.qr(wide, "i", "j", "k"), r"\[i:4\] are fewer than \[j:5\]"),
         (ShapeError, lambda: mtf.qr(x, "i", "j", "i"), r'has a dimension "i" already'),
     ]  # fmt: skip

@@ -203,7 +203,9 @@ def test_an_export_needs_a_name_of_its_own() -> None:
     graph = mtf.Graph()
     mesh = mtf.Mesh(graph)
     mtf.export(mtf.ones(mesh, "a:2"), "name")
-    with pytest.raises(mtf.errors.GraphError, match=r'"name" names constant .* already, made at .*test_effects.py'):
+    with pytest.raises(
+        mtf.errors.GraphError, match=r'"name" names constant .* already, made at .*test_side_effects.py'
+    ):
         mtf.export(mtf.ones(mesh, "a:2"), "name")
 
 

@@ -1,4 +1,4 @@
-"""shift, roll, reverse, dynamic_shift and halo exchange, against NumPy and TensorFlow, and what they send."""
+"""shift, roll and reverse against NumPy and TensorFlow, and what they send; on devices halos and dynamic shifts too."""
 
 from __future__ import annotations
 
@@ -10,25 +10,14 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import DtypeError, ShapeError
-from meshtf.testing import FUNCTION_TERMS, assert_close, assert_layout_invariant, interpret, plan
+from meshtf.errors import ShapeError
+from meshtf.testing import assert_close, assert_layout_invariant, interpret, plan
+from tests.ops.windows.moved_along import moved
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4, 12, 2))
 LAYOUTS = ["", "b:rows", "b:cols+rows", "b:rows+cols", "a:rows;b:cols"]
 OFFSETS = [1, -1, 3, -5, 4, 11, -13, 30]
-
-
-def moved(x: tf.Tensor, offset: int, axis: int, wrap: bool) -> tf.Tensor:
-    """y[i] = x[i - offset]."""
-    if wrap:
-        return tf.roll(x, offset, axis)
-    n = x.shape[axis]
-    kept = max(0, n - abs(offset))
-    begin, size, paddings = [0] * len(x.shape), x.shape.as_list(), [[0, 0] for _ in x.shape]
-    begin[axis], size[axis] = max(0, -offset) if kept else 0, kept
-    paddings[axis] = [n - kept, 0] if offset > 0 else [0, n - kept]
-    return tf.pad(tf.slice(x, begin, size), paddings)
 
 
 @pytest.mark.parametrize("wrap", [True, False])
@@ -80,88 +69,7 @@ def test_linear_operations_leave_sums_to_their_consumers() -> None:
     assert [c.step.kind for c in done.plan.collectives].count("all_reduce") == 1
 
 
-@pytest.mark.parametrize("wrap", [True, False])
-def test_dynamic_shift_and_its_gradients(agrees: Any, wrap: bool) -> None:
-    where = RNG.integers(-15, 15, 4)
-
-    def reference(x: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
-        return tf.stack([moved(x[i], int(n), 0, wrap) for i, n in enumerate(where)])
-
-    agrees(
-        lambda x, offset: mtf.dynamic_shift(x, offset, "b", wrap),
-        reference,
-        {"x": ("a:4 b:12 c:2", X), "offset": ("a:4", where)},
-        [*LAYOUTS, "a:rows+cols", "c:cols;a:rows"],
-    )
-
-
-@pytest.mark.parametrize("wrap", [True, False])
-@pytest.mark.parametrize("mesh", ["rows:2;cols:4", "rows:2;cols:3", "rows:1;cols:7"])
-def test_dynamic_shift_on_many_cores(wrap: bool, mesh: str) -> None:
-    """Where slices go round: by offsets of all sizes, over cores that are no power of two as well."""
-    size = 56 if "4" in mesh else 42
-    x, where = RNG.standard_normal((120, size)), np.arange(-60, 60)
-    inputs = {"x": (f"a:120 b:{size}", x), "offset": ("a:120", where.astype(np.int64))}
-    expected = np.stack([moved(tf.constant(row), int(n), 0, wrap) for row, n in zip(x, where, strict=True)])
-
-    def program(x: mtf.Tensor, offset: mtf.Tensor) -> list[Any]:
-        y = mtf.dynamic_shift(x, offset, "b", wrap)
-        return [y, *mtf.gradients(y, [x], [mtf.sin(x)])]
-
-    weights = np.stack([moved(tf.constant(np.sin(row)), -int(n), 0, wrap) for row, n in zip(x, where, strict=True)])
-    for layout in ("b:rows+cols", "b:cols+rows", "b:cols;a:rows"):
-        found, slope = interpret(program, inputs, mesh, layout).results
-        np.testing.assert_array_equal(found, expected)
-        assert_close(slope, weights, terms=FUNCTION_TERMS)
-
-
-@pytest.mark.parametrize(("cores", "slices"), [(2, 1), (4, 3), (6, 4), (8, 4), (16, 5), (64, 7)])
-def test_a_dynamic_shift_sends_as_few_slices_as_digits(cores: int, slices: int) -> None:
-    specs = {"x": mtf.TensorSpec(f"b:{cores * 3} c:5"), "offset": mtf.TensorSpec([], tf.int32)}
-    planned = plan(lambda x, offset: mtf.dynamic_shift(x, offset, "b", True), specs, f"all:{cores}", "b:all")
-    sent = sum(c.step.bytes_sent(c.input.slice_bytes, planned.mesh_shape) for c in planned.collectives)
-    assert sent == slices * 3 * 5 * 4
-    assert slices == min(cores - 1, int(np.ceil(np.log2(cores))) + 1)
-
-
-def with_halo(x: tf.Tensor, left: int, right: int, wrap: bool) -> tf.Tensor:
-    """Of [a, blocks, block]."""
-    blocks, block = x.shape[1], x.shape[2]
-    flat = tf.reshape(x, [x.shape[0], -1])
-    n = blocks * block
-    reach = -(-max(left, right, 1) // n) if wrap else 0
-    wide = tf.tile(flat, [1, 2 * reach + 1]) if wrap else tf.pad(flat, [[0, 0], [left, right]])
-    first = reach * n if wrap else left
-    return tf.stack(
-        [wide[:, first + b * block - left : first + (b + 1) * block + right] for b in range(blocks)], axis=1
-    )
-
-
-@pytest.mark.parametrize("wrap", [True, False])
-@pytest.mark.parametrize("halo", [1, 3, 4, 7])
-def test_halo_exchange_and_its_gradients(agrees: Any, halo: int, wrap: bool) -> None:
-    x = RNG.standard_normal((4, 8, 4))
-    agrees(
-        lambda x: [
-            mtf.halo_exchange(x, ("blocks", 8), "block", halo, wrap),
-            mtf.left_halo_exchange(x, "blocks", ("block", 4), halo, wrap),
-        ],
-        lambda x: [with_halo(x, halo, halo, wrap), with_halo(x, halo, 0, wrap)],
-        {"x": ("a:4 blocks:8 block:4", x)},
-        ["", "blocks:rows", "blocks:cols+rows", "a:rows;blocks:cols"],
-    )
-
-
-def test_halo_of_blocks_that_are_split_themselves(agrees: Any) -> None:
-    agrees(
-        lambda x: mtf.halo_exchange(x, "blocks", "block", 1),
-        lambda x: with_halo(x, 1, 1, False),
-        {"x": ("a:4 blocks:8 block:4", RNG.standard_normal((4, 8, 4)))},
-        ["block:rows", "block:rows;blocks:cols"],
-    )
-
-
-MESH, CORES = "rows:2;cols:4", 8
+MESH = "rows:2;cols:4"
 
 
 def most_lacking(needed: Callable[[int], int], n: int, slice_size: int) -> int:
@@ -182,17 +90,6 @@ def test_a_shift_sends_what_is_lacking_and_no_more(offset: int, wrap: bool) -> N
     lacking = most_lacking(lambda i: (i - offset) % n if wrap else i - offset if 0 <= i - offset < n else -1, n, 6)
     sent = sum(c.step.bytes_sent(c.input.slice_bytes, planned.mesh_shape) for c in planned.collectives)
     assert sent == lacking * others * 4
-
-
-@pytest.mark.parametrize("halo", [1, 3, 4, 5, 9])
-def test_a_halo_exchange_sends_the_border_and_no_more(halo: int) -> None:
-    planned = plan(lambda x: mtf.halo_exchange(x, "blocks", "block", halo),
-                   {"x": mtf.TensorSpec("blocks:16 block:4", tf.float32)}, MESH, "blocks:cols+rows")  # fmt: skip
-    # Two blocks of 4 a core: of its last block the right halo, of its first the left one.
-    inner = [c for c in range(CORES) if 8 * c - halo >= 0 and 8 * (c + 1) + halo <= 64]
-    lacking = max(len({i for i in range(8 * c - halo, 8 * c + 8 + halo) if not 8 * c <= i < 8 * c + 8}) for c in inner)
-    sent = sum(c.step.bytes_sent(c.input.slice_bytes, planned.mesh_shape) for c in planned.collectives)
-    assert sent == lacking * 4
 
 
 @pytest.mark.parametrize("offset", [2, -2])
@@ -230,12 +127,3 @@ def test_errors_say_what_is_wrong() -> None:
         mtf.shift(x, 1.5, "block", True)
     with pytest.raises(ShapeError, match=r"wrap is True or False, not 3"):
         mtf.shift(x, 1, "block", 3)
-    with pytest.raises(ShapeError, match=r'dimension "block" cannot be both'):
-        mtf.halo_exchange(x, "block", "block", 1)
-    with pytest.raises(ShapeError, match=r"halo_size must be at least 0, and is -1"):
-        mtf.halo_exchange(x, "blocks", "block", -1)
-    whole = mtf.placeholder(mesh, "blocks:4", tf.int32)
-    with pytest.raises(ShapeError, match=r'the offset .* has dimension "blocks", along which it moves'):
-        mtf.dynamic_shift(x, whole, "blocks", True)
-    with pytest.raises(DtypeError, match=r"the offset must be int32 or int64, not float32"):
-        mtf.dynamic_shift(x, mtf.to_float(whole), "block", True)

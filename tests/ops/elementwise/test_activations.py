@@ -1,3 +1,5 @@
+"""Activations whose gradients have kernels of their own."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -8,7 +10,7 @@ import tensorflow as tf
 import meshtf as mtf
 
 
-def test_of_what_is_averaged(agrees: Callable[..., None]) -> None:
+def test_relu_of_what_is_averaged(agrees: Callable[..., None]) -> None:
     """The gradient of the mean is one number for a whole row, which the kernel would not spread by itself."""
     x = np.random.default_rng(0).normal(size=(4, 4))
 

@@ -1,0 +1,48 @@
+"""Columns that fit a width, and numbers with units."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshtf.lowering.report.text_table import Column, bytes_text, flops_text, shorten, table
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.mark.parametrize(
+    ("n", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536 * 1024, "1.5 MiB"), (2**40, "1.0 TiB")]
+)
+def test_bytes_text(n: int, text: str) -> None:
+    assert bytes_text(n).rstrip() == text
+
+
+@pytest.mark.parametrize(("n", "text"), [(7, "7 FLOP"), (51_400_000, "51.4 MFLOP"), (999_990, "1.0 MFLOP")])
+def test_flops_text(n: int, text: str) -> None:
+    assert flops_text(n).rstrip() == text
+
+
+def test_shorten_keeps_one_end() -> None:
+    assert shorten("abcdef", 4, "start") == "abc…"
+    assert shorten("abcdef", 4, "end") == "…def"
+    assert shorten("abcdef", 6, "start") == "abcdef"
+
+
+def test_table_shortens_the_widest_column_only() -> None:
+    lines = table(
+        [Column("n", True), Column("name", keeps="end"), Column("other", keeps="start")],
+        [("1", "x" * 60, "y" * 20)],
+        60,
+    )
+    assert all(len(line) <= 60 for line in lines)
+    assert "y" * 20 in lines[1]
+    assert "…xxx" in lines[1]
+
+
+def test_columns_are_aligned_and_headings_stand_over_all_of_them() -> None:
+    lines = table([Column("size", is_number=True), Column("name")], ["all of them", ("7", "a"), ("12345", "b")], 40)
+    assert lines == ["   size  name", "  all of them", "      7  a", "  12345  b"]
+
+
+def test_columns_that_keep_all_are_never_shortened() -> None:
+    lines = table([Column("n"), Column("name", keeps="start")], [("x" * 50, "y" * 30)], 40)
+    assert lines[1] == "  " + "x" * 50 + "  " + "y" * 15 + "…"

@@ -1,0 +1,94 @@
+"""The interpreter by itself: slices and wholes, collectives as array arithmetic, and cores that disagree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.dimension import convert_to_shape
+from meshtf.layout import Axes, TensorLayout
+from meshtf.lowering.interpreter import Interpreter, joined, split
+from meshtf.planning.plan import CollectiveStep, Plan
+from tests.planning.small_planner import planner_of
+
+pytestmark = pytest.mark.quick
+
+MESH = convert_to_shape("rows:2;cols:3")
+PLAN = Plan(MESH, (), (), (), False)
+WHOLE = np.arange(12 * 18).reshape(12, 18)
+
+
+def slices(*axes: Axes) -> list[np.ndarray]:
+    return split(WHOLE, TensorLayout(axes), PLAN)
+
+
+def check_move(step: CollectiveStep, source: tuple[Axes, Axes], target: tuple[Axes, Axes]) -> None:
+    found = Interpreter(PLAN).collective(step, slices(*source))
+    np.testing.assert_array_equal(found, slices(*target))
+
+
+@pytest.mark.parametrize("axes", [((), ()), (("cols", "rows"), ()), (("cols",), ("rows",))], ids=str)
+def test_what_is_split_is_joined_again(axes: tuple[Axes, Axes]) -> None:
+    layout = TensorLayout(axes)
+    pieces = split(WHOLE, layout, PLAN)
+    assert {piece.shape for piece in pieces} == {layout.slice_shape(convert_to_shape("a:12 b:18"), MESH)}
+    np.testing.assert_array_equal(joined(pieces, layout, PLAN), WHOLE)
+
+
+def test_what_does_not_divide_is_padded_with_zeros() -> None:
+    pieces = split(np.ones(5, int), TensorLayout((("cols",),)), PLAN)
+    assert [piece.tolist() for piece in pieces] == [[1, 1], [1, 1], [1, 0]] * 2
+
+
+def test_cores_that_disagree_on_one_block_are_found() -> None:
+    pieces = slices(("cols",), ())
+    pieces[4] = pieces[4] + 1
+    with pytest.raises(AssertionError, match="core 4 disagrees with another that holds its block"):
+        joined(pieces, TensorLayout((("cols",), ())), PLAN)
+
+
+def test_moves_take_one_layout_to_another() -> None:
+    rows, both, none = ("rows",), ("cols", "rows"), ()
+    check_move(CollectiveStep("all_gather", both, dim=0), (both, none), (none, none))
+    check_move(CollectiveStep("all_gather", rows, dim=0), (both, none), (("cols",), none))
+    check_move(CollectiveStep("all_to_all", both, dim=1, concat_dim=0), (both, none), (none, both))
+    check_move(CollectiveStep("all_to_all", rows, dim=0, concat_dim=1), (("cols",), rows), (("cols", "rows"), none))
+
+
+def test_reductions_combine_the_cores_along_their_axes() -> None:
+    terms = [np.full([3, 2], 10**core) for core in range(6)]  # core 3r + c
+    sums = Interpreter(PLAN).collective(CollectiveStep("all_reduce", ("cols",)), terms)
+    assert [int(x[0, 0]) for x in sums] == [111] * 3 + [111000] * 3
+    largest = Interpreter(PLAN).collective(CollectiveStep("all_reduce", ("rows",), "max"), terms)
+    assert [int(x[0, 0]) for x in largest] == [10**3, 10**4, 10**5] * 2
+    either = Interpreter(PLAN).collective(CollectiveStep("all_reduce", ("rows",)), [x > 100 for x in terms])
+    assert [bool(x[0, 0]) for x in either] == [True] * 6
+    terms = [np.arange(3) + 10 * core for core in range(6)]
+    scattered = Interpreter(PLAN).collective(CollectiveStep("reduce_scatter", ("cols",), dim=0), terms)
+    assert [x.tolist() for x in scattered] == [[30], [33], [36], [120], [123], [126]]
+
+
+def test_a_permute_sends_each_slice_to_its_destination() -> None:
+    step = CollectiveStep("permute", ("cols",), destinations=(1, 2, 0, 4, 5, 3))
+    found = Interpreter(PLAN).collective(step, [np.array(core) for core in range(6)])
+    assert [int(x) for x in found] == [2, 0, 1, 5, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (lambda core, x: x + core.coordinate(("cols",)), "cores disagree on"),
+        (lambda core, x: tf.concat([x, x], 0), r"\(24,\)"),
+        (lambda core, x: tf.cast(x, tf.int64), "int64"),
+    ],
+    ids=["value", "shape", "dtype"],
+)
+def test_local_work_that_is_not_as_planned_is_found(kernel: object, message: str) -> None:
+    x = mtf.placeholder(mtf.Mesh(mtf.Graph()), "a:12", tf.int32, name="x")
+    planner = planner_of({x: ((),)}, MESH)
+    (made,) = planner.compute("work", kernel, [planner.read(x)], [(x.shape, x.dtype, TensorLayout(((),)))])
+    plan = Plan(MESH, planner.instructions, (made,), (), False)
+    with pytest.raises(AssertionError, match=message):
+        Interpreter(plan).run({"x": np.arange(12, dtype=np.int32)})

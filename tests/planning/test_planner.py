@@ -1,0 +1,89 @@
+"""What is held in a layout is moved there once, by the cheapest way from any version that there is."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.dimension import convert_to_shape
+from meshtf.layout import TensorLayout
+from tests.planning.small_planner import planner_of
+
+pytestmark = pytest.mark.quick
+
+MESH = convert_to_shape("rows:2;cols:4")
+WHOLE = TensorLayout(((), ()))
+
+
+def tensor(mesh: mtf.Mesh | None = None, name: str = "x") -> mtf.Tensor:
+    return mtf.placeholder(mesh or mtf.Mesh(mtf.Graph()), "a:8 b:8", name=name)
+
+
+def test_a_layout_is_read_into_once() -> None:
+    x = tensor()
+    planner = planner_of({x: (("rows",), ())}, MESH)
+    own = planner.read(x)
+    assert own.layout == TensorLayout((("rows",), ()))
+    cols = TensorLayout(((), ("cols",)))
+    first = planner.read(x, cols)
+    count = len(planner.instructions)
+    assert planner.read(x, cols) is first
+    assert planner.read(x) is own
+    assert len(planner.instructions) == count
+
+
+def test_the_nearest_version_is_the_source() -> None:
+    x = tensor()
+    planner = planner_of({x: (("rows",), ())}, MESH)
+    target = TensorLayout(((), ("rows",)))
+    assert planner.bytes_to_read(x, target) == 4 * 8 * 4 // 2  # of its half a core sends a half
+    planner.read(x, target)
+    assert planner.bytes_to_read(x, target) == 0
+    assert planner.bytes_to_read(x, TensorLayout(((), ("rows", "cols")))) == 0  # a slice of what is there
+
+
+def test_tensors_that_share_a_value_share_its_moves() -> None:
+    mesh = mtf.Mesh(mtf.Graph())
+    x, y, z = tensor(mesh), tensor(mesh, "y"), tensor(mesh, "z")
+    planner = planner_of(dict.fromkeys((x, y, z), (("rows",), ())), MESH)
+    for other in (y, z):
+        planner.write(other, planner.read(x))
+    assert planner.read(y, WHOLE) is planner.read(z, WHOLE)
+
+
+def test_a_pending_sum_is_done_once_whoever_reads_first() -> None:
+    mesh = mtf.Mesh(mtf.Graph())
+    x, y = tensor(mesh), tensor(mesh, "y")
+    planner = planner_of({x: ((), ()), y: ((), ())}, MESH)
+    pending = planner.value(y.shape, tf.float32, WHOLE, ("cols",))
+    planner.write(y, pending)
+    assert planner.held(y) is pending
+    before = len(planner.instructions)
+    total = planner.read(y)
+    assert total.pending == ()
+    assert planner.read(y) is total
+    assert planner.whole_versions(y) == [total]
+    (reduction,) = planner.instructions[before:]
+    assert reduction.operation is y.operation
+
+
+def test_what_moves_nothing_adds_nothing() -> None:
+    x = tensor()
+    planner = planner_of({x: (("rows",), ())}, MESH)
+    held = planner.read(x)
+    count = len(planner.instructions)
+    assert planner.permute(held, ("rows",), lambda j: j) is held
+    assert planner.all_gather(held, 1) is held
+    assert planner.all_reduce(held, (), "max") is held
+    assert planner.reshard(held, held.layout) is held
+    assert len(planner.instructions) == count
+
+
+def test_once_is_by_value_and_key() -> None:
+    x = tensor()
+    planner = planner_of({x: (("rows",), ())}, MESH)
+    held, made = planner.read(x), iter(planner.value(x.shape, tf.float32, WHOLE) for _ in range(2))
+    first = planner.once(held, "key", lambda: next(made))
+    assert planner.once(held, "key", lambda: next(made)) is first
+    assert planner.once(held, "other", lambda: next(made)) is not first
