@@ -38,4 +38,4 @@ def test_nothing_runs_again_on_a_plain_machine(
 
 def test_the_status_of_the_second_run_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.plain_cpu.is_plain", lambda flags: False)
-    assert main(["--version", "--no-such-option"]) == pytest.ExitCode.USAGE_ERROR
+    assert main(["--noconftest", "no_such_file"]) == pytest.ExitCode.USAGE_ERROR
