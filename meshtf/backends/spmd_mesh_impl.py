@@ -8,7 +8,7 @@ from typing import Unpack, final
 
 import tensorflow as tf
 
-from meshtf.backends.running_step import running_step
+from meshtf.backends._running_step import running_step
 from meshtf.call_sites import says_where
 from meshtf.dimension import ShapeLike
 from meshtf.layout import LayoutLike

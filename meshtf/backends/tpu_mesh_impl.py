@@ -9,7 +9,7 @@ from typing import Unpack, final
 
 import tensorflow as tf
 
-from meshtf.backends.running_step import running_step
+from meshtf.backends._running_step import running_step
 from meshtf.call_sites import says_where
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import DeviceError

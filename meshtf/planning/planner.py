@@ -21,14 +21,14 @@ from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor
 from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.planning import core_positions
+from meshtf.planning._padded_layouts import evened, uneven_dims
+from meshtf.planning._padded_moves import into_padding, out_of_padding, with_zero_padding
 from meshtf.planning.collectives.all_gather import AllGather
 from meshtf.planning.collectives.all_reduce import AllReduce
 from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.collectives.permute import Permute
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.microbatch_cut import MicrobatchCut
-from meshtf.planning.padded_layouts import evened, uneven_dims
-from meshtf.planning.padded_moves import into_padding, out_of_padding, with_zero_padding
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import (
     AssignVariable,

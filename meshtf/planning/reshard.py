@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 from meshtf.dimension import Shape
 from meshtf.layout import Axes, TensorLayout, axes_size
+from meshtf.planning._padded_layouts import padded_shape
 from meshtf.planning.collectives.all_gather import AllGather
 from meshtf.planning.collectives.all_reduce import AllReduce
 from meshtf.planning.collectives.all_to_all import AllToAll
@@ -29,7 +30,6 @@ from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.collectives.permute import Permute
 from meshtf.planning.collectives.reduce_scatter import ReduceScatter
 from meshtf.planning.core_positions import block
-from meshtf.planning.padded_layouts import padded_shape
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

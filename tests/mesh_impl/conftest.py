@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
-from meshtf.mesh_impl.spmd.bound_collectives import BoundCollectives
+from meshtf.mesh_impl.spmd._bound_collectives import BoundCollectives
 from meshtf.mesh_impl.spmd.spmd_collectives import DeviceMesh, SpmdCollectives
 
 

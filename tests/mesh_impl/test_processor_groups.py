@@ -11,7 +11,7 @@ from meshtf.mesh_impl.processor_groups import (
     processor_coordinates_to_pnum,
     processor_groups,
 )
-from meshtf.mesh_impl.spmd.group_facts import GroupFacts
+from meshtf.mesh_impl.spmd._group_facts import GroupFacts
 
 MESH = convert_to_shape("a:2;b:3;c:4")
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from meshtf.dimension import Shape, convert_to_shape
 from meshtf.layout import TensorLayout
 from meshtf.lowering.interpreter import KnownCore
-from meshtf.planning.padded_layouts import ZeroPadding, evened, padded_shape, uneven_dims, whole_in
+from meshtf.planning._padded_layouts import ZeroPadding, evened, padded_shape, uneven_dims, whole_in
 from meshtf.planning.plan import Plan
 
 pytestmark = pytest.mark.quick

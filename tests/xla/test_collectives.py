@@ -13,7 +13,7 @@ from hlo_collectives import collectives_of_hlo
 import meshtf as mtf
 from meshtf.errors import DtypeError
 from meshtf.lowering.interpreter import Interpreter
-from meshtf.mesh_impl.tpu.stablehlo import element_type
+from meshtf.mesh_impl.tpu._stablehlo import element_type
 from meshtf.mesh_impl.tpu.xla_collectives import XlaCollectives, combine
 from meshtf.planning.collectives.all_gather import AllGather
 from meshtf.planning.collectives.all_reduce import AllReduce

@@ -10,9 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.layout import Axes
+from meshtf.lowering.emit._grappler import grappler_off
 from meshtf.lowering.emit.control_flow import emit_branch, emit_loop, only_sliced
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED, asserted_fetches, whole_fetches
-from meshtf.lowering.emit.grappler import grappler_off
 from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.passes.update_fusion import FusedUpdate, consumers_of, updates_in_place
 from meshtf.mesh_impl.mesh_impl import MeshImpl

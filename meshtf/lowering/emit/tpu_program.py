@@ -7,8 +7,8 @@ from typing import cast
 
 import tensorflow as tf
 
+from meshtf.lowering.emit._xla_emission import emit_for_xla
 from meshtf.lowering.emit.core_results import CoreResults, asserted_fetches, whole_fetches
-from meshtf.lowering.emit.xla_emission import emit_for_xla
 from meshtf.planning.plan import Plan
 
 

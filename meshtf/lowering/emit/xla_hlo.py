@@ -9,9 +9,9 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from meshtf.errors import CompilationError
+from meshtf.lowering.emit._xla_emission import emit_for_xla
+from meshtf.lowering.emit._xla_refusals import refusal, size_from_values
 from meshtf.lowering.emit.scopes import origins
-from meshtf.lowering.emit.xla_emission import emit_for_xla
-from meshtf.lowering.emit.xla_refusals import refusal, size_from_values
 from meshtf.planning.plan import AssignVariable, Plan, ReadVariable
 
 

@@ -11,8 +11,8 @@ from meshtf.layout import Axes, axes_size
 from meshtf.lowering.emit.control_flow import only_sliced
 from meshtf.lowering.passes.early_updates import is_part_of_update
 from meshtf.lowering.passes.update_fusion import updates_in_place
-from meshtf.lowering.report.execution_orders import collectives_early, collectives_late
-from meshtf.lowering.report.scratch_memory import stacking_space
+from meshtf.lowering.report._execution_orders import collectives_early, collectives_late
+from meshtf.lowering.report._scratch_memory import stacking_space
 from meshtf.planning.plan import Branch, Collective, Compute, Feed, Instruction, Loop, Plan, ReadVariable, Value, walk
 
 

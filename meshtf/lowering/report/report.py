@@ -10,8 +10,8 @@ from typing import Any
 from meshtf.graph import Operation, Tensor
 from meshtf.layout import LayoutRules
 from meshtf.lowering.report import accounting
-from meshtf.lowering.report.pipelines import pipelines
-from meshtf.lowering.report.records import (
+from meshtf.lowering.report._pipelines import pipelines
+from meshtf.lowering.report._records import (
     CollectiveRecord,
     MemoryRecord,
     PipelineRecord,
@@ -20,7 +20,7 @@ from meshtf.lowering.report.records import (
     TensorRecord,
     TrafficRecord,
 )
-from meshtf.lowering.report.report_text import render
+from meshtf.lowering.report._report_text import render
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Plan
 

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from meshtf.errors import CollectiveError, UsageError
-from meshtf.mesh_impl.spmd.failure_text import is_collective_failure, short_text
-from meshtf.mesh_impl.spmd.stall_detector import Stall
-from meshtf.mesh_impl.spmd.watchdog import Watchdog
+from meshtf.mesh_impl.spmd._failure_text import is_collective_failure, short_text
+from meshtf.mesh_impl.spmd._stall_detector import Stall
+from meshtf.mesh_impl.spmd._watchdog import Watchdog
 
 _FIRST_KEY = 1 << 20  # out of the way of tf.distribute and DTensor in the same process, which count from 1
 _TOKENS_PER_DEVICE = 2  # the second is for the opposite direction of permutes

@@ -11,9 +11,9 @@ import tensorflow as tf
 from meshtf.dimension import Shape
 from meshtf.errors import UsageError
 from meshtf.mesh_impl.device_names import device_order
-from meshtf.mesh_impl.spmd.bound_collectives import BoundCollectives, BoundGroup, BoundPairs, BoundPermutation
+from meshtf.mesh_impl.spmd._bound_collectives import BoundCollectives, BoundGroup, BoundPairs, BoundPermutation
+from meshtf.mesh_impl.spmd._group_facts import LARGEST_ALLTOALL, GroupFacts
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
-from meshtf.mesh_impl.spmd.group_facts import LARGEST_ALLTOALL, GroupFacts
 from meshtf.planning.collectives.permute import is_exchange
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 import tensorflow as tf
 
 from meshtf.errors import CollectiveError, ExecutionError, MeshtfError
+from meshtf.mesh_impl.spmd._failure_text import is_collective_failure, message_of, nodes, short_text
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
-from meshtf.mesh_impl.spmd.failure_text import is_collective_failure, message_of, nodes, short_text
 
 _SCOPE = re.compile(r"(collective_\d+)\.([a-z_]+)\.([A-Za-z0-9_-]+)")
 _MOST_COLLECTIVES_NAMED = 4

@@ -16,7 +16,7 @@ from meshtf.errors import DtypeError
 from meshtf.layout import axes_size
 from meshtf.mesh_impl.blocks import static_shape
 from meshtf.mesh_impl.processor_groups import ordered_groups
-from meshtf.mesh_impl.tpu import stablehlo
+from meshtf.mesh_impl.tpu import _stablehlo as stablehlo
 from meshtf.planning.reductions import Reduction
 
 _COMBINE: dict[Reduction, str] = {"add": "add", "multiply": "multiply", "max": "maximum", "min": "minimum"}

@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.layout import Axes, axes_size
+from meshtf.planning.collectives._blocks_in_memory import in_each_group
+from meshtf.planning.collectives._reduced_arrays import reduced
 from meshtf.planning.collectives.backend_collectives import BackendCollectives
-from meshtf.planning.collectives.blocks_in_memory import in_each_group
-from meshtf.planning.collectives.reduced_arrays import reduced
 from meshtf.planning.reductions import Reduction
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.layout import Axes, axes_size
+from meshtf.planning.collectives._blocks_in_memory import bytes_to_reorder, in_each_group
 from meshtf.planning.collectives.backend_collectives import BackendCollectives
-from meshtf.planning.collectives.blocks_in_memory import bytes_to_reorder, in_each_group
 
 if TYPE_CHECKING:
     from meshtf.planning.plan import Value

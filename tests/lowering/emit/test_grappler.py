@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from meshtf.lowering.emit.grappler import grappler_off
+from meshtf.lowering.emit._grappler import grappler_off
 
 
 def is_off() -> bool:

@@ -8,7 +8,7 @@ import pytest
 import meshtf as mtf
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.lowering.report import accounting
-from meshtf.lowering.report.execution_orders import collectives_early, collectives_late
+from meshtf.lowering.report._execution_orders import collectives_early, collectives_late
 from meshtf.planning.plan import Collective, Compute, Instruction
 
 BATCH, WIDTH, INNER = mtf.Dimension("batch", 64), mtf.Dimension("width", 256), mtf.Dimension("inner", 256)

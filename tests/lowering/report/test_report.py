@@ -13,8 +13,8 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.layers import PipelineSchedule
+from meshtf.lowering.report._report_text import render
 from meshtf.lowering.report.report import Report
-from meshtf.lowering.report.report_text import render
 
 BATCH, IN, HIDDEN, OUT = (
     mtf.Dimension("batch", 8),

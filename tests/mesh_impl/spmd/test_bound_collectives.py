@@ -14,8 +14,8 @@ import tensorflow as tf
 from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.dimension import convert_to_shape
 from meshtf.errors import ShapeError, UsageError
-from meshtf.mesh_impl.spmd.bound_collectives import BoundCollectives
-from meshtf.mesh_impl.spmd.group_facts import GroupFacts
+from meshtf.mesh_impl.spmd._bound_collectives import BoundCollectives
+from meshtf.mesh_impl.spmd._group_facts import GroupFacts
 from meshtf.testing import assert_close
 
 REVERSED_PAIRS = (3, 1, 0, 2, 7, 5, 6, 4, 11, 9, 10, 8, 15, 13, 12, 14)

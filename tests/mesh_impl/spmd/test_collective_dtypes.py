@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.errors import DtypeError
-from meshtf.mesh_impl.spmd.bound_collectives import BoundCollectives
+from meshtf.mesh_impl.spmd._bound_collectives import BoundCollectives
 
 DTYPES = (
     *(tf.bfloat16, tf.float16, tf.float32, tf.float64, tf.int32, tf.int64, tf.bool),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from meshtf.mesh_impl.spmd.stall_detector import StallDetector
+from meshtf.mesh_impl.spmd._stall_detector import StallDetector
 
 TIMEOUTS = {"/device:CPU:0": 10.0, "/device:CPU:1": 10.0}
 

@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 from meshtf.errors import CollectiveError, ExecutionError
+from meshtf.mesh_impl.spmd._failure_text import is_collective_failure
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
-from meshtf.mesh_impl.spmd.failure_text import is_collective_failure
 from meshtf.mesh_impl.spmd.step_errors import collective_scope, failed_collectives, translate
 
 ABORTED = """Graph execution error:

@@ -6,7 +6,7 @@ from tests.fresh_process import run_fresh
 
 _LOOKS_WHILE_GARBAGE_WAITS = """
 import gc, threading
-from meshtf.mesh_impl.spmd.watchdog import someone_waits
+from meshtf.mesh_impl.spmd._watchdog import someone_waits
 
 def deep(depth, reached, end):
     if depth:

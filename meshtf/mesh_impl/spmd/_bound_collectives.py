@@ -16,9 +16,9 @@ from meshtf.dimension import Shape
 from meshtf.errors import UsageError
 from meshtf.layout import axes_size
 from meshtf.mesh_impl.blocks import merge_from_front, split_to_front, static_shape
-from meshtf.mesh_impl.spmd import bitcast
+from meshtf.mesh_impl.spmd import _bitcast as bitcast
+from meshtf.mesh_impl.spmd._group_facts import LARGEST_ALLTOALL
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
-from meshtf.mesh_impl.spmd.group_facts import LARGEST_ALLTOALL
 from meshtf.planning.reductions import NATIVE, Reduction, reduce_with, stacked_sum
 
 _ALL_TO_ALL_TAKES = NATIVE

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.layout import TensorLayout
-from meshtf.planning.padded_layouts import ZeroPadding, evened, padded_shape, uneven_dims, whole_in
+from meshtf.planning._padded_layouts import ZeroPadding, evened, padded_shape, uneven_dims, whole_in
 from meshtf.planning.plan import Value
 from meshtf.planning.work_facts import WorkFacts
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from meshtf.lowering.report.records import CollectiveRecord, MemoryRecord, RepeatedWorkRecord, TensorRecord
+from meshtf.lowering.report._records import CollectiveRecord, MemoryRecord, RepeatedWorkRecord, TensorRecord
 from meshtf.lowering.report.text_table import Column, Row, bytes_text, flops_text, shorten, table
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from meshtf.axis_parts import AxisParts
 from meshtf.call_sites import Site
 from meshtf.layout import Axes, axes_size
 from meshtf.lowering.report import accounting
-from meshtf.lowering.report.pipelines import Pipeline
+from meshtf.lowering.report._pipelines import Pipeline
 from meshtf.planning.plan import Collective, Plan, Value
 
 

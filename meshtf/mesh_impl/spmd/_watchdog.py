@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 from tensorflow.python.eager import context  # no public name ends a collective that waits
 
-from meshtf.mesh_impl.spmd.stall_detector import Counter, Stall, StallDetector
+from meshtf.mesh_impl.spmd._stall_detector import Counter, Stall, StallDetector
 
 _LONGEST_PERIOD = 5.0  # seconds between two looks
 _LOOKS_PER_TIMEOUT = 10
