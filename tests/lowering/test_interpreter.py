@@ -10,7 +10,13 @@ import meshtf as mtf
 from meshtf.dimension import convert_to_shape
 from meshtf.layout import Axes, TensorLayout
 from meshtf.lowering.interpreter import Interpreter, joined, split
-from meshtf.planning.plan import CollectiveStep, Plan
+from meshtf.planning.collectives.all_gather import AllGather
+from meshtf.planning.collectives.all_reduce import AllReduce
+from meshtf.planning.collectives.all_to_all import AllToAll
+from meshtf.planning.collectives.collective_step import CollectiveStep
+from meshtf.planning.collectives.permute import Permute
+from meshtf.planning.collectives.reduce_scatter import ReduceScatter
+from meshtf.planning.plan import Plan
 from tests.planning.small_planner import planner_of
 
 pytestmark = pytest.mark.quick
@@ -51,27 +57,27 @@ def test_cores_that_disagree_on_one_block_are_found() -> None:
 
 def test_moves_take_one_layout_to_another() -> None:
     rows, both, none = ("rows",), ("cols", "rows"), ()
-    check_move(CollectiveStep("all_gather", both, dim=0), (both, none), (none, none))
-    check_move(CollectiveStep("all_gather", rows, dim=0), (both, none), (("cols",), none))
-    check_move(CollectiveStep("all_to_all", both, dim=1, concat_dim=0), (both, none), (none, both))
-    check_move(CollectiveStep("all_to_all", rows, dim=0, concat_dim=1), (("cols",), rows), (("cols", "rows"), none))
+    check_move(AllGather(both, 0), (both, none), (none, none))
+    check_move(AllGather(rows, 0), (both, none), (("cols",), none))
+    check_move(AllToAll(both, 1, 0), (both, none), (none, both))
+    check_move(AllToAll(rows, 0, 1), (("cols",), rows), (("cols", "rows"), none))
 
 
 def test_reductions_combine_the_cores_along_their_axes() -> None:
     terms = [np.full([3, 2], 10**core) for core in range(6)]  # core 3r + c
-    sums = Interpreter(PLAN).collective(CollectiveStep("all_reduce", ("cols",)), terms)
+    sums = Interpreter(PLAN).collective(AllReduce(("cols",)), terms)
     assert [int(x[0, 0]) for x in sums] == [111] * 3 + [111000] * 3
-    largest = Interpreter(PLAN).collective(CollectiveStep("all_reduce", ("rows",), "max"), terms)
+    largest = Interpreter(PLAN).collective(AllReduce(("rows",), "max"), terms)
     assert [int(x[0, 0]) for x in largest] == [10**3, 10**4, 10**5] * 2
-    either = Interpreter(PLAN).collective(CollectiveStep("all_reduce", ("rows",)), [x > 100 for x in terms])
+    either = Interpreter(PLAN).collective(AllReduce(("rows",)), [x > 100 for x in terms])
     assert [bool(x[0, 0]) for x in either] == [True] * 6
     terms = [np.arange(3) + 10 * core for core in range(6)]
-    scattered = Interpreter(PLAN).collective(CollectiveStep("reduce_scatter", ("cols",), dim=0), terms)
+    scattered = Interpreter(PLAN).collective(ReduceScatter(("cols",), 0), terms)
     assert [x.tolist() for x in scattered] == [[30], [33], [36], [120], [123], [126]]
 
 
 def test_a_permute_sends_each_slice_to_its_destination() -> None:
-    step = CollectiveStep("permute", ("cols",), destinations=(1, 2, 0, 4, 5, 3))
+    step = Permute(("cols",), (1, 2, 0, 4, 5, 3))
     found = Interpreter(PLAN).collective(step, [np.array(core) for core in range(6)])
     assert [int(x) for x in found] == [2, 0, 1, 5, 3, 4]
 
