@@ -283,7 +283,15 @@ class Planner:
         axes = tuple(a for a in axes if self._axis_size(a) > 1)
         if not axes:
             return value
-        return self._collective(AllReduce(axes, reduction), value, value.layout, value.pending)
+        return self.collective(AllReduce(axes, reduction), value, value.layout, value.pending)
+
+    def collective(self, step: CollectiveStep, value: Value, layout: TensorLayout, pending: Axes = ()) -> Value:
+        """Adds communication; `layout` and `pending` are those of what it leaves."""
+        if value in self._from_outside:
+            return self._done_outside(lambda outside: outside.collective(step, value, layout, pending))
+        output = self._value(value.shape, value.dtype, layout, pending)
+        self._instructions.append(Collective(self._current, step, value, output))
+        return output
 
     def once(self, value: Value, key: object, make: Callable[[], Value]) -> Value:
         """What `make` gives; when the same is asked of a value again, what it gave the first time."""
@@ -297,7 +305,7 @@ class Planner:
         if self._parts(own) == 1:
             return value
         layout = TensorLayout((*axes[:dim], (), *axes[dim + 1 :]))
-        return self._collective(AllGather(own, dim), value, layout, value.pending)
+        return self.collective(AllGather(own, dim), value, layout, value.pending)
 
     def permute(self, value: Value, axes: Axes, place: Callable[[int], int]) -> Value:
         """Each core's slice goes to position `place(its own)` along these mesh axes; sums stay pending."""
@@ -306,7 +314,7 @@ class Planner:
             return value
         in_order = tuple(d.name for d in self.mesh_shape if d.name in axes)
         step = Permute(in_order, destinations)
-        return self._collective(step, value, value.layout, value.pending)
+        return self.collective(step, value, value.layout, value.pending)
 
     def reduce_pending(self, value: Value) -> Value:
         """The value with its pending sums done, in its own layout."""
@@ -339,7 +347,7 @@ class Planner:
                 assert not isinstance(step, LocalSlice)
                 if (value, step) not in self._moved:
                     layout = TensorLayout(state.axes)
-                    self._moved[value, step] = self._collective(step, value, layout, state.pending)
+                    self._moved[value, step] = self.collective(step, value, layout, state.pending)
                 value = self._moved[value, step]
         return value
 
@@ -411,13 +419,6 @@ class Planner:
     def _may_read_padding(self) -> bool:
         """Whether the operation being lowered works element by element in a layout that a pass chose."""
         return self._operation is not None and all(self.layouts.is_chosen(t) for t in self._operation.outputs)
-
-    def _collective(self, step: CollectiveStep, value: Value, layout: TensorLayout, pending: Axes) -> Value:
-        if value in self._from_outside:
-            return self._done_outside(lambda outside: outside._collective(step, value, layout, pending))
-        output = self._value(value.shape, value.dtype, layout, pending)
-        self._instructions.append(Collective(self._current, step, value, output))
-        return output
 
     def _local_slice(self, value: Value, layout: TensorLayout, steps: Sequence[LocalSlice]) -> Value:
         if value in self._from_outside:
