@@ -90,6 +90,7 @@ def test_minimize_without_variables() -> None:
     ("make", "message"),
     [
         (lambda: optimize.SgdOptimizer(-0.1), r"SgdOptimizer: learning_rate must be 0 or more, and is -0\.1"),
+        (lambda: optimize.AdamOptimizer(0.1, epsilon=-1.0), r"AdamOptimizer: epsilon must be .* and is -1\.0"),
         (lambda: optimize.SgdOptimizer(math.nan), r"learning_rate must be 0 or more, and is nan"),
         (
             lambda: optimize.AdamOptimizer("fast"),

@@ -17,7 +17,7 @@ NUM_STEPS = 50
 
 ONE_CORE = ("cores:1", "")
 MESHES_AND_LAYOUTS = [
-    ("cores:8", "batch:cores"),
+    pytest.param("cores:8", "batch:cores", marks=pytest.mark.long),
     pytest.param("cores:8", "hidden:cores", marks=pytest.mark.long),
     ("rows:2;cols:4", "batch:rows;hidden:cols"),
     pytest.param("rows:2;cols:4", "batch:rows+cols", marks=pytest.mark.long),
