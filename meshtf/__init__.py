@@ -220,7 +220,8 @@ def __getattr__(name: str) -> ModuleType:
     """`mtf.checkpoint`, `mtf.layers`, `mtf.models` and `mtf.testing`, imported when they are first asked for."""
     if name in _LAZY:
         return importlib.import_module(f"meshtf.{name}")
-    raise AttributeError(f"module 'meshtf' has no attribute {name!r}{errors.nearest(name, __all__)}")
+    near = "" if name.startswith("_") else errors.nearest(name, __all__)  # tools ask for many such names
+    raise AttributeError(f"module 'meshtf' has no attribute {name!r}{near}")
 
 
 __all__ = [
