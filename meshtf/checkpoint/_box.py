@@ -1,4 +1,4 @@
-"""Boxes: what a slice covers of a whole tensor."""
+"""Boxes: what a slice covers of a whole tensor, and whether several make it up."""
 
 from __future__ import annotations
 
@@ -54,3 +54,51 @@ class Box:
             start[axis] += first
             size[axis] = min(rows, self.size[axis] - first)
             yield from Box(tuple(start), tuple(size)).subdivided(max_elements)
+
+
+MOST_CUTS = 64
+"""Of a tensor into parts, of these into parts, and so on. Slices of a mesh, cut into chunks, need two for each axis."""
+
+
+def are_a_tiling(boxes: Sequence[Box], shape: Sequence[int]) -> bool:
+    """Whether boxes have every element of a tensor once, cut again and again across one of its axes, as slices and their
+    chunks are. A tensor without elements is one box."""
+    whole = Box.whole(shape)
+    if not whole.num_elements:
+        return list(boxes) == [whole]
+    inside = all(_is_inside(box, shape) for box in boxes)
+    return inside and sum(box.num_elements for box in boxes) == whole.num_elements and _are_apart(boxes, len(shape))
+
+
+def _is_inside(box: Box, shape: Sequence[int]) -> bool:
+    if not len(box.start) == len(box.size) == len(shape):
+        return False
+    return all(
+        0 <= start and 1 <= size and start + size <= n
+        for start, size, n in zip(box.start, box.size, shape, strict=True)
+    )
+
+
+def _are_apart(boxes: Sequence[Box], num_axes: int) -> bool:
+    groups = [list(boxes)]
+    for _ in range(MOST_CUTS):
+        groups = [part for group in groups for part in _cut(group, num_axes)]
+        groups = [group for group in groups if len(group) > 1]
+        if not groups:
+            return True
+    return False
+
+
+def _cut(boxes: list[Box], num_axes: int) -> list[list[Box]]:
+    """The boxes on each side of all cuts across the first axis that has any; all together where none has."""
+    for axis in range(num_axes):
+        parts: list[list[Box]] = []
+        end = 0
+        for box in sorted(boxes, key=lambda box: box.start[axis]):
+            if not parts or box.start[axis] >= end:
+                parts.append([])
+            parts[-1].append(box)
+            end = max(end, box.start[axis] + box.size[axis])
+        if len(parts) > 1:
+            return parts
+    return [boxes]

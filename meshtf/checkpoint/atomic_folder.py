@@ -75,6 +75,9 @@ def _synchronize(path: Path) -> None:
         os.close(descriptor)
 
 
-def _remove(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
+def _remove(path: Path) -> None:
+    """Takes away a folder with all that is in it; of a link, or a file, just that."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)

@@ -13,10 +13,19 @@ import tensorflow as tf
 
 from meshtf.checkpoint._box import Box
 from meshtf.checkpoint._chunks import Chunk
+from meshtf.checkpoint._manifest_content import ManifestFault, check_content
 from meshtf.errors import CheckpointError, DamagedCheckpointError
+from meshtf.files.regular_file import read_regular
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+
+LARGEST = 64 << 20
+"""Bytes of a manifest. One of a million chunks has as many."""
+
+_UNTRUE = """\
+{name} says what cannot be: {fault}. meshtf writes no such thing, so something else made or changed this file: take \
+another checkpoint, or this one anew from where it came"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,21 +76,17 @@ class Manifest:
     def read(cls, path: Path) -> Manifest:
         """
         Raises:
-          DamagedCheckpointError: the file is missing or was changed; the message begins with what is wrong.
+          DamagedCheckpointError: the file is missing, was changed, or says what cannot be; the message begins with what is
+            wrong.
           CheckpointError: a later version of meshtf wrote it.
         """
+        content = _intact_content(path)
+        if content.get("format") != FORMAT:
+            raise CheckpointError(f"{path} is of format {content.get('format')}; this meshtf reads format {FORMAT}")
         try:
-            text = path.read_text(encoding="utf-8")
-            content = json.loads(text)["content"]
-            is_intact = text == _with_checksum(content)
-        except OSError as error:
-            raise DamagedCheckpointError(f"{path.name} cannot be read: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, RecursionError):
-            is_intact = False
-        if not is_intact:
-            raise DamagedCheckpointError(f"{path.name} does not have the content that was written")
-        if content["format"] != FORMAT:
-            raise CheckpointError(f"{path} is of format {content['format']}; this meshtf reads format {FORMAT}")
+            check_content(content)
+        except ManifestFault as fault:
+            raise DamagedCheckpointError(_UNTRUE.format(name=path.name, fault=fault)) from None
         tensors = {name: _tensor(described) for name, described in content["tensors"].items()}
         files = {name: SavedFile(**file) for name, file in content["files"].items()}
         return cls(content["step"], content["state"], tensors, files)
@@ -110,6 +115,21 @@ def tensors_of(chunks: Iterable[Chunk]) -> dict[str, SavedTensor]:
         boxes.setdefault(chunk.tensor, []).append(chunk.box)
         found[chunk.tensor] = chunk
     return {name: SavedTensor(p.shape, p.dtype, tuple(boxes[name])) for name, p in sorted(found.items())}
+
+
+def _intact_content(path: Path) -> dict[str, Any]:
+    """What a manifest says, if its own checksum is right."""
+    try:
+        text = read_regular(path, LARGEST, follows_links=False).decode()
+        content = json.loads(text)["content"]
+        is_intact = isinstance(content, dict) and text == _with_checksum(content)
+    except OSError as error:
+        raise DamagedCheckpointError(f"{path.name} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        is_intact = False
+    if not is_intact:
+        raise DamagedCheckpointError(f"{path.name} does not have the content that was written")
+    return content
 
 
 def _described(tensor: SavedTensor) -> dict[str, Any]:

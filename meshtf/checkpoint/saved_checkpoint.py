@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from meshtf.checkpoint._box import Box
 from meshtf.checkpoint.formats.tensor_files import read_box
 from meshtf.checkpoint.manifest import MANIFEST, Manifest, SavedFile, SavedTensor
 from meshtf.errors import CheckpointError, DamagedCheckpointError, nearest
+from meshtf.files.regular_file import kind_of, open_regular
 
 PREFIX = "variables"
 
@@ -27,17 +30,21 @@ class SavedCheckpoint:
 
     @classmethod
     def open(cls, folder: Path | str) -> SavedCheckpoint:
-        """Reads the manifest of a checkpoint's folder.
+        """Reads the manifest of a checkpoint's folder. Of the other files it sees that they are files, and opens none.
 
         Raises:
-          DamagedCheckpointError: it is missing or was changed.
+          DamagedCheckpointError: it is missing, was changed, or says what cannot be; or there is a link, or a pipe, where
+            TensorFlow would read data.
           CheckpointError: a later version of meshtf wrote it.
         """
         path = Path(folder)
         try:
-            return cls(path, Manifest.read(path / MANIFEST))
+            saved = cls(path, Manifest.read(path / MANIFEST))
         except DamagedCheckpointError as error:
             raise _damaged(path, str(error)) from None
+        if fault := _irregular(path):
+            raise _damaged(path, fault)
+        return saved
 
     @property
     def step(self) -> int:
@@ -108,13 +115,23 @@ def described_file(path: Path) -> SavedFile:
     return SavedFile(size) if ".data-" in path.name else SavedFile(size, _digest(path))
 
 
+def _irregular(folder: Path) -> str | None:
+    """What stands under the name of a file of data, and is no file. TensorFlow would follow it, or wait for it."""
+    for path in sorted(folder.glob(f"{PREFIX}.*")):
+        mode = path.lstat().st_mode
+        if not stat.S_ISREG(mode):
+            return f"{path.name} is {kind_of(mode)}, and no regular file; put the file itself there"
+    return None
+
+
 def _fault(path: Path, file: SavedFile) -> str | None:
     try:
-        size = path.stat().st_size
-        if size != file.num_bytes:
-            return f"has {size} bytes instead of {file.num_bytes}"
-        if file.sha256 is not None and _digest(path) != file.sha256:
-            return "does not have the content that was written"
+        with open_regular(path, follows_links=False) as opened:
+            size = os.fstat(opened.fileno()).st_size
+            if size != file.num_bytes:
+                return f"has {size} bytes instead of {file.num_bytes}"
+            if file.sha256 is not None and hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
+                return "does not have the content that was written"
     except FileNotFoundError:
         return "is missing"
     except OSError as error:

@@ -1,0 +1,148 @@
+"""Whether what a manifest says can be true. Anyone can write one with the right checksum; no number of it is believed."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.checkpoint._box import Box, are_a_tiling
+
+INDEX = "variables.index"
+
+MOST_DIMENSIONS = 254
+"""Of a tensor, in TensorFlow."""
+
+_FILE_NAMES = re.compile(r"checkpoint|variables\.index|variables\.data-\d{5}-of-\d{5}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_LARGEST_COUNT = 2**63 - 1
+_SHOWN = 60
+
+
+class ManifestFault(ValueError):  # noqa: N818  # no one sees it: the manifest's reader tells of it
+    """What cannot be, in words."""
+
+
+def check_content(content: Mapping[str, Any]) -> None:
+    """Looks at every part of it, before any is used.
+
+    Raises:
+      ManifestFault: names the key, the file or the tensor.
+    """
+    _check_keys("it", content, ("files", "format", "state", "step", "tensors"))
+    _check_count("step", content["step"])
+    _check_kind("state", content["state"], dict, "an object")
+    _check_kind("files", content["files"], dict, "an object")
+    _check_kind("tensors", content["tensors"], dict, "an object")
+    for name, file in content["files"].items():
+        _check_file(name, file)
+    if INDEX not in content["files"]:
+        raise ManifestFault(f'files lacks "{INDEX}"')
+    for name, tensor in content["tensors"].items():
+        _check_tensor(name, tensor)
+    _check_size(content)
+
+
+def is_name(name: str) -> bool:
+    """Whether a tensor can be called so: not nothing, of which TensorFlow dies, and nothing that no file can hold."""
+    return bool(name) and "\0" not in name and not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def is_type_name(name: str) -> bool:
+    """Whether it is the name of a type of numbers, or bool."""
+    try:
+        dtype = tf.as_dtype(name)
+    except TypeError:
+        return False
+    is_number = dtype.is_floating or dtype.is_integer or dtype.is_complex or dtype.is_bool
+    return dtype.name == name and is_number and dtype.base_dtype == dtype
+
+
+def is_count(number: object) -> bool:
+    """Whether it is a whole number, 0 or more, that fits into 64 bits."""
+    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= _LARGEST_COUNT
+
+
+def shown(value: object) -> str:
+    """A value as JSON, not too long for a message."""
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _check_file(name: str, file: Any) -> None:
+    if not _FILE_NAMES.fullmatch(name):
+        raise ManifestFault(
+            f"files names {shown(name)}; a checkpoint's files lie in its own folder, and are called checkpoint, "
+            f"{INDEX} and variables.data-00000-of-00001"
+        )
+    where = f"files[{shown(name)}]"
+    _check_keys(where, file, ("num_bytes", "sha256"))
+    _check_count(f"{where}.num_bytes", file["num_bytes"])
+    has_digest = isinstance(file["sha256"], str) and _DIGEST.fullmatch(file["sha256"])
+    if not (file["sha256"] is None if ".data-" in name else has_digest):
+        wanted = "null, for data" if ".data-" in name else "64 hexadecimal digits"
+        raise ManifestFault(f"{where}.sha256 is {shown(file['sha256'])}, and must be {wanted}")
+
+
+def _check_tensor(name: str, tensor: Any) -> None:
+    where = f"tensors[{shown(name)}]"
+    if not is_name(name):
+        raise ManifestFault(f"{where} has a name that no variable can have")
+    _check_keys(where, tensor, ("boxes", "dtype", "shape"))
+    _check_sizes(f"{where}.shape", tensor["shape"])
+    if not (isinstance(tensor["dtype"], str) and is_type_name(tensor["dtype"])):
+        raise ManifestFault(f"{where}.dtype is {shown(tensor['dtype'])}, which is no type that a variable can have")
+    _check_kind(f"{where}.boxes", tensor["boxes"], list, "a list")
+    boxes = []
+    for number, box in enumerate(tensor["boxes"]):
+        if not isinstance(box, list) or len(box) != 2:
+            raise ManifestFault(f"{where}.boxes[{number}] is {shown(box)}, and must be [[start, ..], [size, ..]]")
+        for part in box:
+            _check_sizes(f"{where}.boxes[{number}]", part)
+        boxes.append(Box(tuple(box[0]), tuple(box[1])))
+    if not are_a_tiling(boxes, tensor["shape"]):
+        raise ManifestFault(
+            f"the {len(boxes)} boxes of {where} do not make up its shape {shown(tensor['shape'])}: they leave some of it "
+            f"out, overlap, or go beyond it"
+        )
+
+
+def _check_size(content: Mapping[str, Any]) -> None:
+    """The tensors must fit into the data, so that what is read is never larger than what is there."""
+    needed = sum(math.prod(t["shape"]) * tf.as_dtype(t["dtype"]).size for t in content["tensors"].values())
+    there = sum(file["num_bytes"] for name, file in content["files"].items() if ".data-" in name)
+    if needed > there:
+        largest = max(content["tensors"], key=lambda name: math.prod(content["tensors"][name]["shape"]))
+        raise ManifestFault(
+            f"the tensors, of which {shown(largest)} with shape {shown(content['tensors'][largest]['shape'])} is the "
+            f"largest, take {needed:,} bytes, and the files of data have {there:,}"
+        )
+
+
+def _check_keys(where: str, found: Any, keys: Sequence[str]) -> None:
+    _check_kind(where, found, dict, "an object")
+    if missing := [key for key in keys if key not in found]:
+        raise ManifestFault(f"{where} lacks {', '.join(missing)}")
+    if unknown := [key for key in found if key not in keys]:
+        raise ManifestFault(f"{where} has {shown(unknown[0])}, which means nothing")
+
+
+def _check_kind(where: str, found: Any, kind: type, name: str) -> None:
+    if not isinstance(found, kind):
+        raise ManifestFault(f"{where} is {shown(found)}, and must be {name}")
+
+
+def _check_count(where: str, number: Any) -> None:
+    if not is_count(number):
+        raise ManifestFault(f"{where} is {shown(number)}, and must be a whole number, 0 or more")
+
+
+def _check_sizes(where: str, sizes: Any) -> None:
+    if not isinstance(sizes, list) or len(sizes) > MOST_DIMENSIONS or not all(map(is_count, sizes)):
+        raise ManifestFault(
+            f"{where} is {shown(sizes)}, and must be a list of at most {MOST_DIMENSIONS} whole numbers, 0 or more"
+        )

@@ -1,0 +1,64 @@
+"""Reading of files that may be no files: a named pipe waits for ever, and /dev/zero has no end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a symbolic link",
+}
+
+
+def open_regular(path: Path, *, follows_links: bool = True) -> BinaryIO:
+    """Opens a file for reading, at once.
+
+    Args:
+      path: of the file.
+      follows_links: whether a symbolic link may stand for it; those on the way to its folder may always.
+
+    Raises:
+      OSError: it is not there, may not be read, or is no regular file; `strerror` says which.
+    """
+    _check(os.stat(path, follow_symlinks=follows_links), path)
+    # Should it have been replaced since, a pipe is opened without waiting, and a link not at all.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follows_links else os.O_NOFOLLOW)
+    file = os.fdopen(os.open(path, flags), "rb")
+    try:
+        _check(os.fstat(file.fileno()), path)
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def read_regular(path: Path, most_bytes: int, *, follows_links: bool = True) -> bytes:
+    """The content of a file that has no more bytes than it may have.
+
+    Raises:
+      OSError: as `open_regular`; or it has more.
+    """
+    with open_regular(path, follows_links=follows_links) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = b"" if size > most_bytes else file.read(most_bytes + 1)
+    if max(size, len(content)) > most_bytes:
+        raise OSError(errno.EFBIG, f"it has {max(size, len(content)):,} bytes, and may have {most_bytes:,}", str(path))
+    return content
+
+
+def kind_of(mode: int) -> str:
+    """What there is under a name, in words, from its `st_mode`."""
+    return _KINDS.get(stat.S_IFMT(mode), "a regular file")
+
+
+def _check(found: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, f"it is {kind_of(found.st_mode)}, and no regular file", str(path))
