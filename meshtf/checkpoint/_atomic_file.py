@@ -1,16 +1,14 @@
-"""Files that appear whole or not at all."""
+"""Files of tensors that appear whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from meshtf.errors import SaveError
-from meshtf.files.unlinked_file import create_file
+from meshtf.files.replaced_file import replaced_file
 
 
 @contextlib.contextmanager
@@ -18,29 +16,10 @@ def atomic_file(final: Path) -> Iterator[BinaryIO]:
     """A temporary file to write into, which becomes `final` at the end, and is gone after an error.
 
     Raises:
-      SaveError: it cannot be written, or another process writes the same file.
+      SaveError: it cannot be written.
     """
-    temporary = final.with_name(f".writing-{final.name}")
-    own: os.stat_result | None = None
     try:
-        with create_file(temporary) as file:
-            own = os.fstat(file.fileno())
+        with replaced_file(final) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if not _is_still(temporary, own):
-            raise OSError(errno.EBUSY, "another process writes it, too")
-        temporary.rename(final)
     except OSError as error:
         raise SaveError(f"{final} cannot be written: {error.strerror or error}") from error
-    finally:
-        if own is not None and _is_still(temporary, own):
-            temporary.unlink()
-
-
-def _is_still(path: Path, own: os.stat_result) -> bool:
-    """Whether this process's file has the name, and no other that was put in its place."""
-    try:
-        return os.path.samestat(os.lstat(path), own)
-    except OSError:
-        return False

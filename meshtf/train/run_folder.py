@@ -18,10 +18,12 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 import meshtf as mtf
 from meshtf.checkpoint import CheckpointFolder, SavedCheckpoint, restore
+from meshtf.files.replaced_file import replace_file
+from meshtf.files.unlinked_file import open_for_lock
 from meshtf.train.configuration import OPERATIVE_CONFIG, ConfigurationError, read_configuration
 from meshtf.train.saved_weights import Weights, averages_in
 from meshtf.train.training import Training, configured_training
@@ -137,13 +139,14 @@ class RunFolder:
         restore(saved, list(programs), ignore_unused=True, renamed=renamed)
         return saved.step
 
-    def lock(self) -> TextIO:
+    def lock(self) -> BinaryIO:
         """Keeps other trainings out of the folder until what it returns is closed, or the process has ended.
 
         Raises:
           ConfigurationError: another training runs in the folder.
+          OSError: a link, or no file, stands in the lock's place.
         """
-        file = (self.path / ".lock").open("w")
+        file = open_for_lock(self.path / ".lock")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -157,7 +160,7 @@ class RunFolder:
         """Writes on what this process runs, and its command."""
         facts = {name: _version(name) for name in _PACKAGES}
         facts |= {"python": platform.python_version(), "platform": platform.platform(), "command": sys.argv}
-        self.versions.write_text(json.dumps(facts, indent=2) + "\n")
+        replace_file(self.versions, (json.dumps(facts, indent=2) + "\n").encode())
 
 
 def _version(package: str) -> str:

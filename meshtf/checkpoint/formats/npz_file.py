@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import json
+import struct
 import zipfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from meshtf.checkpoint._atomic_file import atomic_file
 from meshtf.checkpoint._box import Box
+from meshtf.checkpoint.formats._about import About
+from meshtf.checkpoint.formats._npz_entries import check_can_be_held, name_of, read_header
 from meshtf.checkpoint.formats.tensor_source import TensorSource, described, elements
 from meshtf.checkpoint.manifest import SavedTensor
-from meshtf.errors import CheckpointError
+from meshtf.errors import CheckpointError, DamagedCheckpointError, SaveError
+from meshtf.files.regular_file import open_regular
 
 _ABOUT = "__meshtf__"
+_LONGEST_ABOUT = 16 << 20
+"""Characters."""
+
+_WHAT_BAD_BYTES_RAISE = (
+    *(OSError, EOFError, ValueError, TypeError, KeyError, IndexError, OverflowError, SyntaxError),
+    *(NotImplementedError, RuntimeError, MemoryError, struct.error, zipfile.BadZipFile, zlib.error),
+)
+"""What `zipfile` and NumPy raise when they parse what is no archive, or no array."""
 
 
 @dataclasses.dataclass
@@ -32,37 +45,53 @@ class NpzFile:
     step: int
     state: Mapping[str, Any]
     tensors: Mapping[str, SavedTensor]
+    _entries: Mapping[str, str]
     _last: tuple[str, np.ndarray] | None = None
 
     @classmethod
     def open(cls, path: Path) -> NpzFile:
         """
         Raises:
-          CheckpointError: it is no .npz file, or has arrays of objects or text.
+          CheckpointError: it is no .npz file, says of itself what cannot be, or has arrays of objects or text.
         """
         try:
-            if not zipfile.is_zipfile(path):
-                raise ValueError("it is not there" if not path.exists() else "it is no zip archive")
-            with np.load(path) as arrays:
-                about = json.loads(str(arrays[_ABOUT])) if _ABOUT in arrays else {}
-            tensors = _tensors(path, about.get("bfloat16", []))
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise CheckpointError(f"{path} cannot be read as an .npz file: {error}") from None
-        return cls(path, about.get("step", 0), about.get("state", {}), tensors)
+            with _archive(path) as archive:
+                entries = _entries(archive)
+                about = _about(archive, entries.pop(_ABOUT, None))
+                tensors = {name: _tensor(archive, entries[name], name, about) for name in sorted(entries)}
+        except _WHAT_BAD_BYTES_RAISE as error:
+            raise CheckpointError(f"{path} cannot be read as an .npz file: {_reason(error)}") from None
+        return cls(path, about.step, about.state, tensors, entries)
 
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
-        """A tensor, or a part of it. The last one is kept: parts of one tensor are asked for one after the other."""
+        """A tensor, or a part of it. The last one is kept: parts of one tensor are asked for one after the other.
+
+        Raises:
+          DamagedCheckpointError: its bytes are not those that were written.
+        """
         if self._last is None or self._last[0] != name:
-            with np.load(self.path) as arrays:
-                self._last = name, arrays[name]
+            self._last = name, self._read(name)
         array = self._last[1]
         return tf.cast(array if box is None else array[box.slices], self.tensors[name].dtype)
+
+    def _read(self, name: str) -> np.ndarray:
+        try:
+            with _archive(self.path) as archive, archive.open(self._entries[name]) as file:
+                array = np.lib.format.read_array(file, allow_pickle=False)
+                file.read()  # to the end, where zipfile compares checksums
+        except _WHAT_BAD_BYTES_RAISE as error:
+            raise DamagedCheckpointError(f'array "{name}" of {self.path} cannot be read: {_reason(error)}') from None
+        if array.shape != self.tensors[name].shape:
+            raise DamagedCheckpointError(f'array "{name}" of {self.path} has changed since the file was opened')
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def write_npz(source: TensorSource, path: Path) -> None:
     """Writes an .npz file, part by part. Raises SaveError where that cannot be."""
-    widened = [name for name, tensor in source.tensors.items() if tensor.dtype == tf.bfloat16]
-    about = json.dumps({"step": source.step, "state": dict(source.state), "bfloat16": widened})
+    if _ABOUT in source.tensors:
+        raise SaveError(f'{path}: in an .npz file of meshtf no tensor is called "{_ABOUT}"; convert to .safetensors')
+    widened = tuple(name for name, tensor in source.tensors.items() if tensor.dtype == tf.bfloat16)
+    about = About(source.step, source.state, widened).text()
     with atomic_file(path) as file, zipfile.ZipFile(file, "w") as archive:
         with archive.open(f"{_ABOUT}.npy", "w") as entry:
             np.lib.format.write_array(entry, np.array(about))
@@ -75,22 +104,47 @@ def write_npz(source: TensorSource, path: Path) -> None:
                     entry.write(part.astype(dtype).tobytes())
 
 
-def _tensors(path: Path, widened: list[str]) -> dict[str, SavedTensor]:
-    found = {}
-    with zipfile.ZipFile(path) as archive:
-        for entry in sorted(archive.namelist()):
-            name = entry.removesuffix(".npy")
-            if name != _ABOUT:
-                with archive.open(entry) as file:
-                    shape, dtype = _header(file)
-                if dtype.kind not in "biufc":
-                    raise CheckpointError(f'{path}: array "{name}" is of type {dtype}, which no variable can have')
-                found[name] = described(shape, tf.bfloat16 if name in widened else tf.as_dtype(dtype))
+@contextlib.contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+        yield archive
+
+
+def _entries(archive: zipfile.ZipFile) -> dict[str, str]:
+    """For each array the name of its entry in the archive."""
+    found: dict[str, str] = {}
+    for entry in archive.namelist():
+        name = name_of(entry)
+        if name in found:
+            raise ValueError(f'array "{name}" is there twice')
+        found[name] = entry
     return found
 
 
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
-    is_first_version = np.lib.format.read_magic(file) == (1, 0)
-    read = np.lib.format.read_array_header_1_0 if is_first_version else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
-    return shape, dtype
+def _about(archive: zipfile.ZipFile, entry: str | None) -> About:
+    if entry is None:
+        return About()
+    with archive.open(entry) as file:
+        header = read_header(file)
+    check_can_be_held(archive, archive.getinfo(entry), header, _ABOUT)
+    if header.dtype.kind != "U" or header.shape or header.num_bytes > 4 * _LONGEST_ABOUT:
+        raise ValueError(f'"{_ABOUT}" is no text of meshtf\'s, but {header}')
+    with archive.open(entry) as file:
+        return About.of_text(str(np.lib.format.read_array(file, allow_pickle=False)))
+
+
+def _tensor(archive: zipfile.ZipFile, entry: str, name: str, about: About) -> SavedTensor:
+    with archive.open(entry) as file:
+        header = read_header(file)
+    is_narrow = name in about.bfloat16
+    if header.dtype.kind not in "biufc" or header.dtype.itemsize > 8 * (1 + (header.dtype.kind == "c")):
+        raise ValueError(f'array "{name}" is of type {header.dtype}, which no variable can have')
+    if is_narrow and header.dtype != np.float32:
+        raise ValueError(f'array "{name}" is said to be bfloat16 kept as float32, and is of type {header.dtype}')
+    check_can_be_held(archive, archive.getinfo(entry), header, name)
+    dtype = tf.as_dtype(header.dtype.newbyteorder("="))
+    return described(header.shape, tf.bfloat16 if is_narrow else dtype)
+
+
+def _reason(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

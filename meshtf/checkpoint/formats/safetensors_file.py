@@ -1,7 +1,8 @@
-"""Checkpoints as safetensors files: a header in JSON, and the tensors' bytes behind it, written and read in parts.
+"""Checkpoints as safetensors files.
 
-The format is that of https://github.com/huggingface/safetensors: eight bytes with the length of the header, the header,
-and the tensors in row-major order, little-endian.
+The library of https://github.com/huggingface/safetensors reads them: it refuses headers whose offsets, shapes and types
+contradict each other. It writes from memory only, all tensors at once, so files are written here, part by part: eight
+bytes with the length of the header, the header in JSON, and the tensors in row-major order, little-endian.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
+from safetensors import SafetensorError, safe_open
 
 from meshtf.checkpoint._atomic_file import atomic_file
 from meshtf.checkpoint._box import Box
+from meshtf.checkpoint._manifest_content import is_name, shown
+from meshtf.checkpoint.formats._about import About
 from meshtf.checkpoint.formats.tensor_source import TensorSource, described, elements
 from meshtf.checkpoint.manifest import SavedTensor
-from meshtf.errors import CheckpointError, SaveError
+from meshtf.errors import CheckpointError, DamagedCheckpointError, SaveError
+from meshtf.files.regular_file import open_regular
 
 _TYPES = {
     "BOOL": tf.bool,
@@ -41,6 +45,9 @@ _NAMES = {dtype: name for name, dtype in _TYPES.items()}
 _METADATA, _ABOUT = "__metadata__", "meshtf"
 
 
+_ALIGNMENT = 8
+
+
 @dataclasses.dataclass(frozen=True)
 class SafetensorsFile:
     """Tensors of a safetensors file, of meshtf's or not."""
@@ -49,50 +56,84 @@ class SafetensorsFile:
     step: int
     state: Mapping[str, Any]
     tensors: Mapping[str, SavedTensor]
-    offsets: Mapping[str, int]
+    _file: safe_open
 
     @classmethod
     def open(cls, path: Path) -> SafetensorsFile:
         """
         Raises:
-          CheckpointError: it is no safetensors file, is cut short, or has a type that TensorFlow lacks.
+          CheckpointError: it is no safetensors file, is cut short, says of itself what cannot be, or has a name or a
+            type that TensorFlow lacks.
         """
         try:
-            with path.open("rb") as file:
-                length = int.from_bytes(file.read(8), "little")
-                header = json.loads(file.read(length)) if length <= path.stat().st_size else None
-            about = json.loads(header.pop(_METADATA, {}).get(_ABOUT, "{}"))  # type: ignore[union-attr]
-            tensors = {name: described(e["shape"], _TYPES[e["dtype"]]) for name, e in sorted(header.items())}  # type: ignore[union-attr]
-            offsets = {name: 8 + length + e["data_offsets"][0] for name, e in header.items()}  # type: ignore[union-attr]
-        except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
-            raise CheckpointError(f"{path} cannot be read as a safetensors file: {error}") from None
-        end = max((offsets[name] + tensor.num_bytes for name, tensor in tensors.items()), default=0)
-        if end > path.stat().st_size:
-            raise CheckpointError(f"{path} is cut short: {path.stat().st_size} bytes instead of {end}")
-        return cls(path, about.get("step", 0), about.get("state", {}), tensors, offsets)
+            open_regular(path).close()
+            file = safe_open(path, "numpy")
+            _check_names_are_different(path)
+            about = About.of_text((file.metadata() or {}).get(_ABOUT, "{}"))
+            tensors = {name: _tensor(file, name) for name in sorted(file.keys())}
+        except (OSError, ValueError, SafetensorError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise CheckpointError(f"{path} cannot be read as a safetensors file: {reason}") from None
+        return cls(path, about.step, about.state, tensors, file)
 
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
-        """A tensor, or a part of it."""
+        """A tensor, or a part of it.
+
+        Raises:
+          DamagedCheckpointError: the file has changed since it was opened.
+        """
         tensor = self.tensors[name]
-        if not tensor.num_bytes:
-            return tf.zeros(tensor.shape, tensor.dtype)
-        array = np.memmap(self.path, tensor.dtype.as_numpy_dtype, "r", self.offsets[name], tensor.shape)
-        return tf.constant(array if box is None else array[box.slices], tensor.dtype)
+        part = box or Box.whole(tensor.shape)
+        if not part.num_elements:
+            return tf.zeros(part.size, tensor.dtype)
+        try:
+            value = self._file.get_slice(name)[part.slices] if tensor.shape else self._file.get_tensor(name)
+        except (OSError, SafetensorError) as error:
+            raise DamagedCheckpointError(f'tensor "{name}" of {self.path} cannot be read: {error}') from None
+        return tf.constant(value, tensor.dtype)
 
 
 def write_safetensors(source: TensorSource, path: Path) -> None:
     """Writes a safetensors file, part by part. Raises SaveError where that cannot be."""
-    header: dict[str, Any] = {_METADATA: {_ABOUT: json.dumps({"step": source.step, "state": dict(source.state)})}}
+    header: dict[str, Any] = {_METADATA: {_ABOUT: About(source.step, source.state).text()}}
+    # As the library does: the widest types first, so that each element is where its type wants it.
+    names = sorted(source.tensors, key=lambda name: (-source.tensors[name].dtype.size, name))
     end = 0
-    for name, tensor in source.tensors.items():
+    for name in names:
+        tensor = source.tensors[name]
         if tensor.dtype not in _NAMES:
             raise SaveError(f'{path}: safetensors has no type for tensor "{name}" {tensor}; convert to .npz')
+        if name == _METADATA:
+            raise SaveError(f'{path}: in a safetensors file no tensor is called "{name}"; convert to .npz')
         begin, end = end, end + tensor.num_bytes
         header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-len(text) % _ALIGNMENT)
     with atomic_file(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for name in source.tensors:
+        for name in names:
             for part in elements(source, name):
                 file.write(part.tobytes())
+
+
+def _check_names_are_different(path: Path) -> None:
+    """The format forbids a name that is there twice, and the library takes the last. Its header is known to be JSON."""
+    with open_regular(path) as file:
+        json.loads(file.read(int.from_bytes(file.read(8), "little")), object_pairs_hook=_pairs)
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{shown(next(name for name in names if names.count(name) > 1))} is there twice in its header")
+    return found
+
+
+def _tensor(file: safe_open, name: str) -> SavedTensor:
+    if not is_name(name):
+        raise ValueError(f"a tensor is called {shown(name)}, as no variable can be")
+    found = file.get_slice(name)
+    if found.get_dtype() not in _TYPES:
+        raise ValueError(f'tensor "{name}" is of type {found.get_dtype()}, which no variable can have')
+    return described(found.get_shape(), _TYPES[found.get_dtype()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -11,15 +12,28 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import meshtf as mtf
+from meshtf.files.regular_file import read_regular
+from meshtf.files.replaced_file import replace_file
+from meshtf.files.unlinked_file import append_to_file
 
 HELD_OUT = "held_out_"
 """Before the name of a metric that was measured on held-out examples."""
+
+LARGEST_FILE = 1 << 30
+"""Bytes of a file of metrics that is read."""
 
 LONGEST_ROW = 64
 """Of a vector, how many numbers are written down one by one."""
 
 Vectors: TypeAlias = "Mapping[str, np.ndarray]"
 """By name, [n] or [layers, n]: a number for each of n things, such as the load of each expert."""
+
+_NO_LINE = """\
+line %d of %s is passed over, and left out when the run goes on: it is no JSON object with a step, and losses that are \
+numbers"""
+
+_LARGEST_STEP = 2**63 - 1
+_LOG = logging.getLogger(__name__)
 
 
 class MetricsLog:
@@ -31,15 +45,13 @@ class MetricsLog:
         They are taken away, so that no step stands twice.
 
     Raises:
-      OSError: it cannot be written.
+      OSError: it cannot be read or written, or there is no regular file under its name.
     """
 
     def __init__(self, path: Path, last_step: int = 0) -> None:
         self._path = path
         self._lines = [line for line in read_metrics(path) if line["step"] <= last_step]
-        temporary = path.with_name(f".{path.name}")
-        temporary.write_text("".join(map(_text, self._lines)))
-        temporary.replace(path)
+        replace_file(path, "".join(map(_text, self._lines)).encode())
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -53,14 +65,19 @@ class MetricsLog:
     def write(self, step: int, values: Mapping[str, float | str], vectors: Vectors | None = None) -> None:
         """Adds a line of values, and of those vectors that are short."""
         line = {"step": step, **values, **as_lists(vectors or {})}
-        with self._path.open("a") as file:
-            file.write(_text(line))
+        append_to_file(self._path, _text(line).encode())
         self._lines.append(line)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics file, without one that was cut short; none where there is no file."""
-    return list(_whole_lines(path.read_text())) if path.exists() else []
+    """The lines of a metrics file, without one that was cut short; none where there is no file.
+
+    Any other that cannot be read is named in a warning to the log `meshtf.train.monitoring.metrics`.
+
+    Raises:
+      OSError: it cannot be read, or is no regular file.
+    """
+    return list(_whole_lines(path)) if path.exists() else []
 
 
 def as_lists(vectors: Vectors) -> dict[str, list[Any]]:
@@ -82,14 +99,31 @@ def digest_of(variables: mtf.VariableStore) -> str:
     return total.hexdigest()
 
 
-def _whole_lines(text: str) -> Iterator[dict[str, Any]]:
-    for line in text.splitlines():
-        try:
-            values = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(values, dict) and isinstance(values.get("step"), int):
+def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:
+    *whole, rest = read_regular(path, LARGEST_FILE).split(b"\n")
+    for number, line in enumerate(whole, start=1):
+        if (values := _values(line)) is not None:
             yield values
+        else:
+            _LOG.warning(_NO_LINE, number, path)
+    if rest and (values := _values(rest)) is not None:
+        yield values
+
+
+def _values(line: bytes) -> dict[str, Any] | None:
+    """What a line holds; None where it is none of metrics."""
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(values, dict) or not _is_number(values.get("step"), int) or not 0 <= values["step"] <= _LARGEST_STEP:
+        return None
+    losses = [values[name] for name in ("loss", f"{HELD_OUT}loss") if name in values]
+    return values if all(_is_number(loss, int | float) for loss in losses) else None
+
+
+def _is_number(value: object, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def _text(line: Mapping[str, Any]) -> str:

@@ -1,0 +1,43 @@
+"""What meshtf writes into files of other formats beside the tensors: the step, and the run's state."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from meshtf.checkpoint._manifest_content import is_count, shown
+
+
+@dataclasses.dataclass(frozen=True)
+class About:
+    """The step after which tensors were saved, what the run saved beside them, and which of them are of bfloat16."""
+
+    step: int = 0
+    state: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    bfloat16: tuple[str, ...] = ()
+
+    @classmethod
+    def of_text(cls, text: str) -> About:
+        """
+        Raises:
+          ValueError: it is no JSON, or says what cannot be.
+        """
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"what it says of itself is no JSON: {error}") from None
+        if not isinstance(content, dict):
+            raise ValueError(f"what it says of itself is {shown(content)}, and no object")
+        step, state, bfloat16 = content.get("step", 0), content.get("state", {}), content.get("bfloat16", [])
+        if not is_count(step):
+            raise ValueError(f"its step is {shown(step)}, and must be a whole number, 0 or more")
+        if not isinstance(state, dict):
+            raise ValueError(f"its state is {shown(state)}, and must be an object")
+        if not isinstance(bfloat16, list) or not all(isinstance(name, str) for name in bfloat16):
+            raise ValueError(f"its list of bfloat16 tensors is {shown(bfloat16)}")
+        return cls(step, state, tuple(bfloat16))
+
+    def text(self) -> str:
+        return json.dumps({"step": self.step, "state": dict(self.state), "bfloat16": list(self.bfloat16)})

@@ -1,0 +1,81 @@
+"""What the entries of an .npz archive say of themselves, and whether that can be."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import zipfile
+from pathlib import PurePosixPath
+from typing import IO
+
+import numpy as np
+
+from meshtf.checkpoint._manifest_content import MOST_DIMENSIONS, is_count, is_name, shown
+
+_EXPANSIONS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1032}
+"""Bytes that one byte can stand for: the eight bits of a deflated one, four repetitions of 258 bytes."""
+
+_LONGEST_HEADER = 10_000
+"""Characters, with room for the shape of an array of the most dimensions; beyond, parsing Python's literals is not safe."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NpyHeader:
+    """The shape of an array, its type, and how many bytes stand before its elements."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    length: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"[{', '.join(map(str, self.shape))}] {self.dtype}"
+
+
+def name_of(entry: str) -> str:
+    """The name of an entry's array.
+
+    Raises:
+      ValueError: no tensor can be called so, or no file inside a folder.
+    """
+    name = entry.removesuffix(".npy")
+    path = PurePosixPath(name)
+    if not is_name(name) or path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"an array is called {shown(name)}, as no variable can be")
+    return name
+
+
+def read_header(file: IO[bytes]) -> NpyHeader:
+    """What stands before an array's elements.
+
+    Raises:
+      ValueError, and whatever NumPy raises: there is none, or it says what cannot be.
+    """
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"an array is of version {version[0]}.{version[1]} of NumPy's format; 1.0 and 2.0 are read")
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file, max_header_size=_LONGEST_HEADER)
+    if len(shape) > MOST_DIMENSIONS or not all(map(is_count, shape)):
+        raise ValueError(f"an array is of shape {shown(shape)}, which no array can have")
+    return NpyHeader(shape, dtype, file.tell())
+
+
+def check_can_be_held(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, header: NpyHeader, name: str) -> None:
+    """Raises ValueError for an array that is not as large as its entry, or an entry larger than its bytes can be."""
+    there = entry.file_size - header.length
+    if header.num_bytes != there:
+        raise ValueError(f'array "{name}" is of {header}, which takes {header.num_bytes:,} bytes, and has {there:,}')
+    if entry.compress_type not in _EXPANSIONS:
+        raise ValueError(f'array "{name}" is compressed in a way that NumPy does not write: {entry.compress_type}')
+    held = min(entry.compress_size, archive.start_dir - entry.header_offset)
+    most = held * _EXPANSIONS[entry.compress_type]
+    if entry.file_size > most:
+        raise ValueError(
+            f'array "{name}" is said to be of {entry.file_size:,} bytes, and its {held:,} in the archive can be no more '
+            f"than {most:,}"
+        )
