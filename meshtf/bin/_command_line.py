@@ -128,7 +128,7 @@ def define_gin_param(values: flags.FlagValues) -> None:
 
 
 def define_checkpoint_flags(values: flags.FlagValues) -> None:
-    """--model_dir, --step and --weights: what is restored."""
+    """--model_dir, --step, --weights and --trust_config: what is restored."""
     flags.DEFINE_string("model_dir", None, "The folder of the run.", flag_values=values)
     flags.DEFINE_integer(
         "step", None, "Which checkpoint; by default the newest that is whole.", lower_bound=0, flag_values=values
@@ -139,6 +139,19 @@ def define_checkpoint_flags(values: flags.FlagValues) -> None:
         [weights.value for weights in Weights],
         "Which weights of it: as they were trained (the default), or their averages over the steps, which a training "
         "with MovingAverageOptimizer keeps.",
+        flag_values=values,
+    )
+    define_trust_config(values)
+
+
+def define_trust_config(values: flags.FlagValues) -> None:
+    """--trust_config."""
+    flags.DEFINE_bool(
+        "trust_config",
+        False,
+        "Whether the run's configuration may execute what came with it: modules in the run's own folder or of Python's "
+        "library, gin's dynamic registration, other files. Reading a configuration imports what it names; without this "
+        "flag that is meshtf's own modules, and those that you have outside of the run's folder.",
         flag_values=values,
     )
 

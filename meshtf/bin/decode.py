@@ -94,7 +94,7 @@ def define_text_flags(values: flags.FlagValues) -> None:
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads configuration and texts, builds and checks the programs, and restores the checkpoint."""
     folder = RunFolder.existing(values.model_dir)
-    training = folder.read_training([*values.gin_param, *mesh_bindings(values)])
+    training = folder.read_training([*values.gin_param, *mesh_bindings(values)], trust_config=values.trust_config)
     decoding = decoding_of(values, training, is_score=values.score)
     files = [Path(name) for name in values.prompt_file]
     texts = given_texts(values.prompt, files, sys.stdin.buffer)

@@ -62,7 +62,7 @@ def command_line() -> CommandLine:
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the run's configuration, builds and checks the program, and restores the checkpoint."""
     folder = RunFolder.existing(values.model_dir)
-    training = folder.read_training([*values.gin_param, *mesh_bindings(values)])
+    training = folder.read_training([*values.gin_param, *mesh_bindings(values)], trust_config=values.trust_config)
     step = evaluation_step(training, mesh_for(values.backend, training))
     if values.layout is not None:
         check_rules_are_used(step)

@@ -67,7 +67,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     folder, output = RunFolder.existing(values.model_dir), Path(values.output).expanduser()
     if output.exists():
         raise ConfigurationError(f"--output={output} is there already; give another, or remove it")
-    training = folder.read_training(values.gin_param)
+    training = folder.read_training(values.gin_param, trust_config=values.trust_config)
     if isinstance(training.model, TextModel):
         decoding = decoding_of(values, training)
     else:

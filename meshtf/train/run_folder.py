@@ -24,6 +24,7 @@ import meshtf as mtf
 from meshtf.checkpoint import CheckpointFolder, SavedCheckpoint, restore
 from meshtf.files.replaced_file import replace_file
 from meshtf.files.unlinked_file import open_for_lock
+from meshtf.train._foreign_configuration import check_foreign
 from meshtf.train.configuration import OPERATIVE_CONFIG, ConfigurationError, read_configuration
 from meshtf.train.saved_weights import Weights, averages_in
 from meshtf.train.training import Training, configured_training
@@ -98,12 +99,20 @@ class RunFolder:
         """The checkpoints, of which `save` keeps so many."""
         return CheckpointFolder(self.path / "checkpoints", keep)
 
-    def read_training(self, parameters: Sequence[str] = ()) -> Training:
+    def read_training(self, parameters: Sequence[str] = (), *, trust_config: bool = False) -> Training:
         """The training as it was configured, with gin bindings that override parts of it.
 
+        Args:
+          parameters: the bindings.
+          trust_config: whether the configuration may execute what came with it: see "A run of someone else" in
+            docs/training.md.
+
         Raises:
-          ConfigurationError: the configuration names what there is not any more, or a binding is wrong.
+          ConfigurationError: the configuration names what there is not any more, or a binding is wrong; or it would
+            execute what it is not trusted with.
         """
+        if not trust_config:
+            check_foreign(self.operative_config)
         read_configuration([self.operative_config], parameters)
         return configured_training()
 

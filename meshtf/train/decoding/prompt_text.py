@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,9 @@ _NOT_TEXT = """\
 {place} is not UTF-8: byte {byte:#04x} at column {column}. Convert it, as with iconv -t utf-8, or leave it out."""
 
 _SHOWN = 40
+
+MOST_BYTES = 1 << 28
+"""Of a file of prompts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +47,7 @@ def given_texts(prompts: Sequence[str], files: Sequence[Path], standard_input: B
     texts = [PromptText(_decoded(os.fsencode(x), place), place) for x, place in zip(prompts, places, strict=True)]
     for path in files:
         try:
-            texts += lines_of(path.expanduser().read_bytes(), str(path))
+            texts += lines_of(_read(path.expanduser()), str(path))
         except OSError as error:
             raise ConfigurationError(f"the prompts in {path} cannot be read: {error.strerror or error}") from error
     if not prompts and not files:
@@ -68,6 +72,15 @@ def lines_of(data: bytes, name: str) -> list[PromptText]:
         place = f"line {number} of {name}"
         texts.append(PromptText(_decoded(line.removesuffix(b"\r"), place), place))
     return texts
+
+
+def _read(path: Path) -> bytes:
+    """What a file or a pipe holds, of which there is an end."""
+    with path.open("rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"there are more than {MOST_BYTES:,} bytes")
+    return data
 
 
 def _decoded(data: bytes, place: str) -> str:

@@ -116,7 +116,11 @@ def _values(line: bytes) -> dict[str, Any] | None:
         values = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(values, dict) or not _is_number(values.get("step"), int) or not 0 <= values["step"] <= _LARGEST_STEP:
+    if (
+        not isinstance(values, dict)
+        or not _is_number(values.get("step"), int)
+        or not 0 <= values["step"] <= _LARGEST_STEP
+    ):
         return None
     losses = [values[name] for name in ("loss", f"{HELD_OUT}loss") if name in values]
     return values if all(_is_number(loss, int | float) for loss in losses) else None

@@ -11,6 +11,7 @@ from pathlib import Path
 import gin
 
 from meshtf.errors import nearest
+from meshtf.files.regular_file import kind_of, open_regular
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.sources.document import Document
 
@@ -81,6 +82,11 @@ def files_matching(patterns: str | Sequence[str]) -> list[Path]:
     patterns = _as_tuple(patterns)
     matches = {match for pattern in patterns for match in glob.glob(str(Path(pattern).expanduser()), recursive=True)}
     files = sorted(path for path in map(Path, matches) if path.is_file())
+    others = sorted(path for path in map(Path, matches) if path.exists() and not path.is_dir() and path not in files)
+    if others:
+        raise ConfigurationError(
+            f"{others[0]} matches, and is {kind_of(others[0].stat().st_mode)}, no file; move it, or give other patterns"
+        )
     if not files:
         quoted = " or ".join(f'"{pattern}"' for pattern in patterns) or "an empty list of patterns"
         raise ConfigurationError(NO_FILES.format(patterns=quoted, folder=Path.cwd()))
@@ -93,6 +99,10 @@ def _as_tuple(patterns: str | Sequence[str]) -> tuple[str, ...]:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with open_regular(path) as file:
+            return file.read()
     except OSError as error:
         raise ConfigurationError(f"the text file {path} cannot be read: {error}") from error
+    except MemoryError:
+        size = path.stat().st_size
+        raise ConfigurationError(f"the text file {path} has {size:,} bytes, more than memory takes; split it") from None

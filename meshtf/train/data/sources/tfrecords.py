@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from meshtf.errors import nearest
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.sources._record_lengths import check_record_lengths
 from meshtf.train.data.sources.document import Document
 from meshtf.train.data.sources.text_files import files_matching
 
@@ -56,11 +57,13 @@ class TfRecords:
 
     def _records(self, path: Path) -> Iterator[bytes]:
         try:
+            check_record_lengths(path, self.compression)
             for record in tf.data.TFRecordDataset(str(path), self.compression):
                 yield bytes(record.numpy())
-        except tf.errors.OpError as error:
+        except (tf.errors.OpError, OSError, ValueError) as error:
+            reason = error.message if isinstance(error, tf.errors.OpError) else error
             raise ConfigurationError(
-                f"the TFRecord file {path} cannot be read: {error.message}\n"
+                f"the TFRecord file {path} cannot be read: {reason}\n"
                 f"It is damaged, no TFRecord file, or TfRecords.compression ({self.compression!r}) is not its own."
             ) from error
 

@@ -11,10 +11,14 @@ from typing import Any
 import gin
 import numpy as np
 
+from meshtf.files.regular_file import read_regular
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.vocabularies.vocabulary import END_ID, PADDING_ID, sentinel_text
 
 SPACE = "\u2581"  # how SentencePiece writes a space inside a piece
+
+LARGEST_MODEL = 1 << 30
+"""Bytes of a model's file; one of a million pieces has 20 million."""
 
 MISSING_SENTENCEPIECE = """\
 SentencePiece is not installed.
@@ -93,7 +97,7 @@ class SentencePieceVocabulary:
                 "meshtf-vocab trains one; see meshtf-vocab --help."
             )
         try:
-            return sentencepiece.SentencePieceProcessor(model_file=str(path))
+            return sentencepiece.SentencePieceProcessor(model_proto=read_regular(path, LARGEST_MODEL))
         except (OSError, RuntimeError) as error:
             raise ConfigurationError(f"{path} is no SentencePiece model: {error}") from error
 

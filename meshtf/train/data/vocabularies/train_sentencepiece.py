@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from meshtf.errors import nearest
+from meshtf.files.replaced_file import replace_file
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.sources.document import Source
 from meshtf.train.data.vocabularies.sentencepiece_vocabulary import import_sentencepiece
@@ -72,7 +73,7 @@ def train_sentencepiece(
             f"SentencePiece cannot train a vocabulary of {size:,} on {lines.num_bytes:,} bytes of text: {reason}"
         ) from error
     try:
-        path.write_bytes(model.getvalue())
+        replace_file(path, model.getvalue())
     except OSError as error:
         raise ConfigurationError(CANNOT_WRITE.format(path=path, error=error)) from error
     return lines.num_bytes

@@ -1,0 +1,100 @@
+"""What the configuration of a run, which may be another's, would execute when it is read.
+
+gin imports the modules that a configuration names, and calls what these have registered. So much is refused, unless the
+user trusts the configuration: code that came with it, in the run's own folder; modules of Python's library, of which a
+model has no need; gin's dynamic registration, with which a configuration calls any function of any module; and other
+files. meshtf's modules, and those that the user has elsewhere, as his own model is, are not.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from gin.config_parser import ConfigParser, ImportStatement, IncludeStatement, ParserDelegate
+
+from meshtf.files.regular_file import read_regular
+from meshtf.train.configuration import ConfigurationError
+
+LARGEST_CONFIGURATION = 16 << 20
+"""Bytes."""
+
+_NOT_TRUSTED = """\
+{file} would execute what meshtf does not without being told to:
+{statements}
+If it is your own, or you have read it and what it names, give --trust_config (in Python: trust_config=True)."""
+
+_OF_GIN = "__gin__"
+
+
+def check_foreign(file: Path) -> None:
+    """Looks at a configuration, of which nothing is executed.
+
+    Raises:
+      ConfigurationError: it needs trust, with the lines; or it cannot be read.
+    """
+    try:
+        text = read_regular(file, LARGEST_CONFIGURATION).decode()
+        lines = [
+            f"  line {statement.location.line_num}: {statement.format() if is_import else 'include'}: {reason}"
+            for statement in ConfigParser(text, _Nothing())
+            for is_import in [isinstance(statement, ImportStatement)]
+            if (reason := _reason(statement, file.parent)) is not None
+        ]
+    except OSError as error:
+        raise ConfigurationError(f"the configuration {file} cannot be read: {error.strerror or error}") from None
+    except (ValueError, SyntaxError, RecursionError) as error:
+        raise ConfigurationError(f"the configuration {file} cannot be read: {error}") from None
+    if lines:
+        raise ConfigurationError(_NOT_TRUSTED.format(file=file, statements="\n".join(lines)))
+
+
+class _Nothing(ParserDelegate):
+    """Makes nothing of what it is told to make."""
+
+    def configurable_reference(self, scoped_configurable_name: str, evaluate: bool) -> None:
+        pass
+
+    def macro(self, macro_name: str) -> None:
+        pass
+
+
+def _reason(statement: object, folder: Path) -> str | None:
+    """Why a statement needs trust; None where it needs none."""
+    if isinstance(statement, IncludeStatement):
+        return f"{statement.filename}, another file"
+    if not isinstance(statement, ImportStatement):
+        return None
+    if statement.module.startswith(f"{_OF_GIN}."):
+        return "lets it call any function of any module"
+    if statement.module in sys.modules:
+        return None
+    if statement.module.partition(".")[0] in sys.stdlib_module_names:
+        return "Python's own, of which no model has need"
+    inside = next((place for place in _places(statement.module, folder) if _is_inside(place, folder)), None)
+    return None if inside is None else f"code in the run's own folder, {inside}"
+
+
+def _places(module: str, folder: Path) -> Iterator[Path]:
+    """Where a module and the packages around it are, which are found without being executed."""
+    names = module.split(".")
+    path: Sequence[str] | None = None
+    for number in range(len(names)):
+        spec = _spec(".".join(names[: number + 1]), path)
+        if spec is None and not number:  # then beside the file, and in the current folder
+            spec = PathFinder.find_spec(names[0], [str(folder), str(Path.cwd())])
+        if spec is None:
+            return
+        path = list(spec.submodule_search_locations or [])
+        yield from (Path(place) for place in [*([spec.origin] if spec.has_location and spec.origin else []), *path])
+
+
+def _spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    found = (finder.find_spec(name, path) for finder in sys.meta_path)
+    return next((spec for spec in found if spec is not None), None)
+
+
+def _is_inside(place: Path, folder: Path) -> bool:
+    return place.resolve().is_relative_to(folder.resolve())

@@ -1,0 +1,112 @@
+"""Whether the lengths in a TFRecord file can be true. TensorFlow reserves what a length says, and dies of one that lies."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from meshtf.files.regular_file import open_regular
+
+LARGEST_RECORD = 2**31 - 1
+"""Bytes of a serialized tf.train.Example, as of any protocol buffer."""
+
+_HEADER = struct.Struct("<QI")
+"""Length of the data, and a checksum of it; behind the data stand four bytes with theirs."""
+
+_CHECKSUM_BYTES = 4
+_PIECE = 1 << 20
+
+
+class _Stream(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+    def skip(self, size: int, /) -> int:
+        """Passes over so many bytes, or to the end; gives how many."""
+        ...
+
+
+def check_record_lengths(path: Path, compression: str) -> None:
+    """Passes over all records of a file.
+
+    Args:
+      path: of the file.
+      compression: "", "GZIP" or "ZLIB".
+
+    Raises:
+      OSError: it cannot be read, or is no regular file.
+      ValueError: a record is longer than what follows, or than any can be; or the compression is not its own.
+    """
+    number = 0
+    try:
+        with _stream(path, compression) as stream:
+            while header := stream.read(_HEADER.size):
+                number += 1
+                length = _HEADER.unpack(header)[0] if len(header) == _HEADER.size else 0
+                if length > LARGEST_RECORD:
+                    raise ValueError(f"record {number} is said to have {length:,} bytes, and none has above 2^31")
+                wanted = length + _CHECKSUM_BYTES
+                if len(header) < _HEADER.size or stream.skip(wanted) < wanted:
+                    raise ValueError(f"record {number} is cut short")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"what is compressed ends, or breaks, in record {number + 1}: {error}") from None
+
+
+@contextlib.contextmanager
+def _stream(path: Path, compression: str) -> Iterator[_Stream]:
+    with open_regular(path) as file:
+        if compression == "GZIP":
+            yield _Decompressed(gzip.GzipFile(fileobj=file))
+        elif compression == "ZLIB":
+            yield _Decompressed(_ZlibFile(file))
+        else:
+            yield _Plain(file)
+
+
+class _Plain:
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._size = file, os.fstat(file.fileno()).st_size
+
+    def read(self, size: int) -> bytes:
+        return self._file.read(size)
+
+    def skip(self, size: int) -> int:
+        start = self._file.tell()
+        return self._file.seek(min(start + size, self._size)) - start
+
+
+class _Decompressed:
+    def __init__(self, file: gzip.GzipFile | _ZlibFile) -> None:
+        self._file = file
+
+    def read(self, size: int) -> bytes:
+        return self._file.read(size)
+
+    def skip(self, size: int) -> int:
+        passed = 0
+        while passed < size and (piece := self._file.read(min(size - passed, _PIECE))):
+            passed += len(piece)
+        return passed
+
+
+class _ZlibFile:
+    """Bytes that zlib compressed, piece by piece."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._inflate = file, zlib.decompressobj()
+
+    def read(self, size: int) -> bytes:
+        """At most so many; none at the end."""
+        found = b""
+        while len(found) < size and not self._inflate.eof:
+            packed = self._inflate.unconsumed_tail or self._file.read(_PIECE)
+            piece = self._inflate.decompress(packed, size - len(found))
+            if not packed and not piece:
+                raise EOFError("it is cut short")
+            found += piece
+        return found
