@@ -41,7 +41,7 @@ def contents_text(source: TensorSource, pattern: re.Pattern[str]) -> str:
     chosen = {name: tensor for name, tensor in source.tensors.items() if pattern.search(name)}
     columns = [Column("tensor", keeps="end"), Column("shape"), Column("type"), Column("size", is_number=True)]
     rows = [
-        [name, f"[{', '.join(map(str, tensor.shape))}]", tensor.dtype.name, bytes_text(tensor.num_bytes)]
+        [printable(name), f"[{', '.join(map(str, tensor.shape))}]", tensor.dtype.name, bytes_text(tensor.num_bytes)]
         for name, tensor in chosen.items()
     ]
     num_bytes = sum(tensor.num_bytes for tensor in chosen.values())
@@ -55,12 +55,17 @@ def contents_text(source: TensorSource, pattern: re.Pattern[str]) -> str:
     )
 
 
+def printable(name: str) -> str:
+    """A name that may be another's, without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name)
+
+
 def comparison_text(comparison: Comparison, first: TensorSource, second: TensorSource) -> str:
     """What differs, and how much is equal."""
-    lines = [f"only in the first:   {name} {first.tensors[name]}" for name in comparison.only_first]
-    lines += [f"only in the second:  {name} {second.tensors[name]}" for name in comparison.only_second]
+    lines = [f"only in the first:   {printable(name)} {first.tensors[name]}" for name in comparison.only_first]
+    lines += [f"only in the second:  {printable(name)} {second.tensors[name]}" for name in comparison.only_second]
     lines += [
-        f"of another form:     {name} {first.tensors[name]} in the first, {second.tensors[name]} in the second"
+        f"of another form:     {printable(name)} {first.tensors[name]} in the first, {second.tensors[name]} in the second"
         for name in comparison.other_form
     ]
     if comparison.differences:
@@ -70,7 +75,7 @@ def comparison_text(comparison: Comparison, first: TensorSource, second: TensorS
             Column("largest difference", is_number=True),
         ]
         rows = [
-            [name, f"{d.num_different:,} of {d.num_elements:,}", f"{d.largest:.3g}"]
+            [printable(name), f"{d.num_different:,} of {d.num_elements:,}", f"{d.largest:.3g}"]
             for name, d in comparison.differences.items()
         ]
         lines += table(columns, rows, _WIDTH)

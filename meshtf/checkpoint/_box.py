@@ -61,8 +61,8 @@ MOST_CUTS = 64
 
 
 def are_a_tiling(boxes: Sequence[Box], shape: Sequence[int]) -> bool:
-    """Whether boxes have every element of a tensor once, cut again and again across one of its axes, as slices and their
-    chunks are. A tensor without elements is one box."""
+    """Whether boxes have every element of a tensor once, and come of it by cuts across one axis after the other, as
+    slices and their chunks do. A tensor without elements is one box."""
     whole = Box.whole(shape)
     if not whole.num_elements:
         return list(boxes) == [whole]
@@ -74,7 +74,7 @@ def _is_inside(box: Box, shape: Sequence[int]) -> bool:
     if not len(box.start) == len(box.size) == len(shape):
         return False
     return all(
-        0 <= start and 1 <= size and start + size <= n
+        start >= 0 and size >= 1 and start + size <= n
         for start, size, n in zip(box.start, box.size, shape, strict=True)
     )
 

@@ -1,4 +1,4 @@
-"""Whether what a manifest says can be true. Anyone can write one with the right checksum; no number of it is believed."""
+"""Whether what a manifest says can be true. Anyone can write one with the right checksum, so it is not just believed."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def _check_tensor(name: str, tensor: Any) -> None:
         boxes.append(Box(tuple(box[0]), tuple(box[1])))
     if not are_a_tiling(boxes, tensor["shape"]):
         raise ManifestFault(
-            f"the {len(boxes)} boxes of {where} do not make up its shape {shown(tensor['shape'])}: they leave some of it "
-            f"out, overlap, or go beyond it"
+            f"the {len(boxes)} boxes of {where} do not make up its shape {shown(tensor['shape'])}: they leave some "
+            f"of it out, overlap, or go beyond it"
         )
 
 

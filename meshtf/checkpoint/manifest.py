@@ -76,8 +76,8 @@ class Manifest:
     def read(cls, path: Path) -> Manifest:
         """
         Raises:
-          DamagedCheckpointError: the file is missing, was changed, or says what cannot be; the message begins with what is
-            wrong.
+          DamagedCheckpointError: the file is missing, was changed, or says what cannot be; the message begins with
+            what is wrong.
           CheckpointError: a later version of meshtf wrote it.
         """
         content = _intact_content(path)

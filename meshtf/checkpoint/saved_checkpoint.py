@@ -33,8 +33,8 @@ class SavedCheckpoint:
         """Reads the manifest of a checkpoint's folder. Of the other files it sees that they are files, and opens none.
 
         Raises:
-          DamagedCheckpointError: it is missing, was changed, or says what cannot be; or there is a link, or a pipe, where
-            TensorFlow would read data.
+          DamagedCheckpointError: it is missing, was changed, or says what cannot be; or there is a link, or a pipe,
+            where TensorFlow would read data.
           CheckpointError: a later version of meshtf wrote it.
         """
         path = Path(folder)

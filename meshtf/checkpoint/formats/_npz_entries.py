@@ -16,7 +16,7 @@ _EXPANSIONS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1032}
 """Bytes that one byte can stand for: the eight bits of a deflated one, four repetitions of 258 bytes."""
 
 _LONGEST_HEADER = 10_000
-"""Characters, with room for the shape of an array of the most dimensions; beyond, parsing Python's literals is not safe."""
+"""Characters, as many as NumPy allows; in longer ones parsing Python's literals is not safe."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +76,6 @@ def check_can_be_held(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, header: 
     most = held * _EXPANSIONS[entry.compress_type]
     if entry.file_size > most:
         raise ValueError(
-            f'array "{name}" is said to be of {entry.file_size:,} bytes, and its {held:,} in the archive can be no more '
-            f"than {most:,}"
+            f'array "{name}" is said to be of {entry.file_size:,} bytes, and its {held:,} in the archive can be '
+            f"no more than {most:,}"
         )

@@ -1,4 +1,4 @@
-"""Whether the lengths in a TFRecord file can be true. TensorFlow reserves what a length says, and dies of one that lies."""
+"""Whether the lengths in a TFRecord file can be true: TensorFlow reserves what one says, and dies of one that lies."""
 
 from __future__ import annotations
 

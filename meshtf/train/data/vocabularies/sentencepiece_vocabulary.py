@@ -97,8 +97,11 @@ class SentencePieceVocabulary:
                 "meshtf-vocab trains one; see meshtf-vocab --help."
             )
         try:
-            return sentencepiece.SentencePieceProcessor(model_proto=read_regular(path, LARGEST_MODEL))
-        except (OSError, RuntimeError) as error:
+            processor = sentencepiece.SentencePieceProcessor(model_proto=read_regular(path, LARGEST_MODEL))
+            for token in range(processor.get_piece_size()):
+                processor.id_to_piece(token)  # which fails for a piece that is not UTF-8
+            return processor
+        except (OSError, RuntimeError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"{path} is no SentencePiece model: {error}") from error
 
     @functools.cached_property
