@@ -65,7 +65,8 @@ def comparison_text(comparison: Comparison, first: TensorSource, second: TensorS
     lines = [f"only in the first:   {printable(name)} {first.tensors[name]}" for name in comparison.only_first]
     lines += [f"only in the second:  {printable(name)} {second.tensors[name]}" for name in comparison.only_second]
     lines += [
-        f"of another form:     {printable(name)} {first.tensors[name]} in the first, {second.tensors[name]} in the second"
+        f"of another form:     {printable(name)} {first.tensors[name]} in the first, "
+        f"{second.tensors[name]} in the second"
         for name in comparison.other_form
     ]
     if comparison.differences:

@@ -1,4 +1,4 @@
-"""Whether what a manifest says can be true. Anyone can write one with the right checksum, so it is not just believed."""
+"""Whether what a manifest says can be true. Anyone can write one with a right checksum, so none is just believed."""
 
 from __future__ import annotations
 

@@ -190,7 +190,10 @@ def test_what_is_not_there(run: Run, tmp_path: Path) -> None:
         assert ended.status == BAD_USAGE
         assert f"{tmp_path} is neither the folder of a checkpoint, as step_00001000, nor has it any" in ended.err
     ended = run("show", tmp_path / "no.npz")
-    assert (ended.status, "no.npz cannot be read as an .npz file: it is not there" in ended.err) == (BAD_USAGE, True)
+    assert (ended.status, "no.npz cannot be read as an .npz file: No such file or directory" in ended.err) == (
+        BAD_USAGE,
+        True,
+    )
 
 
 def test_outputs_that_cannot_be_written(

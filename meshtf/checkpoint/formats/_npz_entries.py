@@ -69,13 +69,15 @@ def check_can_be_held(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, header: 
     """Raises ValueError for an array that is not as large as its entry, or an entry larger than its bytes can be."""
     there = entry.file_size - header.length
     if header.num_bytes != there:
-        raise ValueError(f'array "{name}" is of {header}, which takes {header.num_bytes:,} bytes, and has {there:,}')
+        raise ValueError(
+            f"array {shown(name)} is of {header}, which takes {header.num_bytes:,} bytes, and has {there:,}"
+        )
     if entry.compress_type not in _EXPANSIONS:
-        raise ValueError(f'array "{name}" is compressed in a way that NumPy does not write: {entry.compress_type}')
+        raise ValueError(f"array {shown(name)} is compressed in a way that NumPy does not write: {entry.compress_type}")
     held = min(entry.compress_size, archive.start_dir - entry.header_offset)
     most = held * _EXPANSIONS[entry.compress_type]
     if entry.file_size > most:
         raise ValueError(
-            f'array "{name}" is said to be of {entry.file_size:,} bytes, and its {held:,} in the archive can be '
+            f"array {shown(name)} is said to be of {entry.file_size:,} bytes, and its {held:,} in the archive can be "
             f"no more than {most:,}"
         )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import struct
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,22 +14,18 @@ import tensorflow as tf
 
 from meshtf.checkpoint._atomic_file import atomic_file
 from meshtf.checkpoint._box import Box
+from meshtf.checkpoint._manifest_content import shown
 from meshtf.checkpoint.formats._about import About
 from meshtf.checkpoint.formats._npz_entries import check_can_be_held, name_of, read_header
+from meshtf.checkpoint.formats._unreadable import unreadable
 from meshtf.checkpoint.formats.tensor_source import TensorSource, described, elements
 from meshtf.checkpoint.manifest import SavedTensor
-from meshtf.errors import CheckpointError, DamagedCheckpointError, SaveError
+from meshtf.errors import DamagedCheckpointError, SaveError
 from meshtf.files.regular_file import open_regular
 
 _ABOUT = "__meshtf__"
 _LONGEST_ABOUT = 16 << 20
 """Characters."""
-
-_WHAT_BAD_BYTES_RAISE = (
-    *(OSError, EOFError, ValueError, TypeError, KeyError, IndexError, OverflowError, SyntaxError),
-    *(NotImplementedError, RuntimeError, MemoryError, struct.error, zipfile.BadZipFile, zlib.error),
-)
-"""What `zipfile` and NumPy raise when they parse what is no archive, or no array."""
 
 
 @dataclasses.dataclass
@@ -59,8 +53,8 @@ class NpzFile:
                 entries = _entries(archive)
                 about = _about(archive, entries.pop(_ABOUT, None))
                 tensors = {name: _tensor(archive, entries[name], name, about) for name in sorted(entries)}
-        except _WHAT_BAD_BYTES_RAISE as error:
-            raise CheckpointError(f"{path} cannot be read as an .npz file: {_reason(error)}") from None
+        except Exception as error:  # of a dozen kinds, from zipfile, zlib, NumPy and Python's tokenizer
+            raise unreadable(path, "an .npz file", error) from None
         return cls(path, about.step, about.state, tensors, entries)
 
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
@@ -79,10 +73,12 @@ class NpzFile:
             with _archive(self.path) as archive, archive.open(self._entries[name]) as file:
                 array = np.lib.format.read_array(file, allow_pickle=False)
                 file.read()  # to the end, where zipfile compares checksums
-        except _WHAT_BAD_BYTES_RAISE as error:
-            raise DamagedCheckpointError(f'array "{name}" of {self.path} cannot be read: {_reason(error)}') from None
+        except Exception as error:  # of a dozen kinds, from zipfile, zlib, NumPy and Python's tokenizer
+            raise DamagedCheckpointError(
+                f"array {shown(name)} of {self.path} cannot be read: {_reason(error)}"
+            ) from None
         if array.shape != self.tensors[name].shape:
-            raise DamagedCheckpointError(f'array "{name}" of {self.path} has changed since the file was opened')
+            raise DamagedCheckpointError(f"array {shown(name)} of {self.path} has changed since the file was opened")
         return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
@@ -116,7 +112,7 @@ def _entries(archive: zipfile.ZipFile) -> dict[str, str]:
     for entry in archive.namelist():
         name = name_of(entry)
         if name in found:
-            raise ValueError(f'array "{name}" is there twice')
+            raise ValueError(f"array {shown(name)} is there twice")
         found[name] = entry
     return found
 
@@ -138,9 +134,9 @@ def _tensor(archive: zipfile.ZipFile, entry: str, name: str, about: About) -> Sa
         header = read_header(file)
     is_narrow = name in about.bfloat16
     if header.dtype.kind not in "biufc" or header.dtype.itemsize > 8 * (1 + (header.dtype.kind == "c")):
-        raise ValueError(f'array "{name}" is of type {header.dtype}, which no variable can have')
+        raise ValueError(f"array {shown(name)} is of type {header.dtype}, which no variable can have")
     if is_narrow and header.dtype != np.float32:
-        raise ValueError(f'array "{name}" is said to be bfloat16 kept as float32, and is of type {header.dtype}')
+        raise ValueError(f"array {shown(name)} is said to be bfloat16 kept as float32, and is of type {header.dtype}")
     check_can_be_held(archive, archive.getinfo(entry), header, name)
     dtype = tf.as_dtype(header.dtype.newbyteorder("="))
     return described(header.shape, tf.bfloat16 if is_narrow else dtype)

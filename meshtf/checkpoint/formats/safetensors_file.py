@@ -20,9 +20,10 @@ from meshtf.checkpoint._atomic_file import atomic_file
 from meshtf.checkpoint._box import Box
 from meshtf.checkpoint._manifest_content import is_name, shown
 from meshtf.checkpoint.formats._about import About
+from meshtf.checkpoint.formats._unreadable import unreadable
 from meshtf.checkpoint.formats.tensor_source import TensorSource, described, elements
 from meshtf.checkpoint.manifest import SavedTensor
-from meshtf.errors import CheckpointError, DamagedCheckpointError, SaveError
+from meshtf.errors import DamagedCheckpointError, SaveError
 from meshtf.files.regular_file import open_regular
 
 _TYPES = {
@@ -72,8 +73,7 @@ class SafetensorsFile:
             about = About.of_text((file.metadata() or {}).get(_ABOUT, "{}"))
             tensors = {name: _tensor(file, name) for name in sorted(file.keys())}
         except (OSError, ValueError, SafetensorError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise CheckpointError(f"{path} cannot be read as a safetensors file: {reason}") from None
+            raise unreadable(path, "a safetensors file", error) from None
         return cls(path, about.step, about.state, tensors, file)
 
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
@@ -89,7 +89,7 @@ class SafetensorsFile:
         try:
             value = self._file.get_slice(name)[part.slices] if tensor.shape else self._file.get_tensor(name)
         except (OSError, SafetensorError) as error:
-            raise DamagedCheckpointError(f'tensor "{name}" of {self.path} cannot be read: {error}') from None
+            raise DamagedCheckpointError(f"tensor {shown(name)} of {self.path} cannot be read: {error}") from None
         return tf.constant(value, tensor.dtype)
 
 
@@ -135,5 +135,5 @@ def _tensor(file: safe_open, name: str) -> SavedTensor:
         raise ValueError(f"a tensor is called {shown(name)}, as no variable can be")
     found = file.get_slice(name)
     if found.get_dtype() not in _TYPES:
-        raise ValueError(f'tensor "{name}" is of type {found.get_dtype()}, which no variable can have')
+        raise ValueError(f"tensor {shown(name)} is of type {found.get_dtype()}, which no variable can have")
     return described(found.get_shape(), _TYPES[found.get_dtype()])

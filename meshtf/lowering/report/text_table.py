@@ -34,7 +34,7 @@ def table(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[st
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    widths = [max(len(c.title), *(len(row[i]) for row in rows)) for i, c in enumerate(columns)]
+    widths = [max([len(c.title), *(len(row[i]) for row in rows)]) for i, c in enumerate(columns)]
     while (excess := len(_INDENT) + sum(widths) + len(_GAP) * (len(columns) - 1) - width) > 0:
         wide = [i for i, c in enumerate(columns) if c.keeps != "all" and widths[i] > _NARROWEST]
         if not wide:

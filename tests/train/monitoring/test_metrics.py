@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 from pathlib import Path
 
 import numpy as np
@@ -53,3 +55,42 @@ def test_short_vectors_are_written_number_by_number_and_long_ones_left_out(tmp_p
     vectors = {"load": np.float32([[0.1, 0.9], [0.25, 0.75]]), "long": np.zeros([2, LONGEST_ROW + 1])}
     MetricsLog(tmp_path / "metrics.jsonl").write(3, {"loss": 1.0}, vectors)
     assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 3, "loss": 1.0, "load": [[0.1, 0.9], [0.25, 0.75]]}]
+
+
+BROKEN = {
+    "no text": b'{"step": 2, "loss": \xff}',
+    "half a line": b'{"step": 2, "los',
+    "NUL": b"\0\0\0",
+    "deep": b'{"step": ' + b"[" * 100_000,
+    "a list": b"[2, 1.0]",
+    "no step": b'{"loss": 1.0}',
+    "a step as text": b'{"step": "2", "loss": 1.0}',
+    "a step that is true": b'{"step": true, "loss": 1.0}',
+    "a negative step": b'{"step": -2, "loss": 1.0}',
+    "a step beyond 64 bits": b'{"step": 18446744073709551616}',
+    "a number of a million digits": b'{"step": ' + b"9" * 1_000_000 + b"}",
+    "a loss as text": b'{"step": 2, "loss": "low"}',
+    "a held-out loss as list": b'{"step": 2, "held_out_loss": [1]}',
+    "an empty line": b"",
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_line_is_named_and_passed_over(tmp_path: Path, broken: str, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1, "loss": NaN}\n' + BROKEN[broken] + b'\n{"step": 3, "loss": 0.5}\n')
+    with caplog.at_level(logging.WARNING):
+        lines = MetricsLog(path, last_step=9).lines
+    assert [line["step"] for line in lines] == [1, 3]
+    assert f"line 2 of {path} is passed over, and left out when the run goes on" in caplog.text
+    assert len(path.read_bytes().splitlines()) == 2
+
+
+def test_a_file_of_metrics_that_is_none(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", 2**40)
+    for name, words in (("pipe", "a named pipe"), ("zero", "a device"), ("large", "1,099,511,627,776 bytes")):
+        with pytest.raises(OSError, match=f"{words}, and"):
+            read_metrics(tmp_path / name)

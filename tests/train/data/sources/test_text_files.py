@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import TextFiles
+from meshtf.train.data.sources import text_files
 from meshtf.train.data.sources.document import Source
 
 
@@ -50,11 +53,30 @@ def test_no_file_matches() -> None:
 
 
 def test_a_file_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path) -> BinaryIO:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(text_files, "open_regular", refuse)
     with pytest.raises(ConfigurationError, match=r"the text file a\.txt cannot be read: .*Permission denied"):
+        contents("a.txt")
+
+
+@pytest.mark.parametrize(("kind", "words"), [("pipe", "a named pipe"), ("device", "a device")])
+def test_what_is_no_file_is_not_waited_for(kind: str, words: str) -> None:
+    if kind == "pipe":
+        os.mkfifo("c.txt")
+    else:
+        Path("c.txt").symlink_to("/dev/zero")
+    with pytest.raises(ConfigurationError, match=rf"c\.txt matches, and is {words}, no file; move it"):
+        contents("*.txt")
+
+
+def test_a_file_that_no_memory_takes() -> None:
+    Path("a.txt").touch()
+    os.truncate("a.txt", 2**43)  # a hole, that takes no room on the disk
+    with pytest.raises(
+        ConfigurationError, match=r"a\.txt has 8,796,093,022,208 bytes, more than memory takes; split it"
+    ):
         contents("a.txt")
 
 
