@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from tokenize import TokenError
 
 from gin.config_parser import ConfigParser, ImportStatement, IncludeStatement, ParserDelegate
 
@@ -45,7 +46,7 @@ def check_foreign(file: Path) -> None:
         ]
     except OSError as error:
         raise ConfigurationError(f"the configuration {file} cannot be read: {error.strerror or error}") from None
-    except (ValueError, SyntaxError, RecursionError) as error:
+    except (ValueError, SyntaxError, TokenError, RecursionError, MemoryError) as error:
         raise ConfigurationError(f"the configuration {file} cannot be read: {error}") from None
     if lines:
         raise ConfigurationError(_NOT_TRUSTED.format(file=file, statements="\n".join(lines)))
@@ -81,8 +82,8 @@ def _places(module: str, folder: Path) -> Iterator[Path]:
     """Where a module and the packages around it are, which are found without being executed."""
     names = module.split(".")
     path: Sequence[str] | None = None
-    for number in range(len(names)):
-        spec = _spec(".".join(names[: number + 1]), path)
+    for number, name in enumerate(names):
+        spec = _spec(".".join(names[: number + 1]), name, path)
         if spec is None and not number:  # then beside the file, and in the current folder
             spec = PathFinder.find_spec(names[0], [str(folder), str(Path.cwd())])
         if spec is None:
@@ -91,8 +92,10 @@ def _places(module: str, folder: Path) -> Iterator[Path]:
         yield from (Path(place) for place in [*([spec.origin] if spec.has_location and spec.origin else []), *path])
 
 
-def _spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    found = (finder.find_spec(name, path) for finder in sys.meta_path)
+def _spec(module: str, name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """What Python would find. Where a package is found in folders, it would look into the package that is around it, which
+    is not there while nothing is executed; of that the folders are given, and the name in them."""
+    found = (f.find_spec(name if f is PathFinder else module, path) for f in sys.meta_path)
     return next((spec for spec in found if spec is not None), None)
 
 

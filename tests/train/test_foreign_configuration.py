@@ -11,7 +11,8 @@ from pathlib import Path
 import gin
 import pytest
 
-from meshtf.bin import decode, eval, export
+from meshtf.bin import decode, export
+from meshtf.bin import eval as evaluation
 from meshtf.bin._exit_status import ExitStatus
 from meshtf.train import RunFolder
 from meshtf.train._foreign_configuration import check_foreign
@@ -32,7 +33,7 @@ def _clear() -> Iterator[None]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Another's run below the user's folder, in which Python looks for modules, too; both with code that leaves a trace."""
+    """Another's run below the user's folder, where Python looks for modules, too. Its code leaves a trace."""
     user = tmp_path / "user"
     run = user / "runs" / "another"
     (run / "inside").mkdir(parents=True)
@@ -58,7 +59,7 @@ REFUSED = {
     "by a link": ("import linked", "line 1: import linked: code in the run's own folder, {user}/linked.py"),
     "Python's own": ("import antigravity", "line 1: import antigravity: Python's own, of which no model has need"),
     "any function": (
-        "from __gin__ import dynamic_registration\nimport os\nTraining.task = @os.system()\nos.system.command = 'false'",
+        "from __gin__ import dynamic_registration\nimport os\nTraining.task = @os.getcwd()",
         "line 1: from __gin__ import dynamic_registration: lets it call any function of any module",
     ),
     "another file": ("include '/etc/passwd'", "line 1: include: /etc/passwd, another file"),
@@ -87,7 +88,7 @@ TAKEN = {
     "one's own package": "import own.model",
     "what is installed": "import rich.console",
     "what is loaded": "import os\nimport os.path",
-    "nothing": "# nothing\nTraining.num_steps = 3\nTraining.model = @own/Model()\nSIZE = 3\nTraining.batch_size = %SIZE\n",
+    "nothing": "# nothing\nTraining.num_steps = 3\nTraining.model = @own/Model()\nSIZE = 3\nx.batch_size = %SIZE\n",
     "what is nowhere": "import no_such_module_at_all",
 }
 
@@ -125,7 +126,7 @@ def test_a_configuration_that_is_none(tmp_path: Path) -> None:
             check_foreign(tmp_path / name)
 
 
-@pytest.mark.parametrize("program", [decode, eval, export])
+@pytest.mark.parametrize("program", [decode, evaluation, export])
 def test_programs_ask_for_trust(
     folder: Path, tmp_path: Path, program: object, capsys: pytest.CaptureFixture[str]
 ) -> None:

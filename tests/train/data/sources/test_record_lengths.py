@@ -42,7 +42,7 @@ GOOD = record(EXAMPLE)
 
 FILES: dict[str, tuple[bytes, str]] = {
     "a length of a terabyte": (record(EXAMPLE, 2**40), "record 1 is said to have 1,099,511,627,776 bytes"),
-    "a length of half of everything": (
+    "a length beyond all": (
         record(EXAMPLE, 2**62),
         "record 1 is said to have 4,611,686,018,427,387,904 bytes",
     ),
@@ -53,7 +53,7 @@ FILES: dict[str, tuple[bytes, str]] = {
     "half a header": (GOOD + GOOD[:7], "record 2 is cut short"),
     "half a record": (GOOD + GOOD[:-1], "record 2 is cut short"),
     "text": (b"once upon a time there was a file of text", "record 1 is said to have"),
-    "zeros": (bytes(40), "orrupted record"),
+    "zeros": (bytes(64), "orrupted record"),
     "another value": (GOOD.replace(b"one", b"two"), "orrupted record"),
 }
 
