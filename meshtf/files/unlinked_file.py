@@ -27,10 +27,18 @@ def append_to_file(path: Path, content: bytes) -> None:
     """Adds to the end of a file, which is made where it is not there.
 
     Raises:
-      OSError: it cannot be written, or is a symbolic link or no regular file.
+      OSError: it cannot be written, and is as it was; or it is a symbolic link or no regular file.
     """
-    with os.fdopen(_opened(path, os.O_WRONLY | os.O_APPEND), "ab") as file:
-        file.write(content)
+    descriptor = _opened(path, os.O_WRONLY | os.O_APPEND)
+    before = os.fstat(descriptor).st_size
+    try:
+        while content:
+            content = content[os.write(descriptor, content) :]
+    except OSError:
+        os.ftruncate(descriptor, before)  # half a line would spoil the next one
+        raise
+    finally:
+        os.close(descriptor)
 
 
 def open_for_lock(path: Path) -> BinaryIO:

@@ -93,8 +93,8 @@ def _places(module: str, folder: Path) -> Iterator[Path]:
 
 
 def _spec(module: str, name: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    """What Python would find. Where a package is found in folders, it would look into the package that is around it, which
-    is not there while nothing is executed; of that the folders are given, and the name in them."""
+    """What Python would find. Of a folder without __init__.py it would ask the package around it, which is not there
+    while nothing is executed; so it is asked for the name in the folders of that."""
     found = (f.find_spec(name if f is PathFinder else module, path) for f in sys.meta_path)
     return next((spec for spec in found if spec is not None), None)
 

@@ -32,7 +32,6 @@ _NO_LINE = """\
 line %d of %s is passed over, and left out when the run goes on: it is no JSON object with a step, and losses that are \
 numbers"""
 
-_LARGEST_STEP = 2**63 - 1
 _LOG = logging.getLogger(__name__)
 
 
@@ -116,18 +115,16 @@ def _values(line: bytes) -> dict[str, Any] | None:
         values = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if (
-        not isinstance(values, dict)
-        or not _is_number(values.get("step"), int)
-        or not 0 <= values["step"] <= _LARGEST_STEP
-    ):
+    if not isinstance(values, dict) or not _is_number(values.get("step"), int) or values["step"] < 0:
         return None
     losses = [values[name] for name in ("loss", f"{HELD_OUT}loss") if name in values]
     return values if all(_is_number(loss, int | float) for loss in losses) else None
 
 
 def _is_number(value: object, kind: Any) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
+    """Whether it is one, that fits into 64 bits."""
+    is_whole = isinstance(value, int)
+    return isinstance(value, kind) and not isinstance(value, bool) and not (is_whole and abs(value) >= 2**63)
 
 
 def _text(line: Mapping[str, Any]) -> str:
