@@ -81,10 +81,14 @@ class SavedCheckpoint:
         if name not in self.tensors:
             raise CheckpointError(f'checkpoint {self.folder} has no tensor "{name}"{nearest(name, self.tensors)}')
         tensor = self.tensors[name]
+        part = box or Box.whole(tensor.shape)
         try:
-            return read_box(self.prefix, name, tensor.shape, tensor.dtype, box or Box.whole(tensor.shape))
+            value = read_box(self.prefix, name, tensor.shape, tensor.dtype, part)
         except (tf.errors.OpError, IndexError, ValueError) as error:
             raise _damaged(self.folder, f'tensor "{name}" cannot be read: {error}') from None
+        if tuple(value.shape) != part.size:
+            raise _damaged(self.folder, f'tensor "{name}" is of shape {tuple(value.shape)} in {PREFIX}.index')
+        return value
 
     def check_files(self) -> None:
         """Looks at the files, but not at the values.

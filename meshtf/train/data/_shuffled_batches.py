@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
@@ -13,6 +13,9 @@ from meshtf.train.configuration import ConfigurationError
 from meshtf.train.task import Batch, Position
 
 EXAMPLES_TAKEN, NUM_EXAMPLES = "examples_taken", "num_examples"
+
+_FARTHEST = 2**62
+"""Place of an example: at a million a second, that of 146,000 years."""
 
 READY_BATCHES = 4  # made ahead, while steps run
 
@@ -67,8 +70,9 @@ class ShuffledBatches:
 
 
 def _examples_taken(position: Position, num_examples: int) -> int:
-    taken, count = position.get(EXAMPLES_TAKEN), position.get(NUM_EXAMPLES)
-    if not isinstance(taken, int) or not isinstance(count, int) or taken < 0:
+    is_position = isinstance(position, Mapping)  # of a checkpoint that may be anyone's
+    taken, count = (position.get(name) if is_position else None for name in (EXAMPLES_TAKEN, NUM_EXAMPLES))
+    if not isinstance(taken, int) or not isinstance(count, int) or not 0 <= taken <= _FARTHEST:
         raise ConfigurationError(BAD_POSITION.format(position=position, taken=EXAMPLES_TAKEN, count=NUM_EXAMPLES))
     if count != num_examples:
         raise ConfigurationError(OTHER_DATA.format(saved=count, found=num_examples))

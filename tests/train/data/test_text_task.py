@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import gin
 import numpy as np
@@ -250,8 +252,17 @@ def test_a_position_in_other_data(many_texts: Source) -> None:
     position = task.training_batches(4, seed=0).position
     with pytest.raises(ConfigurationError, match=r"the saved position is in data of 1,000 examples, and there are"):
         task.training_batches(4, seed=0, position={**position, "num_examples": 1000})
-    with pytest.raises(ConfigurationError, match=r"\{'step': 3\} is no position in the data"):
-        task.training_batches(4, seed=0, position={"step": 3})
+    bad: list[Any] = [
+        {"step": 3},
+        "x",
+        [1],
+        7,
+        {**position, "examples_taken": 2**63},
+        {**position, "examples_taken": -1},
+    ]
+    for other in bad:
+        with pytest.raises(ConfigurationError, match=rf"{re.escape(str(other))} is no position in the data"):
+            task.training_batches(4, seed=0, position=other)
 
 
 BAD_VALUES = [
