@@ -13,6 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.checkpoint._box import Box
+from meshtf.checkpoint._manifest_content import INDEX
+from meshtf.checkpoint.formats._tensor_index import check_index
 from meshtf.checkpoint.formats.tensor_files import read_box
 from meshtf.checkpoint.manifest import MANIFEST, Manifest, SavedFile, SavedTensor
 from meshtf.errors import CheckpointError, DamagedCheckpointError, nearest
@@ -30,11 +32,11 @@ class SavedCheckpoint:
 
     @classmethod
     def open(cls, folder: Path | str) -> SavedCheckpoint:
-        """Reads the manifest of a checkpoint's folder. Of the other files it sees that they are files, and opens none.
+        """Reads the manifest of a checkpoint's folder. Of the data it sees that they are files, and opens none.
 
         Raises:
-          DamagedCheckpointError: it is missing, was changed, or says what cannot be; or there is a link, or a pipe,
-            where TensorFlow would read data.
+          DamagedCheckpointError: it or TensorFlow's index is missing, was changed, or says what cannot be; or there
+            is a link, or a pipe, where TensorFlow would read data.
           CheckpointError: a later version of meshtf wrote it.
         """
         path = Path(folder)
@@ -42,7 +44,7 @@ class SavedCheckpoint:
             saved = cls(path, Manifest.read(path / MANIFEST))
         except DamagedCheckpointError as error:
             raise _damaged(path, str(error)) from None
-        if fault := _irregular(path):
+        if fault := _irregular(path) or _index_fault(path / INDEX):
             raise _damaged(path, fault)
         return saved
 
@@ -125,6 +127,19 @@ def _irregular(folder: Path) -> str | None:
         mode = path.lstat().st_mode
         if not stat.S_ISREG(mode):
             return f"{path.name} is {kind_of(mode)}, and no regular file; put the file itself there"
+    return None
+
+
+def _index_fault(path: Path) -> str | None:
+    """What is wrong with the index, of which TensorFlow might die."""
+    try:
+        check_index(path)
+    except FileNotFoundError:
+        return f"{path.name} is missing"
+    except OSError as error:
+        return f"{path.name} cannot be read: {error.strerror}"
+    except ValueError as error:
+        return f"{path.name} {error}"
     return None
 
 

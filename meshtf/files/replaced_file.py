@@ -32,6 +32,10 @@ def replaced_file(final: Path) -> Iterator[BinaryIO]:
         if not _is_still(temporary, own):
             raise OSError(errno.EBUSY, "another process writes it, too", str(final))
         temporary.rename(final)
+    except OSError as error:
+        if error.filename is None:  # of a write
+            raise OSError(error.errno, error.strerror or str(error), str(final)) from None
+        raise
     finally:
         if own is not None and _is_still(temporary, own):
             temporary.unlink()

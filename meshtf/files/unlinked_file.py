@@ -34,9 +34,9 @@ def append_to_file(path: Path, content: bytes) -> None:
     try:
         while content:
             content = content[os.write(descriptor, content) :]
-    except OSError:
+    except OSError as error:
         os.ftruncate(descriptor, before)  # half a line would spoil the next one
-        raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         os.close(descriptor)
 

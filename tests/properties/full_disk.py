@@ -58,7 +58,6 @@ def _log(folder: Path) -> None:
 
 
 def _vocabulary(folder: Path) -> None:
-    (folder.parent / "a.txt").write_text("Some text, of some words, to make some pieces of.\n" * 20)
     train_sentencepiece(TextFiles(str(folder.parent / "a.txt")), folder / "a.model", 280)
 
 
@@ -88,6 +87,7 @@ def faults_of(name: str) -> list[str]:
         arrays = {"w": np.arange(300, dtype=np.float32), "b": np.ones(2), "step": np.array(3)}
         np.savez(source, **arrays)
         folder.mkdir()
+        (Path(parent) / "a.txt").write_text("Some text, of some words, to make some pieces of.\n" * 20)
         is_replaced = not name.startswith("converted")
         if is_replaced:
             MetricsLog(folder / "metrics.jsonl", last_step=2).write(2, {"loss": 0.5})
