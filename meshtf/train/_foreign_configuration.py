@@ -38,17 +38,13 @@ def check_foreign(file: Path) -> None:
     """
     try:
         text = read_regular(file, LARGEST_CONFIGURATION).decode()
-        lines = [
-            f"  line {statement.location.line_num}: {statement.format() if is_import else 'include'}: {reason}"
-            for statement in ConfigParser(text, _Nothing())
-            for is_import in [isinstance(statement, ImportStatement)]
-            if (reason := _reason(statement, file.parent)) is not None
-        ]
+        statements = [s for s in ConfigParser(text, _Nothing()) if isinstance(s, ImportStatement | IncludeStatement)]
     except OSError as error:
         raise ConfigurationError(f"the configuration {file} cannot be read: {error.strerror or error}") from None
     except (ValueError, SyntaxError, TokenError, RecursionError, MemoryError) as error:
         raise ConfigurationError(f"the configuration {file} cannot be read: {error}") from None
-    if lines:
+    reasons = [(statement, _reason(statement, file.parent)) for statement in statements]
+    if lines := [_line(statement, reason) for statement, reason in reasons if reason is not None]:
         raise ConfigurationError(_NOT_TRUSTED.format(file=file, statements="\n".join(lines)))
 
 
@@ -62,12 +58,15 @@ class _Nothing(ParserDelegate):
         pass
 
 
-def _reason(statement: object, folder: Path) -> str | None:
+def _line(statement: ImportStatement | IncludeStatement, reason: str) -> str:
+    text = "include" if isinstance(statement, IncludeStatement) else statement.format()
+    return f"  line {statement.location.line_num}: {text}: {reason}"
+
+
+def _reason(statement: ImportStatement | IncludeStatement, folder: Path) -> str | None:
     """Why a statement needs trust; None where it needs none."""
     if isinstance(statement, IncludeStatement):
         return f"{statement.filename}, another file"
-    if not isinstance(statement, ImportStatement):
-        return None
     if statement.module.startswith(f"{_OF_GIN}."):
         return "lets it call any function of any module"
     if statement.module in sys.modules:
