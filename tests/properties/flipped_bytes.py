@@ -129,7 +129,7 @@ def _paragraphs(path: Path) -> Any:
 
 
 def _vocabulary(folder: Path) -> Path:
-    train_sentencepiece(TextFiles(str(_text(folder))), folder / "a.model", 300)
+    train_sentencepiece(TextFiles(str(_text(folder))), folder / "a.model", 290)
     return folder / "a.model"
 
 

@@ -22,12 +22,12 @@ def block(*entries: tuple[bytes, bytes]) -> bytes:
     return body + struct.pack("<II", 0, 1)
 
 
-def table(*entries: tuple[bytes, bytes]) -> bytes:
+def table(*entries: tuple[bytes, bytes], compression: int = 0) -> bytes:
     data = block(*entries)
     places = block((b"\xff", number(0) + number(len(data))))
     start = len(data) + 5
     footer = number(0) + number(0) + number(start) + number(len(places))
-    return data + bytes(5) + places + bytes(5) + footer.ljust(40, b"\0") + MAGIC
+    return data + bytes([compression]) + bytes(4) + places + bytes(5) + footer.ljust(40, b"\0") + MAGIC
 
 
 def entry(*extents: tuple[int, int | None]) -> bytes:
@@ -67,7 +67,7 @@ NONE = {
     "a footer alone": bytes(40) + MAGIC,
     "a place outside": b"\xff" * 9 + b"\x7f" + bytes(30) + MAGIC,
     "an endless number": b"\xff" * 40 + MAGIC,
-    "a compressed block": GOOD.replace(bytes(5), b"\x01" + bytes(4), 1),
+    "a compressed block": table((b"", b""), (b"w", entry((0, 2), (1, 2))), compression=1),
     "no entry": table((b"", b""), (b"w", b"\xff\xff")),
     "a key that shares too much": GOOD.replace(number(0) + number(1), number(9) + number(1), 1),
 }
