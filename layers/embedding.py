@@ -16,6 +16,10 @@ from meshtf.layers.initializers import DenseInitializer, Initializer, NormalInit
 MASKED_LOGIT = -1e9
 """The logit of what is no entry of a vocabulary: finite, and its exponential is 0 beside that of any real logit."""
 
+_IDS_ADVICE = """\
+where ids do not count, give the embedding their `weights`, 0 there; \
+with check_ids=False nothing is checked, and the vector of such an id is zeros"""
+
 
 def padded_vocab_size(vocab_size: int, multiple: int = 128) -> int:
     """The least multiple of `multiple` that is not below `vocab_size`.
@@ -77,16 +81,22 @@ def embedding(
     *,
     vocab_size: int | None = None,
     initializer: Initializer | None = None,
+    weights: mtf.Tensor | None = None,
+    check_ids: bool = True,
     name: str = "embedding",
 ) -> mtf.Tensor:
     """The vectors of ids: [...] int32 -> [..., output_dim], in the activation type of variables.
 
     Args:
-      indices: int32 or int64; one that is negative, or not below `vocab_size`, has a vector of zeros.
+      indices: int32 or int64. A step with one that is negative, or not below `vocab_size`, raises IndexRangeError: see
+        `mtf.check_indices`.
       vocab_dim: the ids. May be split.
       output_dim: the vectors.
       vocab_size: how many ids there are, where `vocab_dim` is padded: see `embedding_weights`.
       initializer: by default normal with standard deviation 1.
+      weights: of the ids, or of some of their dimensions: where it is 0, an id may be any number, and has a vector of
+        zeros if it is in no vocabulary.
+      check_ids: whether ids are checked; if not, one that is in no vocabulary has a vector of zeros.
       name: of the variable.
 
     Raises:
@@ -98,10 +108,13 @@ def embedding(
       >>> mtf.layers.embedding(ids, mtf.Dimension("vocab", 128), mtf.Dimension("d_model", 8)).shape
       Shape[batch:4 length:16 d_model:8]
     """
-    weights = embedding_weights(
+    table = embedding_weights(
         indices.mesh, vocab_dim, output_dim, vocab_size=vocab_size, initializer=initializer, name=name
     )
-    return _looked_up(weights, indices, vocab_dim, _true_size(vocab_dim, vocab_size))
+    size = _true_size(vocab_dim, vocab_size)
+    if check_ids:
+        _check_ids(indices, size, weights)
+    return _looked_up(table, indices, vocab_dim, size)
 
 
 @gin.configurable(module="meshtf.layers")
@@ -120,6 +133,7 @@ class VocabularyEmbedding:
       scale_embeddings: whether vectors are multiplied by sqrt(d_model) (Vaswani et al. 2017).
       scale_logits: whether logits are divided by sqrt(d_model) (T5, where the table is tied).
       use_output_bias: whether logits have a bias [vocab], zero at first (BERT).
+      check_ids: whether a step with an id that is in no vocabulary raises IndexRangeError; else its vector is zeros.
       name: the scope of `weights` [vocab, d_model] and `bias` [vocab].
 
     Examples:
@@ -135,6 +149,7 @@ class VocabularyEmbedding:
     scale_embeddings: bool = False
     scale_logits: bool = False
     use_output_bias: bool = False
+    check_ids: bool = True
     name: str = "embedding"
 
     def __post_init__(self) -> None:
@@ -154,10 +169,25 @@ class VocabularyEmbedding:
                 mesh, self.vocab, d_model, vocab_size=self.vocab_size, initializer=make(summed, new), name="weights"
             )
 
-    def ids_to_embedding(self, ids: mtf.Tensor, d_model: mtf.Dimension) -> mtf.Tensor:
-        """[...] int32 -> [..., d_model]; zeros for an id that is negative or not below `vocab_size`."""
+    def ids_to_embedding(
+        self, ids: mtf.Tensor, d_model: mtf.Dimension, *, weights: mtf.Tensor | None = None, are_checked: bool = False
+    ) -> mtf.Tensor:
+        """[...] int32 -> [..., d_model].
+
+        `weights` are as for `checked`; `are_checked` says that what the ids were made of is `checked` already.
+        """
+        if not are_checked:
+            self.checked(ids, weights)
         vectors = _looked_up(self.weights(ids.mesh, d_model), ids, self.vocab, self.vocab_size)
         return vectors * math.sqrt(d_model.size) if self.scale_embeddings else vectors
+
+    @language_function
+    def checked(self, ids: mtf.Tensor, weights: mtf.Tensor | None = None) -> mtf.Tensor:
+        """The ids; a step with one that is in no vocabulary raises IndexRangeError, unless `check_ids` is False.
+
+        Where `weights`, of the dimensions of the ids or of some, are 0, an id may be any number.
+        """
+        return _check_ids(ids, self.vocab_size, weights) if self.check_ids else ids
 
     @language_function
     def hidden_to_logits(self, x: mtf.Tensor, d_model: mtf.Dimension | None = None) -> mtf.Tensor:
@@ -205,6 +235,10 @@ def _looked_up(weights: mtf.Tensor, ids: mtf.Tensor, vocab_dim: mtf.Dimension, v
         # Else an id that is in no vocabulary would train the padding.
         ids = mtf.where(mtf.less(ids, vocab_size), ids, -1)
     return mtf.gather(weights, ids, vocab_dim)
+
+
+def _check_ids(ids: mtf.Tensor, vocab_size: int, weights: mtf.Tensor | None) -> mtf.Tensor:
+    return mtf.check_indices(ids, vocab_size, weights=weights, message="an id", advice=_IDS_ADVICE)
 
 
 def _true_size(vocab_dim: mtf.Dimension, vocab_size: int | None) -> int:

@@ -8,6 +8,10 @@ import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError, ShapeError
 
+_TARGETS_ADVICE = """\
+where targets do not count, give softmax_cross_entropy_with_logits their `weights`, 0 there; \
+with check_targets=False nothing is checked, and the loss of such a target is 0"""
+
 
 @language_function
 def softmax_cross_entropy_with_logits(
@@ -18,6 +22,8 @@ def softmax_cross_entropy_with_logits(
     *,
     label_smoothing: float = 0.0,
     vocab_size: int | None = None,
+    weights: mtf.Tensor | None = None,
+    check_targets: bool = True,
 ) -> mtf.Tensor:
     """Cross-entropy of the softmax of `logits` over `vocab_dim`, with targets soft or hard.
 
@@ -26,12 +32,15 @@ def softmax_cross_entropy_with_logits(
 
     Args:
       logits: [..., vocab_dim], floating; those from `vocab_size` on are masked, as `VocabularyEmbedding` does.
-      targets: floating, [..., vocab_dim], a distribution; or int32 or int64, [...], each the right index (an index that
-        is negative, or not below `vocab_size`, gives a loss of 0).
+      targets: floating, [..., vocab_dim], a distribution; or int32 or int64, [...], each the right index. A step with
+        an index that is negative, or not below `vocab_size`, raises IndexRangeError: see `mtf.check_indices`.
       vocab_dim: the dimension of the classes.
       z_loss: coefficient of log(Z)^2, which keeps the normaliser Z near 1 (a common choice is 1e-4).
       label_smoothing: the share of each target that is spread evenly over the vocabulary (Szegedy et al. 2016).
       vocab_size: how many classes there are, where `vocab_dim` is padded. The padding gets no share of the targets.
+      weights: of integer targets, or of some of their dimensions: where it is 0, a target may be any number, as padding
+        is (-1, -100), and its loss is 0 if it is no class. The loss is not multiplied by it.
+      check_targets: whether integer targets are checked; if not, the loss of one that is no class is 0.
 
     Returns:
       [...], float32, or float64 where the logits are.
@@ -50,6 +59,8 @@ def softmax_cross_entropy_with_logits(
     size = vocab_dim.size if vocab_size is None else vocab_size
     _check(logits, targets, vocab_dim)
     _check_numbers(size, vocab_dim, label_smoothing)
+    if check_targets and targets.dtype.is_integer:
+        mtf.check_indices(targets, size, weights=weights, message="a target", advice=_TARGETS_ADVICE)
     logits = _widened(logits)
     weight, chosen = _chosen(logits, targets, vocab_dim, size)
     log_z = mtf.reduce_logsumexp(logits, vocab_dim)

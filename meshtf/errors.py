@@ -48,6 +48,10 @@ class NonFiniteError(MeshtfError, ArithmeticError):
     """`check_finite` found a NaN or an infinity, or `cholesky` a matrix that is not positive definite."""
 
 
+class IndexRangeError(MeshtfError, IndexError):
+    """An id outside of its vocabulary, or a label outside of the classes, met by `check_indices` while a step ran."""
+
+
 class CompilationError(MeshtfError, ValueError):
     """An operation that XLA cannot compile, in a program for a TPU."""
 

@@ -395,6 +395,8 @@ class Operation(abc.ABC):
         self.overrides_layout: bool = any(x.operation.overrides_layout for x in inputs)
         self.like: Tensor | None = None
         """The tensor whose layout the one output has, where it is that tensor's gradient."""
+        self.source: Tensor | None = None
+        """What it is in a block, or is there a part of, where it is given to a block."""
         self.graph.operations.append(self)
 
     @property

@@ -79,7 +79,9 @@ class EncoderDecoder:
             AttentionMask(is_causal=True), sequence.tokens, sequence.positions, is_training, memory=memory
         )
         embedding = self._targets_embedding
-        x = embedding(sequence.shifted_right, sequence.positions, self._d_model, is_training=is_training)
+        embedding.vocabulary.checked(sequence.ids, features.get("targets_weights"))
+        ids, positions = sequence.shifted_right, sequence.positions
+        x = embedding(ids, positions, self._d_model, is_training=is_training, are_checked=True)
         with mtf.variable_scope(DECODER):
             x, more = self.decoder.observed(x, context)
         return self.vocabulary.hidden_to_logits(x, self._d_model), observations | more.under(DECODER)

@@ -76,7 +76,9 @@ class IncrementalDecoder:
         places = mtf.range(prompts.mesh, length)
         is_prefix = mtf.cast(mtf.less(places, prompt_lengths), tf.int32) if self.mask.sees_prefix else None
         context = Context(self.mask, Tokens(places, is_prefix=is_prefix), places, memory=self.memory)
-        x = self.embedding(mtf.shift(prompts, 1, length, wrap=False), places, self.d_model, is_training=False)
+        self.embedding.vocabulary.checked(prompts, mtf.less(places, prompt_lengths))
+        ids = mtf.shift(prompts, 1, length, wrap=False)
+        x = self.embedding(ids, places, self.d_model, is_training=False, are_checked=True)
         with mtf.variable_scope(self.scope):
             return self.stack.fill(x, context)[1]
 
@@ -95,7 +97,8 @@ class IncrementalDecoder:
           Logits [batch dimensions, vocab] of the tokens at `position`, and the new state.
         """
         context = Context(self.mask, Tokens(position), position, memory=self.memory)
-        x = self.embedding(tokens, position, self.d_model, is_training=False)
+        # What a step is given was chosen by the model, or checked where prompts are read.
+        x = self.embedding(tokens, position, self.d_model, is_training=False, are_checked=True)
         with mtf.variable_scope(self.scope):
             x, state = self.stack.step(x, context, writes_at, state)
         return self.output.hidden_to_logits(x, self.d_model), state

@@ -22,11 +22,13 @@ class MLPClassifier:
       num_classes: size of the dimension `classes`.
       hidden_sizes: size of the dimension `hidden` after each hidden layer.
       activation: its name, one of `mtf.layers.activation_names()`.
+      check_labels: whether a step with a label that is no class raises IndexRangeError; else its loss is 0.
     """
 
     num_classes: int
     hidden_sizes: Sequence[int] = (256,)
     activation: str = "relu"
+    check_labels: bool = True
 
     def __post_init__(self) -> None:
         sizes = self.hidden_sizes if isinstance(self.hidden_sizes, list | tuple) else [None]
@@ -52,7 +54,9 @@ class MLPClassifier:
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, mtf.Tensor]:
         """`images` [batch, pixels] and `labels` [batch] -> "loss" and "accuracy" of each example, [batch]."""
         logits, labels = self.logits(features["images"]), features["labels"]
-        loss = mtf.layers.softmax_cross_entropy_with_logits(logits, labels, self.classes)
+        loss = mtf.layers.softmax_cross_entropy_with_logits(
+            logits, labels, self.classes, check_targets=self.check_labels
+        )
         is_right = mtf.equal(mtf.argmax(logits, self.classes), labels)
         return {"loss": loss, "accuracy": mtf.cast(is_right, tf.float32)}
 

@@ -35,6 +35,7 @@ class ResNet50:
       batch_norm_momentum: the share of the moving averages that a step leaves in them.
       batch_norm_epsilon: added to variances.
       label_smoothing: in the loss, the share of a label that is spread over all classes.
+      check_labels: whether a step with a label that is no class raises IndexRangeError; else its loss is 0.
     """
 
     num_classes: int
@@ -43,6 +44,7 @@ class ResNet50:
     batch_norm_momentum: float = 0.9
     batch_norm_epsilon: float = 1e-5
     label_smoothing: float = 0.0
+    check_labels: bool = True
 
     def __post_init__(self) -> None:
         sizes = self.stage_sizes if isinstance(self.stage_sizes, list | tuple) and self.stage_sizes else [None]
@@ -74,7 +76,11 @@ class ResNet50:
         """`images` [batch, height, width, channels] and `labels` [batch] -> "loss" and "accuracy", [batch]."""
         logits, labels = self.logits(features["images"], is_training), features["labels"]
         loss = mtf.layers.softmax_cross_entropy_with_logits(
-            logits, labels, self.classes, label_smoothing=self.label_smoothing if is_training else 0.0
+            logits,
+            labels,
+            self.classes,
+            label_smoothing=self.label_smoothing if is_training else 0.0,
+            check_targets=self.check_labels,
         )
         is_right = mtf.equal(mtf.argmax(logits, self.classes), labels)
         return {"loss": loss, "accuracy": mtf.cast(is_right, tf.float32)}

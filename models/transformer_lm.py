@@ -59,7 +59,9 @@ class TransformerLM:
         """The logits, and what the layers tell beside."""
         sequence = TokenSequence.of(features, "targets")
         d_model = mtf.Dimension("d_model", self.d_model)
-        x = self.embedding(sequence.shifted_right, sequence.positions, d_model, is_training=is_training)
+        self.embedding.vocabulary.checked(sequence.ids, features.get("targets_weights"))
+        ids, positions = sequence.shifted_right, sequence.positions
+        x = self.embedding(ids, positions, d_model, is_training=is_training, are_checked=True)
         is_prefix = feature(features, "targets_prefix") if self.sees_prefix else None
         tokens = dataclasses.replace(sequence.tokens, is_prefix=is_prefix)
         context = Context(self._mask, tokens, sequence.positions, is_training)

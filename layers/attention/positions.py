@@ -103,7 +103,8 @@ def learned_positions(
     """Rows of a variable [max_length, d_model] named `name` under the open scope, normal at first.
 
     Args:
-      positions: integers, any shape; those outside [0, max_length) give zeros.
+      positions: integers, any shape. A step with one outside of [0, max_length) in those of several dimensions, which
+        are fed, raises IndexRangeError: see `mtf.check_indices`.
       max_length: how many there are.
       d_model: the new dimension.
       stddev: of the initial values.
@@ -123,6 +124,8 @@ def learned_positions(
     _check_positions(positions, positions.shape)
     if positions.shape.has(LENGTH) and (length := positions.shape.get_dim_by_name(LENGTH)).size > max_length:
         raise ShapeError(f"there are {max_length} learned positions, fewer than {length}; make max_length larger")
+    if positions.shape.ndims > 1:
+        mtf.check_indices(positions, max_length, message="a position", advice="make max_length larger")
     known = mtf.Dimension("positions", max_length)
     table = mtf.get_variable(positions.mesh, name, [known, d_model], initializer=mtf.RandomNormal(stddev=stddev))
     return mtf.gather(table, positions, known)

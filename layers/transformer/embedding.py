@@ -90,14 +90,20 @@ class TokenEmbedding:
         *,
         is_training: bool,
         token_types: mtf.Tensor | None = None,
+        are_checked: bool = False,
     ) -> mtf.Tensor:
-        """[.., length] int32, their positions, and their types -> [.., length, d_model]."""
-        x = self.vocabulary.ids_to_embedding(ids, d_model)
+        """[.., length] int32, their positions, and their types -> [.., length, d_model].
+
+        `are_checked` says that what the ids were made of has been: see `VocabularyEmbedding.checked`.
+        """
+        x = self.vocabulary.ids_to_embedding(ids, d_model, are_checked=are_checked)
         with mtf.variable_scope(self.vocabulary.name):
             if self.positions is not None:
                 x += mtf.cast(self.positions(positions, d_model), x.dtype)
             if self.num_token_types:
-                types = mtf.zeros_like(ids) if token_types is None else token_types
+                types = mtf.zeros_like(ids)
+                if token_types is not None:
+                    types = mtf.check_indices(token_types, self.num_token_types, message="a token type")
                 x += mtf.cast(self._type_vectors(types, d_model), x.dtype)
             if self.norm is not None:
                 x = self.norm(x, d_model)

@@ -22,10 +22,12 @@ class TokenLoss:
     Attributes:
       label_smoothing: the share of a target that is spread evenly over the vocabulary (Szegedy et al. 2016).
       z_loss: coefficient of the square of the normaliser's logarithm.
+      check_targets: whether a step with a target that counts and is in no vocabulary raises IndexRangeError.
     """
 
     label_smoothing: float = 0.0
     z_loss: float = 0.0
+    check_targets: bool = True
 
     def metrics(
         self,
@@ -41,7 +43,7 @@ class TokenLoss:
         Args:
           logits: [.., length, vocab].
           targets: int32 [.., length].
-          weights: float32 [.., length], 0 where nothing counts; by default 1 where the target is not 0.
+          weights: float32 [.., length], 0 where nothing counts and a target may be any number; by default 1 where the target is not 0.
           vocabulary: says which logits are padding.
           is_training: whether labels are smoothed and z_loss is added.
         """
@@ -52,6 +54,8 @@ class TokenLoss:
             self.z_loss if is_training else 0.0,
             label_smoothing=self.label_smoothing if is_training else 0.0,
             vocab_size=vocabulary.vocab_size,
+            weights=weights,
+            check_targets=self.check_targets,
         )
         counted = weights_nonzero(targets) if weights is None else weights
         is_right = mtf.cast(mtf.equal(mtf.argmax(logits, vocabulary.vocab), targets), tf.float32)

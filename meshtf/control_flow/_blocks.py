@@ -35,6 +35,7 @@ def block_input(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:
     """A tensor to give to a block, of the dtype of `like`, and of its shape unless another is given."""
     own = BlockInputOperation(like.mesh, like.shape if shape is None else shape, like.dtype, name)
     own.overrides_layout = like.is_overridden
+    own.source = like
     return own.outputs[0]
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from meshtf.control_flow._block_lowering import assigned_variables, constant_like, lower_operations
 from meshtf.graph import Block
+from meshtf.planning.open_check import OpenCheck
 from meshtf.planning.pending_sums import block_sums, needed_inside
-from meshtf.planning.plan import Branch, Value
+from meshtf.planning.plan import NOWHERE, Branch, Value
 from meshtf.planning.planner import Planner
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ def lower_branch(operation: CondOperation, planner: Planner) -> None:
         results.append(own + [inner.assigned.get(name, value) for name, value in before.items()])
     checks = [check for inner in inners for check in inner.checks]
     for inner, own in zip(inners, results, strict=True):
-        own.extend(c.value if c in inner.checks else constant_like(inner, c.value, 1) for c in checks)
-    values = [planner.value(v.shape, v.dtype, v.layout) for v in results[0]]
+        own.extend(v for c in checks for v in (c.values if c in inner.checks else _passed(c, inner)))
+    values = [planner.value(v.shape, v.dtype, v.layout, v.pending) for v in results[0]]
     bodies = [inner.instructions for inner in inners]
     planner.add(Branch(operation, predicate, *bodies, *map(tuple, results), tuple(values)))  # type: ignore[arg-type]
     for output, value in zip(operation.outputs, values, strict=False):
@@ -36,7 +37,12 @@ def lower_branch(operation: CondOperation, planner: Planner) -> None:
     for name in before:
         planner.assign(name, next(rest))
     for check in checks:
-        planner.check_as(check, next(rest))
+        planner.check(check.outside([next(rest) for _ in check.values]))
+
+
+def _passed(check: OpenCheck, side: Planner) -> list[Value]:
+    """What a check of one side comes to on the other."""
+    return [constant_like(side, check.failures, 0), *(constant_like(side, f.value, NOWHERE) for f in check.findings)]
 
 
 def _side(operation: CondOperation, block: Block, before: dict[str, Value], planner: Planner) -> Planner:

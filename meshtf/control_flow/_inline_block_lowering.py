@@ -31,7 +31,7 @@ def lower_inline(operation: InlineOperation, planner: Planner) -> None:
     for name, value in inner.assigned.items():
         planner.assign(name, value)
     for check in inner.checks:
-        planner.check_as(check, check.value)
+        planner.check(check)
 
 
 def _give(operation: InlineOperation, planner: Planner, inner: Planner) -> None:

@@ -11,13 +11,14 @@ from tensorflow.python import pywrap_tfe  # no public name tells whether a Gradi
 from tensorflow.python.ops import control_flow_util  # nor whether an outer function is compiled by XLA
 
 from meshtf.call_sites import user_site
-from meshtf.errors import NonFiniteError, UsageError
+from meshtf.errors import MeshtfError, UsageError
 from meshtf.layout import TensorLayout
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
 from meshtf.lowering.initial_values import initialize
+from meshtf.lowering.make_plan import first_failure
 from meshtf.lowering.variable_store import handles
 from meshtf.mesh_impl.mesh_impl import Program
-from meshtf.planning.plan import Plan, ReadVariable
+from meshtf.planning.plan import Check, Plan, ReadVariable
 
 if TYPE_CHECKING:
     from meshtf.lowering.lowering import Lowering
@@ -74,7 +75,8 @@ class Execution:
 
         Raises:
           UsageError: under a GradientTape or jit_compile, or while another thread is inside a step.
-          NonFiniteError: a `check_finite` of the program found a NaN or an infinity; nothing was assigned.
+          NonFiniteError, IndexRangeError: a `check_finite` of the program found a NaN or an infinity, a `check_indices`
+            an id outside of its range; nothing was assigned.
           CollectiveError: a collective failed or timed out.
         """
         self._check_surroundings()
@@ -83,8 +85,19 @@ class Execution:
             if not tf.executing_eagerly():
                 return self._without_gradient(results)
             if self.plan.checks and (index := int(failed)) != NO_CHECK_FAILED:
-                raise NonFiniteError(self.plan.checks[index].text)
+                raise self._failure(self.plan.checks[index], feeds)
         return results
+
+    def _failure(self, check: Check, feeds: Sequence[tf.Tensor]) -> MeshtfError:
+        """The error of a check that failed, which a second program finds the place of: it assigns nothing either."""
+        if not check.can_find:
+            return check.failure()
+        plan = self._lowering.plan_that_finds(check)
+        by_name = {f.name: x for f, x in zip(self.plan.feeds, feeds, strict=True)}
+        slices = handles(self._lowering.variables, plan.variable_names)
+        program = self._lowering.device_mesh.program(plan, slices, runs_once=True)
+        found, _ = program([by_name[f.name] for f in plan.feeds])
+        return first_failure(check, plan, [x.numpy() for x in found])
 
     def _has_layouts_of_store(self) -> bool:
         """Whether the plan keeps each variable that the store has already in the layout that it has there."""

@@ -7,13 +7,13 @@ tried in one process with one device. It is for tests.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from meshtf.errors import NonFiniteError
+from meshtf.errors import MeshtfError
 from meshtf.layout import Axes, TensorLayout
 from meshtf.mesh_impl.processor_products import product_dtype
 from meshtf.planning import core_positions
@@ -21,6 +21,7 @@ from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.plan import (
     AssignVariable,
     Branch,
+    Check,
     Collective,
     Compute,
     Cut,
@@ -81,23 +82,33 @@ class Interpreter:
         reductions = [c for c in plan.collectives if c.step.reduction and not {*c.step.axes} <= {*c.input.pending}]
         self._unreduced = {x.input for c in reductions for x in (c, *c.members)}
 
-    def run(self, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    def run(
+        self,
+        feeds: Mapping[str, np.ndarray],
+        failure: Callable[[Check], MeshtfError] = lambda check: check.failure(),
+    ) -> list[np.ndarray]:
         """The fetches, whole. Fails where cores disagree on a value that should be alike.
 
-        Raises:
-          NonFiniteError: a check failed; nothing was assigned.
+        Where a check failed nothing is assigned, and what `failure` makes of it is raised.
         """
+        results, failed = self.outcome(feeds)
+        if failed is not None:
+            raise failure(failed)
+        return results
+
+    def outcome(self, feeds: Mapping[str, np.ndarray]) -> tuple[list[np.ndarray], Check | None]:
+        """The fetches, whole, and the first check that failed, if one did: nothing is assigned then."""
         slices: dict[Value, list[np.ndarray]] = {}
         self._feeds = feeds
         self._execute([i for i in self.plan.instructions if not isinstance(i, AssignVariable)], slices)
         for check in self.plan.checks:
             flags = {bool(flag) for flag in slices[check.value]}
             assert len(flags) == 1, f"cores disagree on the check of {check.operation}"
-            if flags == {False}:
-                raise NonFiniteError(check.text)
-        self.variables.update({i.name: slices[i.input] for i in self.plan.assignments})
+        failed = next((c for c in self.plan.checks if not bool(slices[c.value][0])), None)
+        if failed is None:
+            self.variables.update({i.name: slices[i.input] for i in self.plan.assignments})
         wholes = [(joined(slices[v], v.layout, self.plan), v.shape.to_integer_list) for v in self.plan.fetches]
-        return [whole[tuple(map(slice, sizes))] for whole, sizes in wholes]
+        return [whole[tuple(map(slice, sizes))] for whole, sizes in wholes], failed
 
     def _execute(self, instructions: Sequence[Instruction], slices: dict[Value, list[np.ndarray]]) -> None:
         for instruction in instructions:

@@ -16,7 +16,7 @@ from meshtf.errors import GraphError, LayoutError, UsageError, nearest
 from meshtf.graph import Graph, Mesh, Operation, Tensor, check_tensor
 from meshtf.lowering.execution import Execution
 from meshtf.lowering.feeding import check_feeds, inputs_of
-from meshtf.lowering.make_plan import make_plan, needed
+from meshtf.lowering.make_plan import effects_with, make_plan, needed
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.lowering.passes.weight_update_sharding import ShardedUpdates, sharded_updates
 from meshtf.lowering.report.report import Report, Updates
@@ -28,7 +28,7 @@ from meshtf.ops.variables.program_step import count_step
 from meshtf.planning.divided_layouts import parts_that_help
 from meshtf.planning.layout_table import LayoutTable, warn_unused_rules
 from meshtf.planning.pending_sums import PendingSums
-from meshtf.planning.plan import Plan
+from meshtf.planning.plan import Check, Plan
 from meshtf.planning.stored_variables import Storage
 
 
@@ -123,8 +123,19 @@ class Lowering:
         """The plan that returns these tensors, and does the graph's assignments or not."""
         return self._finished(self._layouts, self._storage, self._effects if with_effects else [], fetches)
 
+    def plan_that_finds(self, check: Check) -> Plan:
+        """The plan that returns where a check of another plan failed, and assigns nothing."""
+        effects = effects_with(check, self.graph)
+        return self._finished(self._layouts, self._storage, effects, (), finds_failures=True).without_assignments()
+
     def _finished(
-        self, layouts: LayoutTable, storage: Storage, effects: Sequence[Operation], fetches: Sequence[Tensor]
+        self,
+        layouts: LayoutTable,
+        storage: Storage,
+        effects: Sequence[Operation],
+        fetches: Sequence[Tensor],
+        *,
+        finds_failures: bool = False,
     ) -> Plan:
         return make_plan(
             layouts,
@@ -138,6 +149,7 @@ class Lowering:
                 gathers_weights_again=self._options.parameter_layout is not None,
                 bucket_bytes=self._options.bucket_bytes,
             ),
+            finds_failures=finds_failures,
         )
 
     @tf.autograph.experimental.do_not_convert

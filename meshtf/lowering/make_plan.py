@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from meshtf.graph import Operation, Tensor
+import numpy as np
+
+from meshtf.errors import MeshtfError
+from meshtf.graph import Graph, Operation, Tensor, with_nested
 from meshtf.lowering.passes import run_passes
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.pending_sums import PendingSums
-from meshtf.planning.plan import Plan
+from meshtf.planning.plan import Check, Plan
 from meshtf.planning.planner import Planner
 from meshtf.planning.stored_variables import Storage
 
@@ -22,15 +25,36 @@ def make_plan(
     fetches: Sequence[Tensor],
     seed: int = 0,
     options: PassOptions = DEFAULT_PASS_OPTIONS,
+    *,
+    finds_failures: bool = False,
 ) -> Plan:
-    """Plans the operations that the effects and the fetches need, in program order; assigns only if some effect is."""
+    """Plans the operations that the effects and the fetches need, in program order; assigns only if some effect is.
+
+    With `finds_failures` the plan returns, behind the fetches, where its checks have found something.
+    """
     operations = needed([*effects, *(t.operation for t in fetches)])
     pending_sums = PendingSums(operations, fetches, layouts)
-    planner = Planner(layouts, pending_sums, storage, seed)
+    planner = Planner(layouts, pending_sums, storage, seed, finds_failures=finds_failures)
     for operation in operations:
         planner.lower(operation)
     trained = {v.full_name: v.shape for v in operations[0].graph.trainable_variables} if operations else {}
     return run_passes(planner.plan(fetches), dataclasses.replace(options, assigns=bool(effects), trained=trained))
+
+
+def effects_with(check: Check, graph: Graph) -> list[Operation]:
+    """What a program must do to find where a check of another one failed: the check, or the loop that it is in.
+
+    Nothing was assigned in the step that failed, so that the same feeds give the same failure.
+    """
+    return [o for o in graph.operations if check.operation in with_nested([o])]
+
+
+def first_failure(check: Check, plan: Plan, found: Sequence[np.ndarray]) -> MeshtfError:
+    """The error of a check that failed, from what a plan that finds failures returned: the first that is in place."""
+    findings = [c for c in plan.checks if c.finding is not None]
+    own = [(int(x.min()), c) for c, x in zip(findings, found, strict=True) if c.operation is check.operation]
+    place, finds = min(own, key=lambda pair: pair[0])
+    return finds.failure(place)
 
 
 def needed(roots: Sequence[Operation]) -> list[Operation]:

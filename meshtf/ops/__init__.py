@@ -98,6 +98,7 @@ from meshtf.ops.reductions.downsampling import pool_tensor_1d, reduce_first, str
 from meshtf.ops.reductions.products_and_extrema import reduce_max, reduce_min, reduce_prod
 from meshtf.ops.reductions.softmax import log_softmax, reduce_logsumexp, softmax
 from meshtf.ops.side_effects.check_finite import check_finite
+from meshtf.ops.side_effects.check_indices import check_indices
 from meshtf.ops.side_effects.depend import depend
 from meshtf.ops.side_effects.export import export
 from meshtf.ops.side_effects.print_tensor import Print, print_tensor
@@ -133,6 +134,7 @@ __all__ = [
     "cast",
     "ceil",
     "check_finite",
+    "check_indices",
     "cholesky",
     "clip_by_value",
     "complex",

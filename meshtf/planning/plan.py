@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import tensorflow as tf
 
 from meshtf.dimension import Shape
+from meshtf.errors import MeshtfError
 from meshtf.graph import Operation
 from meshtf.layout import Axes, TensorLayout
 from meshtf.planning.collectives.collective_step import CollectiveStep
@@ -310,19 +311,61 @@ def walk(instructions: Sequence[Instruction], times: int = 1) -> Iterator[tuple[
 Instruction: TypeAlias = Compute | Collective | Feed | ReadVariable | AssignVariable | Loop | Branch
 
 
+NOWHERE = 2**63 - 1
+"""What a core says that has found nothing."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Finding:
+    """Where a check failed first, in a plan that was made to say so.
+
+    Attributes:
+      value: int64 [cores], split over the mesh axes along which cores have found something else: where each core has,
+        or NOWHERE. The least tells the first.
+      described: that number in words, as "batch 3, length 5".
+    """
+
+    value: Value
+    described: Callable[[int], str]
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Check:
-    """A flag (bool scalar, alike on all cores) that must be true for the step's assignments to take place."""
+    """A flag (bool scalar, alike on all cores) that must be true for the step's assignments to take place.
+
+    Attributes:
+      operation: what checks.
+      message: what is wrong where it fails.
+      value: the flag.
+      error: its class.
+      can_find: whether a plan can be made that says where it failed.
+      finding: where, in such a plan.
+      advice: what to do, if that is to be said.
+    """
 
     operation: Operation
     message: str
     value: Value
+    error: type[MeshtfError]
+    can_find: bool = False
+    finding: Finding | None = None
+    advice: str = ""
 
     @property
     def text(self) -> str:
-        """What is said when it fails."""
+        """What is said when it fails, and nobody has asked where."""
+        return self._text(self.message)
+
+    def failure(self, place: int = NOWHERE) -> MeshtfError:
+        """The error to raise, with where it failed if that is known."""
+        if self.finding is None or place == NOWHERE:
+            return self.error(self.text)
+        return self.error(self._text(f"{self.message}: {self.finding.described(place)}"))
+
+    def _text(self, fact: str) -> str:
         where = f"in operation {self.operation.name}\n  at {self.operation.site}"
-        return f"{self.message}\n  {where}\n  nothing was assigned in this step"
+        advice = f"\n  {self.advice}" if self.advice else ""
+        return f"{fact}\n  {where}\n  nothing was assigned in this step{advice}"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

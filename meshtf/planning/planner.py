@@ -9,7 +9,6 @@ the reader, on behalf of the product.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -29,6 +28,7 @@ from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.collectives.permute import Permute
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.microbatch_cut import MicrobatchCut
+from meshtf.planning.open_check import OpenCheck
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import (
     AssignVariable,
@@ -57,8 +57,18 @@ class Planner:
     is first read in a layout that is not there yet, and is never repeated for the same tensor and layout.
     """
 
-    def __init__(self, layouts: LayoutTable, pending_sums: PendingSums, storage: Storage, seed: int = 0) -> None:
+    def __init__(
+        self,
+        layouts: LayoutTable,
+        pending_sums: PendingSums,
+        storage: Storage,
+        seed: int = 0,
+        *,
+        finds_failures: bool = False,
+    ) -> None:
         self.layouts = layouts
+        self.finds_failures = finds_failures
+        """Whether checks are to say where they fail, which a step that goes well need not know."""
         self.iterations: tuple[Value, ...] = ()
         """The numbers of the iterations of the loops around, outermost first (int32 scalars)."""
         self.layers: tuple[Value, ...] = ()
@@ -76,7 +86,8 @@ class Planner:
         self._moved: dict[tuple[Value, object], Value] = {}
         self._variables: dict[str, Value] = {}
         self._assigned: dict[str, tuple[Operation, Value]] = {}
-        self._checks: list[Check] = []
+        self._checks: list[OpenCheck] = []
+        self._closed: dict[OpenCheck, Check] = {}
         self._operation: Operation | None = None
         self._numbers = itertools.count()
         self._outside: Planner | None = None
@@ -89,15 +100,16 @@ class Planner:
         operation.lower(self)
 
     def plan(self, fetches: Sequence[Tensor]) -> Plan:
-        """The finished plan, which returns these tensors, each in its own layout."""
+        """The finished plan, which returns these tensors, each in its own layout, and then what checks have found."""
         values = []
         for tensor in fetches:
             self._operation = tensor.operation
             values.append(self.read(tensor))
         for name, (operation, value) in self._assigned.items():
             self._instructions.append(AssignVariable(operation, name, value))
-        planned = tuple(self._instructions), tuple(values), tuple(self._checks)
-        return Plan(self.mesh_shape, *planned, self.uses_random)
+        checks = [self._closed[check] for check in self._checks]
+        values.extend(check.finding.value for check in checks if check.finding is not None)
+        return Plan(self.mesh_shape, tuple(self._instructions), tuple(values), tuple(checks), self.uses_random)
 
     # Nesting: the bodies of loops and branches
 
@@ -107,7 +119,7 @@ class Planner:
         What is `borrowed` from this one is brought here, outside, into the layouts that are wanted inside: once, and
         not in every iteration.
         """
-        inner = Planner(self.layouts, pending_sums, self._storage, self._seed)
+        inner = Planner(self.layouts, pending_sums, self._storage, self._seed, finds_failures=self.finds_failures)
         inner.iterations, inner.layers, inner.microbatches = self.iterations, self.layers, self.microbatches
         inner._numbers = self._numbers
         inner._outside = self
@@ -133,7 +145,8 @@ class Planner:
         return {name: value for name, (_, value) in self._assigned.items()}
 
     @property
-    def checks(self) -> tuple[Check, ...]:
+    def checks(self) -> tuple[OpenCheck, ...]:
+        """Of a block: what surrounds it takes them up."""
         return tuple(self._checks)
 
     def give(self, tensor: Tensor, value: Value) -> None:
@@ -143,10 +156,6 @@ class Planner:
     def attribute_to(self, operation: Operation) -> None:
         """What is added from here on is for this operation."""
         self._operation = operation
-
-    def check_as(self, check: Check, flag: Value) -> None:
-        """As `check`, for one made inside a block: `flag` says what it came to."""
-        self._checks.append(dataclasses.replace(check, value=flag))
 
     def set_stored(self, name: str, value: Value) -> None:
         """Says that `value` is a variable's present value, without assigning it."""
@@ -388,9 +397,16 @@ class Planner:
         self._assigned.pop(name, None)
         self._assigned[name] = (self._current, value)
 
-    def check(self, message: str, flag: Value) -> None:
-        """Makes the program's assignments depend on a flag that every core has alike."""
-        self._checks.append(Check(self._current, message, flag))
+    def check(self, check: OpenCheck) -> None:
+        """Makes the program's assignments depend on a check, once what surrounds this block has taken it up.
+
+        The sum over cores stands right behind the check, so that updates need not wait for the end of the program.
+        """
+        self._checks.append(check)
+        if self._outside is None:
+            before, self._operation = self._operation, check.operation
+            self._closed[check] = check.closed(self.reduce_pending(check.failures), self.compute)
+            self._operation = before
 
     # Inside
 

@@ -11,17 +11,18 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import ShapeLike, convert_to_shape
+from meshtf.errors import MeshtfError
 from meshtf.function import TensorSpec
 from meshtf.graph import Graph, Mesh, Tensor
 from meshtf.layout import LayoutLike, LayoutRules, TensorLayout, convert_to_layout_rules
 from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.interpreter import Interpreter, joined
-from meshtf.lowering.make_plan import make_plan
+from meshtf.lowering.make_plan import effects_with, first_failure, make_plan
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.variables.program_step import count_step
 from meshtf.ops.variables.variable import Variable
 from meshtf.planning.layout_table import LayoutTable
-from meshtf.planning.plan import Feed, Plan
+from meshtf.planning.plan import Check, Feed, Plan
 from meshtf.planning.stored_variables import StoredVariable
 
 
@@ -139,7 +140,15 @@ def interpret_graph(
     storage = _Storage(rules if parameter_layout is None else convert_to_layout_rules(parameter_layout))
     planned = _planned(graph, fetches, table, storage, seed=seed, with_effects=with_effects)
     interpreter = Interpreter(planned, _initial_slices(planned, graph, table, storage, seed))
-    results = interpreter.run({f.name: _fed(f, feeds) for f in planned.feeds})
+
+    def failure(check: Check) -> MeshtfError:
+        if not check.can_find:
+            return check.failure()
+        finding = make_plan(table, storage, effects_with(check, graph), (), seed, finds_failures=True)
+        found, _ = Interpreter(finding, interpreter.variables).outcome({f.name: _fed(f, feeds) for f in finding.feeds})
+        return first_failure(check, finding, found)
+
+    results = interpreter.run({f.name: _fed(f, feeds) for f in planned.feeds}, failure)
     after = {
         name: joined(slices, storage.layouts[name], planned)
         for name, slices in interpreter.variables.items()

@@ -18,8 +18,9 @@ from meshtf.layout import TensorLayout
 from meshtf.ops.algebra.elementwise_operation import CastKernel
 from meshtf.ops.variables.variable import Variable
 from meshtf.planning.microbatch_cut import MicrobatchCut
+from meshtf.planning.open_check import OpenCheck
 from meshtf.planning.pending_sums import block_sums, needed_inside
-from meshtf.planning.plan import Carried, Check, Condition, Core, Loop, Sliced, Stacked, Value
+from meshtf.planning.plan import NOWHERE, Carried, Condition, Core, Loop, Sliced, Stacked, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.work_facts import WorkFacts
 
@@ -63,7 +64,7 @@ class _LoopLowering:
         carried = [self._carry(entry, value) for entry, value in zip(entries, leaving, strict=True)]
         assigned = {name: self._carry(entry, inner.assigned[name]) for name, entry in variables.items()}
         accumulated = [self._accumulate(term) for term in spec.terms]
-        checks = {check: self._check_every_iteration(check) for check in inner.checks}
+        checks = {check: self._carry_check(check) for check in inner.checks}
         stacked = [self._stack(s, y) for s, y in zip(spec.stacked, self.operation.stacked_outputs, strict=True)]
         trips = self.outer.value(*_SCALAR)
         condition = self._condition(index, carried, assigned)
@@ -75,7 +76,7 @@ class _LoopLowering:
                 condition=condition,
                 is_reversed=spec.iterations.is_reversed,
                 index=index,
-                carried=(*carried, *assigned.values(), *accumulated, *checks.values()),
+                carried=(*carried, *assigned.values(), *accumulated, *(c for own in checks.values() for c in own)),
                 sliced=tuple(sliced),
                 stacked=tuple(stacked),
                 body=inner.instructions,
@@ -89,8 +90,8 @@ class _LoopLowering:
             self.outer.write(output, value)
         for name, carry in assigned.items():
             self.outer.assign(name, carry.result)
-        for check, carry in checks.items():
-            self.outer.check_as(check, carry.result)
+        for check, carries in checks.items():
+            self.outer.check(check.outside([c.result for c in carries]))
 
     # The number of the iteration
 
@@ -168,7 +169,10 @@ class _LoopLowering:
 
     def _accumulate(self, tensor: Tensor) -> Carried:
         # Many terms of which none changes the sum's few digits would be lost in them.
-        term = _converted(self.inner.left(tensor), sum_dtype(tensor.dtype), self.inner)
+        return self._added_up(_converted(self.inner.left(tensor), sum_dtype(tensor.dtype), self.inner))
+
+    def _added_up(self, term: Value) -> Carried:
+        """The sum of a term over the iterations; over cores it stays pending."""
         zeros = constant_like(self.outer, term, 0)
         entering = self.inner.value(term.shape, term.dtype, term.layout, term.pending)
         spec = (term.shape, term.dtype, term.layout)
@@ -177,14 +181,17 @@ class _LoopLowering:
         (leaving,) = self.inner.compute("accumulate", add, [entering, term], [spec], pending=pending, facts=facts)
         return self._carry(_Entry(zeros, entering), leaving)
 
-    def _check_every_iteration(self, check: Check) -> Carried:
-        flag = check.value
-        spec = (flag.shape, flag.dtype, flag.layout)
+    def _carry_check(self, check: OpenCheck) -> list[Carried]:
+        """How often it failed in all iterations, and where it did so first."""
+        return [self._added_up(check.failures), *(self._first(f.value) for f in check.findings)]
+
+    def _first(self, place: Value) -> Carried:
+        spec = (place.shape, place.dtype, place.layout)
         entering = self.inner.value(*spec)
         (leaving,) = self.inner.compute(
-            "every iteration", lambda core, before, now: tf.logical_and(before, now), [entering, flag], [spec]
+            "first", lambda core, first, now: tf.where(first == NOWHERE, now, first), [entering, place], [spec]
         )
-        return self._carry(_Entry(constant_like(self.outer, flag, 1), entering), leaving)
+        return self._carry(_Entry(constant_like(self.outer, place, NOWHERE), entering), leaving)
 
     def _stack(self, stacked: StackedTensor, output: Tensor) -> Stacked:
         tensor, own = stacked.part, self.outer.layouts[stacked.part]

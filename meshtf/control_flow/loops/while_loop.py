@@ -18,6 +18,7 @@ from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph import Block, Operation, Tensor, check_tensor, with_nested
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.side_effects.check_finite import CheckFiniteOperation
+from meshtf.ops.side_effects.check_indices import CheckIndicesOperation
 from meshtf.ops.variables.variable import Assign
 from meshtf.planning.plan import UNBOUNDED
 
@@ -100,7 +101,7 @@ def while_loop(
 
 def _check_no_effect(asked: Sequence[Operation]) -> None:
     for operation in with_nested(asked):
-        if isinstance(operation, Assign | CheckFiniteOperation):
+        if isinstance(operation, Assign | CheckFiniteOperation | CheckIndicesOperation):
             raise GraphError(f"cond_fn has {operation.name}, which belongs into body_fn: a condition changes nothing")
 
 

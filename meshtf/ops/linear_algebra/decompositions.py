@@ -9,12 +9,14 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape
-from meshtf.errors import ShapeError
+from meshtf.errors import NonFiniteError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor
-from meshtf.layout import TensorLayout
+from meshtf.layout import restricted
 from meshtf.ops.algebra.broadcasting import aligner
 from meshtf.ops.linear_algebra._decomposition_gradients import cholesky_gradient, qr_gradient
 from meshtf.ops.linear_algebra._matrices import matrices_last, matrix_dims, square_dims
+from meshtf.ops.side_effects._first_place import Places, first_place
+from meshtf.planning.open_check import OpenCheck, failed_if, failure_spec
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import layout_over
@@ -44,14 +46,18 @@ class CholeskyOperation(Operation):
 
         def emit(core: Core, s: tf.Tensor) -> list[tf.Tensor]:
             factor = cholesky_or_nan(to_matrices(s))
-            return [back(factor), tf.reduce_all(tf.math.real(tf.linalg.diag_part(factor)) > 0)]
+            return [back(factor), failed_if(tf.reduce_any(_has_no_factor(factor)))]
 
         flops = math.prod(value.slice_shape) * self.rows.size // 3
-        specs = [(y.shape, y.dtype, layout), (Shape([]), tf.bool, TensorLayout(()))]
-        factor, flag = planner.compute("cholesky", emit, [value], specs, flops=flops)
         split = tuple(d.name for d in planner.mesh_shape if d.name in layout.used)
+        specs = [(y.shape, y.dtype, layout), failure_spec(split)]
+        factor, failures = planner.compute("cholesky", emit, [value], specs, flops=flops)
+        batch = Shape(matrices.dims[:-2])
+        places = Places.of(batch, restricted(layout, x.shape, batch), planner)
+        finding = first_place(planner, places, [factor], lambda s: _has_no_factor(to_matrices(s)))
         matrix = f"the matrix over {self.rows.name} and {self.columns.name} in {x!r}"
-        planner.check(f"{matrix} is not positive definite", planner.all_reduce(flag, split, "min"))
+        message = f"{matrix} is not positive definite"
+        planner.check(OpenCheck(self, message, failures, NonFiniteError, bool(batch.dims), finding))
         planner.write(y, factor)
 
 
@@ -87,6 +93,11 @@ class QrOperation(Operation):
         flops = 2 * math.prod(value.slice_shape) * columns.size
         for y, result in zip(self.outputs, planner.compute("qr", emit, [value], specs, flops=flops), strict=True):
             planner.write(y, result)
+
+
+def _has_no_factor(factors: tf.Tensor) -> tf.Tensor:
+    """Of [.., n, n] from `cholesky_or_nan`: [..], whether a matrix was not positive definite."""
+    return tf.logical_not(tf.reduce_all(tf.math.real(tf.linalg.diag_part(factors)) > 0, -1))
 
 
 def cholesky_or_nan(x: tf.Tensor) -> tf.Tensor:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Shape
-from meshtf.errors import DtypeError
+from meshtf.errors import DtypeError, NonFiniteError
 from meshtf.graph import Operation, Tensor, check_tensor, is_differentiable
-from meshtf.layout import TensorLayout
+from meshtf.ops.side_effects._first_place import Places, first_place
 from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.open_check import OpenCheck, failed_if, failure_spec
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 
@@ -35,27 +35,35 @@ class CheckFiniteOperation(Operation):
     def lower(self, planner: Planner) -> None:
         (x,) = self.inputs
         value = planner.read(x)
-        spec = (Shape([]), tf.bool, TensorLayout(()))
-        (flag,) = planner.compute("check_finite", _is_finite, [value], [spec], flops=math.prod(value.slice_shape))
-        split = tuple(d.name for d in planner.mesh_shape if d.name in value.layout.used)
+        places = Places.of(x.shape, value.layout, planner)
+        axes = tuple(d.name for d in planner.mesh_shape if d.name in value.layout.used)
+        flops = math.prod(value.slice_shape)
+        (failures,) = planner.compute("check_finite", _failures, [value], [failure_spec(axes)], flops=flops)
+        finding = first_place(planner, places, [value], lambda s: tf.logical_not(_is_finite(s)))
         fact = f"a NaN or an infinity in {x!r}"
-        planner.check(f"{self._message}: {fact}" if self._message else fact, planner.all_reduce(flag, split, "min"))
+        message = f"{self._message}: {fact}" if self._message else fact
+        planner.check(OpenCheck(self, message, failures, NonFiniteError, bool(x.shape.dims), finding))
         planner.write(self.outputs[0], value)
 
 
-def _is_finite(core: Core, x: tf.Tensor) -> tf.Tensor:
+def _failures(core: Core, x: tf.Tensor) -> tf.Tensor:
+    return failed_if(tf.logical_not(tf.reduce_all(_is_finite(x))))
+
+
+def _is_finite(x: tf.Tensor) -> tf.Tensor:
     if x.dtype.is_complex:
-        return tf.reduce_all(tf.math.is_finite(tf.math.real(x)) & tf.math.is_finite(tf.math.imag(x)))
-    return tf.reduce_all(tf.math.is_finite(x))
+        return tf.math.is_finite(tf.math.real(x)) & tf.math.is_finite(tf.math.imag(x))
+    return tf.math.is_finite(x)
 
 
 @language_function
 def check_finite(x: Tensor, message: str | None = None, name: str | None = None) -> Tensor:
     """x; a step in which it has a NaN or an infinity assigns nothing, and raises NonFiniteError.
 
-    Checked whether or not the result is used, wherever in the program the assignments stand. Costs one pass over the
-    slice, and one small allreduce where x is split. Inside a tf.function of yours the error is TensorFlow's
-    InvalidArgumentError, with the same text.
+    Checked whether or not the result is used, wherever in the program the assignments stand. The error says where in x
+    the first one is. Costs one pass over the slice; what cores tell each other is one number, which travels with other
+    sums where there are some. Inside a tf.function of yours the error is TensorFlow's
+    InvalidArgumentError, with the same text but for the place.
 
     Raises:
       DtypeError: x is neither floating nor complex.

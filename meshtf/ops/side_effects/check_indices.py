@@ -1,0 +1,144 @@
+"""Checks that stop a step at an id that is in no vocabulary, or a label that is no class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import Dimension, Shape
+from meshtf.errors import DtypeError, GraphError, IndexRangeError, ShapeError
+from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.layout import restricted
+from meshtf.ops.algebra.broadcasting import aligner
+from meshtf.ops.inputs.placeholder import InputOperation
+from meshtf.ops.side_effects._first_place import Places, first_place
+from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.open_check import OpenCheck, failed_if, failure_spec
+from meshtf.planning.plan import Core
+from meshtf.planning.planner import Planner
+
+_UNSIGNED = {tf.int32: tf.uint32, tf.int64: tf.uint64}
+_MOST_ORIGINS = 3
+
+
+class CheckIndicesOperation(Operation):
+    """Indices; when one that counts is outside of 0 .. limit - 1, the step assigns nothing and raises
+    IndexRangeError."""
+
+    has_side_effect = True
+
+    def __init__(
+        self, indices: Tensor, limit: int, weights: Tensor | None, message: str, advice: str, name: str
+    ) -> None:
+        inputs = [indices] if weights is None else [indices, weights]
+        super().__init__(inputs, [(indices.shape, indices.dtype)], name=name)
+        self._limit, self._message, self._advice = limit, message, advice
+
+    @property
+    def has_gradient(self) -> bool:
+        return False
+
+    def output_layouts(self, layouts: LayoutTable) -> Sequence[ResolvedLayout]:
+        return [layouts.resolved(self.inputs[0])]
+
+    def lower(self, planner: Planner) -> None:
+        indices, *weights = self.inputs
+        value = planner.read(indices)
+        values = [value, *(planner.read(w, restricted(value.layout, indices.shape, w.shape)) for w in weights)]
+        to_indices = [aligner(w.shape, indices.shape) for w in weights]
+        limit = self._limit
+
+        def is_outside(x: tf.Tensor, *given: tf.Tensor) -> tf.Tensor:
+            # A negative one is, without its sign, beyond any limit.
+            outside = tf.bitcast(x, _UNSIGNED[x.dtype]) >= limit
+            for align, w in zip(to_indices, given, strict=True):
+                outside &= tf.not_equal(align(w), tf.zeros([], w.dtype))
+            return outside
+
+        def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
+            return failed_if(tf.reduce_any(is_outside(*slices)))
+
+        axes = tuple(d.name for d in planner.mesh_shape if d.name in value.layout.used)
+        flops = math.prod(value.slice_shape)
+        (failures,) = planner.compute("check_indices", emit, values, [failure_spec(axes)], flops=flops)
+        places = Places.of(indices.shape, value.layout, planner)
+        finding = first_place(planner, places, values, is_outside, tells_first=True)
+        fact = f"{self._message} outside of 0 to {limit - 1} in {_described(indices, places.whole)}"
+        planner.check(OpenCheck(self, fact, failures, IndexRangeError, True, finding, self._advice))
+        planner.write(self.outputs[0], value)
+
+
+@language_function
+def check_indices(
+    indices: Tensor,
+    dim: Dimension | int,
+    *,
+    weights: Tensor | None = None,
+    message: str = "an index",
+    advice: str = "",
+    name: str | None = None,
+) -> Tensor:
+    """The indices; a step in which one is negative, or not below a size, assigns nothing and raises IndexRangeError.
+
+    Checked whether or not the result is used. The error says what the index is and where, and of which of the
+    program's inputs it was made. `gather` and `one_hot` look nothing up for such an index, and say nothing. Inside a
+    tf.function of yours the error is TensorFlow's InvalidArgumentError, with the same text but for the place.
+
+    Args:
+      indices: int32 or int64.
+      dim: the dimension that they point into, or its size.
+      weights: of the dimensions of `indices`, or some of them: where it is 0, an index may be anything, as padding is.
+      message: what an index is, as "a label".
+      advice: a line of the error that says what to do.
+      name: of the operation.
+
+    Raises:
+      DtypeError: the indices are not int32 or int64.
+      ShapeError: `weights` has a dimension that the indices lack, or the size is not positive.
+
+    Examples:
+      >>> ids = mtf.constant(mesh, [2, 0], "length:2", tf.int32)
+      >>> mtf.check_indices(ids, mtf.Dimension("vocab", 3))
+      check_indices [length:2] int32
+    """
+    if check_tensor(indices, "index").dtype not in _UNSIGNED:
+        raise DtypeError(f"indices must be int32 or int64, not {indices.dtype.name}; convert with mtf.cast")
+    limit = dim.size if isinstance(dim, Dimension) else dim
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        raise ShapeError(f"indices point into a dimension of at least 1 element, and not into {dim!r}")
+    if weights is not None:
+        for own in check_tensor(weights, "weight").shape:
+            if not indices.shape.has(own):
+                raise ShapeError(f'the weights have dimension "{own}", which the indices [{indices.shape}] lack')
+            indices.shape.axis(own)
+    if not isinstance(message, str) or not isinstance(advice, str):
+        raise GraphError(f"message and advice are text, and not {message!r} and {advice!r}")
+    return CheckIndicesOperation(indices, limit, weights, message, advice, name or "check_indices").outputs[0]
+
+
+def _described(x: Tensor, whole: Shape) -> str:
+    """A tensor, of this shape in the whole batch, and the names of the inputs that it was made of."""
+    origins = _fed(x)
+    if len(origins) == 1 and (x.operation.source is not None or isinstance(x.operation, InputOperation)):
+        return f'input "{origins[0]}" [{whole}] {x.dtype.name}'
+    named = ", ".join(f'"{name}"' for name in origins[:_MOST_ORIGINS])
+    return f"{x.name} [{whole}] {x.dtype.name}" + (f", made of input {named}" if named else "")
+
+
+def _fed(x: Tensor) -> list[str]:
+    """The names of the inputs that a tensor was made of: those of integers, if there are any."""
+    found: dict[str, bool] = {}
+    waiting, seen = [x], {x.operation}
+    while waiting:
+        operation = waiting.pop().operation
+        if isinstance(operation, InputOperation) and operation.value is None:
+            found[operation.name] = operation.outputs[0].dtype.is_integer
+        for source in [*operation.inputs, *([] if operation.source is None else [operation.source])]:
+            if source.operation not in seen:
+                seen.add(source.operation)
+                waiting.append(source)
+    integers = [name for name, is_integer in found.items() if is_integer]
+    return integers or list(found)

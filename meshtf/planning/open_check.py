@@ -1,0 +1,85 @@
+"""A check as each core has made it, before the cores have told each other.
+
+Of every check each core has how often it failed there. That is a term of a sum, which travels with other sums of the
+program: a check costs no collective of its own, and none in a loop, whose iterations are added up first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from meshtf.dimension import Dimension, Shape
+from meshtf.errors import MeshtfError
+from meshtf.graph import Operation
+from meshtf.layout import Axes, TensorLayout, axes_size
+from meshtf.planning.plan import Check, Finding, OutputSpec, Value
+from meshtf.planning.work_facts import WorkFacts
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class OpenCheck:
+    """How often a check failed on each core.
+
+    Attributes:
+      operation: what checks.
+      message: what is wrong where it fails.
+      failures: float32 scalar, more than 0 where it failed; a sum over cores may be pending.
+      error: the class of what is raised.
+      can_find: whether it says where it failed, in a plan that asks for it.
+      finding: that, in such a plan.
+      advice: what to do, if that is to be said.
+    """
+
+    operation: Operation
+    message: str
+    failures: Value
+    error: type[MeshtfError]
+    can_find: bool = False
+    finding: Finding | None = None
+    advice: str = ""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Where it failed, if that is asked for; else nothing."""
+        return () if self.finding is None else (self.finding,)
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """What a block hands out: the failures, and where they are, if that is asked for."""
+        return (self.failures, *(f.value for f in self.findings))
+
+    def outside(self, values: Sequence[Value]) -> OpenCheck:
+        """The same outside of the loop or the branch in which it was made, where `values` are other ones."""
+        failures, *places = values
+        findings = [dataclasses.replace(f, value=v) for f, v in zip(self.findings, places, strict=True)]
+        return dataclasses.replace(self, failures=failures, finding=findings[0] if findings else None)
+
+    def closed(self, failures: Value, compute: Callable[..., tuple[Value, ...]]) -> Check:
+        """The check of the whole mesh, of which `failures` is the sum over all cores."""
+        facts = WorkFacts(kernel=_is_zero)
+        (flag,) = compute(
+            "check", lambda core, x: _is_zero(x), [failures], [(Shape([]), tf.bool, TensorLayout(()))], facts=facts
+        )
+        return Check(self.operation, self.message, flag, self.error, self.can_find, self.finding, self.advice)
+
+
+def failure_spec(axes: Axes) -> OutputSpec:
+    """Of `failures`, where each of the cores along these mesh axes looks at a part of its own."""
+    return (Shape([]), tf.float32, TensorLayout(()), axes)
+
+
+def place_spec(axes: Axes, mesh_shape: Shape) -> OutputSpec:
+    """Of where each of the cores along these mesh axes has found something."""
+    return (Shape([Dimension("cores", axes_size(axes, mesh_shape))]), tf.int64, TensorLayout((axes,)))
+
+
+def failed_if(is_wrong: tf.Tensor) -> tf.Tensor:
+    """A term of `failures` from a bool scalar."""
+    return tf.cast(is_wrong, tf.float32)
+
+
+def _is_zero(x: tf.Tensor) -> tf.Tensor:
+    return tf.equal(x, 0.0)
