@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meshtf.errors import unknown_name
 from meshtf.layers.activations import Activation, activation_function, activation_names
 from meshtf.layers.attention import (
     AttentionConfig,
@@ -116,3 +117,5 @@ __all__ = [
     "t5_attention_initializers",
     "weights_nonzero",
 ]
+
+__getattr__ = unknown_name(__name__, __all__)

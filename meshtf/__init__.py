@@ -221,8 +221,7 @@ def __getattr__(name: str) -> ModuleType:
     """`mtf.checkpoint`, `mtf.layers`, `mtf.models` and `mtf.testing`, imported when they are first asked for."""
     if name in _LAZY:
         return importlib.import_module(f"meshtf.{name}")
-    near = "" if name.startswith("_") else errors.nearest(name, __all__)  # tools ask for many such names
-    raise AttributeError(f"module 'meshtf' has no attribute {name!r}{near}")
+    errors.unknown_name("meshtf", [*__all__, *_LAZY])(name)
 
 
 __all__ = [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NoReturn
 
 
 class MeshtfError(Exception):
@@ -80,3 +81,14 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
     """A hint `; did you mean "x"?` for a misspelt name, or an empty string."""
     matches = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
     return f'; did you mean "{matches[0]}"?' if matches else ""
+
+
+def unknown_name(module: str, public: Iterable[str]) -> Callable[[str], NoReturn]:
+    """The `__getattr__` of a module of these public names: an AttributeError with the nearest of them."""
+    names = tuple(public)
+
+    def raise_for(name: str) -> NoReturn:
+        near = "" if name.startswith("_") else nearest(name, names)  # tools ask for many such names
+        raise AttributeError(f"module {module!r} has no attribute {name!r}{near}")
+
+    return raise_for

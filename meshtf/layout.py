@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias, cast
 
 from meshtf.call_sites import says_where
@@ -153,7 +153,8 @@ def check_tensor_layout(layout: TensorLayout, shape: Shape, mesh_shape: Shape) -
         if dim.size % parts:
             raise LayoutError(
                 f'dimension "{dim.name}" of size {dim.size} does not divide into {parts} parts '
-                f'(rule "{dim.name}:{"+".join(axes)}", mesh [{mesh_shape}]); {_legal(dim, mesh_shape)}'
+                f'(rule "{dim.name}:{"+".join(axes)}", mesh [{mesh_shape}]); '
+                f"{_legal(dim, parts, layout.used - set(axes), mesh_shape)}"
             )
 
 
@@ -168,8 +169,9 @@ def check_mesh_axes(rules: LayoutRules, mesh_shape: Shape) -> None:
                 )
 
 
-def _legal(dim: Dimension, mesh_shape: Shape) -> str:
-    fitting = [axis.name for axis in mesh_shape if dim.size % axis.size == 0 and axis.size > 1]
-    up = max((axis.size for axis in mesh_shape), default=1)
+def _legal(dim: Dimension, parts: int, taken: Collection[str], mesh_shape: Shape) -> str:
+    """What may be done instead; `taken` are mesh axes that split other dimensions."""
+    fitting = [a.name for a in mesh_shape if a.name not in taken and a.size > 1 and dim.size % a.size == 0]
     alternatives = [f'"{dim.name}:{a}" would divide' for a in fitting] or ["leave it unsplit"]
-    return f"{' and '.join(alternatives)}, or make the size a multiple of {up} such as {-(-dim.size // up) * up}"
+    larger = -(-dim.size // parts) * parts
+    return f"{' and '.join(alternatives)}, or make the size a multiple of {parts} such as {larger}"

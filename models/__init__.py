@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meshtf.errors import unknown_name
 from meshtf.models.encoder_decoder import EncoderDecoder
 from meshtf.models.incremental_decoder import IncrementalDecoder
 from meshtf.models.masked_lm import MaskedLM
@@ -10,3 +11,5 @@ from meshtf.models.resnet import ResNet50
 from meshtf.models.transformer_lm import TransformerLM
 
 __all__ = ["EncoderDecoder", "IncrementalDecoder", "MLPClassifier", "MaskedLM", "ResNet50", "TransformerLM"]
+
+__getattr__ = unknown_name(__name__, __all__)

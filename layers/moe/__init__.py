@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meshtf.errors import unknown_name
 from meshtf.layers.moe.capacity import Capacity
 from meshtf.layers.moe.dispatch import Dispatch, GatherDispatch, ProductDispatch
 from meshtf.layers.moe.gates import Gates
@@ -26,3 +27,5 @@ __all__ = [
     "balance_loss",
     "mixture_of_experts",
 ]
+
+__getattr__ = unknown_name(__name__, __all__)

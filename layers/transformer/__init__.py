@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meshtf.errors import unknown_name
 from meshtf.layers.transformer.attention import CrossAttention, Rotary, SelfAttention
 from meshtf.layers.transformer.context import Context, DecodingSpace, Memory
 from meshtf.layers.transformer.embedding import (
@@ -43,3 +44,5 @@ __all__ = [
     "TokenLoss",
     "TransformerStack",
 ]
+
+__getattr__ = unknown_name(__name__, __all__)

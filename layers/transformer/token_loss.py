@@ -43,7 +43,8 @@ class TokenLoss:
         Args:
           logits: [.., length, vocab].
           targets: int32 [.., length].
-          weights: float32 [.., length], 0 where nothing counts and a target may be any number; by default 1 where the target is not 0.
+          weights: float32 [.., length], 0 where nothing counts and a target may be any number; by default 1 where the
+            target is not 0.
           vocabulary: says which logits are padding.
           is_training: whether labels are smoothed and z_loss is added.
         """

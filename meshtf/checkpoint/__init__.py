@@ -10,5 +10,8 @@ from meshtf.checkpoint.background_saver import BackgroundSaver
 from meshtf.checkpoint.checkpoint_folder import CheckpointFolder
 from meshtf.checkpoint.restoring import WarmStart, restore, warm_start
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
+from meshtf.errors import unknown_name
 
 __all__ = ["BackgroundSaver", "CheckpointFolder", "SavedCheckpoint", "WarmStart", "restore", "warm_start"]
+
+__getattr__ = unknown_name(__name__, __all__)

@@ -80,6 +80,7 @@ class Execution:
           CollectiveError: a collective failed or timed out.
         """
         self._check_surroundings()
+        feeds = self._checked(feeds)
         with self._step():
             results, failed = self.program(feeds)
             if not tf.executing_eagerly():
@@ -87,6 +88,19 @@ class Execution:
             if self.plan.checks and (index := int(failed)) != NO_CHECK_FAILED:
                 raise self._failure(self.plan.checks[index], feeds)
         return results
+
+    def _checked(self, feeds: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        """The feeds, looked at before the step begins."""
+        if not self.plan.feed_checks:
+            return feeds
+        by_name = {f.name: x for f, x in zip(self.plan.feeds, feeds, strict=True)}
+        if tf.executing_eagerly():
+            if error := self.plan.refused_feed(by_name):
+                raise error
+            return feeds
+        assertions = [check.assertion([by_name[name] for name in check.feeds]) for check in self.plan.feed_checks]
+        with tf.control_dependencies(assertions):
+            return [tf.identity(x) for x in feeds]
 
     def _failure(self, check: Check, feeds: Sequence[tf.Tensor]) -> MeshtfError:
         """The error of a check that failed, which a second program finds the place of: it assigns nothing either."""

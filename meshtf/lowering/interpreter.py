@@ -91,6 +91,8 @@ class Interpreter:
 
         Where a check failed nothing is assigned, and what `failure` makes of it is raised.
         """
+        if error := self.plan.refused_feed(feeds):
+            raise error
         results, failed = self.outcome(feeds)
         if failed is not None:
             raise failure(failed)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import collections
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.errors import DeviceError, nearest
+
+_Parts: TypeAlias = tuple[str, int, int, str | None, int | None]
 
 _TOO_FEW = """\
 mesh [{shape}] has {size} cores, and TensorFlow has {cpus} logical CPU{s} and {gpus} logical GPUs.
@@ -36,14 +40,17 @@ def default_devices(shape: Shape) -> tuple[str, ...]:
 
 def checked_devices(shape: Shape, devices: Sequence[str]) -> tuple[str, ...]:
     """The full names of the devices of a mesh. DeviceError for one that is not there, twice, too few, too many."""
-    if isinstance(devices, str):
-        raise DeviceError(f"devices must be a list of names, one for each core, and not the text {devices!r}")
+    if isinstance(devices, str) or not isinstance(devices, Iterable):
+        what = f"the text {devices!r}" if isinstance(devices, str) else repr(devices)
+        raise DeviceError(f"devices must be a list of names, one for each core, and not {what}")
     names = [d.name for d in tf.config.list_logical_devices()]
-    found = [_find(str(device), names) for device in devices]
+    by_spec = {_parts(tf.DeviceSpec.from_string(name)): name for name in names}
+    found = [_find(str(device), by_spec) for device in devices]
     unknown = [f"{d!r}{nearest(str(d), names)}" for d, name in zip(devices, found, strict=True) if name is None]
     if unknown:
         raise DeviceError(f"no such device: {', '.join(unknown)}; TensorFlow has {', '.join(names)}{_hint(shape)}")
-    twice = sorted({name for name in found if name and found.count(name) > 1}, key=device_order)
+    times = collections.Counter(found)
+    twice = sorted((name for name, count in times.items() if name and count > 1), key=device_order)
     if twice:
         raise DeviceError(f"given for more than one core: {', '.join(twice)}; each core needs a device of its own")
     if len(found) != shape.size:
@@ -55,7 +62,7 @@ def _hint(shape: Shape) -> str:
     return f"; more CPUs come from mtf.virtual_cpus({shape.size}), called before the first TensorFlow op and mesh"
 
 
-def _find(device: str, names: Sequence[str]) -> str | None:
+def _find(device: str, by_spec: Mapping[_Parts, str]) -> str | None:
     """The full name of a device that may be given as "CPU:3", "/cpu:3" or in full; None if there is none."""
     text = device if device.startswith("/") else f"/device:{device}"
     try:
@@ -64,14 +71,20 @@ def _find(device: str, names: Sequence[str]) -> str | None:
         return None
     if wanted.device_type is None or wanted.device_index is None:
         return None
-    return next((name for name in names if _is(tf.DeviceSpec.from_string(name), wanted)), None)
+    if (own := _parts(wanted)) in by_spec:
+        return by_spec[own]
+    return next((name for parts, name in by_spec.items() if _agree(parts, wanted)), None)
 
 
-def _is(have: tf.DeviceSpec, wanted: tf.DeviceSpec) -> bool:
+def _parts(spec: tf.DeviceSpec) -> _Parts:
+    """What names a device, where a part of a cluster that is left out is this process's own."""
+    own = ("localhost", 0, 0)
+    given = (spec.job, spec.replica, spec.task)
+    job, replica, task = (b if a is None else a for a, b in zip(given, own, strict=True))
+    return job, replica, task, spec.device_type, spec.device_index
+
+
+def _agree(parts: _Parts, wanted: tf.DeviceSpec) -> bool:
     """Whether a device is the wanted one, of which parts may be left out."""
-    local = {"job": "localhost", "replica": 0, "task": 0}
-    for part in ("job", "replica", "task", "device_type", "device_index"):
-        value = getattr(have, part)
-        if getattr(wanted, part) not in (None, local.get(part) if value is None else value):
-            return False
-    return True
+    given = (wanted.job, wanted.replica, wanted.task, wanted.device_type, wanted.device_index)
+    return all(part is None or part == own for part, own in zip(given, parts, strict=True))

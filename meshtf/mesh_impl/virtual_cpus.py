@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import tensorflow as tf
 
-from meshtf.errors import DeviceError
+from meshtf.errors import DeviceError, UsageError
+
+_MOST = 4096
+_TOO_MANY = """\
+mtf.virtual_cpus({n}): virtual CPUs share this machine's {processors} processors, and more than {most} take minutes to \
+start. Make the mesh smaller, or plan for it on paper, without devices: mtf.PlanMeshImpl, and the program meshtf-plan"""
 
 
 def virtual_cpus(n: int) -> tuple[str, ...]:
@@ -19,14 +25,15 @@ def virtual_cpus(n: int) -> tuple[str, ...]:
     threads as its share of the processor has: they run ops at the same time, which would else wait for one another.
 
     Raises:
-      DeviceError: if TensorFlow has started with fewer.
+      DeviceError: if TensorFlow has started with fewer, or for more than 4,096, with which a program would take minutes
+        to start.
+      UsageError: `n` is no whole number.
 
     Examples:
       >>> mtf.virtual_cpus(2)
       ('/device:CPU:0', '/device:CPU:1')
     """
-    if n < 1:
-        raise DeviceError(f"mtf.virtual_cpus({n}): a mesh has at least one core")
+    n = _checked(n)
     cpu = tf.config.list_physical_devices("CPU")[0]
     present = len(tf.config.get_logical_device_configuration(cpu) or [None])
     if present < n:
@@ -42,7 +49,20 @@ def virtual_cpus(n: int) -> tuple[str, ...]:
     return tuple(f"/device:CPU:{i}" for i in range(n))
 
 
+def _checked(n: object) -> int:
+    if not isinstance(n, int | np.integer) or isinstance(n, bool):
+        raise UsageError(f"mtf.virtual_cpus({n!r}): the number of CPUs is a whole number, as in mtf.virtual_cpus(8)")
+    if n < 1:
+        raise DeviceError(f"mtf.virtual_cpus({n}): a mesh has at least one core")
+    if n > _MOST:
+        raise DeviceError(_TOO_MANY.format(n=n, most=_MOST, processors=_processors()))
+    return int(n)
+
+
 def _threads_of_each(n: int) -> int:
-    # Only Linux says which processors are this process's own.
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, processors // n)
+    return max(1, _processors() // n)
+
+
+def _processors() -> int:
+    # Only Linux says which are this process's own.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meshtf.errors import unknown_name
 from meshtf.optimize.adafactor import AdafactorOptimizer
 from meshtf.optimize.adam import AdamOptimizer, AdamWeightDecayOptimizer, AdamWOptimizer
 from meshtf.optimize.clipping import ClipByGlobalNorm, ClipByValue, ClippedOptimizer, GradientTransformation
@@ -61,3 +62,5 @@ __all__ = [
     "WeightDecayOptimizer",
     "averaged",
 ]
+
+__getattr__ = unknown_name(__name__, __all__)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+import numpy as np
+
 from meshtf.dimension import Shape
-from meshtf.layout import Axes
+from meshtf.layout import Axes, axes_size
 
 
 def coordinates(core: int, mesh_shape: Shape) -> dict[str, int]:
@@ -29,16 +32,28 @@ def block(core: int, axes: tuple[Axes, ...], mesh_shape: Shape) -> tuple[int, ..
     return tuple(position(core, own, mesh_shape) for own in axes)
 
 
+def positions(axes: Axes, mesh_shape: Shape) -> np.ndarray:
+    """`position` of every core, [cores] int64."""
+    cores, inner, own = np.arange(mesh_shape.size), 1, {}
+    for dim in reversed(mesh_shape.dims):
+        own[dim.name] = cores // inner % dim.size
+        inner *= dim.size
+    sizes = {d.name: d.size for d in mesh_shape}
+    result = np.zeros(mesh_shape.size, np.int64)
+    for axis in axes:
+        result = result * sizes[axis] + own[axis]
+    return result
+
+
 def destinations(axes: Axes, place: Callable[[int], int], mesh_shape: Shape) -> tuple[int, ...]:
     """For each core, the one at position `place(its own)` along these mesh axes, and beside it along the rest."""
     sizes = {d.name: d.size for d in mesh_shape}
-    found = []
-    for core in range(mesh_shape.size):
-        own, left = coordinates(core, mesh_shape), place(position(core, axes, mesh_shape))
-        for axis in reversed(axes):
-            left, own[axis] = divmod(left, sizes[axis])
-        number = 0
-        for name, size in sizes.items():
-            number = number * size + own[name]
-        found.append(number)
-    return tuple(found)
+    before = positions(axes, mesh_shape)
+    after = np.array([place(j) for j in range(axes_size(axes, mesh_shape))], np.int64)[before]
+    inner, names = 1, mesh_shape.dimension_names
+    found = np.arange(mesh_shape.size)
+    for axis in reversed(axes):
+        stride = math.prod(sizes[name] for name in names[names.index(axis) + 1 :])
+        found += (after // inner % sizes[axis] - before // inner % sizes[axis]) * stride
+        inner *= sizes[axis]
+    return tuple(found.tolist())

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import Shape
@@ -354,18 +355,37 @@ class Check:
     @property
     def text(self) -> str:
         """What is said when it fails, and nobody has asked where."""
-        return self._text(self.message)
+        return failure_text(self.message, self.operation, self.advice)
 
     def failure(self, place: int = NOWHERE) -> MeshtfError:
         """The error to raise, with where it failed if that is known."""
         if self.finding is None or place == NOWHERE:
             return self.error(self.text)
-        return self.error(self._text(f"{self.message}: {self.finding.described(place)}"))
+        fact = f"{self.message}: {self.finding.described(place)}"
+        return self.error(failure_text(fact, self.operation, self.advice))
 
-    def _text(self, fact: str) -> str:
-        where = f"in operation {self.operation.name}\n  at {self.operation.site}"
-        advice = f"\n  {self.advice}" if self.advice else ""
-        return f"{fact}\n  {where}\n  nothing was assigned in this step{advice}"
+
+def failure_text(fact: str, operation: Operation, advice: str) -> str:
+    """What is said when a check fails."""
+    where = f"in operation {operation.name}\n  at {operation.site}"
+    return f"{fact}\n  {where}\n  nothing was assigned in this step" + (f"\n  {advice}" if advice else "")
+
+
+class FeedCheck(Protocol):
+    """A check of what is fed, which is looked at once, before a step begins, and not by the cores."""
+
+    @property
+    def feeds(self) -> tuple[str, ...]:
+        """The names of the arrays that it looks at."""
+        ...
+
+    def failure(self, arrays: Sequence[np.ndarray]) -> MeshtfError | None:
+        """The error to raise of these arrays, if they are wrong."""
+        ...
+
+    def assertion(self, arrays: Sequence[tf.Tensor]) -> tf.Operation:
+        """The same while a tf.function is traced: it fails with InvalidArgumentError."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -373,6 +393,7 @@ class Plan:
     """A whole program for every core of a mesh.
 
     awaited: by instruction, an earlier one that it waits for, besides those that make its inputs.
+    feed_checks: of what the program is fed; the others are part of it.
     """
 
     mesh_shape: Shape
@@ -381,6 +402,7 @@ class Plan:
     checks: tuple[Check, ...]
     uses_random: bool
     awaited: Mapping[Instruction, Compute | Collective] = dataclasses.field(default_factory=dict)
+    feed_checks: tuple[FeedCheck, ...] = ()
 
     @property
     def feeds(self) -> list[Feed]:
@@ -394,6 +416,13 @@ class Plan:
     def assignments(self) -> list[AssignVariable]:
         return [i for i in self.instructions if isinstance(i, AssignVariable)]
 
+    def refused_feed(self, feeds: Mapping[str, Any]) -> MeshtfError | None:
+        """The error of the first check of what is fed that fails, if one does. `feeds`: arrays, by name."""
+        for check in self.feed_checks:
+            if error := check.failure([_array(feeds[name]) for name in check.feeds]):
+                return error
+        return None
+
     @property
     def collectives(self) -> list[Collective]:
         return [i for i, _ in walk(self.instructions) if isinstance(i, Collective)]
@@ -406,6 +435,10 @@ class Plan:
     @property
     def variable_names(self) -> list[str]:
         return list(dict.fromkeys(i.name for i in [*self.reads, *self.assignments]))
+
+
+def _array(x: Any) -> np.ndarray:
+    return x.numpy() if isinstance(x, tf.Tensor) else np.asarray(x)
 
 
 VariableLayouts: TypeAlias = Mapping[str, TensorLayout]

@@ -38,6 +38,7 @@ from meshtf.planning.plan import (
     Core,
     Emit,
     Feed,
+    FeedCheck,
     Instruction,
     OutputSpec,
     Plan,
@@ -87,6 +88,7 @@ class Planner:
         self._variables: dict[str, Value] = {}
         self._assigned: dict[str, tuple[Operation, Value]] = {}
         self._checks: list[OpenCheck] = []
+        self._feed_checks: list[FeedCheck] = []
         self._closed: dict[OpenCheck, Check] = {}
         self._operation: Operation | None = None
         self._numbers = itertools.count()
@@ -109,7 +111,8 @@ class Planner:
             self._instructions.append(AssignVariable(operation, name, value))
         checks = [self._closed[check] for check in self._checks]
         values.extend(check.finding.value for check in checks if check.finding is not None)
-        return Plan(self.mesh_shape, tuple(self._instructions), tuple(values), tuple(checks), self.uses_random)
+        planned = tuple(self._instructions), tuple(values), tuple(checks)
+        return Plan(self.mesh_shape, *planned, self.uses_random, feed_checks=tuple(self._feed_checks))
 
     # Nesting: the bodies of loops and branches
 
@@ -407,6 +410,15 @@ class Planner:
             before, self._operation = self._operation, check.operation
             self._closed[check] = check.closed(self.reduce_pending(check.failures), self.compute)
             self._operation = before
+
+    @property
+    def is_program(self) -> bool:
+        """Whether this plans the program itself, and not a block in it, which may run often or never."""
+        return self._outside is None
+
+    def check_feed(self, check: FeedCheck) -> None:
+        """Makes the whole step depend on a check of what it is fed."""
+        self._feed_checks.append(check)
 
     # Inside
 

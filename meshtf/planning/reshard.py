@@ -20,6 +20,8 @@ import itertools
 from collections.abc import Collection, Iterator
 from typing import TypeAlias
 
+import numpy as np
+
 from meshtf.dimension import Shape
 from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.planning._padded_layouts import padded_shape
@@ -29,7 +31,7 @@ from meshtf.planning.collectives.all_to_all import AllToAll
 from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.collectives.permute import Permute
 from meshtf.planning.collectives.reduce_scatter import ReduceScatter
-from meshtf.planning.core_positions import block
+from meshtf.planning.core_positions import positions
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -184,18 +186,21 @@ def _with_destinations(
 
 def _destinations(source: tuple[Axes, ...], target: tuple[Axes, ...], mesh_shape: Shape) -> tuple[int, ...]:
     """For each core, the core that its slice goes to. A core that already holds what it needs keeps it."""
-    cores = range(mesh_shape.size)
-    held = [block(core, source, mesh_shape) for core in cores]
-    needed = [block(core, target, mesh_shape) for core in cores]
-    destinations = [core if held[core] == needed[core] else -1 for core in range(len(cores))]
-    waiting: dict[tuple[int, ...], list[int]] = {}
-    for core, wanted in enumerate(needed):
-        if destinations[core] < 0:
-            waiting.setdefault(wanted, []).append(core)
-    for core, own in enumerate(held):
-        if destinations[core] < 0:
-            destinations[core] = waiting[own].pop(0)
-    return tuple(destinations)
+    held, needed = (_block_numbers(axes, mesh_shape) for axes in (source, target))
+    destinations = np.arange(mesh_shape.size)
+    (moving,) = np.nonzero(held != needed)
+    # As many wait for a block as have it to give: the first that has it gives it to the first that waits.
+    givers = moving[np.argsort(held[moving], kind="stable")]
+    destinations[givers] = moving[np.argsort(needed[moving], kind="stable")]
+    return tuple(destinations.tolist())
+
+
+def _block_numbers(layout: tuple[Axes, ...], mesh_shape: Shape) -> np.ndarray:
+    """Which block of a tensor each core holds, counted row-major: [cores]."""
+    numbers = np.zeros(mesh_shape.size, np.int64)
+    for axes in layout:
+        numbers = numbers * axes_size(axes, mesh_shape) + positions(axes, mesh_shape)
+    return numbers
 
 
 def _runs(axes: Axes) -> Iterator[Axes]:

@@ -8,6 +8,7 @@ have.
 of terms (`terms_of` counts those of a plan) and the size of the values (`largest`).
 """
 
+from meshtf.errors import unknown_name
 from meshtf.testing.closeness import assert_close, largest
 from meshtf.testing.interpret import Interpretation, build, interpret, interpret_graph, plan
 from meshtf.testing.invariance import assert_layout_invariant
@@ -31,3 +32,5 @@ __all__ = [
     "terms_of",
     "unit_roundoff",
 ]
+
+__getattr__ = unknown_name(__name__, __all__)

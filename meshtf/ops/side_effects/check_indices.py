@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
@@ -17,7 +19,7 @@ from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.side_effects._first_place import Places, first_place
 from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.open_check import OpenCheck, failed_if, failure_spec
-from meshtf.planning.plan import Core
+from meshtf.planning.plan import Core, failure_text
 from meshtf.planning.planner import Planner
 
 _UNSIGNED = {tf.int32: tf.uint32, tf.int64: tf.uint64}
@@ -45,6 +47,17 @@ class CheckIndicesOperation(Operation):
         return [layouts.resolved(self.inputs[0])]
 
     def lower(self, planner: Planner) -> None:
+        if planner.is_program and all(_is_fed(x) for x in self.inputs):
+            planner.check_feed(_CheckOfFeeds(self, self._limit, f"{self._message} {self._range}", self._advice))
+            planner.write(self.outputs[0], planner.held(self.inputs[0]))
+        else:
+            self._lower_on_cores(planner)
+
+    @property
+    def _range(self) -> str:
+        return f"outside of 0 to {self._limit - 1} in"
+
+    def _lower_on_cores(self, planner: Planner) -> None:
         indices, *weights = self.inputs
         value = planner.read(indices)
         values = [value, *(planner.read(w, restricted(value.layout, indices.shape, w.shape)) for w in weights)]
@@ -66,9 +79,52 @@ class CheckIndicesOperation(Operation):
         (failures,) = planner.compute("check_indices", emit, values, [failure_spec(axes)], flops=flops)
         places = Places.of(indices.shape, value.layout, planner)
         finding = first_place(planner, places, values, is_outside, tells_first=True)
-        fact = f"{self._message} outside of 0 to {limit - 1} in {_described(indices, places.whole)}"
+        fact = f"{self._message} {self._range} {_described(indices, places.whole)}"
         planner.check(OpenCheck(self, fact, failures, IndexRangeError, True, finding, self._advice))
         planner.write(self.outputs[0], value)
+
+
+@dataclasses.dataclass(frozen=True)
+class _CheckOfFeeds:
+    """The same of inputs of the program, which one look at what is fed costs less than one of each core's."""
+
+    operation: CheckIndicesOperation
+    limit: int
+    message: str
+    advice: str
+
+    @property
+    def feeds(self) -> tuple[str, ...]:
+        return tuple(x.operation.name for x in self.operation.inputs)
+
+    def failure(self, arrays: Sequence[np.ndarray]) -> IndexRangeError | None:
+        indices, *weights = arrays
+        unsigned = np.ascontiguousarray(indices).view(_UNSIGNED[self._indices.dtype].as_numpy_dtype)
+        if not unsigned.size or unsigned.max() < self.limit:
+            return None
+        outside = unsigned >= self.limit
+        for x, w in zip(self.operation.inputs[1:], weights, strict=True):
+            outside &= np.asarray(aligner(x.shape, self._indices.shape)(tf.constant(w))) != 0
+        if not outside.any():
+            return None
+        place = np.argwhere(outside)[0]
+        where = ", ".join(f"{d.name} {n}" for d, n in zip(self._indices.shape, place, strict=True))
+        return IndexRangeError(self._text(f": {indices[tuple(place)]}" + (f" at {where}" if where else "")))
+
+    def assertion(self, arrays: Sequence[tf.Tensor]) -> tf.Operation:
+        indices, *weights = arrays
+        outside = tf.bitcast(indices, _UNSIGNED[indices.dtype]) >= self.limit
+        for x, w in zip(self.operation.inputs[1:], weights, strict=True):
+            outside &= tf.not_equal(aligner(x.shape, self._indices.shape)(w), tf.zeros([], w.dtype))
+        return tf.debugging.Assert(tf.logical_not(tf.reduce_any(outside)), [self._text("")])
+
+    @property
+    def _indices(self) -> Tensor:
+        return self.operation.inputs[0]
+
+    def _text(self, found: str) -> str:
+        fact = f"{self.message} {_described(self._indices, self._indices.shape)}{found}"
+        return failure_text(fact, self.operation, self.advice)
 
 
 @language_function
@@ -117,6 +173,10 @@ def check_indices(
     if not isinstance(message, str) or not isinstance(advice, str):
         raise GraphError(f"message and advice are text, and not {message!r} and {advice!r}")
     return CheckIndicesOperation(indices, limit, weights, message, advice, name or "check_indices").outputs[0]
+
+
+def _is_fed(x: Tensor) -> bool:
+    return isinstance(x.operation, InputOperation) and x.operation.value is None
 
 
 def _described(x: Tensor, whole: Shape) -> str:
