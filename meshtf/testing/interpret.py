@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from meshtf.dimension import ShapeLike, convert_to_shape
+from meshtf.call_sites import says_where
+from meshtf.dimension import ShapeLike
 from meshtf.errors import MeshtfError
 from meshtf.function import TensorSpec
 from meshtf.graph import Graph, Mesh, Tensor
-from meshtf.layout import LayoutLike, LayoutRules, TensorLayout, convert_to_layout_rules
+from meshtf.layout import LayoutLike, LayoutRules, TensorLayout
 from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.interpreter import Interpreter, joined
 from meshtf.lowering.make_plan import effects_with, first_failure, make_plan
+from meshtf.mesh_impl.mesh_impl import checked_mesh
+from meshtf.mesh_impl.mesh_options import MeshOptions
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.variables.program_step import count_step
 from meshtf.ops.variables.variable import Variable
@@ -90,9 +93,8 @@ def plan(
     """
     graph, results = build(fn, inputs)
     fetches = [x for x in tf.nest.flatten(results) if isinstance(x, Tensor)]
-    rules = convert_to_layout_rules(layout)
-    storage = _Storage(rules if parameter_layout is None else convert_to_layout_rules(parameter_layout))
-    return _planned(graph, fetches, LayoutTable(convert_to_shape(mesh_shape), rules), storage)
+    table, storage = _laid_out(mesh_shape, layout, parameter_layout)
+    return _planned(graph, fetches, table, storage)
 
 
 def build(fn: Callable[..., Any], inputs: Mapping[str, TensorSpec]) -> tuple[Graph, Any]:
@@ -135,9 +137,7 @@ def interpret_graph(
       AssertionError: cores that must hold the same block hold different ones, or an input is missing.
       LayoutError: the layout does not fit.
     """
-    rules = convert_to_layout_rules(layout)
-    table = LayoutTable(convert_to_shape(mesh_shape), rules)
-    storage = _Storage(rules if parameter_layout is None else convert_to_layout_rules(parameter_layout))
+    table, storage = _laid_out(mesh_shape, layout, parameter_layout)
     planned = _planned(graph, fetches, table, storage, seed=seed, with_effects=with_effects)
     interpreter = Interpreter(planned, _initial_slices(planned, graph, table, storage, seed))
 
@@ -155,6 +155,15 @@ def interpret_graph(
         if name in storage.layouts
     }
     return Interpretation(planned, results, after)
+
+
+@says_where
+def _laid_out(
+    mesh_shape: ShapeLike, layout: LayoutLike, parameter_layout: LayoutLike | None
+) -> tuple[LayoutTable, _Storage]:
+    """The layouts of tensors and of variables, checked as those of a mesh with devices are."""
+    shape, rules, options = checked_mesh(mesh_shape, layout, MeshOptions(parameter_layout=parameter_layout), {})
+    return LayoutTable(shape, rules), _Storage(options.parameter_layout_rules or rules)
 
 
 class _Storage:

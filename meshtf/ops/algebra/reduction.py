@@ -22,12 +22,13 @@ from meshtf.planning.planner import Planner
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reduction:
-    """What to do on a slice, and between cores."""
+    """What to do on a slice, and between cores. `of_some` names what there is of no elements none of."""
 
     name: str
     local: Callable[..., tf.Tensor]
     across: reductions.Reduction
     gradient: Callable[[ReduceOperation, Tensor], Tensor] | None = None
+    of_some: str = ""
 
 
 def _sum_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
@@ -102,6 +103,13 @@ def reduced_shape(x: Tensor, output_shape: ShapeLike | None, reduced_dim: Dimens
     return shape
 
 
+def check_some_elements(x: Tensor, shape: Shape, what: str) -> None:
+    """ShapeError where each element of `shape` is what is computed of none: a mean, or a maximum."""
+    if not x.size and shape.size:
+        empty = ", ".join(f'"{d.name}"' for d in x.shape if not d.size)
+        raise ShapeError(f"[{x.shape}] has no elements along {empty}, and so no {what} of them")
+
+
 def reduced_dimension(x: Tensor, reduced_dim: DimensionLike | str) -> Dimension:
     """The dimension of `x` that is meant; ShapeError where it has none such."""
     if isinstance(reduced_dim, str):
@@ -127,6 +135,8 @@ def reduce(
     shape = reduced_shape(x, output_shape, reduced_dim)
     if shape == x.shape:
         return x
+    if reduction.of_some:
+        check_some_elements(x, shape, reduction.of_some)
     if x.dtype == tf.bool and reduction.gradient is not None:
         raise DtypeError("a number is needed, not bool; convert with mtf.cast, or use mtf.reduce_any or reduce_all")
     return ReduceOperation(x, shape, reduction, name).outputs[0]
@@ -192,7 +202,8 @@ def reduce_mean(
       name: of the operation.
 
     Raises:
-      ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
+      ShapeError: x lacks a dimension, or has no elements to take the mean of; or `output_shape` and `reduced_dim` are
+        both given.
       UsageError: one of them is given without its name.
       DtypeError: x is of integers or bool.
 
@@ -204,6 +215,8 @@ def reduce_mean(
     """
     if not (check_tensor(x).dtype.is_floating or x.dtype.is_complex):
         raise DtypeError(f"the mean of {x.dtype.name} is not a {x.dtype.name}; use mtf.cast first")
+    if disable_positional_args is None:
+        check_some_elements(x, reduced_shape(x, output_shape, reduced_dim), "mean")
     total = reduce(x, SUM, disable_positional_args, output_shape, reduced_dim, name or "reduce_mean")
     return total * (total.size / x.size) if x.size else total
 

@@ -63,7 +63,8 @@ def reduce_max(
       name: of the operation.
 
     Raises:
-      ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
+      ShapeError: x lacks a dimension, or has no elements to choose from; or `output_shape` and `reduced_dim` are both
+        given.
       UsageError: one of them is given without its name.
       DtypeError: x is bool or complex.
 
@@ -95,7 +96,8 @@ def reduce_min(
       name: of the operation.
 
     Raises:
-      ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
+      ShapeError: x lacks a dimension, or has no elements to choose from; or `output_shape` and `reduced_dim` are both
+        given.
       UsageError: one of them is given without its name.
       DtypeError: x is bool or complex.
 
@@ -134,5 +136,5 @@ def _prod_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
 
 
 PROD = Reduction("reduce_prod", tf.reduce_prod, "multiply", _prod_gradient)
-MAX = Reduction("reduce_max", tf.reduce_max, "max", _extremum_gradient)
-MIN = Reduction("reduce_min", tf.reduce_min, "min", _extremum_gradient)
+MAX = Reduction("reduce_max", tf.reduce_max, "max", _extremum_gradient, "maximum")
+MIN = Reduction("reduce_min", tf.reduce_min, "min", _extremum_gradient, "minimum")
