@@ -8,6 +8,7 @@ from typing import TypeAlias
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError
+from meshtf.layers._operands import checked_operand
 from meshtf.layers.activations import Activation, activation_function
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
 
@@ -72,6 +73,7 @@ def dense(
 
 def check_not_whole(x: mtf.Tensor) -> None:
     """DtypeError for integers and truth values: converted to those, the weights of a kernel are all 0."""
+    x = checked_operand(x, "the operand")
     if x.dtype.is_integer or x.dtype.is_bool:
         raise DtypeError(f"a floating tensor is needed, not {x.dtype.name}; convert it with mtf.cast")
 

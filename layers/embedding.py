@@ -11,6 +11,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError, ShapeError
+from meshtf.layers._operands import checked_operand
 from meshtf.layers.initializers import DenseInitializer, Initializer, NormalInitializer
 
 MASKED_LOGIT = -1e9
@@ -67,6 +68,7 @@ def embedding_weights(
       >>> weights.shape, mesh.graph.variables["embedding"].unpadded_shape
       (Shape[vocab:1024 d_model:8], Shape[vocab:1000 d_model:8])
     """
+    vocab_dim = _checked_dim(vocab_dim)
     size = _true_size(vocab_dim, vocab_size)
     shape, unpadded = mtf.Shape([vocab_dim, output_dim]), mtf.Shape([(vocab_dim.name, size), output_dim])
     chosen = initializer or mtf.RandomNormal(stddev=1.0)
@@ -108,6 +110,7 @@ def embedding(
       >>> mtf.layers.embedding(ids, mtf.Dimension("vocab", 128), mtf.Dimension("d_model", 8)).shape
       Shape[batch:4 length:16 d_model:8]
     """
+    _checked_type(indices)
     table = embedding_weights(
         indices.mesh, vocab_dim, output_dim, vocab_size=vocab_size, initializer=initializer, name=name
     )
@@ -169,6 +172,7 @@ class VocabularyEmbedding:
                 mesh, self.vocab, d_model, vocab_size=self.vocab_size, initializer=make(summed, new), name="weights"
             )
 
+    @language_function
     def ids_to_embedding(
         self, ids: mtf.Tensor, d_model: mtf.Dimension, *, weights: mtf.Tensor | None = None, are_checked: bool = False
     ) -> mtf.Tensor:
@@ -176,6 +180,7 @@ class VocabularyEmbedding:
 
         `weights` are as for `checked`; `are_checked` says that what the ids were made of is `checked` already.
         """
+        _checked_type(ids)
         if not are_checked:
             self.checked(ids, weights)
         vectors = _looked_up(self.weights(ids.mesh, d_model), ids, self.vocab, self.vocab_size)
@@ -229,16 +234,25 @@ def mask_padded_logits(logits: mtf.Tensor, vocab_dim: mtf.Dimension, vocab_size:
 
 
 def _looked_up(weights: mtf.Tensor, ids: mtf.Tensor, vocab_dim: mtf.Dimension, vocab_size: int) -> mtf.Tensor:
-    if not ids.dtype.is_integer:
-        raise DtypeError(f"ids must be int32 or int64, not {ids.dtype.name}")
     if vocab_size < vocab_dim.size:
         # Else an id that is in no vocabulary would train the padding.
         ids = mtf.where(mtf.less(ids, vocab_size), ids, -1)
     return mtf.gather(weights, ids, vocab_dim)
 
 
+def _checked_type(ids: mtf.Tensor) -> None:
+    if checked_operand(ids, "the ids").dtype not in (tf.int32, tf.int64):
+        raise DtypeError(f"ids must be int32 or int64, not {ids.dtype.name}; convert with mtf.cast")
+
+
 def _check_ids(ids: mtf.Tensor, vocab_size: int, weights: mtf.Tensor | None) -> mtf.Tensor:
     return mtf.check_indices(ids, vocab_size, weights=weights, message="an id", advice=_IDS_ADVICE)
+
+
+def _checked_dim(vocab_dim: object) -> mtf.Dimension:
+    if not isinstance(vocab_dim, mtf.Dimension):
+        raise ShapeError(f"the vocabulary is an mtf.Dimension, and not {vocab_dim!r}")
+    return vocab_dim
 
 
 def _true_size(vocab_dim: mtf.Dimension, vocab_size: int | None) -> int:

@@ -7,6 +7,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError, ShapeError
+from meshtf.layers._operands import checked_operand
 
 _TARGETS_ADVICE = """\
 where targets do not count, give softmax_cross_entropy_with_logits their `weights`, 0 there; \
@@ -56,6 +57,9 @@ def softmax_cross_entropy_with_logits(
       >>> loss.shape, value(loss).round(3)
       (Shape[batch:4], array([2.773, 2.773, 2.773, 2.773], dtype=float32))
     """
+    checked_operand(logits, "the logits"), checked_operand(targets, "the targets")
+    if not isinstance(vocab_dim, mtf.Dimension):
+        raise ShapeError(f"the dimension of the classes is an mtf.Dimension, and not {vocab_dim!r}")
     size = vocab_dim.size if vocab_size is None else vocab_size
     _check(logits, targets, vocab_dim)
     _check_numbers(size, vocab_dim, label_smoothing)
@@ -92,7 +96,7 @@ def sigmoid_cross_entropy_with_logits(logits: mtf.Tensor, targets: mtf.Tensor) -
       array([100.   ,   0.693], dtype=float32)
     """
     for name, x in (("logits", logits), ("targets", targets)):
-        if not x.dtype.is_floating:
+        if not checked_operand(x, name).dtype.is_floating:
             raise DtypeError(f"{name} must be floating, not {x.dtype.name}")
     if set(targets.shape) != set(logits.shape):
         raise ShapeError(f"targets need the dimensions of the logits, [{logits.shape}], not [{targets.shape}]")

@@ -32,6 +32,8 @@ class Dimension:
             raise ShapeError(f"a dimension's name is a word without spaces or any of : ; , and not {self.name!r}")
         try:
             size = operator.index(self.size)
+            if isinstance(self.size, bool):
+                raise TypeError
         except TypeError:
             raise ShapeError(f"the size of dimension {self.name!r} must be an integer, not {self.size!r}") from None
         if size < 0:
@@ -140,7 +142,7 @@ class Shape:
     @says_where
     def axis(self, dim: Dimension | str) -> int:
         """Position of a dimension; ShapeError where it is absent or has another size."""
-        name = dim if isinstance(dim, str) else dim.name
+        name = _name(dim)
         for i, own in enumerate(self.dims):
             if own.name == name:
                 if isinstance(dim, Dimension) and dim.size != own.size:
@@ -148,10 +150,11 @@ class Shape:
                 return i
         raise ShapeError(f'no dimension "{name}" in [{self}]{nearest(name, self.dimension_names)}')
 
+    @says_where
     def has(self, dim: Dimension | str) -> bool:
         """Whether a dimension of that name is here (its size is not compared)."""
-        name = dim if isinstance(dim, str) else dim.name
-        return any(d.name == name for d in self.dims)
+        name = _name(dim)
+        return name in (d.name for d in self.dims)
 
     def rename_dimension(self, old_name: str, new_name: str) -> Shape:
         axis = self.axis(old_name)
@@ -188,6 +191,8 @@ class Shape:
         except TypeError:
             fact = f"a position is needed, not {key!r}; by name it is get_dim_by_name(name) of the shape"
             raise ShapeError(f"{fact}\n  at {user_site()}") from None
+        except IndexError:
+            raise IndexError(f"[{self}] has {self.ndims} dimensions, and none at position {key}") from None
 
     def __str__(self) -> str:
         return _text(self.dims)
@@ -227,7 +232,7 @@ def convert_to_shape(x: ShapeLike | None) -> Shape | None:
     if isinstance(x, Dimension):
         return Shape([x])
     if isinstance(x, str):
-        return Shape([Dimension(name, int(size)) for name, size in parse_pairs(x, r"\d+", "name:size")])
+        return Shape([Dimension(name, int(size)) for name, size in parse_pairs(x, r"\d{1,18}", "name:size")])
     return Shape(x)
 
 
@@ -254,6 +259,12 @@ def combined_dimension(dims: Iterable[DimensionLike], name: str | None = None) -
     if not shape.dims and name is None:
         raise ShapeError("combined_dimension of no dimensions needs a name")
     return Dimension(name or shape[0].name, shape.size)
+
+
+def _name(dim: Dimension | str) -> str:
+    if isinstance(dim, str | Dimension):
+        return dim if isinstance(dim, str) else dim.name
+    raise ShapeError(f"a dimension or its name is needed, not {dim!r}")
 
 
 def _dimension(d: DimensionLike) -> Dimension:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
 import tensorflow as tf
@@ -130,6 +130,10 @@ class Function:
             feeds[name] = value
         return feeds
 
+    @says_where
+    def __reduce_ex__(self, _: SupportsIndex) -> NoReturn:
+        raise UsageError(f'program "{self.name}" cannot be pickled or copied; build it again with mtf.function')
+
     def __repr__(self) -> str:
         return f"mtf.function({self.name}) on mesh [{self.lowering.mesh_shape}]"
 
@@ -163,7 +167,7 @@ def function(
     Raises:
       ShapeError, DtypeError, GraphError: a mistake in `fn`, with its line.
       LayoutError: a layout that does not fit the program.
-      UsageError: variables of its own, inside a tf.function.
+      UsageError: variables of its own, inside a tf.function; or `seed` is no whole number of 64 bits.
 
     Examples:
       >>> two_cores = mtf.SpmdMeshImpl("rows:2", "batch:rows")
@@ -173,10 +177,11 @@ def function(
       array([8., 8., 8., 8.], dtype=float32)
     """
     _check_arguments(fn, mesh_impl, inputs)
+    _check_state(variables, seed)
     graph = Graph(name or getattr(fn, "__name__", "program").strip("<>"), variable_dtype)
     mesh = Mesh(graph)
     specs = dict(inputs or {})
-    _check_parameters(fn, specs)
+    check_parameters(fn, specs)
     operations = {n: InputOperation(mesh, s.shape, s.dtype, n) for n, s in specs.items()}
     arguments: dict[str, Any] = {n: o.outputs[0] for n, o in operations.items()}
     if "mesh" in inspect.signature(fn).parameters and "mesh" not in specs:
@@ -219,8 +224,19 @@ def _check_arguments(fn: object, mesh_impl: object, inputs: object) -> None:
             )
 
 
-def _check_parameters(fn: Callable[..., Any], specs: Mapping[str, TensorSpec]) -> None:
-    parameters = inspect.signature(fn).parameters
+def _check_state(variables: object, seed: object) -> None:
+    if variables is not None and not isinstance(variables, VariableStore):
+        raise UsageError(f"variables must be an mtf.VariableStore, not {type(variables).__name__}")
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not -(2**63) <= seed < 2**63:
+        raise UsageError(f"seed must be a whole number of 64 bits, and is {seed!r}")
+
+
+def check_parameters(fn: Callable[..., Any], specs: Mapping[str, TensorSpec]) -> None:
+    """GraphError where a function's parameters are not the names of its inputs, and `mesh` perhaps."""
+    try:
+        parameters = inspect.signature(fn).parameters
+    except ValueError:
+        raise GraphError(f"{fn!r} does not say what its parameters are; give a function written in Python") from None
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
         return
     for name in specs:

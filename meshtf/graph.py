@@ -41,8 +41,9 @@ class VariableDType:
     activation_dtype: tf.DType | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "slice_dtype", self.slice_dtype or self.master_dtype)
-        object.__setattr__(self, "activation_dtype", self.activation_dtype or self.master_dtype)
+        object.__setattr__(self, "master_dtype", dtype_of(self.master_dtype))
+        object.__setattr__(self, "slice_dtype", dtype_of(self.slice_dtype or self.master_dtype))
+        object.__setattr__(self, "activation_dtype", dtype_of(self.activation_dtype or self.master_dtype))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +70,7 @@ class Graph:
     def __init__(
         self, name: str = "program", variable_dtype: VariableDType | None = None, *, is_initial: bool = False
     ) -> None:
-        self.name = name
+        self.name = checked_name(name, "a graph")
         self.is_initial = is_initial
         """Whether the program computes initial values: its random bits then do not depend on a step."""
         self.variable_dtype = variable_dtype or VariableDType()
@@ -118,7 +119,7 @@ class Graph:
 
     def unique_name(self, name: str, mark_as_used: bool = True) -> str:
         """`name` under the open scopes, with `_1`, `_2`, ... appended where it is taken."""
-        base = self.scoped(name)
+        base = self.scoped(checked_name(name, "an operation"))
         candidate, count = base, self._names.get(base, 0)
         while candidate in self._names:
             candidate, count = f"{base}_{count}", count + 1
@@ -134,7 +135,7 @@ class Graph:
             raise GraphError("a scope needs a name or a default_name")
         if name is None:
             name = self.unique_name(f"{default_name}").rsplit("/", 1)[-1]
-        self._scopes.append(name)
+        self._scopes.append(checked_name(name, "a scope"))
         try:
             yield self.scope
         finally:
@@ -486,6 +487,13 @@ def sum_dtype(dtype: tf.DType) -> tf.DType:
     return tf.float32 if dtype in (tf.bfloat16, tf.float16) else dtype
 
 
+def checked_name(name: object, what: str) -> str:
+    """A name, which is text. GraphError for what is none, and for one that is empty or has an empty part."""
+    if not isinstance(name, str) or not all(name.split("/")):
+        raise GraphError(f'the name of {what} is text, such as "decoder" or "decoder/layer", and not {name!r}')
+    return name
+
+
 def shape_of(x: ShapeLike) -> Shape:
     """As `convert_to_shape`, for a shape that must be given."""
     shape = convert_to_shape(x)
@@ -497,10 +505,13 @@ def shape_of(x: ShapeLike) -> Shape:
 def dtype_of(x: Any) -> tf.DType:
     """As `tf.as_dtype`; DtypeError with the nearest name for what is none."""
     try:
-        return tf.as_dtype(x)
+        dtype = tf.as_dtype(x)
     except TypeError:
         names = ("bool", "int32", "int64", "uint8", "bfloat16", "float16", "float32", "float64", "complex64")
         raise DtypeError(f"not a dtype: {x!r}{nearest(str(x), names) or '; give one such as tf.float32'}") from None
+    if not (dtype.is_integer or dtype.is_floating or dtype.is_complex or dtype.is_bool):
+        raise DtypeError(f"tensors are of numbers or of bool, not of {dtype.name}")
+    return dtype
 
 
 def same_dtype(tensors: Sequence[Tensor]) -> tf.DType:

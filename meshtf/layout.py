@@ -11,6 +11,8 @@ from meshtf.call_sites import says_where
 from meshtf.dimension import Dimension, Shape, parse_pairs
 from meshtf.errors import LayoutError, ShapeError, nearest
 
+_FORMS = 'a layout is text such as "batch:rows;hidden:pods+cols", or a dict such as {"batch": "rows"}'
+
 Axes: TypeAlias = tuple[str, ...]
 """Mesh axes in order, the first one major: a dimension over ("pods", "rows") has `pods` outermost."""
 
@@ -63,9 +65,8 @@ class LayoutRules:
 
     @says_where
     def __init__(self, rules: Mapping[str, Axes | str] | Iterable[tuple[str, Axes | str]]) -> None:
-        pairs = cast("Iterable[tuple[str, Axes | str]]", rules.items() if isinstance(rules, Mapping) else rules)
         merged: dict[str, Axes] = {}
-        for name, axes in pairs:
+        for name, axes in _pairs(rules):
             axes = tuple(axes.split("+")) if isinstance(axes, str) else tuple(axes)
             if merged.setdefault(name, axes) != axes:
                 raise LayoutError(
@@ -96,6 +97,16 @@ class LayoutRules:
 
     def __str__(self) -> str:
         return ";".join(f"{name}:{'+'.join(axes)}" for name, axes in self.rules)
+
+
+def _pairs(rules: object) -> list[tuple[str, Axes | str]]:
+    listed = list(rules.items() if isinstance(rules, Mapping) else rules) if isinstance(rules, Iterable) else [rules]
+    for pair in listed:
+        is_pair = isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)
+        axes = pair[1] if is_pair else None
+        if not isinstance(axes, str) and not (isinstance(axes, list | tuple) and all(isinstance(a, str) for a in axes)):
+            raise LayoutError(f"not a layout rule: {pair!r}; {_FORMS}")
+    return cast("list[tuple[str, Axes | str]]", listed)
 
 
 LayoutLike: TypeAlias = "LayoutRules | str | Mapping[str, Axes | str] | Iterable[tuple[str, Axes | str]]"

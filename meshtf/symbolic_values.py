@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
 
 import numpy as np
 import tensorflow as tf
@@ -90,6 +90,29 @@ class SymbolicValue:
     @says_where
     def __int__(self) -> int:
         raise UsageError(f"{self} {_NO_VALUE}; {_SEEN}")
+
+    @says_where
+    def __round__(self, *_: object) -> NoReturn:
+        raise UsageError(f"{self} {_NO_VALUE}; use mtf.round")
+
+    @says_where
+    def __format__(self, form: str) -> str:
+        if form:
+            raise UsageError(f"{self} {_NO_VALUE}, and so cannot be written as {form!r}; {_SEEN}")
+        return str(self)
+
+    # It is its place in a graph that a tensor is: a copy of it would be in none.
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _: object) -> Self:
+        return self
+
+    @says_where
+    def __reduce_ex__(self, _: SupportsIndex) -> NoReturn:
+        raise UsageError(
+            f"{self} is a part of a graph, and cannot be pickled; build the graph again where it is needed"
+        )
 
     @says_where
     def __array__(self, *_: object, **__: object) -> NoReturn:

@@ -46,6 +46,8 @@ def build_block(
 
     `what` names the block in messages; `given` are those of its tensors that an operation with a block gives it.
     """
+    if not callable(fn):
+        raise GraphError(f"{what} must be a function of mtf.Tensors, and is {fn!r}")
     with mesh.graph.capture(what, given) as operations:
         results = fn(*arguments)
     return tuple(operations), results

@@ -57,6 +57,8 @@ def _converted(value: Any, dtype: tf.DType, sizes: list[int]) -> tf.Tensor:
         raise _Unfit(f"is a {type(value).__name__}, which must be made dense first")
     elif not isinstance(value, np.ndarray | np.generic | tf.Tensor):
         value = _array_of_numbers(value, dtype)
+    if isinstance(value, np.ma.MaskedArray):
+        raise _Unfit("is a masked array; say what stands for what is masked, as in x.filled(0)")
     if not tf.TensorShape(value.shape).is_compatible_with(sizes):
         raise _Unfit(f"has shape {list(value.shape)}")
     if value.dtype != dtype:

@@ -10,7 +10,7 @@ from typing import Protocol
 import tensorflow as tf
 
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
-from meshtf.errors import DeviceError, ShapeError
+from meshtf.errors import DeviceError, ShapeError, UsageError, nearest
 from meshtf.layout import LayoutLike, LayoutRules, check_mesh_axes, convert_to_layout_rules
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
 from meshtf.planning.plan import Plan
@@ -100,12 +100,17 @@ def checked_mesh(
     Raises:
       DeviceError: an axis has no cores.
       LayoutError: a rule names an axis that the mesh does not have.
-      TypeError: a keyword is no option.
-      UsageError: an option has a value that it cannot have.
+      UsageError: a keyword is no option, or an option has a value that it cannot have.
     """
     if shape is None:
         raise ShapeError('the shape of a mesh is needed, such as "rows:2;cols:4"')
     converted, rules = convert_to_shape(shape), convert_to_layout_rules(layout_rules)
+    known = [field.name for field in dataclasses.fields(MeshOptions)]
+    for name in changes:
+        if name not in known:
+            raise UsageError(f'a mesh has no option "{name}"{nearest(name, known)}; its options are {", ".join(known)}')
+    if options is not None and not isinstance(options, MeshOptions):
+        raise UsageError(f"options must be an mtf.MeshOptions, not {type(options).__name__}")
     chosen = dataclasses.replace(options or MeshOptions(), **changes)
     for some in (rules, chosen.parameter_layout_rules or rules):
         check_mesh_axes(some, converted)

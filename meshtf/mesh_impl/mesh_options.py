@@ -53,8 +53,10 @@ class MeshOptions:
             object.__setattr__(self, "parameter_layout", convert_to_layout_rules(self.parameter_layout))
         _check_bucket_bytes(self.bucket_bytes)
         object.__setattr__(self, "gradient_sum_dtype", _checked_sum_dtype(self.gradient_sum_dtype))
-        if not self.collective_timeout_seconds > 0:
-            raise DeviceError(f"collective_timeout_seconds must be positive, and is {self.collective_timeout_seconds}")
+        if not isinstance(self.collective_timeout_seconds, int | float) or not self.collective_timeout_seconds > 0:
+            raise DeviceError(
+                f"collective_timeout_seconds must be positive, and is {self.collective_timeout_seconds!r}"
+            )
 
     @property
     def parameter_layout_rules(self) -> LayoutRules | None:

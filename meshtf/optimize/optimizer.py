@@ -55,6 +55,8 @@ class Optimizer(abc.ABC):
 
     def apply_grads(self, grads: Sequence[mtf.Tensor], variables: Sequence[mtf.Variable]) -> list[mtf.Tensor]:
         """Assigns to each variable its value after one step, and returns those values."""
+        if len(grads) != len(variables):
+            raise GraphError(f"{len(grads)} gradients were given for {len(variables)} variables; give one for each")
         parameters = [Parameter.of(variable, grad) for grad, variable in zip(grads, variables, strict=True)]
         return [
             parameter.variable.value if new is parameter.value else _assigned(parameter.variable, new)

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from meshtf.call_sites import says_where
 from meshtf.dimension import ShapeLike
-from meshtf.errors import MeshtfError
-from meshtf.function import TensorSpec
+from meshtf.errors import FeedError, GraphError, MeshtfError
+from meshtf.function import TensorSpec, check_parameters
 from meshtf.graph import Graph, Mesh, Tensor
 from meshtf.layout import LayoutLike, LayoutRules, TensorLayout
 from meshtf.lowering.initial_values import initial_plan
@@ -59,8 +59,12 @@ def interpret(
 
     Raises:
       AssertionError: cores that must hold the same block hold different ones.
+      FeedError: an input is missing, or of another shape.
       LayoutError: the layout does not fit.
     """
+    for name, given in inputs.items():
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise FeedError(f'input "{name}" is given as a named shape and an array, ("batch:4", x), not {given!r}')
     arrays = {name: np.asarray(array) for name, (_, array) in inputs.items()}
     specs = {n: TensorSpec(shape, tf.as_dtype(arrays[n].dtype)) for n, (shape, _) in inputs.items()}
     graph, results = build(fn, specs)
@@ -99,6 +103,10 @@ def plan(
 
 def build(fn: Callable[..., Any], inputs: Mapping[str, TensorSpec]) -> tuple[Graph, Any]:
     """The graph of `fn`, as `mtf.function` builds it, and what `fn` returned."""
+    check_parameters(fn, inputs)
+    for name, spec in inputs.items():
+        if not isinstance(spec, TensorSpec):
+            raise GraphError(f'input "{name}" must be an mtf.TensorSpec, not {spec!r}')
     graph = Graph(getattr(fn, "__name__", "program").strip("<>"))
     mesh = Mesh(graph)
     arguments: dict[str, Any] = {n: InputOperation(mesh, s.shape, s.dtype, n).outputs[0] for n, s in inputs.items()}
@@ -134,7 +142,8 @@ def interpret_graph(
       with_effects: whether it assigns, prints and checks.
 
     Raises:
-      AssertionError: cores that must hold the same block hold different ones, or an input is missing.
+      AssertionError: cores that must hold the same block hold different ones.
+      FeedError: an input is missing, or of another shape.
       LayoutError: the layout does not fit.
     """
     table, storage = _laid_out(mesh_shape, layout, parameter_layout)
@@ -209,5 +218,9 @@ def _fed(feed: Feed, feeds: Mapping[str, Any]) -> np.ndarray:
     operation = feed.operation
     assert isinstance(operation, InputOperation)
     value = feeds.get(feed.name, operation.value)
-    assert value is not None, f"input {feed.name} is missing"
+    shape = feed.output.shape
+    if value is None:
+        raise FeedError(f'input "{feed.name}" [{shape}] is missing')
+    if list(np.shape(value)) != shape.to_integer_list:
+        raise FeedError(f'input "{feed.name}" must be [{shape}], and has shape {list(np.shape(value))}')
     return np.asarray(value)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import DtypeError, GraphError, ShapeError
+from meshtf.errors import DtypeError, GraphError, IndexRangeError, ShapeError
 from meshtf.layers import MASKED_LOGIT, NormalInitializer, VocabularyEmbedding, padded_vocab_size
 from meshtf.testing import assert_close, interpret
 
@@ -91,16 +92,36 @@ def test_masked_logits_are_finite_and_have_no_probability(dtype: tf.DType) -> No
     assert_close(probabilities[:, :11], 1 / 11, terms=2, dtype=dtype)
 
 
-def test_ids_outside_the_vocabulary_have_no_vector(normal: Callable[..., Any]) -> None:
+def test_ids_that_are_not_checked_have_no_vector_outside_the_vocabulary(normal: Callable[..., Any]) -> None:
+    free, tied = (dataclasses.replace(v, check_ids=False) for v in (FREE, TIED))
+
     def program(ids: mtf.Tensor) -> tuple[mtf.Tensor, mtf.Tensor]:
-        y = FREE.ids_to_embedding(ids, D_MODEL) + TIED.ids_to_embedding(ids, D_MODEL)
-        return y, mtf.gradients(mtf.reduce_sum(y), TIED.weights(ids.mesh, D_MODEL))[0]
+        y = free.ids_to_embedding(ids, D_MODEL) + tied.ids_to_embedding(ids, D_MODEL)
+        return y, mtf.gradients(mtf.reduce_sum(y), tied.weights(ids.mesh, D_MODEL))[0]
 
     ids = np.array([-1, 11, 15, 16], np.int32)
     for layout in ("", "vocab:rows+cols"):
         y, gradient = interpret(program, {"ids": ([BATCH], ids)}, "rows:2;cols:2", layout).results
         np.testing.assert_array_equal(y.any(-1), [False, True, True, False])  # 11 and 15 are among the 16 of one
         assert not gradient.any()
+
+
+def test_an_id_outside_the_vocabulary_ends_the_step_unless_it_does_not_count() -> None:
+    vocab = mtf.Dimension("vocab", 16)
+
+    def program(ids: mtf.Tensor, weights: mtf.Tensor) -> list[mtf.Tensor]:
+        own = mtf.layers.embedding(ids, vocab, D_MODEL, vocab_size=11, weights=weights)
+        return [own, TIED.ids_to_embedding(ids, D_MODEL, weights=weights)]
+
+    ids, weights = np.array([3, 11, 10, -100], np.int32), np.array([1, 0, 1, 0], np.float32)
+    for layout in ("", "batch:rows", "vocab:rows+cols"):
+        given = {"ids": ([BATCH], ids), "weights": ([BATCH], weights)}
+        for vectors in interpret(program, given, "rows:2;cols:2", layout).results:
+            np.testing.assert_array_equal(vectors.any(-1), weights != 0)
+        with pytest.raises(IndexRangeError) as caught:
+            interpret(program, given | {"weights": ([BATCH], np.ones(4, np.float32))}, "rows:2;cols:2", layout)
+        assert 'an id outside of 0 to 10 in input "ids" [batch:4] int32: 11 at batch 1' in str(caught.value)
+        assert "check_ids=False" in str(caught.value)
 
 
 def test_files_and_counts_see_the_true_size(build: Callable[..., mtf.Graph]) -> None:

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import DtypeError, GraphError, ShapeError
+from meshtf.errors import DtypeError, GraphError, IndexRangeError, ShapeError
 from meshtf.layers import softmax_cross_entropy_with_logits
 from meshtf.planning.plan import Collective
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret, plan
@@ -42,11 +42,13 @@ def test_losses_are_the_formulas(check_layers: Callable[..., Any]) -> None:
     def layers(logits: mtf.Tensor, labels: mtf.Tensor, soft: mtf.Tensor) -> list[mtf.Tensor]:
         padded = mtf.layers.mask_padded_logits(logits, VOCAB, 6)
         return [
-            softmax_cross_entropy_with_logits(logits, labels, VOCAB),
+            softmax_cross_entropy_with_logits(logits, labels, VOCAB, check_targets=False),
             softmax_cross_entropy_with_logits(logits, mtf.stop_gradient(soft), VOCAB),
-            softmax_cross_entropy_with_logits(logits, labels, VOCAB, 0.01),
-            softmax_cross_entropy_with_logits(logits, labels, VOCAB, label_smoothing=0.3),
-            softmax_cross_entropy_with_logits(padded, labels, VOCAB, 0.01, label_smoothing=0.1, vocab_size=6),
+            softmax_cross_entropy_with_logits(logits, labels, VOCAB, 0.01, check_targets=False),
+            softmax_cross_entropy_with_logits(logits, labels, VOCAB, label_smoothing=0.3, check_targets=False),
+            softmax_cross_entropy_with_logits(
+                padded, labels, VOCAB, 0.01, label_smoothing=0.1, vocab_size=6, check_targets=False
+            ),
             mtf.layers.sigmoid_cross_entropy_with_logits(logits, mtf.stop_gradient(soft)),
         ]
 
@@ -72,17 +74,24 @@ def test_losses_are_the_formulas(check_layers: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("layout", ["", "batch:rows;vocab:cols"])
-def test_what_is_no_class_has_no_loss_and_no_gradient(layout: str) -> None:
-    def program(logits: mtf.Tensor, labels: mtf.Tensor) -> tuple[mtf.Tensor, mtf.Tensor]:
+def test_what_is_no_class_ends_the_step_or_has_no_loss_and_no_gradient(layout: str) -> None:
+    def program(logits: mtf.Tensor, labels: mtf.Tensor, weights: mtf.Tensor) -> tuple[mtf.Tensor, mtf.Tensor]:
         options: dict[str, Any] = {"z_loss": 0.1, "label_smoothing": 0.1, "vocab_size": 6}
-        loss = softmax_cross_entropy_with_logits(logits, labels, VOCAB, **options)
+        loss = softmax_cross_entropy_with_logits(logits, labels, VOCAB, weights=weights, **options)
         return loss, mtf.gradients(loss, logits)[0]
 
-    inputs = {"logits": ([BATCH, VOCAB], LOGITS), "labels": ([BATCH], LABELS)}
-    loss, gradient = interpret(program, inputs, "rows:2;cols:2", layout).results
     counts = (LABELS >= 0) & (LABELS < 6)
+    inputs = {"logits": ([BATCH, VOCAB], LOGITS), "labels": ([BATCH], LABELS), "weights": ([BATCH], 1.0 * counts)}
+    loss, gradient = interpret(program, inputs, "rows:2;cols:2", layout).results
     np.testing.assert_array_equal(loss != 0, counts)
     np.testing.assert_array_equal(gradient.any(-1), counts)
+    inputs["weights"] = ([BATCH], np.ones(8))
+    with pytest.raises(IndexRangeError) as caught:
+        interpret(program, inputs, "rows:2;cols:2", layout)
+    first = int(np.argmin(counts))
+    fact = f'a target outside of 0 to 5 in input "labels" [batch:8] int32: {LABELS[first]} at batch {first}'
+    assert fact in str(caught.value)
+    assert "check_targets=False" in str(caught.value)
 
 
 def test_narrow_logits_lose_nothing_more() -> None:

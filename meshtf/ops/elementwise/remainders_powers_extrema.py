@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike
+from meshtf.errors import UsageError
 from meshtf.graph import Tensor
 from meshtf.ops.algebra.arithmetic import multiply, negative
 from meshtf.ops.elementwise.cast import cast
@@ -14,7 +15,7 @@ from meshtf.ops.elementwise.math_functions import log
 from meshtf.ops.elementwise.unary_and_binary import binary
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.accepted_dtypes import NUMBER, ORDERED
-from meshtf.ops.inputs.scalars import Operand
+from meshtf.ops.inputs.scalars import Operand, is_scalar
 
 
 @language_function
@@ -35,6 +36,7 @@ def floordiv(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, na
       >>> value(mtf.floordiv(mtf.constant(mesh, [-3, 3], "n:2", tf.int32), 2))
       array([-2,  1], dtype=int32)
     """
+    _check_divisor(x1, x2)
     return binary(x1, x2, output_shape, name or "floordiv", tf.math.floordiv, accepts=ORDERED)
 
 
@@ -56,6 +58,7 @@ def mod(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
       >>> value(mtf.mod(mtf.constant(mesh, [-3, 3], "n:2", tf.int32), 2))
       array([1, 1], dtype=int32)
     """
+    _check_divisor(x1, x2)
     return binary(
         x1,
         x2,
@@ -183,4 +186,11 @@ def clip_by_value(x: Tensor, clip_value_min: Operand, clip_value_max: Operand) -
       >>> value(mtf.clip_by_value(mtf.range(mesh, ("n", 5)), 1, 3))
       array([1, 1, 2, 3, 3], dtype=int32)
     """
+    if is_scalar(clip_value_min) and is_scalar(clip_value_max) and clip_value_min > clip_value_max:  # type: ignore[operator]
+        raise UsageError(f"clip_value_min is {clip_value_min}, above clip_value_max, {clip_value_max}; exchange them")
     return minimum(maximum(x, clip_value_min), clip_value_max)
+
+
+def _check_divisor(x1: Operand, x2: Operand) -> None:
+    if isinstance(x1, Tensor) and x1.dtype.is_integer and is_scalar(x2) and x2 == 0:
+        raise UsageError(f"{x1.dtype.name} cannot be divided by 0")

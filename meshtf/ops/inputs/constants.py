@@ -11,7 +11,7 @@ from meshtf.call_sites import language_function
 from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Mesh, Operation, Tensor, dtype_of
-from meshtf.ops.inputs.placeholder import import_tf_tensor
+from meshtf.ops.inputs.placeholder import import_tf_tensor, known_array
 from meshtf.ops.inputs.scalars import scalar_constant
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
@@ -80,7 +80,7 @@ def constant(mesh: Mesh, value: Any, shape: ShapeLike | None = None, dtype: tf.D
              [3, 4]], dtype=int32)
     """
     named, dtype = convert_to_shape(shape) or Shape([]), dtype_of(dtype)
-    array = np.asarray(value)
+    array = known_array(value)
     if array.ndim == 0:
         return FillOperation(mesh, scalar_constant(array, dtype), named, dtype).outputs[0]
     return import_tf_tensor(mesh, array.astype(dtype.as_numpy_dtype), named, name="constant")

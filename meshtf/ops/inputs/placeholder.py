@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
-from meshtf.errors import ShapeError
+from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Mesh, Operation, Tensor, check_mesh, dtype_of, shape_of
 from meshtf.planning.planner import Planner
 
@@ -63,6 +63,8 @@ def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None,
       >>> mtf.import_tf_tensor(mesh, [1, 2, 3], "n:3")
       import_1 [n:3] int32
     """
+    if tf.is_tensor(tf_tensor) and not isinstance(tf_tensor, tf.Tensor | tf.Variable):
+        raise ShapeError(f"a {type(tf_tensor).__name__} is no array; make it dense first")
     value = tf_tensor if isinstance(tf_tensor, tf.Tensor) else _array(tf_tensor)
     named = convert_to_shape(shape) or Shape([])
     own = list(value.shape)
@@ -71,9 +73,20 @@ def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None,
     return InputOperation(mesh, named, dtype_of(value.dtype), name or "import", value).outputs[0]
 
 
+def known_array(value: Any) -> np.ndarray:
+    """An array of what is known now. ShapeError for lists of unequal lengths, DtypeError for what are no numbers."""
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise ShapeError(f"a {type(value).__name__} that is no array: its parts differ in length") from None
+    if array.dtype.kind in "OSUMm":
+        raise DtypeError(f"an array of numbers is needed, not of {array.dtype}")
+    return array
+
+
 def _array(value: Any) -> np.ndarray:
     """An array of its own dtype; numbers of Python in those that TensorFlow gives them."""
-    array = np.asarray(value)
+    array = known_array(value)
     if not all(type(x) in (int, float) for x in tf.nest.flatten(value)):
         return array
     narrow = array.astype({"i": np.int32, "f": np.float32}.get(array.dtype.kind, array.dtype))

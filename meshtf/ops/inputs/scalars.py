@@ -22,11 +22,14 @@ def is_scalar(x: object) -> bool:
 
 
 def scalar_constant(value: Any, dtype: tf.DType) -> np.ndarray:
-    """The scalar in an element type. DtypeError where the type cannot hold it (1.5 for an int32)."""
+    """The scalar in an element type. DtypeError where the type cannot hold it (1.5 or 2**40 for an int32)."""
     array = np.asarray(value)
+    if array.dtype.kind not in "biufcV":  # V: bfloat16
+        raise DtypeError(f"a number is needed, not {value!r}")
     loses_imaginary = np.iscomplexobj(array) and not dtype.is_complex
     loses_fraction = array.dtype.kind == "f" and dtype.is_integer and array != np.floor(array)
-    if loses_imaginary or loses_fraction:
+    is_beyond = dtype.is_integer and not loses_imaginary and not dtype.min <= array <= dtype.max
+    if loses_imaginary or loses_fraction or is_beyond:
         raise DtypeError(f"scalar {value} is no {dtype.name}; convert the tensor with mtf.cast")
     return array.astype(dtype.as_numpy_dtype)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import tensorflow as tf
 
 from meshtf import random
 from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike
-from meshtf.errors import DtypeError
+from meshtf.errors import DtypeError, UsageError
 from meshtf.graph import Mesh, Tensor, dtype_of, shape_of
 from meshtf.ops.random.random_operation import RandomOperation
 from meshtf.random.distributions import FLOATS, INTEGERS, check_dtype
@@ -47,6 +49,8 @@ def random_uniform(
         if dtype.is_integer:
             raise DtypeError("random_uniform of integers needs maxval")
         maxval = 1.0
+    if not minval < maxval:
+        raise UsageError(f"minval must be below maxval, and they are {minval} and {maxval}")
 
     def draw(*where: object) -> tf.Tensor:
         return random.uniform(*where, dtype, minval, maxval)  # type: ignore[arg-type]
@@ -82,6 +86,7 @@ def random_normal(
       random_normal [batch:4 hidden:8] float32
     """
     dtype = check_dtype("normal numbers", dtype_of(dtype), FLOATS)
+    _check_stddev(stddev)
 
     def draw(*where: object) -> tf.Tensor:
         return random.normal(*where, dtype, mean, stddev)  # type: ignore[arg-type]
@@ -118,8 +123,14 @@ def random_truncated_normal(
       True
     """
     dtype = check_dtype("normal numbers", dtype_of(dtype), FLOATS)
+    _check_stddev(stddev)
 
     def draw(*where: object) -> tf.Tensor:
         return random.truncated_normal(*where, dtype, mean, stddev)  # type: ignore[arg-type]
 
     return RandomOperation(mesh, shape_of(shape), dtype, draw, name).outputs[0]
+
+
+def _check_stddev(stddev: float) -> None:
+    if not 0.0 <= stddev < math.inf:
+        raise UsageError(f"stddev must be a number of at least 0, and is {stddev}")

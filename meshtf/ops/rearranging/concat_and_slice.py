@@ -7,7 +7,7 @@ size along the result must fit the layout as any other.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape
@@ -170,6 +170,8 @@ def pad(
       array([-1,  0,  1, -1, -1], dtype=int32)
     """
     dim = check_tensor(x).shape.get_dim_by_name(_name(dim_name))
+    if not isinstance(paddings, Iterable):
+        raise ShapeError(f"paddings are [before, after], two numbers of at least 0, and not {paddings!r}")
     numbers = [_whole_number(n, "a padding") for n in paddings]
     if len(numbers) != 2 or min(numbers) < 0:
         raise ShapeError(f"paddings are [before, after], two numbers of at least 0, and not {list(paddings)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError
-from meshtf.graph import Tensor, check_tensor
+from meshtf.graph import Tensor, check_tensor, checked_name
 
 
 @language_function
@@ -24,7 +24,7 @@ def export(x: Tensor, name: str) -> Tensor:
       {'encoder/hidden': encoder/multiply [batch:4 hidden:8] float32}
     """
     exports = check_tensor(x).graph.exports
-    full_name = x.graph.scoped(name)
+    full_name = x.graph.scoped(checked_name(name, "an export"))
     first = exports.setdefault(full_name, x)
     if first is not x:
         raise GraphError(f'"{full_name}" names {first} already, made at {first.operation.site}; give another name')

@@ -9,7 +9,7 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import DtypeError, GraphError, ShapeError
-from meshtf.graph import Mesh, Tensor, VariableDType, check_mesh, dtype_of, shape_of
+from meshtf.graph import Mesh, Tensor, VariableDType, check_mesh, checked_name, dtype_of, shape_of
 from meshtf.layer_scopes import scopes_of
 from meshtf.ops.inputs.constants import zeros
 from meshtf.ops.variables._initializers import Initializer, initializer_of
@@ -80,7 +80,7 @@ def get_variable(
             f"numbers of the default are floating"
         )
     chosen = None if initializer is None else initializer_of(name, initializer, own, named, policy.slice_dtype)
-    full_name = graph.scoped(name)
+    full_name = graph.scoped(checked_name(name, "a variable"))
     scopes = scopes_of(full_name, graph.layer_scopes)
     return make_variable(mesh, VariableSpec(full_name, named, policy, chosen, trainable, own, scopes))
 
