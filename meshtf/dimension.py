@@ -201,6 +201,7 @@ class Shape:
         return self.to_string
 
 
+@says_where
 def convert_to_dimension(d: DimensionLike | None) -> Dimension | None:
     """A `Dimension` from itself or a (name, size) pair; None passes through.
 
@@ -248,6 +249,7 @@ def parse_pairs(text: str, value_pattern: str, form: str) -> list[tuple[str, str
     return pairs
 
 
+@says_where
 def combined_dimension(dims: Iterable[DimensionLike], name: str | None = None) -> Dimension:
     """One dimension whose size is the product; named like the first unless a name is given.
 

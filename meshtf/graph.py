@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from meshtf.call_sites import Site, user_site
+from meshtf.call_sites import Site, says_where, user_site
 from meshtf.dimension import Dimension, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError, GraphError, ShapeError, nearest
 from meshtf.layer_scopes import LayerScope
@@ -40,6 +40,7 @@ class VariableDType:
     slice_dtype: tf.DType | None = None
     activation_dtype: tf.DType | None = None
 
+    @says_where
     def __post_init__(self) -> None:
         object.__setattr__(self, "master_dtype", dtype_of(self.master_dtype))
         object.__setattr__(self, "slice_dtype", dtype_of(self.slice_dtype or self.master_dtype))
@@ -487,6 +488,7 @@ def sum_dtype(dtype: tf.DType) -> tf.DType:
     return tf.float32 if dtype in (tf.bfloat16, tf.float16) else dtype
 
 
+@says_where
 def checked_name(name: object, what: str) -> str:
     """A name, which is text. GraphError for what is none, and for one that is empty or has an empty part."""
     if not isinstance(name, str) or not all(name.split("/")):

@@ -7,6 +7,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
+from meshtf.call_sites import says_where
 from meshtf.errors import DeviceError, UsageError
 
 _MOST = 4096
@@ -15,6 +16,7 @@ mtf.virtual_cpus({n}): virtual CPUs share this machine's {processors} processors
 start. Make the mesh smaller, or plan for it on paper, without devices: mtf.PlanMeshImpl, and the program meshtf-plan"""
 
 
+@says_where
 def virtual_cpus(n: int) -> tuple[str, ...]:
     """Sets up `n` logical CPUs, and returns the names of the first `n`.
 

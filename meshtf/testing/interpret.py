@@ -38,6 +38,7 @@ class Interpretation:
     variables: dict[str, np.ndarray]
 
 
+@says_where
 def interpret(
     fn: Callable[..., Any],
     inputs: Mapping[str, tuple[ShapeLike, Any]],
@@ -75,6 +76,7 @@ def interpret(
     return dataclasses.replace(done, results=structure)
 
 
+@says_where
 def plan(
     fn: Callable[..., Any],
     inputs: Mapping[str, TensorSpec],

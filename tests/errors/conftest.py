@@ -41,3 +41,24 @@ def read() -> Read:
         return text
 
     return read_message
+
+
+@pytest.fixture
+def refused() -> Callable[..., None]:
+    """`refused(wrong, kind, words)` calls `wrong`, which must raise exactly `kind` with these words.
+
+    An error of meshtf's own names the file and the line of `wrong`, and nothing of TensorFlow's insides.
+    """
+
+    def check(wrong: Callable[[], Any], kind: type[Exception], words: str) -> None:
+        with pytest.raises(kind) as caught:
+            wrong()
+        assert type(caught.value) is kind
+        text = str(caught.value)
+        assert words in text, text
+        for unwanted in ("Traceback", "tensorflow/python", "{{node", "site-packages"):
+            assert unwanted not in text, text
+        if isinstance(caught.value, mtf.errors.MeshtfError) and "\n  at " in text:
+            assert f"at {wrong.__code__.co_filename}:" in text, text
+
+    return check

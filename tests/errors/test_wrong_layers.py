@@ -1,0 +1,130 @@
+"""Layers and optimizers that are given what they cannot use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.errors import DtypeError, GraphError, ShapeError, UsageError
+
+MESH = mtf.Mesh(mtf.Graph())
+X = mtf.placeholder(MESH, "batch:4 hidden:8", name="x")
+IDS = mtf.placeholder(MESH, "batch:4", tf.int32, name="ids")
+IMAGE = mtf.placeholder(MESH, "batch:2 height:8 width:8 channels:3", name="image")
+LOGITS = mtf.placeholder(MESH, "batch:4 vocab:10", name="logits")
+FLAGS = mtf.placeholder(MESH, "batch:4", tf.bool, name="flags")
+BATCH, VOCAB, D_MODEL = mtf.Dimension("batch", 4), mtf.Dimension("vocab", 10), mtf.Dimension("d_model", 8)
+ARRAY = np.ones([4, 8], np.float32)
+
+# fmt: off
+WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
+    ("dense dims text", lambda: mtf.layers.dense(X, ["out"]),
+     ShapeError, 'not a dimension: \'out\'; write mtf.Dimension(name, size), or a pair ("out",'),
+    ("dense dims dim", lambda: mtf.layers.dense(X, mtf.Dimension("out", 3), name="d1"),
+     GraphError, "no graph is being built here; call this inside the body of an"),
+    ("dense same name", lambda: mtf.layers.dense(X, [BATCH], name="d2"),
+     GraphError, "no graph is being built here; call this inside the body of an"),
+    ("dense activation", lambda: mtf.layers.dense(X, [("o", 3)], activation="rellu", name="d3"),
+     GraphError, 'activation \'rellu\' is not a function; did you mean "relu"?; there are elu,'),
+    ("dense numpy", lambda: mtf.layers.dense(ARRAY, [("o", 3)]),
+     GraphError, "the operand must be an mtf.Tensor, not ndarray; bring values in as inputs"),
+    ("dense int", lambda: mtf.layers.dense(IDS, [("o", 3)], name="d4"),
+     DtypeError, "a floating tensor is needed, not int32; convert it with mtf.cast"),
+    ("embedding float", lambda: mtf.layers.embedding(X, VOCAB, D_MODEL),
+     DtypeError, "ids must be int32 or int64, not float32; convert with mtf.cast"),
+    ("embedding vocab_size", lambda: mtf.layers.embedding(IDS, VOCAB, D_MODEL, vocab_size=11),
+     ShapeError, "vocab_size is 11, and must be from 1 to the size of [vocab:10]"),
+    ("embedding weights dims", lambda: mtf.layers.embedding(IDS, VOCAB, D_MODEL, weights=X, name="e1"),
+     ShapeError, 'the weights have dimension "hidden:8", which the indices [batch:4] lack'),
+    ("embedding vocab text", lambda: mtf.layers.embedding(IDS, "vocab", D_MODEL, name="e2"),
+     ShapeError, "the vocabulary is an mtf.Dimension, and not 'vocab'"),
+    ("embedding numpy", lambda: mtf.layers.embedding(np.zeros(4, np.int32), VOCAB, D_MODEL),
+     GraphError, "the ids must be an mtf.Tensor, not ndarray; bring values in as inputs of"),
+    ("loss dims", lambda: mtf.layers.softmax_cross_entropy_with_logits(LOGITS, X, VOCAB),
+     ShapeError, "targets of type float32 need the dimensions [batch:4 vocab:10], not"),
+    ("loss bool targets", lambda: mtf.layers.softmax_cross_entropy_with_logits(LOGITS, FLAGS, VOCAB),
+     DtypeError, "targets must be floating (a distribution) or integer (an index), not bool"),
+    ("loss vocab size", lambda: mtf.layers.softmax_cross_entropy_with_logits(LOGITS, IDS, ("vocab", 11)),
+     ShapeError, "the dimension of the classes is an mtf.Dimension, and not ('vocab', 11)"),
+    ("loss vocab text", lambda: mtf.layers.softmax_cross_entropy_with_logits(LOGITS, IDS, "vocab"),
+     ShapeError, "the dimension of the classes is an mtf.Dimension, and not 'vocab'"),
+    ("loss smoothing", lambda: mtf.layers.softmax_cross_entropy_with_logits(LOGITS, IDS, VOCAB, label_smoothing=1.5),
+     GraphError, "label_smoothing is a share of the targets, in [0, 1], and is 1.5"),
+    ("loss weights", lambda: mtf.layers.softmax_cross_entropy_with_logits(LOGITS, IDS, VOCAB, weights=LOGITS),
+     ShapeError, 'the weights have dimension "vocab:10", which the indices [batch:4] lack'),
+    ("loss numpy targets", lambda: mtf.layers.softmax_cross_entropy_with_logits(LOGITS, np.zeros(4, np.int32), VOCAB),
+     GraphError, "the targets must be an mtf.Tensor, not ndarray; bring values in as inputs"),
+    ("sigmoid loss", lambda: mtf.layers.sigmoid_cross_entropy_with_logits(LOGITS, X),
+     ShapeError, "targets need the dimensions of the logits, [batch:4 vocab:10], not"),
+    ("layer_norm dim", lambda: mtf.layers.layer_norm(X, "hiden", name="ln"),
+     ShapeError, 'not a dimension: \'h\'; write mtf.Dimension(name, size), or a pair ("h",'),
+    ("layer_norm int", lambda: mtf.layers.layer_norm(IDS, "batch", name="ln2"),
+     DtypeError, "statistics are of floating tensors, and x is int32; convert it with"),
+    ("batch_norm momentum", lambda: mtf.layers.batch_norm(IMAGE, True, 2.0, name="bn"),
+     GraphError, "momentum is the share of a moving average that is kept, in [0, 1], and is"),
+    ("conv2d layer", lambda: mtf.layers.conv2d(IMAGE, mtf.Dimension("channels", 3), 3, name="c1"),
+     GraphError, "no graph is being built here; call this inside the body of an"),
+    ("conv2d size", lambda: mtf.layers.conv2d(IMAGE, ("f", 3), 0, name="c2"),
+     GraphError, "no graph is being built here; call this inside the body of an"),
+    ("activation", lambda: mtf.layers.activation_function("gelu2"),
+     GraphError, 'activation \'gelu2\' is not a function; did you mean "gelu"?; there are elu,'),
+    ("padded vocab", lambda: mtf.layers.padded_vocab_size(0),
+     GraphError, "padded_vocab_size: vocab_size must be a positive integer, and is 0"),
+    ("mask logits", lambda: mtf.layers.mask_padded_logits(LOGITS, VOCAB, 11),
+     ShapeError, "vocab_size is 11, and must be from 1 to the size of [vocab:10]"),
+    ("mlp sizes", lambda: mtf.models.MLPClassifier(10, (0,)),
+     ValueError, "MLPClassifier: num_classes must be a positive integer and hidden_sizes a"),
+    ("mlp activation", lambda: mtf.models.MLPClassifier(10, (5,), "rel"),
+     GraphError, 'activation \'rel\' is not a function; did you mean "relu"?; there are elu,'),
+    ("attention heads", lambda: mtf.layers.AttentionConfig(num_heads=3, num_kv_heads=2, d_kv=4),
+     ValueError, "AttentionConfig: num_heads=3 does not divide by num_kv_heads=2; each head"),
+    ("learned positions", lambda: mtf.layers.learned_positions(mtf.range(MESH, ("length", 9)), 4, D_MODEL),
+     ShapeError, "there are 4 learned positions, fewer than length:9; make max_length larger"),
+    ("pipeline layers", lambda: mtf.layers.pipeline(3, X),
+     UsageError, "missing a required argument: 'layers'; its parameters are layer_fn,"),
+    ("lr negative", lambda: mtf.optimize.AdamOptimizer(-1.0),
+     ValueError, "AdamOptimizer: learning_rate must be 0 or more, and is -1.0"),
+    ("lr nan", lambda: mtf.optimize.AdamOptimizer(float("nan")),
+     ValueError, "AdamOptimizer: learning_rate must be 0 or more, and is nan"),
+    ("lr text", lambda: mtf.optimize.AdamOptimizer("0.1"),
+     ValueError, "AdamOptimizer: learning_rate must be a number, a scalar of the program or"),
+    ("lr none", lambda: mtf.optimize.SgdOptimizer(None),
+     ValueError, "SgdOptimizer: learning_rate must be a number, a scalar of the program or a"),
+    ("lr array", lambda: mtf.optimize.SgdOptimizer(np.ones(3)),
+     ValueError, "SgdOptimizer: learning_rate must be a number, a scalar of the program or a"),
+    ("beta", lambda: mtf.optimize.AdamOptimizer(0.1, beta_1=1.5),
+     ValueError, "AdamOptimizer: beta_1 must be a number from 0 to below 1, and is 1.5"),
+    ("eps", lambda: mtf.optimize.AdamOptimizer(0.1, epsilon=-1.0),
+     ValueError, "AdamOptimizer: epsilon must be a number, 0 or more, and is -1.0"),
+    ("momentum", lambda: mtf.optimize.MomentumOptimizer(0.1, momentum="a"),
+     ValueError, "MomentumOptimizer: momentum must be a number from 0 to below 1, and is 'a'"),
+    ("weight decay", lambda: mtf.optimize.AdamWOptimizer(0.1, weight_decay=-0.1),
+     ValueError, "AdamWOptimizer: weight_decay must be a number, 0 or more, and is -0.1"),
+    ("clip", lambda: mtf.optimize.ClipByGlobalNorm(0.0),
+     ValueError, "ClipByGlobalNorm: max_norm must be a number above 0, and is 0.0"),
+    ("clip value", lambda: mtf.optimize.ClipByValue(-1.0),
+     ValueError, "ClipByValue: limit must be a number above 0, and is -1.0"),
+    ("clipped", lambda: mtf.optimize.ClippedOptimizer(3, 4),
+     ValueError, "ClippedOptimizer: optimizer must be an optimizer, and is 3; in gin @Name()"),
+    ("average decay", lambda: mtf.optimize.MovingAverageOptimizer(mtf.optimize.SgdOptimizer(0.1), decay=2.0),
+     ValueError, "MovingAverageOptimizer: decay must be a number from 0 to below 1, and is"),
+    ("warm", lambda: mtf.optimize.WarmUpSchedule(-5, 0.1),
+     ValueError, "WarmUpSchedule: num_steps must be a number above 0, and is -5"),
+    ("cosine", lambda: mtf.optimize.CosineSchedule(0.1, 0),
+     ValueError, "CosineSchedule: num_steps must be a number above 0, and is 0"),
+    ("piecewise", lambda: mtf.optimize.PiecewiseSchedule([5, 3], [0.1, 0.2]),
+     ValueError, "PiecewiseSchedule: 2 boundaries need 3 pieces, and there are 2"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("wrong", "kind", "words"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG])
+def test_what_no_layer_or_optimizer_can_use_is_named(
+    refused: Callable[..., None], wrong: Callable[[], Any], kind: type[Exception], words: str
+) -> None:
+    refused(wrong, kind, words)
