@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
@@ -61,7 +62,7 @@ def where_it_began(
             variable_dtype=training.variable_dtype,
         )
     flags = [(bool(nan), bool(non_finite)) for nan, non_finite in program(**features)]
-    return _described(tensors, flags)
+    return _described(tensors, flags, features)
 
 
 def first_non_finite_variable(variables: mtf.VariableStore) -> str | None:
@@ -78,20 +79,31 @@ def first_non_finite_variable(variables: mtf.VariableStore) -> str | None:
     return None
 
 
-def _described(tensors: list[mtf.Tensor], flags: list[tuple[bool, bool]]) -> str | None:
+def _described(tensors: list[mtf.Tensor], flags: list[tuple[bool, bool]], features: Mapping[str, Any]) -> str | None:
     nan = next((t for t, (is_nan, _) in zip(tensors, flags, strict=True) if is_nan), None)
     non_finite = next((t for t, (_, is_non_finite) in zip(tensors, flags, strict=True) if is_non_finite), None)
     if non_finite is None:
         return None
     if nan is None:
-        return f"The first infinity is in {_place(non_finite)}; there is no NaN."
-    before = "" if non_finite is nan else f"\nAn infinity comes before it, in {_place(non_finite)}."
+        return f"The first infinity is in {_place(non_finite, features)}; there is no NaN."
+    before = "" if non_finite is nan else f"\nAn infinity comes before it, in {_place(non_finite, features)}."
     earlier = _EARLIER if isinstance(nan.operation, mtf.Variable) else ""
-    return f"The first NaN is in {_place(nan)}.{before}{earlier}"
+    return f"The first NaN is in {_place(nan, features)}.{before}{earlier}"
 
 
-def _place(x: mtf.Tensor) -> str:
+def _place(x: mtf.Tensor, features: Mapping[str, Any]) -> str:
     operation = x.operation
-    kinds = {mtf.Variable: "variable ", InputOperation: "input "}
-    kind = next((text for cls, text in kinds.items() if isinstance(operation, cls)), "")
+    if isinstance(operation, InputOperation):
+        return (
+            f'the feature "{operation.name}" [{x.shape}] of the batch{_first_in(features.get(operation.name), x.shape)}'
+        )
+    kind = "variable " if isinstance(operation, mtf.Variable) else ""
     return f"{kind}{x!r}, at {operation.site}"
+
+
+def _first_in(array: Any, shape: mtf.Shape) -> str:
+    """Where the first NaN or infinity of what was fed is, by names of dimensions."""
+    places = np.argwhere(~np.isfinite(np.asarray(array, np.float64))) if array is not None else []
+    if not len(places):
+        return ""
+    return ", at " + ", ".join(f"{d.name} {n}" for d, n in zip(shape, places[0], strict=True))
