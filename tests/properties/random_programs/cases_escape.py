@@ -82,6 +82,11 @@ def check_finite(b: Builder) -> None:
     b.step("check_finite", [x], mtf.check_finite(x.tensor), tf.identity, is_exact=True)
 
 
+def check_indices(b: Builder) -> None:
+    x = b.pick(b.rng.choice([tf.int32, tf.int64]), low=0, high=4)
+    b.step("check_indices", [x], mtf.check_indices(x.tensor, 5), tf.identity, is_exact=True)
+
+
 CASES: dict[str, Case] = {
     "slicewise": slicewise,
     "slicewise of two": slicewise_of_two,
@@ -90,4 +95,5 @@ CASES: dict[str, Case] = {
     "binary_op_with_broadcasting": binary_op,
     "depend": depend,
     "check_finite": check_finite,
+    "check_indices": check_indices,
 }
