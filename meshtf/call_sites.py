@@ -13,7 +13,9 @@ from typing import ParamSpec, TypeVar
 from meshtf.errors import MeshtfError, UsageError
 
 _AT = "\n  at "
-_OURS = frozenset({"meshtf", "tensorflow", "keras", "optree", "numpy", "contextlib", "functools"})
+_OURS = frozenset(
+    {"meshtf", "tensorflow", "keras", "optree", "numpy", "contextlib", "functools", "dataclasses", "copy"}
+)
 _WRITTEN_IN_THE_LANGUAGE = ("bin", "models", "train")  # of meshtf's, those whose lines a reader of a report looks for
 
 P = ParamSpec("P")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -149,3 +150,26 @@ def test_devices(read: Callable[..., str]) -> None:
     assert "given for more than one core: /device:CPU:0" in twice
     few = read(DeviceError, lambda: mtf.SpmdMeshImpl("rows:2", "", devices=["CPU:0"]))
     assert "mesh [rows:2] has 2 cores, and 1 devices were given for it" in few
+
+
+@pytest.mark.parametrize("mesh", ["r:2;c:2", "r:2;c:4", "r:3;c:2", "r:8", "r:2;c:3;d:5"])
+def test_advised_sizes_and_rules_pass(mesh: str) -> None:
+    shape = mtf.convert_to_shape(mesh)
+    names = shape.dimension_names
+    rules = ["+".join(names[:n]) for n in range(1, len(names) + 1)] + names[1:]
+
+    def check(size: int, rule: str) -> None:
+        dims = mtf.Shape([("h", size), ("other", 60)])
+        taken = next((n for n in names if n not in rule.split("+")), None)
+        layout = mtf.convert_to_layout_rules(f"h:{rule}" + (f";other:{taken}" if taken else ""))
+        layout.tensor_layout(dims, shape)
+
+    for size in range(1, 31):
+        for rule in rules:
+            try:
+                check(size, rule)
+            except LayoutError as error:
+                text = str(error)
+                check(int(re.search(r"such as (\d+)", text)[1]), rule)
+                for advised in re.findall(r'"h:([^"]+)" would divide', text):
+                    mtf.convert_to_layout_rules(f"h:{advised}").tensor_layout(mtf.Shape([("h", size)]), shape)

@@ -66,7 +66,7 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("bool", lambda: STEP(x=[True] * 4, ids=IDS),
      FeedError, 'input "x" must be [batch:4] float32, and has bool values'),
     ("mtf tensor", lambda: STEP(x=X, ids=IDS),
-     UsageError, "x [batch:4 hidden:8] float32 is a tensor of the language, which has no"),
+     UsageError, "x [batch:4] float32 is a tensor of the language, which has no value"),
     ("pandas-like generator", lambda: STEP(x=(i for i in range(4)), ids=IDS),
      FeedError, 'input "x" must be [batch:4] float32, and is no array of numbers but a'),
     ("set", lambda: STEP(x={1.0, 2.0}, ids=IDS),

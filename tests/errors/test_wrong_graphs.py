@@ -42,7 +42,7 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
      GraphError, "x [batch:4 hidden:8] float32 is not a variable; give what mtf.get_variable"),
     ("assign text", lambda: mtf.assign("w", X),
      GraphError, "a variable is what mtf.get_variable returned, and not 'w'"),
-    ("assign number", lambda: mtf.assign(MESH.graph.variables["w"], 1.0),
+    ("assign number", lambda: mtf.assign(mtf.get_variable(MESH, "v", []), 1.0),
      GraphError, "the operand must be an mtf.Tensor, not float; bring values in as inputs of"),
     ("read_variable", lambda: mtf.read_variable("w"),
      GraphError, "a variable is what mtf.get_variable returned, and not 'w'"),
