@@ -9,12 +9,12 @@ import zlib
 import hypothesis
 import pytest
 from hypothesis import strategies
-from random_programs.builder import RejectedError
-from random_programs.checking import check_on_interpreter
-from random_programs.generate import CASES, draw_layout, random_program
 
 import meshtf as mtf
 from meshtf.ops.variables.program_step import count_step
+from tests.properties.random_programs.builder import RejectedError
+from tests.properties.random_programs.checking import check_on_interpreter
+from tests.properties.random_programs.generate import CASES, draw_layout, random_program
 
 pytestmark = pytest.mark.timeout(900)  # a failing program is made as small as it can be, which takes its time
 

@@ -8,10 +8,11 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from random_programs import cases_control_flow
-from random_programs.emission import Batch
-from random_programs.generate import CASES
-from random_programs.workers import run_batches
+
+from tests.properties.random_programs.cases import control_flow
+from tests.properties.random_programs.emission import Batch
+from tests.properties.random_programs.generate import CASES
+from tests.properties.random_programs.workers import run_batches
 
 _MESHES = ["rows:2;cols:2", "all:8", "rows:2;cols:4", "x:2;y:2;z:2", "rows:2;cols:2", "rows:4;cols:2", "all:1"]
 _PROGRAMS_PER_BATCH = 20
@@ -47,7 +48,7 @@ def test_random_programs() -> None:
 @pytest.mark.timeout(300)
 def test_loops_and_branches() -> None:
     """One of each in one program: their frames and collectives must not be taken for one another's."""
-    cases = tuple(cases_control_flow.CASES)
+    cases = tuple(control_flow.CASES)
     found = run_batches([Batch("rows:2;cols:2", (3, 1, 0, 2), cases, seed=7)], workers=1)
     assert not found, "\n\n".join(found)
 

@@ -4,43 +4,42 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import tensorflow as tf
-from random_programs.builder import RejectedError
-from random_programs.checking import check_values, describe
-from random_programs.generate import draw_layout, random_program
-from random_programs.program import Program
 
 import meshtf as mtf
+from meshtf.layout import Axes
 from meshtf.ops.variables.program_step import program_step
+from tests.properties.random_programs.builder import RejectedError
+from tests.properties.random_programs.checking import check_values, describe
+from tests.properties.random_programs.generate import draw_layout, names_in, split_rules
+from tests.properties.random_programs.program import Program
+from tests.properties.random_programs.seeds import AGAIN, draw
 
+_TRIES = 20
 _TIMEOUT_SECONDS = 60.0
 
-Drawn: TypeAlias = tuple[Program, mtf.LayoutRules, mtf.LayoutRules]
-"""A program, its layout, and its variables' layout between steps."""
+Drawn: TypeAlias = tuple[Program, mtf.LayoutRules]
+"""A program and its layout."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """What to run: a mesh, the order of its devices, and for each program the case that is in it and a seed."""
+    """What to run: a mesh, the order of its devices, and a program for each seed."""
 
     mesh_shape: str
     devices: tuple[int, ...]
-    cases: tuple[str, ...]
-    seed: int
+    seeds: tuple[int, ...]
 
     def alone(self) -> list[Batch]:
         """Each program in a batch of its own."""
-        return [dataclasses.replace(self, cases=(case,)) for case in self.cases]
+        return [dataclasses.replace(self, seeds=(seed,)) for seed in self.seeds]
 
     def __str__(self) -> str:
-        return (
-            f'Batch(mesh_shape="{self.mesh_shape}", devices={self.devices}, cases={self.cases}, seed={self.seed}); '
-            "run it again with random_programs.emission.run_batch"
-        )
+        where = f'--mesh_shape="{self.mesh_shape}" --devices={",".join(map(str, self.devices))}'
+        return AGAIN.format(f"{where} {' '.join(map(str, self.seeds))}")
 
 
 def run_batch(batch: Batch) -> list[str]:
@@ -50,40 +49,47 @@ def run_batch(batch: Batch) -> list[str]:
     """
     mesh_shape = mtf.convert_to_shape(batch.mesh_shape)
     mesh = mtf.Mesh(mtf.Graph("batch"))
+    split: dict[str, Axes] = {}
+    split_variables: dict[str, Axes] = {}
     with mesh.graph:
         program_step(mesh)
-        drawn = [_drawn(batch, case, mesh, mesh_shape) for case in batch.cases]
-    programs = [program for program, _, _ in drawn]
+        drawn = [_drawn(seed, mesh, mesh_shape, split, split_variables) for seed in batch.seeds]
     mesh_impl = mtf.SpmdMeshImpl(
         mesh_shape,
-        _joined(rules for _, rules, _ in drawn),
+        split_rules(split),
         [f"CPU:{d}" for d in batch.devices],
-        parameter_layout=_joined(rules for _, _, rules in drawn),
+        parameter_layout=split_rules(split_variables),
         collective_timeout_seconds=_TIMEOUT_SECONDS,
     )
     lowering = mtf.Lowering(mesh.graph, {mesh: mesh_impl})
-    fetches = [x for program in programs for x in program.fetches]
-    values = lowering.run(fetches, {name: x for program in programs for name, x in program.feeds.items()})
+    fetches = [x for program, _ in drawn for x in program.fetches]
+    values = lowering.run(fetches, {name: x for program, _ in drawn for name, x in program.feeds.items()})
     assert isinstance(values, list)
     assert lowering.execution(fetches).program.trace_count == 1, "the per-core program was traced more than once"
     return _differences(drawn, values, lowering, mesh_shape, batch)
 
 
-def _joined(layouts: Iterable[mtf.LayoutRules]) -> mtf.LayoutRules:
-    return mtf.LayoutRules([rule for rules in layouts for rule in rules.rules])
-
-
-def _drawn(batch: Batch, case: str, mesh: mtf.Mesh, mesh_shape: mtf.Shape) -> Drawn:
-    rng = random.Random(zlib.crc32(f"{case} {batch.seed}".encode()))
-    prefix = f"{batch.cases.index(case)}_"
-    for _ in range(20):
+def _drawn(
+    seed: int, mesh: mtf.Mesh, mesh_shape: mtf.Shape, split: dict[str, Axes], split_variables: dict[str, Axes]
+) -> Drawn:
+    """A program, and its layout beside those of the programs before. Names that are a library's, such as `microbatch`,
+    are in several programs, and split as in the first that has them."""
+    rng, graph = random.Random(seed), mesh.graph
+    for _ in range(_TRIES):
+        count, variables = len(graph.operations), dict(graph.variables)
+        program = draw(seed, rng, mesh, mesh_shape, longest=3)
         try:
-            program = random_program(rng, mesh, mesh_shape, case, prefix, longest=3)
+            rules = draw_layout(rng, program, mesh_shape, split)
+            own = draw_layout(rng, program, mesh_shape, split_variables) if rng.randrange(3) == 0 else rules
         except RejectedError:
+            del graph.operations[count:]
+            graph.variables = variables
             continue
-        rules = draw_layout(rng, program, mesh_shape)
-        return program, rules, draw_layout(rng, program, mesh_shape) if rng.randrange(3) == 0 else rules
-    raise AssertionError(f"no program with case {case!r} was found")
+        for name in names_in(program):
+            split.setdefault(name, rules.axes(name))
+            split_variables.setdefault(name, own.axes(name))
+        return program, rules
+    raise AssertionError(f"seed {seed}: no program was found that may be split as those before")
 
 
 def _differences(
@@ -95,7 +101,7 @@ def _differences(
 ) -> list[str]:
     found, start = [], 0
     variables = {name: lowering.variables[name] for name in lowering.variables}
-    for program, rules, _ in drawn:
+    for program, rules in drawn:
         own = values[start : start + len(program.fetches)]
         start += len(program.fetches)
         try:

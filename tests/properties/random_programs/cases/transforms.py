@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tensorflow as tf
-from random_programs.builder import Builder, RejectedError
-from random_programs.cases_elementwise import Case
-from random_programs.program import Node, spread
 
 import meshtf as mtf
+from tests.properties.random_programs.builder import Builder, RejectedError
+from tests.properties.random_programs.cases.elementwise import Case
+from tests.properties.random_programs.program import Node, spread
 
 
 def _wide_dtype(b: Builder) -> tf.DType:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tensorflow as tf
-from random_programs.builder import Builder, RejectedError
-from random_programs.cases_contraction import is_clear_of_ties
-from random_programs.cases_elementwise import Case
-from random_programs.program import Node, spread, summed
 
 import meshtf as mtf
+from tests.properties.random_programs.builder import Builder, RejectedError
+from tests.properties.random_programs.cases.contraction import is_clear_of_ties
+from tests.properties.random_programs.cases.elementwise import Case
+from tests.properties.random_programs.program import Node, spread, summed
 
 
 def _resized(b: Builder, shape: mtf.Shape, at: int) -> mtf.Shape:
@@ -102,15 +102,9 @@ def pad(b: Builder) -> None:
     b.step(f"pad[{x.names[at]}, {ends}, {value}]", [x], z, reference, is_exact=True)
 
 
-def _indices(b: Builder, size: int) -> Node:
-    """Some of them out of range."""
-    dtype = b.rng.choice([tf.int32, tf.int64])
-    return b.fresh(b.shape(0, 2), dtype, -2, size + 1)
-
-
 def one_hot(b: Builder) -> None:
     dim = b.rng.choice(b.dims)
-    indices = _indices(b, dim.size)
+    indices = b.indices(dim.size)
     if indices.shape.has(dim.name) or indices.tensor.size * dim.size > 1500:
         raise RejectedError
     on, off = b.rng.choice([(1.0, 0.0), (2.5, -1.0)])
@@ -126,17 +120,18 @@ def _gathered(weights: Node, indices: Node, dim: mtf.Dimension, shape: mtf.Shape
     everything = mtf.Shape([*shape, dim])
 
     def reference(w: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
-        chosen = spread(tf.one_hot(p, dim.size, dtype=tf.float64), [*indices.names, dim.name], everything)
-        values = spread(tf.cast(w, tf.float64), weights.names, everything)
+        number = w.dtype if w.dtype.is_complex else tf.float64
+        chosen = spread(tf.one_hot(p, dim.size, dtype=number), [*indices.names, dim.name], everything)
+        values = spread(tf.cast(w, number), weights.names, everything)
         return tf.cast(summed(chosen * values, everything, shape), w.dtype)
 
     return reference
 
 
 def gather(b: Builder) -> None:
-    weights = b.pick(b.dtype if b.chance(0.85) else tf.int32, least=1)
+    weights = b.pick(b.dtype if b.chance(0.85) else b.integer(), least=1)
     dim = b.rng.choice(weights.shape.dims)
-    indices = _indices(b, dim.size)
+    indices = b.indices(dim.size)
     b.union([weights.shape, indices.shape])
     if indices.shape.has(dim.name):
         raise RejectedError
@@ -160,7 +155,7 @@ def gather_one(b: Builder) -> None:
 
 
 def _ordered(b: Builder) -> tuple[Node, int]:
-    x = b.pick(b.dtype if b.chance(0.85) else tf.int32, least=1, low=-3, high=3)
+    x = b.pick(b.dtype if b.chance(0.85) else b.integer(), least=1, low=-3, high=3)
     at = b.rng.randrange(x.shape.ndims)
     if not is_clear_of_ties(x, [x.names[at]]):
         raise RejectedError

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from random_programs.builder import Builder, RejectedError
-from random_programs.cases_elementwise import Case
-from random_programs.program import Node, spread, summed
 
 import meshtf as mtf
 from meshtf.layout import axes_size
 from meshtf.ops.algebra.broadcasting import union
+from tests.properties.random_programs.builder import Builder, RejectedError
+from tests.properties.random_programs.cases.elementwise import Case
+from tests.properties.random_programs.program import Node, spread, summed
 
 
 def _product(inputs: list[Node], output: mtf.Shape) -> Callable[..., tf.Tensor]:
@@ -36,7 +36,7 @@ def _some(b: Builder, shape: mtf.Shape) -> mtf.Shape:
 
 def einsum(count: int) -> Case:
     def case(b: Builder) -> None:
-        dtype = b.dtype if b.chance(0.9) else tf.int32
+        dtype = b.dtype if b.chance(0.9) else b.integer()
         inputs = [b.pick(dtype, low=-2, high=2) for _ in range(count)]
         everything = b.union([x.shape for x in inputs])
         if everything.size > 20_000:
@@ -172,7 +172,7 @@ def reduction(name: str) -> Case:
     def case(b: Builder) -> None:
         dtype = tf.bool if is_bool else b.dtype
         if not is_bool and name != "reduce_mean" and b.chance(0.15):
-            dtype = b.rng.choice([tf.int32, tf.int64])
+            dtype = b.integer()
         x = b.pick(dtype, least=1, low=-2, high=2)
         arguments, kept = _reduction_arguments(b, x)
         reduced = [d.name for d in x.shape if not kept.has(d.name)]

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from random_programs.builder import Builder, RejectedError, is_clear_of
-from random_programs.program import Node, spread
 
 import meshtf as mtf
+from tests.properties.random_programs.builder import Builder, RejectedError, is_clear_of
+from tests.properties.random_programs.program import Node, spread
 
 Case = Callable[[Builder], Any]
 
@@ -67,11 +67,14 @@ def unary(name: str) -> Case:
     reference, low, high, distance = _UNARY[name]
 
     def fits(node: Node) -> bool:
-        inside = bool(np.all((node.array >= low) & (node.array <= high)))
+        parts = [node.array.real, node.array.imag] if np.iscomplexobj(node.array) else [node.array]
+        inside = all(np.all((x >= low) & (x <= (high if len(parts) == 1 else 1.0))) for x in parts)
         return inside and (distance is None or is_clear_of(node, distance))
 
     def case(b: Builder) -> None:
         x = b.pick(low=low, high=high, accepts=fits)
+        if b.dtype.is_complex and not fits(x):
+            raise RejectedError
         b.step(name, [x], getattr(mtf, name)(x.tensor), reference, is_exact=name in _EXACT)
 
     return case
@@ -107,7 +110,7 @@ def _dtype_of_operands(b: Builder, name: str) -> tf.DType:
     if name in _LOGICAL:
         return tf.bool
     if name in _INTEGER and b.chance(0.2):
-        return b.rng.choice([tf.int32, tf.int64])
+        return b.integer()
     return b.dtype
 
 
@@ -202,7 +205,7 @@ def scalar_form(symbol: str) -> Case:
 
 def integer_unary(b: Builder) -> None:
     name = b.rng.choice(["square", "relu", "abs", "sign", "negative"])
-    x = b.pick(b.rng.choice([tf.int32, tf.int64]), low=-4, high=4)
+    x = b.pick(b.integer(), low=-4, high=4)
     b.step(name, [x], getattr(mtf, name)(x.tensor), _UNARY[name][0])
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from random_programs.builder import Builder, RejectedError, wide
-from random_programs.cases_elementwise import Case
-from random_programs.program import spread
 
 import meshtf as mtf
 from meshtf.testing import interpret_graph
+from tests.properties.random_programs.builder import Builder, RejectedError, wide
+from tests.properties.random_programs.cases.elementwise import Case
+from tests.properties.random_programs.program import spread
 
 
 def _source(b: Builder, text: str, tensor: mtf.Tensor, array: np.ndarray, is_exact: bool = True) -> None:
