@@ -64,13 +64,14 @@ def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
         y = convolved(x[:, None], w[None], _widened(sliding))
         return tf.squeeze(y, [1])
     groups, outer = w.shape[-3], w.shape[-1]
+    if 0 in x.shape or 0 in w.shape:
+        return tf.zeros([x.shape[0], *_counts(x, w.shape, sliding), groups, outer], x.dtype)
     if _is_native(x, w) and (x.shape.rank == 5 or not sliding.is_dilated):
         x, sliding = _sound(x, w.shape, sliding)
         y = _native(_without_groups(x, 2), _kernel_without_groups(w), sliding)
         return tf.reshape(y, [*y.shape[:-1], groups, outer])
+    counts = _counts(x, w.shape, sliding)
     x = tf.pad(x, _paddings(sliding, 2)) if sliding.is_padded else x
-    sizes = zip(_spatial(x), w.shape, sliding.strides, sliding.dilations, strict=False)
-    counts = [(n - (k - 1) * d - 1) // s + 1 for n, k, s, d in sizes]
     total = None
     for tap in _taps(w.shape[:-3]):
         term = _times(_at_tap(x, tap, counts, sliding), w[tap])
@@ -84,6 +85,8 @@ def image_gradient(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequenc
     if dy.shape.rank == 4:
         return tf.squeeze(image_gradient(dy[:, None], w[None], _widened(sliding), [1, *sizes]), [1])
     groups, inner = w.shape[-3], w.shape[-2]
+    if 0 in dy.shape or 0 in w.shape:
+        return tf.zeros([dy.shape[0], *sizes, groups, inner], dy.dtype)
     if _is_native(dy, w) and not sliding.is_dilated:
         dx = _native_image_gradient(_without_groups(dy, 2), _kernel_without_groups(w), sliding, sizes)
         return tf.reshape(dx, [*dx.shape[:-1], groups, inner])
@@ -102,6 +105,8 @@ def kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequenc
     if x.shape.rank == 4:
         return tf.squeeze(kernel_gradient(x[:, None], dy[:, None], _widened(sliding), [1, *taps]), [0])
     groups, inner, outer = x.shape[-2], x.shape[-1], dy.shape[-1]
+    if 0 in x.shape or 0 in dy.shape:
+        return tf.zeros([*taps, groups, inner, outer], x.dtype)
     # TensorFlow's kernel writes outside its memory for some windows that leave gaps (1x1, strides (2, 1): it crashes).
     if x.dtype in _NATIVE and groups == 1 and not (sliding.is_dilated or _leaves_gaps(sliding, taps)):
         sizes = [*taps, inner, outer]
@@ -166,8 +171,7 @@ def _sound(x: tf.Tensor, taps: Sequence[int], sliding: Sliding) -> tuple[tf.Tens
     three dimensions read in wrong places where elements lie between windows. So a single window has the stride 1, and
     nothing lies between several.
     """
-    steps = zip(sliding.padded_sizes(_spatial(x)), taps, sliding.strides, sliding.dilations, strict=False)
-    counts = [(n - (k - 1) * d - 1) // s + 1 for n, k, s, d in steps]
+    counts = _counts(x, taps, sliding)
     single = [count == 1 and stride > 1 for count, stride in zip(counts, sliding.strides, strict=True)]
     apart = [x.shape.rank == 6 and stride > k for stride, k in zip(sliding.strides, taps, strict=False)]
     if not any(single + apart):
@@ -271,6 +275,12 @@ def _times(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
 
 
 # Shapes
+
+
+def _counts(x: tf.Tensor, taps: Sequence[int], sliding: Sliding) -> list[int]:
+    """How many windows there are along each dimension of an image."""
+    steps = zip(sliding.padded_sizes(_spatial(x)), taps, sliding.strides, sliding.dilations, strict=False)
+    return [(n - (k - 1) * d - 1) // s + 1 for n, k, s, d in steps]
 
 
 def _spatial(x: tf.Tensor) -> list[int]:

@@ -43,7 +43,7 @@ def check_values(program: Program, results: Sequence[Any], variables: Any) -> No
     dtype = max((d for d in program.dtypes if has_gradient(d)), key=unit_roundoff, default=tf.float64)
     arrays = [node.array for node in program.nodes if unit_roundoff(node.array.dtype)]
     terms, size = _terms(program, dtype), largest(*arrays)
-    usual = max((float(np.sqrt(np.mean(np.square(np.abs(x[np.isfinite(x)]))))) for x in arrays), default=0.0)
+    usual = max((float(np.sqrt(np.mean(np.square(np.abs(x[np.isfinite(x)]))))) for x in arrays if x.size), default=0.0)
     most = max(node.shape.size for node in program.nodes)
 
     def check(actual: Any, expected: np.ndarray, tensor: mtf.Tensor, what: str, is_exact: bool) -> None:

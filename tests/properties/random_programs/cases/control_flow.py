@@ -68,7 +68,7 @@ def while_loop(b: Builder) -> None:
     )  # fmt: skip
 
     def reference(p: tf.Tensor) -> list[tf.Tensor]:
-        y, total = summed(p, x.shape, kept) * scale, tf.zeros([], tf.float64) + 0.0 * tf.reduce_sum(p)
+        y, total = summed(p, x.shape, kept) * scale, 0.0 * tf.reduce_sum(p)
         for _ in range(times):
             wide = spread(y, kept.dimension_names, x.shape)
             y, total = summed(tf.sin(wide) * p, x.shape, kept) * scale + y, total + tf.reduce_sum(wide * p)

@@ -46,7 +46,7 @@ def split(b: Builder) -> None:
     x = b.pick(least=1)
     at = b.rng.randrange(x.shape.ndims)
     size = x.shape[at].size
-    if size == 1:
+    if size <= 1:
         raise RejectedError
     divisors = [n for n in range(2, min(size, 6) + 1) if size % n == 0]
     first = b.rng.randrange(1, size)
@@ -79,6 +79,8 @@ def unstack(b: Builder) -> None:
 def slice_(b: Builder) -> None:
     x = b.pick(least=1)
     at = b.rng.randrange(x.shape.ndims)
+    if not x.shape[at].size:
+        raise RejectedError
     begin = b.rng.randrange(x.shape[at].size)
     count = b.rng.randint(1, x.shape[at].size - begin)
     z = mtf.slice(x.tensor, begin, count, x.names[at])
@@ -149,6 +151,8 @@ def gather(b: Builder) -> None:
 def gather_one(b: Builder) -> None:
     x = b.pick(least=1)
     at = b.rng.randrange(x.shape.ndims)
+    if not x.shape[at].size:
+        raise RejectedError
     index = b.rng.randrange(x.shape[at].size)
     z = mtf.gather(x.tensor, index, x.shape[at])
     b.step(f"gather[{x.names[at]}, {index}]", [x], z, lambda p: tf.unstack(p, axis=at)[index], is_exact=True)
@@ -235,6 +239,8 @@ def _runs(b: Builder) -> tuple[Node, int, int]:
     x = b.pick(least=1)
     at = b.rng.randrange(x.shape.ndims)
     size = x.shape[at].size
+    if not size:
+        raise RejectedError
     return x, at, b.rng.choice([n for n in range(1, size + 1) if size % n == 0])
 
 

@@ -36,7 +36,7 @@ def _chosen(p: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
 def _along(b: Builder, is_ordered: bool = False) -> tuple[Node, int, str]:
     x = b.pick(b.dtype if b.chance(0.85) else b.integer(), least=1, low=-3, high=3)
     at = b.rng.randrange(x.shape.ndims)
-    if is_ordered and not is_clear_of_ties_anywhere(x, at):
+    if is_ordered and not (x.shape[at].size and is_clear_of_ties_anywhere(x, at)):
         raise RejectedError
     return x, at, x.names[at]
 
@@ -135,6 +135,8 @@ def halo_exchange(is_left: bool) -> Case:
     def case(b: Builder) -> None:
         x = b.pick(least=2)
         blocks, inner = b.rng.sample(range(x.shape.ndims), 2)
+        if not x.shape[inner].size:
+            raise RejectedError
         halo, wrap = b.rng.randrange(x.shape[inner].size * 2), b.chance(0.5)
         function = mtf.left_halo_exchange if is_left else mtf.halo_exchange
         z = function(x.tensor, x.names[blocks], x.names[inner], halo, wrap)
@@ -215,6 +217,8 @@ def _begin(b: Builder, size: int, count: int) -> tuple[Node, int]:
 
 def dynamic_slice(b: Builder) -> None:
     x, at, name = _along(b)
+    if not x.shape[at].size:
+        raise RejectedError
     count = b.rng.randint(1, x.shape[at].size)
     begin, known = _begin(b, x.shape[at].size, count)
     z = mtf.dynamic_slice(x.tensor, begin.tensor, count, name)
@@ -224,6 +228,8 @@ def dynamic_slice(b: Builder) -> None:
 
 def dynamic_update_slice(b: Builder) -> None:
     x, at, name = _along(b)
+    if not x.shape[at].size:
+        raise RejectedError
     size, count = x.shape[at].size, b.rng.randint(1, x.shape[at].size)
     update = b.fresh(x.shape.resize_dimension(name, count), x.tensor.dtype)
     begin, known = _begin(b, size, count)
