@@ -217,15 +217,20 @@ class Builder:
         return nodes
 
     def attempt(self, case: Callable[[Builder], Any]) -> bool:
-        """Whether a case found a good step. Of one that did not, nothing is left."""
+        """Whether a case found a good step. Of one that did not, nothing is left.
+
+        Nor is what the language refuses of unusual dtypes, or of dimensions of size 0.
+        """
         program, graph = self.program, self.mesh.graph
         counts = len(graph.operations), len(program.nodes), len(program.steps)
         before = dict(graph.variables), dict(program.feeds), dict(program.variables)
         try:
             case(self)
             return len(program.steps) > counts[2]
-        except (RejectedError, DtypeError) as error:
+        except (RejectedError, DtypeError, ShapeError) as error:
             if isinstance(error, DtypeError) and self.space == USUAL:
+                raise
+            if isinstance(error, ShapeError) and all(math.prod(n.shape.to_integer_list) for n in program.nodes):
                 raise
             del graph.operations[counts[0] :], program.nodes[counts[1] :], program.steps[counts[2] :]
             graph.variables, program.feeds, program.variables = before
@@ -262,6 +267,13 @@ def wide(array: Any) -> tf.Tensor:
         return tf.constant(array.astype(np.complex128))
     is_integer = np.issubdtype(array.dtype, np.integer)
     return tf.constant(array.astype(np.int64 if is_integer else np.float64))
+
+
+def wide_dtype(dtype: tf.DType) -> tf.DType:
+    """That of the reference's numbers for a tensor's."""
+    if dtype.is_complex:
+        return tf.complex128
+    return tf.float64 if dtype.is_floating else tf.int64 if dtype.is_integer else dtype
 
 
 def has_gradient(dtype: tf.DType) -> bool:

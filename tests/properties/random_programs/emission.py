@@ -53,7 +53,9 @@ def run_batch(batch: Batch) -> list[str]:
     split_variables: dict[str, Axes] = {}
     with mesh.graph:
         program_step(mesh)
-        drawn = [_drawn(seed, mesh, mesh_shape, split, split_variables) for seed in batch.seeds]
+        drawn = [
+            _drawn(seed, mesh, mesh_shape, f"{i}_", (split, split_variables)) for i, seed in enumerate(batch.seeds)
+        ]
     mesh_impl = mtf.SpmdMeshImpl(
         mesh_shape,
         split_rules(split),
@@ -70,14 +72,18 @@ def run_batch(batch: Batch) -> list[str]:
 
 
 def _drawn(
-    seed: int, mesh: mtf.Mesh, mesh_shape: mtf.Shape, split: dict[str, Axes], split_variables: dict[str, Axes]
+    seed: int,
+    mesh: mtf.Mesh,
+    mesh_shape: mtf.Shape,
+    prefix: str,
+    before: tuple[dict[str, Axes], dict[str, Axes]],
 ) -> Drawn:
-    """A program, and its layout beside those of the programs before. Names that are a library's, such as `microbatch`,
+    """A program, and its layout beside those of the programs before, and of their variables. Names that are a library's, such as `microbatch`,
     are in several programs, and split as in the first that has them."""
-    rng, graph = random.Random(seed), mesh.graph
+    rng, graph, (split, split_variables) = random.Random(seed), mesh.graph, before
     for _ in range(_TRIES):
         count, variables = len(graph.operations), dict(graph.variables)
-        program = draw(seed, rng, mesh, mesh_shape, longest=3)
+        program = draw(seed, rng, mesh, mesh_shape, prefix, longest=3)
         try:
             rules = draw_layout(rng, program, mesh_shape, split)
             own = draw_layout(rng, program, mesh_shape, split_variables) if rng.randrange(3) == 0 else rules

@@ -25,8 +25,10 @@ def case_of(seed: int) -> str:
     return list(EVERY_CASE)[seed % len(EVERY_CASE)]
 
 
-def draw(seed: int, rng: random.Random, mesh: mtf.Mesh, mesh_shape: mtf.Shape, longest: int = 8) -> Program:
-    """The program of a seed, in the mesh's graph. What it names begins with the seed.
+def draw(
+    seed: int, rng: random.Random, mesh: mtf.Mesh, mesh_shape: mtf.Shape, prefix: str = "", longest: int = 8
+) -> Program:
+    """The program of a seed, in the mesh's graph. What it names begins with the prefix.
 
     Raises:
       RejectedError: none was found around its case.
@@ -34,7 +36,7 @@ def draw(seed: int, rng: random.Random, mesh: mtf.Mesh, mesh_shape: mtf.Shape, l
     """
     for _ in range(_TRIES):
         try:
-            return random_program(rng, mesh, mesh_shape, case_of(seed), f"p{seed}_", longest, WIDE)
+            return random_program(rng, mesh, mesh_shape, case_of(seed), prefix, longest, WIDE)
         except RejectedError:
             continue
     raise RejectedError(f"no program with case {case_of(seed)!r} was found")

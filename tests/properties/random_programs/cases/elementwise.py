@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from tests.properties.random_programs.builder import Builder, RejectedError, is_clear_of
+from tests.properties.random_programs.builder import Builder, RejectedError, is_clear_of, wide_dtype
 from tests.properties.random_programs.program import Node, spread
 
 Case = Callable[[Builder], Any]
@@ -248,18 +248,27 @@ def where(b: Builder) -> None:
 
 def cast(b: Builder) -> None:
     x = b.pick(b.rng.choice([tf.bool, tf.int32, tf.int64]), low=-3, high=3)
-    b.step(f"cast[{b.dtype.name}]", [x], mtf.cast(x.tensor, b.dtype), lambda p: tf.cast(p, tf.float64), is_exact=True)
+    b.step(
+        f"cast[{b.dtype.name}]",
+        [x],
+        mtf.cast(x.tensor, b.dtype),
+        lambda p: tf.cast(p, wide_dtype(b.dtype)),
+        is_exact=True,
+    )
 
 
 def cast_to_integer(b: Builder) -> None:
+    if b.dtype.is_complex:
+        raise RejectedError
     x = b.pick(accepts=lambda n: is_clear_of(n, _near_integer))
     b.step("to_int32", [x], mtf.to_int32(x.tensor), lambda p: tf.cast(p, tf.int64), is_exact=True)
 
 
 def cast_and_back(b: Builder) -> None:
     x = b.pick(dtype=b.dtype if b.dtype != tf.float64 else tf.float32)
-    y = mtf.cast(mtf.cast(x.tensor, tf.float64), x.tensor.dtype)
-    b.step("cast[float64 and back]", [x], y, tf.identity, is_exact=True)
+    wider = wide_dtype(b.dtype)
+    y = mtf.cast(mtf.cast(x.tensor, wider), x.tensor.dtype)
+    b.step(f"cast[{wider.name} and back]", [x], y, tf.identity, is_exact=True)
 
 
 def to_float(b: Builder) -> None:

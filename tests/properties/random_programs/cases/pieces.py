@@ -7,7 +7,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 import meshtf as mtf
-from tests.properties.random_programs.builder import Builder, RejectedError
+from tests.properties.random_programs.builder import Builder, RejectedError, wide_dtype
 from tests.properties.random_programs.cases.contraction import is_clear_of_ties
 from tests.properties.random_programs.cases.elementwise import Case
 from tests.properties.random_programs.program import Node, spread, summed
@@ -112,7 +112,7 @@ def one_hot(b: Builder) -> None:
     on, off = b.rng.choice([(1.0, 0.0), (2.5, -1.0)])
     z = mtf.one_hot(indices.tensor, dim, on, off, b.dtype)
     b.step(
-        f"one_hot[{dim}, {on}, {off}]", [indices], z, lambda p: tf.one_hot(p, dim.size, on, off, dtype=tf.float64),
+        f"one_hot[{dim}, {on}, {off}]", [indices], z, lambda p: tf.one_hot(p, dim.size, on, off, dtype=wide_dtype(b.dtype)),
         is_exact=True,
     )  # fmt: skip
 

@@ -56,7 +56,7 @@ def filled_like(name: str, value: float) -> Case:
         size = x.shape.to_integer_list
         # No gradient flows: TensorFlow's own function cuts it too.
         z = getattr(mtf, name)(x.tensor)
-        b.step(name, [x], z, lambda p: tf.fill(size, tf.constant(value, tf.float64)), is_exact=True)
+        b.step(name, [x], z, lambda p: tf.fill(size, tf.constant(value, p.dtype)), is_exact=True)
 
     return case
 
