@@ -17,7 +17,11 @@ from typing import Any
 import tensorflow as tf
 
 _NATIVE = (tf.float32, tf.float64)
-_NARROW = (tf.float16, tf.bfloat16)
+_WIDER = {
+    **dict.fromkeys([tf.float16, tf.bfloat16], tf.float32),
+    **dict.fromkeys([tf.int8, tf.int16, tf.uint8, tf.uint16], tf.int32),
+    **dict.fromkeys([tf.uint32, tf.uint64], tf.int64),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,20 +48,25 @@ class Sliding:
         return [n + sum(padding) for n, padding in zip(sizes, self.paddings, strict=True)]
 
 
-def _in_float32(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    """Computes for 16-bit types in float32: TensorFlow's own 16-bit gradient kernels on CPU were seen to crash."""
+def _in_wider_dtype(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """Computes 16-bit floats in float32: TensorFlow's own 16-bit gradient kernels on CPU were seen to crash.
+
+    Small and unsigned integers, of which it makes no matrix products, are computed in int32 or int64: modulo 2 to the
+    number of their bits that is the same.
+    """
 
     @functools.wraps(function)
     def wrapper(first: tf.Tensor, second: tf.Tensor, *rest: Any) -> tf.Tensor:
-        if first.dtype not in _NARROW:
+        wider = _WIDER.get(first.dtype)
+        if wider is None:
             return function(first, second, *rest)
-        result = function(tf.cast(first, tf.float32), tf.cast(second, tf.float32), *rest)
+        result = function(tf.cast(first, wider), tf.cast(second, wider), *rest)
         return tf.cast(result, first.dtype)
 
     return wrapper
 
 
-@_in_float32
+@_in_wider_dtype
 def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
     """[batch, *windows, groups, outer]."""
     if x.shape.rank == 4:
@@ -79,7 +88,7 @@ def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
     return total
 
 
-@_in_float32
+@_in_wider_dtype
 def image_gradient(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
     """[batch, *sizes, groups, inner]."""
     if dy.shape.rank == 4:
@@ -99,7 +108,7 @@ def image_gradient(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequenc
     return _cut(total, sliding, sizes)
 
 
-@_in_float32
+@_in_wider_dtype
 def kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequence[int]) -> tf.Tensor:
     """[*taps, groups, inner, outer]."""
     if x.shape.rank == 4:

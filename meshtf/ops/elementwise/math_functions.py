@@ -150,6 +150,11 @@ def erf(x: Tensor, name: str = "erf") -> Tensor:
     return unary(x, name, tf.math.erf, lambda x, y: (2 / np.sqrt(np.pi)) * exp(negative(square(x))), REAL)
 
 
+def _real_sign(x: tf.Tensor) -> tf.Tensor:
+    """TensorFlow's has no kernel for unsigned integers."""
+    return tf.cast(tf.not_equal(x, 0), x.dtype) if x.dtype.is_unsigned else tf.sign(x)
+
+
 @language_function
 def sign(x: Tensor, name: str = "sign") -> Tensor:
     """-1, 0 or 1, as x is negative, 0 or positive; of a complex number x / abs(x), or 0.
@@ -159,7 +164,7 @@ def sign(x: Tensor, name: str = "sign") -> Tensor:
       array([-1.,  0.,  1.], dtype=float32)
     """
     if not check_tensor(x).dtype.is_complex:
-        return unary(x, name, tf.sign, lambda x, y: zeros_like(x), NUMBER)
+        return unary(x, name, _real_sign, lambda x, y: zeros_like(x), NUMBER)
 
     def gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor]:
         """Of dy what turns the number; what lengthens it is lost. 1 / abs(x) is sign(x) / x."""
@@ -206,7 +211,7 @@ def round(x: Tensor, name: str = "round") -> Tensor:
 def _is_finite(x: tf.Tensor) -> tf.Tensor:
     if x.dtype.is_complex:
         return tf.logical_and(tf.math.is_finite(tf.math.real(x)), tf.math.is_finite(tf.math.imag(x)))
-    return tf.math.is_finite(x)
+    return tf.math.is_finite(x) if x.dtype.is_floating else tf.ones_like(x, tf.bool)
 
 
 @language_function

@@ -78,8 +78,10 @@ def _drawn(
     prefix: str,
     before: tuple[dict[str, Axes], dict[str, Axes]],
 ) -> Drawn:
-    """A program, and its layout beside those of the programs before, and of their variables. Names that are a library's, such as `microbatch`,
-    are in several programs, and split as in the first that has them."""
+    """A program, and its layout, beside those of the programs before and of their variables.
+
+    Names that are a library's, such as `microbatch`, are in several programs, and split as in the first that has them.
+    """
     rng, graph, (split, split_variables) = random.Random(seed), mesh.graph, before
     for _ in range(_TRIES):
         count, variables = len(graph.operations), dict(graph.variables)

@@ -58,7 +58,7 @@ _UNARY: dict[str, tuple[Callable[..., Any], float, float, Callable[[np.ndarray],
     "negative": (tf.negative, -2, 2, None),
     "identity": (tf.identity, -2, 2, None),
     "stop_gradient": (tf.stop_gradient, -2, 2, None),
-    "is_finite": (tf.math.is_finite, -2, 2, None),
+    "is_finite": (lambda x: tf.math.is_finite(tf.abs(x)), -2, 2, None),
 }
 _EXACT = {"relu", "abs", "sign", "floor", "ceil", "round", "negative", "identity", "stop_gradient"}
 
@@ -247,14 +247,9 @@ def where(b: Builder) -> None:
 
 
 def cast(b: Builder) -> None:
-    x = b.pick(b.rng.choice([tf.bool, tf.int32, tf.int64]), low=-3, high=3)
-    b.step(
-        f"cast[{b.dtype.name}]",
-        [x],
-        mtf.cast(x.tensor, b.dtype),
-        lambda p: tf.cast(p, wide_dtype(b.dtype)),
-        is_exact=True,
-    )
+    x = b.pick(b.rng.choice([tf.bool, b.integer()]), low=-3, high=3)
+    wide, z = wide_dtype(b.dtype), mtf.cast(x.tensor, b.dtype)
+    b.step(f"cast[{b.dtype.name}]", [x], z, lambda p: tf.cast(p, wide), is_exact=True)
 
 
 def cast_to_integer(b: Builder) -> None:

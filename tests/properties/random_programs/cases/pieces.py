@@ -111,10 +111,11 @@ def one_hot(b: Builder) -> None:
         raise RejectedError
     on, off = b.rng.choice([(1.0, 0.0), (2.5, -1.0)])
     z = mtf.one_hot(indices.tensor, dim, on, off, b.dtype)
-    b.step(
-        f"one_hot[{dim}, {on}, {off}]", [indices], z, lambda p: tf.one_hot(p, dim.size, on, off, dtype=wide_dtype(b.dtype)),
-        is_exact=True,
-    )  # fmt: skip
+
+    def reference(p: tf.Tensor) -> tf.Tensor:
+        return tf.one_hot(p, dim.size, on, off, dtype=wide_dtype(b.dtype))
+
+    b.step(f"one_hot[{dim}, {on}, {off}]", [indices], z, reference, is_exact=True)
 
 
 def _gathered(weights: Node, indices: Node, dim: mtf.Dimension, shape: mtf.Shape) -> Callable[..., tf.Tensor]:
