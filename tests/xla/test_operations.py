@@ -18,8 +18,9 @@ import meshtf as mtf
 from meshtf.errors import CompilationError
 from meshtf.ops.variables.program_step import program_step
 from tests.properties.random_programs.builder import RejectedError
+from tests.properties.random_programs.cases import CASES
 from tests.properties.random_programs.checking import check_values, describe
-from tests.properties.random_programs.generate import CASES, draw_layout, random_program
+from tests.properties.random_programs.generate import draw_layout, random_program
 from tests.properties.random_programs.program import Program
 
 MESHES = ["rows:2;cols:4", "all:8", "x:2;y:2;z:2"]

@@ -50,7 +50,7 @@ def while_loop(b: Builder) -> None:
     dim = b.rng.choice(x.shape.dims)
     kept = mtf.Shape([d for d in x.shape if d.name != dim.name])
     times, most = b.rng.randrange(4), 3
-    scale = 1.0 / dim.size
+    scale = 1.0 / max(1, dim.size)
 
     def body(n: mtf.Tensor, y: mtf.Tensor) -> list[mtf.Tensor]:
         return [

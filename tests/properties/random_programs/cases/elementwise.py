@@ -67,6 +67,8 @@ def unary(name: str) -> Case:
     reference, low, high, distance = _UNARY[name]
 
     def fits(node: Node) -> bool:
+        if node.tensor.dtype.is_complex and distance in (_near_integer, _near_half):
+            return False
         parts = [node.array.real, node.array.imag] if np.iscomplexobj(node.array) else [node.array]
         inside = all(np.all((x >= low) & (x <= (high if len(parts) == 1 else 1.0))) for x in parts)
         return inside and (distance is None or is_clear_of(node, distance))

@@ -66,7 +66,7 @@ class Tree:
 
     def mixed(self) -> Piece:
         at = self.capture(self.x.shape, self.x.tensor.dtype, -1, 1)
-        other, scale = self.captured[at].tensor, 1.0 / self.x.shape.size
+        other, scale = self.captured[at].tensor, 1.0 / max(1, self.x.shape.size)
         return Piece(
             "mixed",
             lambda v, turn: mtf.tanh(v) + mtf.reduce_sum(v * other) * scale,
