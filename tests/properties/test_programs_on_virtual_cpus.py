@@ -9,8 +9,10 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from meshtf.planning.layout_table import LayoutTable
 from tests.properties.random_programs.cases import CASES, EVERY_CASE, control_flow, nested
-from tests.properties.random_programs.emission import Batch
+from tests.properties.random_programs.emission import Batch, Joint
+from tests.properties.random_programs.generate import names_in
 from tests.properties.random_programs.workers import run_batches
 
 _MESHES = ["rows:2;cols:2", "all:8", "rows:2;cols:4", "x:2;y:2;z:2", "rows:2;cols:2", "rows:4;cols:2", "all:1"]
@@ -48,6 +50,19 @@ def test_loops_and_branches() -> None:
     cases = [*control_flow.CASES, *nested.CASES]
     found = run_batches([Batch("rows:2;cols:2", (3, 1, 0, 2), tuple(map(names.index, cases)))], workers=1)
     assert not found, "\n\n".join(found)
+
+
+def test_programs_in_one_graph_have_one_layout() -> None:
+    """Also of names that a library gives dimensions, and that several of them have."""
+    names = list(EVERY_CASE)
+    cases = ["serialize_training_step", "mixture_of_experts switch", "local_attention"]
+    seeds = [names.index(case) + n * len(names) for n in range(3) for case in cases]
+    joint = Joint(Batch("rows:3;cols:2", (), tuple(seeds)))
+    shared = ["microbatch", "experts", "length"]
+    assert len(joint.drawn) == len(seeds)
+    assert all(sum(name in names_in(program) for program, _ in joint.drawn) > 1 for name in shared)
+    for rules in (joint.layout, joint.parameter_layout):
+        LayoutTable(joint.mesh_shape, rules).resolve(joint.mesh.graph.operations)
 
 
 @pytest.mark.long
