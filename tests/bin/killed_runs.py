@@ -84,7 +84,7 @@ class Run:
     """A run in a process of its own."""
 
     def __init__(self, folder: Path, *, is_forked: bool = True) -> None:
-        self.output = folder.parent / f"{folder.name}.output"
+        self.output, self.is_forked = folder.parent / f"{folder.name}.output", is_forked
         descriptor = os.open(self.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         if not is_forked:
             command = [sys.executable, __file__, str(folder)]
@@ -124,6 +124,8 @@ def run_here(folder: Path) -> None:
     status = 1
     try:
         status = train.main(arguments(folder))
+    except KeyboardInterrupt:  # before the program has begun
+        status = 128 + signal.SIGINT
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -147,7 +149,7 @@ def disturbed(folder: Path, rng: random.Random, usual_seconds: float, most: int)
 
 def kill(run: Run, rng: random.Random) -> None:
     """By one signal; or, of those that ask, by a second one soon after."""
-    chosen = rng.choice(_SIGNALS)
+    chosen = rng.choice(_SIGNALS) if run.is_forked else signal.SIGKILL  # Python's imports cannot be asked
     os.kill(run.pid, chosen)
     status = None
     if chosen != signal.SIGKILL and rng.random() < 0.3:
