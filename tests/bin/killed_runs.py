@@ -15,7 +15,6 @@ import os
 import random
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -85,10 +84,12 @@ class Run:
 
     def __init__(self, folder: Path, *, is_forked: bool = True) -> None:
         self.output, self.is_forked = folder.parent / f"{folder.name}.output", is_forked
+        self._status: int | None = None
         descriptor = os.open(self.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         if not is_forked:
             command = [sys.executable, __file__, str(folder)]
-            self.pid = subprocess.Popen(command, stdout=descriptor, stderr=descriptor).pid
+            both = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number in (1, 2)]
+            self.pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=both)
         else:
             self.pid = os.fork()
             if not self.pid:
@@ -99,8 +100,10 @@ class Run:
 
     def ended(self) -> int | None:
         """Its exit status, negative for a signal; None while it runs."""
-        pid, status = os.waitpid(self.pid, os.WNOHANG)
-        return os.waitstatus_to_exitcode(status) if pid else None
+        if self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self._status = os.waitstatus_to_exitcode(status) if pid else None
+        return self._status
 
     def wait(self, seconds: float) -> int | None:
         """Its exit status, if it ends by then."""
@@ -151,12 +154,9 @@ def kill(run: Run, rng: random.Random) -> None:
     """By one signal; or, of those that ask, by a second one soon after."""
     chosen = rng.choice(_SIGNALS) if run.is_forked else signal.SIGKILL  # Python's imports cannot be asked
     os.kill(run.pid, chosen)
-    status = None
-    if chosen != signal.SIGKILL and rng.random() < 0.3:
-        status = run.wait(rng.uniform(0.0, 0.3))
-        if status is None:
-            os.kill(run.pid, chosen)
-    status = run.must_end() if status is None else status
+    if chosen != signal.SIGKILL and rng.random() < 0.3 and run.wait(rng.uniform(0.0, 0.3)) is None:
+        os.kill(run.pid, chosen)
+    status = run.must_end()
     # It was asked after its last step, or ended; or it died before anything else was said about the signal.
     assert status in (0, 128 + chosen, -chosen), f"{chosen.name} gave {status}: {run.output.read_text()}"
     assert "Traceback" not in run.output.read_text(), run.output.read_text()

@@ -87,7 +87,8 @@ def _summed_elements(source: mtf.Shape, target: mtf.Shape) -> int:
 def check(seed: int) -> None:
     rng, numbers = random.Random(seed), np.random.default_rng(seed)
     drawn, mesh_shape, store = Drawn.of(rng), rng.choice(MESHES), mtf.VariableStore()
-    layouts = legal_layouts([mtf.Shape(DIMS)], mesh_shape)
+    known = [d for d in DIMS if d.name == "b" or any(shape.has(d.name) for shape in drawn.shapes)]
+    layouts = legal_layouts([mtf.Shape(known)], mesh_shape)
     parameter_layout, functions = rng.choice(layouts), []
     for number, program in enumerate(drawn.programs):
 

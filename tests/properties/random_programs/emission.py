@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -14,15 +13,10 @@ from meshtf.layout import Axes
 from meshtf.ops.variables.program_step import program_step
 from tests.properties.random_programs.builder import RejectedError
 from tests.properties.random_programs.checking import check_values, describe
-from tests.properties.random_programs.generate import draw_layout, names_in, split_rules
-from tests.properties.random_programs.program import Program
+from tests.properties.random_programs.generate import draw_layout, draw_shared
 from tests.properties.random_programs.seeds import AGAIN, draw
 
-_TRIES = 20
 _TIMEOUT_SECONDS = 60.0
-
-Drawn: TypeAlias = tuple[Program, mtf.LayoutRules]
-"""A program and its layout."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,53 +39,34 @@ class Batch:
 class Joint:
     """The programs of a batch in one graph, and layouts that are legal for all of them.
 
-    Names that are a library's, such as `microbatch`, are in several programs, and split as in the first that has them.
+    Names that are a library's, such as `microbatch`, are in several programs, which then split them alike.
     """
 
     def __init__(self, batch: Batch) -> None:
         self.mesh_shape = mtf.convert_to_shape(batch.mesh_shape)
         self.mesh = mtf.Mesh(mtf.Graph("batch"))
-        self.drawn: list[Drawn] = []
-        self._split: dict[str, Axes] = {}
-        self._split_variables: dict[str, Axes] = {}
         with self.mesh.graph:
             program_step(self.mesh)
-            for number, seed in enumerate(batch.seeds):
-                self._add(seed, f"{number}_")
+            self.programs = [
+                draw(seed, random.Random(seed), self.mesh, self.mesh_shape, f"{number}_", longest=3)
+                for number, seed in enumerate(batch.seeds)
+            ]
+        shared = draw_shared(random.Random(batch.seeds[0]), self.programs, self.mesh_shape)
+        try:
+            drawn = [self._drawn(seed, i, shared) for i, seed in enumerate(batch.seeds)]
+        except RejectedError:  # what one of them says of a layout leaves no place for a shared one
+            whole = dict.fromkeys(shared, ())
+            drawn = [self._drawn(seed, i, whole) for i, seed in enumerate(batch.seeds)]
+        self.layouts = [rules for rules, _ in drawn]
+        self.layout, self.parameter_layout = (
+            mtf.LayoutRules([rule for both in drawn for rule in both[which].rules]) for which in (0, 1)
+        )
 
-    @property
-    def layout(self) -> mtf.LayoutRules:
-        return split_rules(self._split)
-
-    @property
-    def parameter_layout(self) -> mtf.LayoutRules:
-        return split_rules(self._split_variables)
-
-    def _add(self, seed: int, prefix: str) -> None:
-        rng, graph = random.Random(seed), self.mesh.graph
-        for _ in range(_TRIES):
-            count, variables = len(graph.operations), dict(graph.variables)
-            program = draw(seed, rng, self.mesh, self.mesh_shape, prefix, longest=3)
-            try:
-                rules = draw_layout(rng, program, self.mesh_shape, self._split)
-                own = self._parameter_rules(rng, program, rules)
-            except RejectedError:
-                del graph.operations[count:]
-                graph.variables = variables
-                continue
-            for name in names_in(program):
-                self._split.setdefault(name, rules.axes(name))
-                self._split_variables.setdefault(name, own.axes(name))
-            self.drawn.append((program, rules))
-            return
-        raise AssertionError(f"seed {seed}: no program was found that may be split as those before")
-
-    def _parameter_rules(self, rng: random.Random, program: Program, rules: mtf.LayoutRules) -> mtf.LayoutRules:
-        """Mostly those of its other tensors."""
-        known = [name for name in names_in(program) if name in self._split_variables]
-        if rng.randrange(3) and all(rules.axes(name) == self._split_variables[name] for name in known):
-            return rules
-        return draw_layout(rng, program, self.mesh_shape, self._split_variables)
+    def _drawn(self, seed: int, number: int, shared: Mapping[str, Axes]) -> tuple[mtf.LayoutRules, mtf.LayoutRules]:
+        """The layout of a program, and that of its variables, which is mostly the same."""
+        rng, program = random.Random(f"layout {seed}"), self.programs[number]
+        rules = draw_layout(rng, program, self.mesh_shape, shared)
+        return rules, rules if rng.randrange(3) else draw_layout(rng, program, self.mesh_shape, shared)
 
 
 def run_batch(batch: Batch) -> list[str]:
@@ -108,8 +83,8 @@ def run_batch(batch: Batch) -> list[str]:
         collective_timeout_seconds=_TIMEOUT_SECONDS,
     )
     lowering = mtf.Lowering(joint.mesh.graph, {joint.mesh: mesh_impl})
-    fetches = [x for program, _ in joint.drawn for x in program.fetches]
-    values = lowering.run(fetches, {name: x for program, _ in joint.drawn for name, x in program.feeds.items()})
+    fetches = [x for program in joint.programs for x in program.fetches]
+    values = lowering.run(fetches, {name: x for program in joint.programs for name, x in program.feeds.items()})
     assert isinstance(values, list)
     assert lowering.execution(fetches).program.trace_count == 1, "the per-core program was traced more than once"
     return _differences(joint, values, lowering, batch)
@@ -118,7 +93,7 @@ def run_batch(batch: Batch) -> list[str]:
 def _differences(joint: Joint, values: Sequence[tf.Tensor], lowering: mtf.Lowering, batch: Batch) -> list[str]:
     found, start = [], 0
     variables = {name: lowering.variables[name] for name in lowering.variables}
-    for program, rules in joint.drawn:
+    for program, rules in zip(joint.programs, joint.layouts, strict=True):
         own = values[start : start + len(program.fetches)]
         start += len(program.fetches)
         try:

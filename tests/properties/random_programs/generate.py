@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import random
 import types
 from collections.abc import Mapping, Sequence
@@ -160,7 +161,7 @@ def draw_layout(
 ) -> LayoutRules:
     """A layout that is legal for what the user wrote. It must then be legal for the gradients too.
 
-    given: of names that other programs of the graph have too, and have been split by, or are whole.
+    given: how names are split, or are not, that other programs of the graph have too.
 
     Raises:
       RejectedError: none is legal beside what is given.
@@ -176,12 +177,12 @@ def draw_layout(
         free = [axes for axes in every if axes and not taken & set(axes)]
         if free and name not in given and chance(rng, 0.8):
             chosen[name] = rng.choice(free)
-    while not _is_legal(forward, mesh_shape, split_rules(chosen)):
+    while not _is_legal(forward, mesh_shape, _split_rules(chosen)):
         own = [name for name in chosen if name not in given]
         if not own:
             raise RejectedError(f"what other programs split by {dict(given)} does not divide")
         del chosen[rng.choice(own)]
-    return split_rules(chosen)
+    return _split_rules(chosen)
 
 
 def names_in(program: Program) -> list[str]:
@@ -194,8 +195,20 @@ def _shapes(program: Program) -> list[mtf.Shape]:
     return list(dict.fromkeys(t.shape for o in with_nested(forward) for t in o.outputs))
 
 
-def split_rules(chosen: Mapping[str, Axes]) -> LayoutRules:
-    """Rules for what is split."""
+def draw_shared(rng: random.Random, programs: Sequence[Program], mesh_shape: mtf.Shape) -> dict[str, Axes]:
+    """How the names are split that several programs have: as it divides in all of them, or not at all."""
+    counts = collections.Counter(name for program in programs for name in set(names_in(program)))
+    shapes = [shape for program in programs for shape in _shapes(program)]
+    beside, chosen = neighbours(shapes), dict.fromkeys((name for name, n in counts.items() if n > 1), ())
+    for name, every in choices_by_dimension(shapes, mesh_shape).items():
+        taken = {a for other in beside[name] for a in chosen.get(other, ())}
+        free = [axes for axes in every if axes and not taken & set(axes)]
+        if name in chosen and free and chance(rng, 0.8):
+            chosen[name] = rng.choice(free)
+    return chosen
+
+
+def _split_rules(chosen: Mapping[str, Axes]) -> LayoutRules:
     return LayoutRules({name: axes for name, axes in chosen.items() if axes})
 
 
