@@ -68,5 +68,8 @@ def _terms(program: Program, dtype: tf.DType) -> int:
     for each element that comes out."""
     if dtype in (tf.float16, tf.bfloat16):
         return 2 * len(program.steps)
-    sums = [sum(x.shape.size for x in s.inputs) // max(1, min(y.shape.size for y in s.outputs)) for s in program.steps]
+    sums = [
+        sum(x.shape.size for x in s.inputs) // max(1, min((y.shape.size for y in s.outputs), default=1))
+        for s in program.steps
+    ]
     return 2 * sum(FUNCTION_TERMS + n for n in sums)
