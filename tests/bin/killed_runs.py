@@ -140,7 +140,7 @@ def disturbed(folder: Path, rng: random.Random, usual_seconds: float, most: int)
     kills = 0
     for attempt in itertools.count():
         run = Run(folder, is_forked=rng.random() > 0.05)
-        if kills < most and attempt < 8 and run.wait(rng.uniform(0.0, usual_seconds)) is None:
+        if kills < most and attempt < 8 and is_running_at_a_moment(run, folder, rng, usual_seconds):
             kill(run, rng)
             kills += 1
             continue
@@ -148,6 +148,19 @@ def disturbed(folder: Path, rng: random.Random, usual_seconds: float, most: int)
         assert status == 0, f"a resumed run ended with {status}: {run.output.read_text()}"
         return kills
     raise AssertionError
+
+
+def is_running_at_a_moment(run: Run, folder: Path, rng: random.Random, usual_seconds: float) -> bool:
+    """Waits for a moment that is drawn: from the start on, or about a step, since most of the time is taken by a start.
+
+    Whether the run has not ended by then.
+    """
+    if rng.random() < 0.5:
+        return run.wait(rng.uniform(0.0, usual_seconds)) is None
+    step = rng.randint(1, STEPS)
+    while run.wait(0.002) is None and not any(line["step"] >= step for line in read_metrics(folder / "metrics.jsonl")):
+        pass
+    return run.wait(rng.uniform(0.0, 0.1)) is None
 
 
 def kill(run: Run, rng: random.Random) -> None:
