@@ -17,7 +17,7 @@ _POLICIES = [None, True, "products", "nested"]
 def scan(b: Builder) -> None:
     """Along one dimension of a drawn tensor; the value carried has the others, and one more."""
     x = b.pick(least=1, accepts=lambda n: min(d.size for d in n.shape) <= 8)
-    small = [i for i, d in enumerate(x.shape) if 0 < d.size <= 8]
+    small = [i for i, d in enumerate(x.shape) if d.size <= 8]
     if not small:
         raise RejectedError
     at, reverse = b.rng.choice(small), b.chance(0.3)
@@ -39,7 +39,7 @@ def scan(b: Builder) -> None:
             y = tf.sin(c) + own * 0.5
             found.append(y * c)
             c = y
-        return [c, tf.stack(found[::-1] if reverse else found)]
+        return [c, tf.stack(found[::-1] if reverse else found) if found else tf.zeros([0, *c.shape], c.dtype)]
 
     b.step(f"scan[{x.shape[at]}, reverse={reverse}]", [carried, x], [last, results], reference)
 
