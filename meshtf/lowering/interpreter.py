@@ -148,9 +148,8 @@ class Interpreter:
         for n, s in enumerate(loop.stacked):
             absent = [np.zeros(s.part.slice_shape, s.part.dtype.as_numpy_dtype)] * len(self._cores)
             rows = [stacks[i][n] if i in stacks else absent for i in range(loop.length)]
-            slices[s.whole] = [
-                np.stack([row[core] for row in rows]) if rows else np.zeros(s.whole.slice_shape) for core in self._range
-            ]
+            nothing = np.zeros(s.whole.slice_shape, s.whole.dtype.as_numpy_dtype)
+            slices[s.whole] = [np.stack([row[core] for row in rows]) if rows else nothing for core in self._range]
 
     def _goes_on(
         self, loop: Loop, turn: int, carried: Sequence[list[np.ndarray]], slices: Mapping[Value, list[np.ndarray]]

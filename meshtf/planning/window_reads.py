@@ -150,7 +150,7 @@ def _assembled_by(window: Window, parts: int, n: int, origin: int, wrap: bool) -
     wanted = [(s, s + window.length) for s in starts]
     if not wrap:
         wanted = [(max(start, 0), min(end, n if not origin else parts * n)) for start, end in wanted]
-    inside = [(start - j * origin, end - j * origin) for j, (start, end) in enumerate(wanted) if start < end]
+    inside = [(start - j * origin, end - j * origin) for j, (start, end) in enumerate(wanted) if start < end and n]
     first, end = (min(s for s, _ in inside), max(e for _, e in inside)) if inside else (0, 0)
     distances = range(first // n, -(-end // n)) if inside else ()
     pieces = tuple(_Piece(d, max(first - d * n, 0), min(end - d * n, n)) for d in distances)

@@ -9,18 +9,19 @@ import zlib
 import hypothesis
 import pytest
 from hypothesis import strategies
-from random_programs.builder import RejectedError
-from random_programs.checking import check_on_interpreter
-from random_programs.generate import CASES, draw_layout, random_program
 
 import meshtf as mtf
 from meshtf.ops.variables.program_step import count_step
+from tests.properties.random_programs.builder import Builder, RejectedError
+from tests.properties.random_programs.cases import CASES, COMPOUND_CASES, EVERY_CASE
+from tests.properties.random_programs.checking import check_on_interpreter
+from tests.properties.random_programs.generate import draw_layout, random_program
+from tests.properties.random_programs.seeds import LARGE_MESHES, MESHES, case_of, failure_of
 
 pytestmark = pytest.mark.timeout(900)  # a failing program is made as small as it can be, which takes its time
 
-MESHES = ["all:1", "rows:2;cols:2", "rows:2;cols:4", "all:8", "x:2;y:2;z:2", "all:3", "rows:2;one:1;cols:3"]
-LARGE_MESHES = ["all:12", "rows:3;cols:4", "rows:2;cols:8", "all:16", "rows:8;cols:8", "pods:4;rows:16", "x:4;y:4;z:4"]
-_EXAMPLES, _LAYOUTS, _MANY = 3, 3, 60
+_EXAMPLES, _LAYOUTS = 3, 3
+_PROGRAMS, _PROGRAMS_OF_A_TEST = 2000, 50
 
 OF_KERNELS = re.compile("einsum|conv|pool|fft|softmax|cumsum|random|sample|triangular")
 """Cases of operations that TensorFlow leaves to kernels which differ between CPUs."""
@@ -77,13 +78,41 @@ def test_case_on_a_large_mesh(case: str) -> None:
     check_case(case, LARGE_MESHES, 2, 1)
 
 
+@pytest.mark.parametrize("number", range(0, len(COMPOUND_CASES), 2))
+def test_compound_case(number: int) -> None:
+    """Programs of several operations, of every dtype, with dimensions of sizes 0 and 1."""
+    failure = failure_of(len(CASES) + number)
+    assert failure is None, failure
+
+
+def test_a_program_that_goes_wrong_says_what_it_is_and_how_to_run_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(b: Builder) -> None:
+        x = b.fresh(mtf.Shape([b.new_dim(2)]), b.dtype)
+        b.step("doubled", [x], x.tensor * 2.0, lambda p: p * 3.0)
+
+    monkeypatch.setitem(EVERY_CASE, case_of(7), wrong)
+    failure = failure_of(7)
+    assert failure is not None
+    for text in (
+        "seed 7: ",
+        "doubled(",
+        "mesh ",
+        "further off than rounding goes",
+        "python -m tests.properties.random_programs 7",
+    ):
+        assert text in failure
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("case", CASES)
-def test_case_many_times(case: str) -> None:
-    check_case(f"{case}", [*MESHES, *LARGE_MESHES], _EXAMPLES * _MANY, _LAYOUTS)
+@pytest.mark.parametrize("number", range(_PROGRAMS // _PROGRAMS_OF_A_TEST))
+def test_programs_of_this_run(seed: int, number: int) -> None:
+    first = seed + number * _PROGRAMS_OF_A_TEST
+    found = [failure_of(one) for one in range(first, first + _PROGRAMS_OF_A_TEST)]
+    failures = [failure for failure in found if failure is not None]
+    assert not failures, f"{len(failures)} programs failed\n\n" + "\n\n".join(failures)
 
 
 def test_every_operation_is_drawn() -> None:
-    words = set(" ".join(CASES).split())
+    words = set(" ".join(EVERY_CASE).split())
     missing = sorted(set(mtf.ops.__all__) - NOT_DRAWN - words)
     assert not missing, f"no random program draws {missing}; add a case"

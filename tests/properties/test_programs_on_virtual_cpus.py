@@ -5,54 +5,67 @@ from __future__ import annotations
 import math
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
-from random_programs import cases_control_flow
-from random_programs.emission import Batch
-from random_programs.generate import CASES
-from random_programs.workers import run_batches
+
+from meshtf.planning.layout_table import LayoutTable
+from tests.properties.random_programs.cases import CASES, EVERY_CASE, control_flow, nested
+from tests.properties.random_programs.emission import Batch, Joint
+from tests.properties.random_programs.generate import names_in
+from tests.properties.random_programs.workers import run_batches
 
 _MESHES = ["rows:2;cols:2", "all:8", "rows:2;cols:4", "x:2;y:2;z:2", "rows:2;cols:2", "rows:4;cols:2", "all:1"]
-_PROGRAMS_PER_BATCH = 20
-_MANY = 320
+_PROGRAMS_OF_A_BATCH = 20
+_PROGRAMS, _PROGRAMS_OF_A_TEST = 200, 40
 
 
-def batches(count: int, seed: int) -> Iterator[Batch]:
-    """At least `count` programs in all, every case as often as any other, the same in every run."""
-    rng = random.Random(seed)
-    names: list[str] = []
-    while len(names) < count:
-        names += rng.sample(list(CASES), len(CASES))
-    for number in range(math.ceil(count / _PROGRAMS_PER_BATCH)):
+def batches(seeds: Sequence[int]) -> Iterator[Batch]:
+    """Every program once, those that are drawn around one case in different batches."""
+    rng = random.Random(seeds[0])
+    order = rng.sample(seeds, len(seeds))
+    for number in range(math.ceil(len(order) / _PROGRAMS_OF_A_BATCH)):
         mesh_shape = _MESHES[number % len(_MESHES)]
         size = math.prod(int(axis.split(":")[1]) for axis in mesh_shape.split(";"))
         devices = rng.sample(range(8), size) if number % 2 else range(size)
-        start = number * _PROGRAMS_PER_BATCH
-        cases = tuple(dict.fromkeys(names[start : start + _PROGRAMS_PER_BATCH]))
-        yield Batch(mesh_shape, tuple(devices), cases, seed=1000 * seed + number)
+        start = number * _PROGRAMS_OF_A_BATCH
+        yield Batch(mesh_shape, tuple(devices), tuple(order[start : start + _PROGRAMS_OF_A_BATCH]))
 
 
-def check(count: int, seed: int) -> None:
-    found = run_batches(list(batches(count, seed)), workers=min(4, os.cpu_count() or 1))
+def check(seeds: Sequence[int]) -> None:
+    found = run_batches(list(batches(seeds)), workers=min(4, os.cpu_count() or 1))
     assert not found, f"{len(found)} programs failed\n\n" + "\n\n".join(found[:5])
 
 
 @pytest.mark.timeout(600)
 def test_random_programs() -> None:
-    """Every case once."""
-    check(len(CASES), seed=0)
+    """Every case of a single operation once."""
+    check(range(len(CASES)))
 
 
 @pytest.mark.timeout(300)
 def test_loops_and_branches() -> None:
     """One of each in one program: their frames and collectives must not be taken for one another's."""
-    cases = tuple(cases_control_flow.CASES)
-    found = run_batches([Batch("rows:2;cols:2", (3, 1, 0, 2), cases, seed=7)], workers=1)
+    names = list(EVERY_CASE)
+    cases = [*control_flow.CASES, *nested.CASES]
+    found = run_batches([Batch("rows:2;cols:2", (3, 1, 0, 2), tuple(map(names.index, cases)))], workers=1)
     assert not found, "\n\n".join(found)
 
 
+def test_programs_in_one_graph_have_one_layout() -> None:
+    """Also of names that a library gives dimensions, and that several of them have."""
+    names = list(EVERY_CASE)
+    cases = ["serialize_training_step", "mixture_of_experts switch", "local_attention"]
+    seeds = [names.index(case) + n * len(names) for n in range(3) for case in cases]
+    joint = Joint(Batch("rows:3;cols:2", (), tuple(seeds)))
+    shared = ["microbatch", "experts", "length"]
+    assert all(sum(name in names_in(program) for program in joint.programs) > 1 for name in shared)
+    for rules in (joint.layout, joint.parameter_layout):
+        LayoutTable(joint.mesh_shape, rules).resolve(joint.mesh.graph.operations)
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(11))
-def test_many_random_programs(seed: int) -> None:
-    check(_MANY, seed)
+@pytest.mark.parametrize("number", range(_PROGRAMS // _PROGRAMS_OF_A_TEST))
+def test_programs_of_this_run(seed: int, number: int) -> None:
+    first = seed + number * _PROGRAMS_OF_A_TEST
+    check(range(first, first + _PROGRAMS_OF_A_TEST))

@@ -12,15 +12,16 @@ import pytest
 import tensorflow as tf
 from agreement import TORUS, OneCore
 from hlo_collectives import collectives_of_hlo, collectives_of_plan
-from random_programs.builder import RejectedError
-from random_programs.checking import check_values, describe
-from random_programs.generate import CASES, draw_layout, random_program
-from random_programs.program import Program
 from xla_run import XlaRun
 
 import meshtf as mtf
 from meshtf.errors import CompilationError
 from meshtf.ops.variables.program_step import program_step
+from tests.properties.random_programs.builder import RejectedError
+from tests.properties.random_programs.cases import CASES
+from tests.properties.random_programs.checking import check_values, describe
+from tests.properties.random_programs.generate import draw_layout, random_program
+from tests.properties.random_programs.program import Program
 
 MESHES = ["rows:2;cols:4", "all:8", "x:2;y:2;z:2"]
 PAGE = Path(__file__).parents[2] / "docs" / "tpu.md"

@@ -92,6 +92,11 @@ def sub(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
     ).outputs[0]
 
 
+def _negated(x: tf.Tensor) -> tf.Tensor:
+    """Of unsigned integers, for which TensorFlow has no kernel, modulo 2 to the number of bits, as in NumPy."""
+    return tf.zeros_like(x) - x if x.dtype.is_unsigned else tf.negative(x)
+
+
 @language_function
 def negative(x: Tensor, name: str = "negative") -> Tensor:
     """-x.
@@ -101,9 +106,7 @@ def negative(x: Tensor, name: str = "negative") -> Tensor:
       array([ 0, -1, -2], dtype=int32)
     """
     check_number(check_tensor(x).dtype)
-    return ElementwiseOperation(
-        name, tf.negative, [x], gradient=lambda op, dy: (negative(dy),), is_linear=True
-    ).outputs[0]
+    return ElementwiseOperation(name, _negated, [x], gradient=lambda op, dy: (negative(dy),), is_linear=True).outputs[0]
 
 
 @language_function

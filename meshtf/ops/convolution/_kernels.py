@@ -17,7 +17,11 @@ from typing import Any
 import tensorflow as tf
 
 _NATIVE = (tf.float32, tf.float64)
-_NARROW = (tf.float16, tf.bfloat16)
+_WIDER = {
+    **dict.fromkeys([tf.float16, tf.bfloat16], tf.float32),
+    **dict.fromkeys([tf.int8, tf.int16, tf.uint8, tf.uint16], tf.int32),
+    **dict.fromkeys([tf.uint32, tf.uint64], tf.int64),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,33 +48,39 @@ class Sliding:
         return [n + sum(padding) for n, padding in zip(sizes, self.paddings, strict=True)]
 
 
-def _in_float32(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    """Computes for 16-bit types in float32: TensorFlow's own 16-bit gradient kernels on CPU were seen to crash."""
+def _in_wider_dtype(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """Computes 16-bit floats in float32: TensorFlow's own 16-bit gradient kernels on CPU were seen to crash.
+
+    Small and unsigned integers, of which it makes no matrix products, are computed in int32 or int64: modulo 2 to the
+    number of their bits that is the same.
+    """
 
     @functools.wraps(function)
     def wrapper(first: tf.Tensor, second: tf.Tensor, *rest: Any) -> tf.Tensor:
-        if first.dtype not in _NARROW:
+        wider = _WIDER.get(first.dtype)
+        if wider is None:
             return function(first, second, *rest)
-        result = function(tf.cast(first, tf.float32), tf.cast(second, tf.float32), *rest)
+        result = function(tf.cast(first, wider), tf.cast(second, wider), *rest)
         return tf.cast(result, first.dtype)
 
     return wrapper
 
 
-@_in_float32
+@_in_wider_dtype
 def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
     """[batch, *windows, groups, outer]."""
     if x.shape.rank == 4:
         y = convolved(x[:, None], w[None], _widened(sliding))
         return tf.squeeze(y, [1])
     groups, outer = w.shape[-3], w.shape[-1]
+    if 0 in x.shape or 0 in w.shape:
+        return tf.zeros([x.shape[0], *_counts(x, w.shape, sliding), groups, outer], x.dtype)
     if _is_native(x, w) and (x.shape.rank == 5 or not sliding.is_dilated):
         x, sliding = _sound(x, w.shape, sliding)
         y = _native(_without_groups(x, 2), _kernel_without_groups(w), sliding)
         return tf.reshape(y, [*y.shape[:-1], groups, outer])
+    counts = _counts(x, w.shape, sliding)
     x = tf.pad(x, _paddings(sliding, 2)) if sliding.is_padded else x
-    sizes = zip(_spatial(x), w.shape, sliding.strides, sliding.dilations, strict=False)
-    counts = [(n - (k - 1) * d - 1) // s + 1 for n, k, s, d in sizes]
     total = None
     for tap in _taps(w.shape[:-3]):
         term = _times(_at_tap(x, tap, counts, sliding), w[tap])
@@ -78,12 +88,14 @@ def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
     return total
 
 
-@_in_float32
+@_in_wider_dtype
 def image_gradient(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
     """[batch, *sizes, groups, inner]."""
     if dy.shape.rank == 4:
         return tf.squeeze(image_gradient(dy[:, None], w[None], _widened(sliding), [1, *sizes]), [1])
     groups, inner = w.shape[-3], w.shape[-2]
+    if 0 in dy.shape or 0 in w.shape:
+        return tf.zeros([dy.shape[0], *sizes, groups, inner], dy.dtype)
     if _is_native(dy, w) and not sliding.is_dilated:
         dx = _native_image_gradient(_without_groups(dy, 2), _kernel_without_groups(w), sliding, sizes)
         return tf.reshape(dx, [*dx.shape[:-1], groups, inner])
@@ -96,12 +108,14 @@ def image_gradient(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequenc
     return _cut(total, sliding, sizes)
 
 
-@_in_float32
+@_in_wider_dtype
 def kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequence[int]) -> tf.Tensor:
     """[*taps, groups, inner, outer]."""
     if x.shape.rank == 4:
         return tf.squeeze(kernel_gradient(x[:, None], dy[:, None], _widened(sliding), [1, *taps]), [0])
     groups, inner, outer = x.shape[-2], x.shape[-1], dy.shape[-1]
+    if 0 in x.shape or 0 in dy.shape:
+        return tf.zeros([*taps, groups, inner, outer], x.dtype)
     # TensorFlow's kernel writes outside its memory for some windows that leave gaps (1x1, strides (2, 1): it crashes).
     if x.dtype in _NATIVE and groups == 1 and not (sliding.is_dilated or _leaves_gaps(sliding, taps)):
         sizes = [*taps, inner, outer]
@@ -166,8 +180,7 @@ def _sound(x: tf.Tensor, taps: Sequence[int], sliding: Sliding) -> tuple[tf.Tens
     three dimensions read in wrong places where elements lie between windows. So a single window has the stride 1, and
     nothing lies between several.
     """
-    steps = zip(sliding.padded_sizes(_spatial(x)), taps, sliding.strides, sliding.dilations, strict=False)
-    counts = [(n - (k - 1) * d - 1) // s + 1 for n, k, s, d in steps]
+    counts = _counts(x, taps, sliding)
     single = [count == 1 and stride > 1 for count, stride in zip(counts, sliding.strides, strict=True)]
     apart = [x.shape.rank == 6 and stride > k for stride, k in zip(sliding.strides, taps, strict=False)]
     if not any(single + apart):
@@ -271,6 +284,12 @@ def _times(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
 
 
 # Shapes
+
+
+def _counts(x: tf.Tensor, taps: Sequence[int], sliding: Sliding) -> list[int]:
+    """How many windows there are along each dimension of an image."""
+    steps = zip(sliding.padded_sizes(_spatial(x)), taps, sliding.strides, sliding.dilations, strict=False)
+    return [(n - (k - 1) * d - 1) // s + 1 for n, k, s, d in steps]
 
 
 def _spatial(x: tf.Tensor) -> list[int]:

@@ -108,8 +108,9 @@ def abs(x: Tensor, name: str = "abs") -> Tensor:
     if check_tensor(x).dtype == tf.bool:
         raise DtypeError("a number is needed, not bool; convert with mtf.cast")
     if not x.dtype.is_complex:
+        kernel = tf.identity if x.dtype.is_unsigned else tf.abs  # which TensorFlow has of signed numbers alone
         return ElementwiseOperation(
-            name, tf.abs, [x], gradient=lambda op, dy: (multiply(dy, sign(op.inputs[0])),)
+            name, kernel, [x], gradient=lambda op, dy: (multiply(dy, sign(op.inputs[0])),)
         ).outputs[0]
 
     def gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor]:

@@ -7,9 +7,11 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.graph import Tensor, check_tensor
-from meshtf.ops.algebra.arithmetic import divide, negative, reciprocal, square
-from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
+from meshtf.ops.algebra.arithmetic import divide, multiply, negative, reciprocal, square, sub
+from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, conjugate
+from meshtf.ops.elementwise.comparisons import equal
 from meshtf.ops.elementwise.unary_and_binary import unary
+from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.accepted_dtypes import NUMBER, REAL
 from meshtf.ops.inputs.constants import zeros_like
 
@@ -148,15 +150,29 @@ def erf(x: Tensor, name: str = "erf") -> Tensor:
     return unary(x, name, tf.math.erf, lambda x, y: (2 / np.sqrt(np.pi)) * exp(negative(square(x))), REAL)
 
 
+def _real_sign(x: tf.Tensor) -> tf.Tensor:
+    """TensorFlow's has no kernel for unsigned integers."""
+    return tf.cast(tf.not_equal(x, 0), x.dtype) if x.dtype.is_unsigned else tf.sign(x)
+
+
 @language_function
 def sign(x: Tensor, name: str = "sign") -> Tensor:
-    """-1, 0 or 1, as x is negative, 0 or positive.
+    """-1, 0 or 1, as x is negative, 0 or positive; of a complex number x / abs(x), or 0.
 
     Examples:
       >>> value(mtf.sign(mtf.constant(mesh, [-2.0, 0.0, 3.0], "n:3")))
       array([-1.,  0.,  1.], dtype=float32)
     """
-    return unary(x, name, tf.sign, lambda x, y: zeros_like(x), NUMBER)
+    if not check_tensor(x).dtype.is_complex:
+        return unary(x, name, _real_sign, lambda x, y: zeros_like(x), NUMBER)
+
+    def gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor]:
+        """Of dy what turns the number; what lengthens it is lost. 1 / abs(x) is sign(x) / x."""
+        (x,), (y,) = op.inputs, op.outputs
+        inverse = divide(y, where(equal(x, 0), 1, x))
+        return [multiply(multiply(sub(dy, multiply(square(y), conjugate(dy))), inverse), 0.5)]
+
+    return ElementwiseOperation(name, tf.sign, [x], gradient=gradient).outputs[0]
 
 
 @language_function
@@ -195,7 +211,7 @@ def round(x: Tensor, name: str = "round") -> Tensor:
 def _is_finite(x: tf.Tensor) -> tf.Tensor:
     if x.dtype.is_complex:
         return tf.logical_and(tf.math.is_finite(tf.math.real(x)), tf.math.is_finite(tf.math.imag(x)))
-    return tf.math.is_finite(x)
+    return tf.math.is_finite(x) if x.dtype.is_floating else tf.ones_like(x, tf.bool)
 
 
 @language_function

@@ -14,7 +14,7 @@ from meshtf.ops.elementwise.comparisons import greater, greater_equal, less, les
 from meshtf.ops.elementwise.math_functions import log
 from meshtf.ops.elementwise.unary_and_binary import binary
 from meshtf.ops.elementwise.where import where
-from meshtf.ops.inputs.accepted_dtypes import NUMBER, ORDERED
+from meshtf.ops.inputs.accepted_dtypes import ORDERED, SIGNED
 from meshtf.ops.inputs.scalars import Operand, is_scalar
 
 
@@ -146,7 +146,7 @@ def pow(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
-      DtypeError: the dtypes differ, or are bool.
+      DtypeError: the dtypes differ, or are bool or unsigned.
 
     Examples:
       >>> value(mtf.pow(mtf.range(mesh, ("n", 4)), 2))
@@ -161,7 +161,7 @@ def pow(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
         name or "pow",
         tf.pow,
         slopes=lambda x1, x2, y: (_base_slope(x1, x2), _exponent_slope(x1, y)),
-        accepts=NUMBER,
+        accepts=SIGNED,  # TensorFlow has no powers of unsigned integers
     )
 
 

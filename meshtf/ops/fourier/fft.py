@@ -51,7 +51,7 @@ class FourierOperation(Operation):
         size = float(math.prod(x.shape.get_dim_by_name(name).size for name in self.dim_names))
         name = "fft" if self.is_inverse else "ifft"
         back = FourierOperation(dy, self.dim_names, is_inverse=not self.is_inverse, name=name).outputs[0]
-        return [back / size if self.is_inverse else back * size]
+        return [back / max(1.0, size) if self.is_inverse else back * size]
 
     def lower(self, planner: Planner) -> None:
         (x,), (y,) = self.inputs, self.outputs

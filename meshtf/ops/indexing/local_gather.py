@@ -60,6 +60,8 @@ def sums_at(updates: tf.Tensor, indices: tf.Tensor, batch_ndims: int, n: int) ->
     flat = _reshaped(updates, where.shape.as_list()[:-1] + rest)
     dtype = tf.float32 if updates.dtype in _NARROW else updates.dtype
     size = [*shape[:batch_ndims], n, *rest]
+    if not math.prod(size):
+        return tf.zeros(size, updates.dtype)
     total = tf.constant(_flat_batch(size, batch_ndims), indices.dtype)
     sums = tf.scatter_nd(where, _cast(flat, dtype), total, bad_indices_policy="IGNORE")
     return _reshaped(_cast(sums, updates.dtype), size)

@@ -9,12 +9,14 @@ import tensorflow as tf
 from meshtf.errors import DtypeError
 from meshtf.graph import Tensor
 
-FLOATING, REAL, NUMBER, ORDERED, BOOL, ANY = "floating", "real", "number", "ordered", "bool", "any"
+FLOATING, REAL, NUMBER, SIGNED, ORDERED = "floating", "real", "number", "signed", "ordered"
+BOOL, ANY = "bool", "any"
 
 _ACCEPTS: dict[str, Callable[[tf.DType], bool]] = {
     FLOATING: lambda d: d.is_floating or d.is_complex,
     REAL: lambda d: d.is_floating,
     NUMBER: lambda d: d != tf.bool,
+    SIGNED: lambda d: d != tf.bool and not d.is_unsigned,
     ORDERED: lambda d: d != tf.bool and not d.is_complex,
     BOOL: lambda d: d == tf.bool,
     ANY: lambda d: True,
@@ -24,6 +26,7 @@ _WANTED = {
     FLOATING: "a floating tensor",
     REAL: "a real floating tensor",
     NUMBER: "a number",
+    SIGNED: "a number that may be negative",
     ORDERED: "a real number",
     BOOL: "a bool tensor",
 }

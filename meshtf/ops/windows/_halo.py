@@ -35,6 +35,14 @@ class HaloOperation(Operation):
         axis, n = value.shape.axis(self.block_dim), self.inputs[0].shape.get_dim_by_name(self.block_dim).size
         along, stretches = value.shape.axis(self.blocks_dim), _stretches(n, self.halo)
         b = value.slice_shape[along]
+        if not b:
+            size = value.layout.slice_shape(output.shape, planner.mesh_shape)
+            spec = (output.shape, output.dtype, value.layout)
+            nothing = planner.compute(
+                "halo", lambda core, x: tf.zeros(size, x.dtype), [value], [spec], pending=value.pending
+            )
+            planner.write(output, nothing[0])
+            return
         # Of the outermost block that a core's first or last block needs a stretch may do; those between it needs whole.
         reach = [max(0, -(-halo // n) - 1) for halo in self.halo]
         inner = read_window(planner, value, along, Window(-reach[0], b, reach[0] + b + reach[1]), wrap=self.wrap)

@@ -179,6 +179,20 @@ def test_scan_of_scan_and_one_result_twice(twins: Any) -> None:
     twins(program, plain, inputs, ["batch:rows;hidden:cols", "layers:cols;batch:rows"])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_a_scan_along_nothing_hands_on_what_it_was_given(dtype: type) -> None:
+    def program(c: mtf.Tensor, x: mtf.Tensor) -> list[mtf.Tensor | None]:
+        (last,), (results,) = mtf.scan(lambda v, p: ([mtf.sin(v[0]) + p[0]], [p[0] * v[0]]), c, x, ("a", 0))
+        grads = mtf.gradients([last, results], [c, x])
+        return [last, results, *grads, *mtf.gradients(grads, [c, x])]
+
+    inputs = {"c": ("b:4", np.ones(4, dtype)), "x": ("a:0 b:4", np.ones([0, 4], dtype))}
+    found = interpret(program, inputs, "rows:2", "b:rows").results
+    assert [(x.shape, x.dtype) for x in found] == [((4,), dtype), ((0, 4), dtype)] * 3
+    np.testing.assert_array_equal(found[0], np.ones(4))
+    np.testing.assert_array_equal(found[2], np.ones(4))
+
+
 def test_unconnected_inputs_have_no_gradient() -> None:
     def program(mesh: mtf.Mesh, x: mtf.Tensor, y: mtf.Tensor, z: mtf.Tensor) -> Any:
         (_, b), _ = mtf.scan(lambda c, p: ([c[0] * p[0], c[1] * 2.0], []), [x, y], z, LAYERS)

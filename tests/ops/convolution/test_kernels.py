@@ -76,6 +76,23 @@ def test_convolutions_of_whole_images(count: int, number: int) -> None:
             check_convolution(case, x, w, dy.astype(dtype))
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("nothing", ["batch", "inner", "outer"])
+def test_convolutions_of_nothing_are_zeros(count: int, nothing: str) -> None:
+    """TensorFlow's kernels refuse filters without elements."""
+    batch, inner, outer = (0 if name == nothing else 2 for name in ("batch", "inner", "outer"))
+    sliding = Sliding((1,) * count, (1,) * count, ((0, 0),) * count)
+    x, w = tf.ones([batch, *[4] * count, 1, inner]), tf.ones([*[2] * count, 1, inner, outer])
+    dy = tf.ones([batch, *[3] * count, 1, outer])
+    y = kernels.convolved(x, w, sliding)
+    assert y.shape == dy.shape
+    assert not np.any(y)
+    assert kernels.image_gradient(dy, w, sliding, [4] * count).shape == x.shape
+    dw = kernels.kernel_gradient(x, dy, sliding, [2] * count)
+    assert dw.shape == w.shape
+    assert not np.any(dw)
+
+
 WRONG = [  # sizes, taps, strides, padding for which TensorFlow's own kernels were seen to be wrong
     ((9, 1, 1), (1, 1, 1), (3, 1, 1), "SAME"),
     ((1, 1, 9), (1, 1, 1), (1, 1, 3), "SAME"),

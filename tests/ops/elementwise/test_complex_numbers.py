@@ -38,6 +38,22 @@ def test_elementwise_functions(name: str) -> None:
     )
 
 
+def test_the_sign_of_a_number_turns_with_it() -> None:
+    """Its derivative is not 0, as that of a real sign is; TensorFlow's is that of x / |x|."""
+    with_zeros = np.where(np.eye(4, 6) == 1, 0, X)
+    check(
+        lambda x: mtf.sign(x),
+        lambda x: tf.math.divide_no_nan(x, tf.cast(tf.abs(x), x.dtype)),
+        {"x": ("a:4 b:6", X)},
+        ["", "a:rows"],
+        order=1,
+    )
+    inputs = {"x": ("a:4 b:6", with_zeros)}
+    (gradient,) = interpret(lambda x: mtf.gradients(mtf.real(mtf.sign(x)), x), inputs, "one:1").results
+    assert not np.any(gradient[with_zeros == 0])
+    assert np.all(gradient[with_zeros != 0])
+
+
 def test_arithmetic() -> None:
     check(
         lambda x, y: [x + y, x - y, x * y, x / y, mtf.pow(x, y), 2j / x, x * (1 - 2j), x / (1 + 1j), 3.0 - x],

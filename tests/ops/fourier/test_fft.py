@@ -148,6 +148,15 @@ def test_on_virtual_cpus() -> None:
     )
 
 
+def test_transforms_of_nothing() -> None:
+    def program(x: mtf.Tensor) -> list[mtf.Tensor | None]:
+        y = mtf.ifft(mtf.fft(x, "n"), ["m", "n"])
+        return [y, *mtf.gradients(mtf.real(y), x)]
+
+    inputs = {"x": ("m:4 n:0", np.zeros([4, 0], np.complex64))}
+    assert [x.shape for x in interpret(program, inputs, "rows:2", "m:rows").results] == [(4, 0), (4, 0)]
+
+
 def test_errors_say_what_is_wrong() -> None:
     mesh = mtf.Mesh(mtf.Graph())
     x, r = mtf.placeholder(mesh, "a:4 b:5", tf.complex64), mtf.placeholder(mesh, "a:4 b:5")

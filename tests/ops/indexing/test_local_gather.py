@@ -39,6 +39,12 @@ def test_nothing_to_look_up_in() -> None:
     np.testing.assert_array_equal(rows, np.zeros([2, 3]))
 
 
+@pytest.mark.parametrize(("n", "rest"), [(4, 0), (0, 3)])
+def test_nothing_to_add_to(n: int, rest: int) -> None:
+    sums = sums_at(tf.ones([2, rest]), tf.constant([0, 1]), 0, n)
+    np.testing.assert_array_equal(sums, np.zeros([n, rest]))
+
+
 def test_many_small_terms_are_not_lost() -> None:
     """A sum of ones in float16 ends at 2048, to which 1 adds nothing there."""
     count = 4096

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import ShapeError
-from meshtf.testing import plan
+from meshtf.testing import interpret, plan
 
 RNG = np.random.default_rng(0)
 
@@ -69,3 +69,10 @@ def test_errors_say_what_is_wrong() -> None:
         mtf.halo_exchange(x, "block", "block", 1)
     with pytest.raises(ShapeError, match=r"halo_size must be at least 0, and is -1"):
         mtf.halo_exchange(x, "blocks", "block", -1)
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+def test_halos_of_no_blocks(wrap: bool) -> None:
+    inputs = {"x": ("blocks:0 block:3", np.zeros([0, 3], np.float32))}
+    done = interpret(lambda x: mtf.halo_exchange(x, "blocks", "block", 4, wrap), inputs, "rows:2", "blocks:rows")
+    assert done.results.shape == (0, 11)

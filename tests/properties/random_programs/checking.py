@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from random_programs.generate import layout_text
-from random_programs.program import Program
 
 import meshtf as mtf
 from meshtf.layout import LayoutRules
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret_graph, largest, unit_roundoff
+from tests.properties.random_programs.builder import has_gradient
+from tests.properties.random_programs.program import Program
 
 
 class DifferenceError(AssertionError):
@@ -21,7 +21,7 @@ class DifferenceError(AssertionError):
 
 
 def describe(program: Program, mesh_shape: mtf.Shape, rules: LayoutRules, more: str = "") -> str:
-    return f'mesh "{mesh_shape}", layout "{layout_text(rules)}"{more}, cases {program.cases}\n{program}'
+    return f'mesh "{mesh_shape}", layout "{rules}"{more}, cases {program.cases}\n{program}'
 
 
 def check_on_interpreter(
@@ -40,26 +40,27 @@ def check_on_interpreter(
 
 def check_values(program: Program, results: Sequence[Any], variables: Any) -> None:
     """Compares fetches and variables with what was expected, which is in float64 from end to end."""
-    dtype = max((d for d in program.dtypes if d.is_floating), key=unit_roundoff, default=tf.float64)
+    dtype = max((d for d in program.dtypes if has_gradient(d)), key=unit_roundoff, default=tf.float64)
     arrays = [node.array for node in program.nodes if unit_roundoff(node.array.dtype)]
     terms, size = _terms(program, dtype), largest(*arrays)
-    usual = max((float(np.sqrt(np.mean(np.square(x[np.isfinite(x)])))) for x in arrays), default=0.0)
+    usual = max((float(np.sqrt(np.mean(np.square(np.abs(x[np.isfinite(x)]))))) for x in arrays if x.size), default=0.0)
     most = max(node.shape.size for node in program.nodes)
 
-    def check(actual: Any, expected: np.ndarray, tensor: mtf.Tensor, what: str) -> None:
-        if not tensor.dtype.is_floating:
-            np.testing.assert_array_equal(actual, expected, what)
+    def check(actual: Any, expected: np.ndarray, tensor: mtf.Tensor, what: str, is_exact: bool) -> None:
+        if is_exact or not has_gradient(tensor.dtype):
+            np.testing.assert_array_equal(actual, expected.astype(tensor.dtype.as_numpy_dtype), what)
             return
         # A sum over what the tensor lacks has terms that were rounded, each its own way.
         magnitude = max(size, largest(expected), usual * math.sqrt(most / max(1, tensor.shape.size)))
         assert_close(actual, expected, terms=terms, magnitude=magnitude, dtype=dtype, shape=tensor.shape, what=what)
 
-    for label, tensor, actual, expected in zip(program.labels, program.fetches, results, program.expected, strict=True):
+    fetched = zip(program.labels, program.fetches, results, program.expected, program.exact, strict=True)
+    for label, tensor, actual, expected, is_exact in fetched:
         assert np.asarray(actual).dtype == tensor.dtype.as_numpy_dtype, f"{label} came as {actual.dtype}"
-        check(actual, expected, tensor, label)
+        check(actual, expected, tensor, label, is_exact)
     for name, node in program.variables.items():
         if name in variables:
-            check(variables[name], node.array, node.tensor, f"variable {name}")
+            check(variables[name], node.array, node.tensor, f"variable {name}", node.is_exact)
 
 
 def _terms(program: Program, dtype: tf.DType) -> int:
@@ -67,5 +68,8 @@ def _terms(program: Program, dtype: tf.DType) -> int:
     for each element that comes out."""
     if dtype in (tf.float16, tf.bfloat16):
         return 2 * len(program.steps)
-    sums = [sum(x.shape.size for x in s.inputs) // min(y.shape.size for y in s.outputs) for s in program.steps]
+    sums = [
+        sum(x.shape.size for x in s.inputs) // max(1, min((y.shape.size for y in s.outputs), default=1))
+        for s in program.steps
+    ]
     return 2 * sum(FUNCTION_TERMS + n for n in sums)

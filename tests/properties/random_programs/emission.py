@@ -4,43 +4,69 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import zlib
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
-from random_programs.builder import RejectedError
-from random_programs.checking import check_values, describe
-from random_programs.generate import draw_layout, random_program
-from random_programs.program import Program
 
 import meshtf as mtf
+from meshtf.layout import Axes
 from meshtf.ops.variables.program_step import program_step
+from tests.properties.random_programs.builder import RejectedError
+from tests.properties.random_programs.checking import check_values, describe
+from tests.properties.random_programs.generate import draw_layout, draw_shared
+from tests.properties.random_programs.seeds import AGAIN, draw
 
 _TIMEOUT_SECONDS = 60.0
-
-Drawn: TypeAlias = tuple[Program, mtf.LayoutRules, mtf.LayoutRules]
-"""A program, its layout, and its variables' layout between steps."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """What to run: a mesh, the order of its devices, and for each program the case that is in it and a seed."""
+    """What to run: a mesh, the order of its devices, and a program for each seed."""
 
     mesh_shape: str
     devices: tuple[int, ...]
-    cases: tuple[str, ...]
-    seed: int
+    seeds: tuple[int, ...]
 
     def alone(self) -> list[Batch]:
         """Each program in a batch of its own."""
-        return [dataclasses.replace(self, cases=(case,)) for case in self.cases]
+        return [dataclasses.replace(self, seeds=(seed,)) for seed in self.seeds]
 
     def __str__(self) -> str:
-        return (
-            f'Batch(mesh_shape="{self.mesh_shape}", devices={self.devices}, cases={self.cases}, seed={self.seed}); '
-            "run it again with random_programs.emission.run_batch"
+        where = f'--mesh_shape="{self.mesh_shape}" --devices={",".join(map(str, self.devices))}'
+        return AGAIN.format(f"{where} {' '.join(map(str, self.seeds))}")
+
+
+class Joint:
+    """The programs of a batch in one graph, and layouts that are legal for all of them.
+
+    Names that are a library's, such as `microbatch`, are in several programs, which then split them alike.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self.mesh_shape = mtf.convert_to_shape(batch.mesh_shape)
+        self.mesh = mtf.Mesh(mtf.Graph("batch"))
+        with self.mesh.graph:
+            program_step(self.mesh)
+            self.programs = [
+                draw(seed, random.Random(seed), self.mesh, self.mesh_shape, f"{number}_", longest=3)
+                for number, seed in enumerate(batch.seeds)
+            ]
+        shared = draw_shared(random.Random(batch.seeds[0]), self.programs, self.mesh_shape)
+        try:
+            drawn = [self._drawn(seed, i, shared) for i, seed in enumerate(batch.seeds)]
+        except RejectedError:  # what one of them says of a layout leaves no place for a shared one
+            whole = dict.fromkeys(shared, ())
+            drawn = [self._drawn(seed, i, whole) for i, seed in enumerate(batch.seeds)]
+        self.layouts = [rules for rules, _ in drawn]
+        self.layout, self.parameter_layout = (
+            mtf.LayoutRules([rule for both in drawn for rule in both[which].rules]) for which in (0, 1)
         )
+
+    def _drawn(self, seed: int, number: int, shared: Mapping[str, Axes]) -> tuple[mtf.LayoutRules, mtf.LayoutRules]:
+        """The layout of a program, and that of its variables, which is mostly the same."""
+        rng, program = random.Random(f"layout {seed}"), self.programs[number]
+        rules = draw_layout(rng, program, self.mesh_shape, shared)
+        return rules, rules if rng.randrange(3) else draw_layout(rng, program, self.mesh_shape, shared)
 
 
 def run_batch(batch: Batch) -> list[str]:
@@ -48,59 +74,31 @@ def run_batch(batch: Batch) -> list[str]:
 
     A CollectiveError goes through: no more can be run in this process.
     """
-    mesh_shape = mtf.convert_to_shape(batch.mesh_shape)
-    mesh = mtf.Mesh(mtf.Graph("batch"))
-    with mesh.graph:
-        program_step(mesh)
-        drawn = [_drawn(batch, case, mesh, mesh_shape) for case in batch.cases]
-    programs = [program for program, _, _ in drawn]
+    joint = Joint(batch)
     mesh_impl = mtf.SpmdMeshImpl(
-        mesh_shape,
-        _joined(rules for _, rules, _ in drawn),
+        joint.mesh_shape,
+        joint.layout,
         [f"CPU:{d}" for d in batch.devices],
-        parameter_layout=_joined(rules for _, _, rules in drawn),
+        parameter_layout=joint.parameter_layout,
         collective_timeout_seconds=_TIMEOUT_SECONDS,
     )
-    lowering = mtf.Lowering(mesh.graph, {mesh: mesh_impl})
-    fetches = [x for program in programs for x in program.fetches]
-    values = lowering.run(fetches, {name: x for program in programs for name, x in program.feeds.items()})
+    lowering = mtf.Lowering(joint.mesh.graph, {joint.mesh: mesh_impl})
+    fetches = [x for program in joint.programs for x in program.fetches]
+    values = lowering.run(fetches, {name: x for program in joint.programs for name, x in program.feeds.items()})
     assert isinstance(values, list)
     assert lowering.execution(fetches).program.trace_count == 1, "the per-core program was traced more than once"
-    return _differences(drawn, values, lowering, mesh_shape, batch)
+    return _differences(joint, values, lowering, batch)
 
 
-def _joined(layouts: Iterable[mtf.LayoutRules]) -> mtf.LayoutRules:
-    return mtf.LayoutRules([rule for rules in layouts for rule in rules.rules])
-
-
-def _drawn(batch: Batch, case: str, mesh: mtf.Mesh, mesh_shape: mtf.Shape) -> Drawn:
-    rng = random.Random(zlib.crc32(f"{case} {batch.seed}".encode()))
-    prefix = f"{batch.cases.index(case)}_"
-    for _ in range(20):
-        try:
-            program = random_program(rng, mesh, mesh_shape, case, prefix, longest=3)
-        except RejectedError:
-            continue
-        rules = draw_layout(rng, program, mesh_shape)
-        return program, rules, draw_layout(rng, program, mesh_shape) if rng.randrange(3) == 0 else rules
-    raise AssertionError(f"no program with case {case!r} was found")
-
-
-def _differences(
-    drawn: Sequence[Drawn],
-    values: Sequence[tf.Tensor],
-    lowering: mtf.Lowering,
-    mesh_shape: mtf.Shape,
-    batch: Batch,
-) -> list[str]:
+def _differences(joint: Joint, values: Sequence[tf.Tensor], lowering: mtf.Lowering, batch: Batch) -> list[str]:
     found, start = [], 0
     variables = {name: lowering.variables[name] for name in lowering.variables}
-    for program, rules, _ in drawn:
+    for program, rules in zip(joint.programs, joint.layouts, strict=True):
         own = values[start : start + len(program.fetches)]
         start += len(program.fetches)
         try:
             check_values(program, [x.numpy() for x in own], variables)
         except AssertionError as error:
             more = f", devices {batch.devices}"
-            found.append(f"{error}\n{describe(program, mesh_shape, rules, more)}\n{batch}")
+            found.append(f"{error}\n{describe(program, joint.mesh_shape, rules, more)}\n{batch}")
     return found

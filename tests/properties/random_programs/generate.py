@@ -2,45 +2,32 @@
 
 from __future__ import annotations
 
+import collections
 import random
-from collections.abc import Sequence
+import types
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
-from random_programs import (
-    cases_contraction,
-    cases_control_flow,
-    cases_elementwise,
-    cases_escape,
-    cases_neighbours,
-    cases_pieces,
-    cases_scatter,
-    cases_sequence,
-    cases_sources,
-    cases_transforms,
-)
-from random_programs.builder import Builder, RejectedError, chance, wide
-from random_programs.cases_elementwise import Case
-from random_programs.program import Node, Program
 
 import meshtf as mtf
 from meshtf.errors import LayoutError
+from meshtf.graph import with_nested
 from meshtf.layout import Axes, LayoutRules
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.testing.legal_layouts import choices_by_dimension, neighbours
-
-CASES: dict[str, Case] = {
-    **cases_elementwise.CASES,
-    **cases_contraction.CASES,
-    **cases_neighbours.CASES,
-    **cases_pieces.CASES,
-    **cases_scatter.CASES,
-    **cases_sequence.CASES,
-    **cases_sources.CASES,
-    **cases_escape.CASES,
-    **cases_control_flow.CASES,
-    **cases_transforms.CASES,
-}
+from tests.properties.random_programs.builder import (
+    USUAL,
+    Builder,
+    DrawingError,
+    RejectedError,
+    Space,
+    chance,
+    has_gradient,
+    wide,
+)
+from tests.properties.random_programs.cases import CASES, EVERY_CASE, nested
+from tests.properties.random_programs.program import Node, Program
 
 _MOST_XS = 4
 
@@ -53,26 +40,48 @@ _LINEAR = [
 
 
 def random_program(
-    rng: random.Random, mesh: mtf.Mesh, mesh_shape: mtf.Shape, first: str, prefix: str = "", longest: int = 8
+    rng: random.Random,
+    mesh: mtf.Mesh,
+    mesh_shape: mtf.Shape,
+    first: str,
+    prefix: str = "",
+    longest: int = 8,
+    space: Space = USUAL,
 ) -> Program:
-    """A program that has the case `first` in it, and up to `longest` operations, with gradients."""
-    dtype = rng.choice([tf.float32] * 14 + [tf.float64] * 3 + [tf.bfloat16] * 2 + [tf.float16])
+    """A program that has the case `first` in it, and up to `longest` operations, with gradients.
+
+    Raises:
+      RejectedError: no legal one was found; nothing of it is left in the graph.
+      DrawingError: a step could not be built.
+    """
+    count, variables = len(mesh.graph.operations), dict(mesh.graph.variables)
+    builder = Builder(rng, mesh, mesh_shape, prefix, space)
+    try:
+        _grow(builder, first, longest)
+        builder.program.forward_operations = len(mesh.graph.operations)
+        add_fetches(builder)
+    except RejectedError:
+        del mesh.graph.operations[count:]
+        mesh.graph.variables = variables
+        raise
+    except Exception as error:
+        made = f"{builder.program}\nwhile drawing a program around {first!r}"
+        raise DrawingError(f"{type(error).__name__}: {error}\n{made}") from error
+    return builder.program
+
+
+def _grow(b: Builder, first: str, longest: int) -> None:
     # Roundings of narrow dtypes add up, and the reference does not round.
-    longest = min(longest, 2) if dtype.size == 2 else longest
-    builder = Builder(rng, mesh, mesh_shape, prefix, dtype)
-    program = builder.program
-    names = list(CASES)
-    wanted = [first, *(rng.choice(_LINEAR if chance(rng, 0.4) else names) for _ in range(rng.randrange(longest)))]
-    rng.shuffle(wanted)
+    longest = min(longest, 2) if b.dtype.size == 2 else longest
+    names = list(CASES if b.space == USUAL else EVERY_CASE)
+    wanted = [first, *(b.rng.choice(_LINEAR if b.chance(0.4) else names) for _ in range(b.rng.randrange(longest)))]
+    b.rng.shuffle(wanted)
     for name in wanted:
         tries = 40 if name == first else 3
-        if any(builder.attempt(CASES[name]) for _ in range(tries)):
-            program.cases.append(name)
-    if first not in program.cases:
+        if any(b.attempt(EVERY_CASE[name]) for _ in range(tries)):
+            b.program.cases.append(name)
+    if first not in b.program.cases:
         raise RejectedError(f"no legal step of case {first!r} was found in 40 tries")
-    program.forward_operations = len(mesh.graph.operations)
-    add_fetches(builder)
-    return program
 
 
 def add_fetches(b: Builder) -> None:
@@ -82,8 +91,8 @@ def add_fetches(b: Builder) -> None:
     consumed = {x for step in program.steps for x in step.inputs}
     ys = [n for n in made if n not in consumed or b.chance(0.15)]
     for y in ys:
-        program.expect(y.tensor, y.array, y.tensor.name)
-    ys = [y for y in ys if y.tensor.dtype.is_floating]
+        program.expect(y.tensor, y.array, y.tensor.name, is_exact=y.is_exact)
+    ys = [y for y in ys if has_gradient(y.tensor.dtype)]
     xs = [n for n in program.nodes if n.is_differentiable][:_MOST_XS]
     if ys and xs:
         _add_gradients(b, ys, xs, is_second_order=b.dtype.size > 2 and b.chance(0.35))
@@ -110,7 +119,8 @@ def _add_gradients(b: Builder, ys: Sequence[Node], xs: Sequence[Node], is_second
     more = [_weight(b, grads[i]) for i in kept]  # type: ignore[arg-type]
     second = mtf.gradients([grads[i] for i in kept], [x.tensor for x in xs], [w for w, _ in more])  # type: ignore[misc]
     # Unconnected and zero cannot be told apart here: TensorFlow's own gradients differ from one another in this.
-    expected = outer.gradient([expected[i] for i in kept], watched, [w for _, w in more])
+    connected = [(expected[i], w) for i, (_, w) in zip(kept, more, strict=True) if expected[i] is not None]
+    expected = outer.gradient([g for g, _ in connected], watched, [w for _, w in connected])
     for x, grad, value in zip(xs, second, expected, strict=True):
         if grad is not None:
             zeros = np.zeros(x.shape.to_integer_list)
@@ -131,9 +141,13 @@ def _expect_gradients(
     grads: Sequence[mtf.Tensor | None],
     expected: Sequence[tf.Tensor | None],
 ) -> list[int]:
+    # TensorFlow's program has no branches that are not taken, and no loops that are not entered.
+    is_lazy = not nested.CASES.keys().isdisjoint(program.cases)
     kept = []
     for i, (x, grad, value) in enumerate(zip(xs, grads, expected, strict=True)):
         what = f"{label} by {x.tensor.name}"
+        if is_lazy and grad is not None and value is None:
+            value = np.zeros(x.shape.to_integer_list)
         assert (grad is None) == (value is None), f"{what} is {grad}, expected {value}\n{program}"
         if grad is not None:
             assert (grad.shape, grad.dtype) == (x.shape, x.tensor.dtype), f"{what} is {grad}, not as {x.tensor}"
@@ -142,22 +156,60 @@ def _expect_gradients(
     return kept
 
 
-def draw_layout(rng: random.Random, program: Program, mesh_shape: mtf.Shape) -> LayoutRules:
-    """A layout that is legal for what the user wrote. It must then be legal for the gradients too."""
+def draw_layout(
+    rng: random.Random, program: Program, mesh_shape: mtf.Shape, given: Mapping[str, Axes] = types.MappingProxyType({})
+) -> LayoutRules:
+    """A layout that is legal for what the user wrote. It must then be legal for the gradients too.
+
+    given: how names are split, or are not, that other programs of the graph have too.
+
+    Raises:
+      RejectedError: none is legal beside what is given.
+    """
     forward = program.graph.operations[: program.forward_operations]
-    shapes = list(dict.fromkeys(t.shape for o in forward[program.first_operation :] for t in o.outputs))
+    shapes = _shapes(program)
     beside = neighbours(shapes)
-    chosen: dict[str, Axes] = {}
     choices = list(choices_by_dimension(shapes, mesh_shape).items())
+    chosen: dict[str, Axes] = {name: given[name] for name, _ in choices if name in given}
     rng.shuffle(choices)
     for name, every in choices:
         taken = {a for other in beside[name] for a in chosen.get(other, ())}
         free = [axes for axes in every if axes and not taken & set(axes)]
-        if free and chance(rng, 0.8):
+        if free and name not in given and chance(rng, 0.8):
             chosen[name] = rng.choice(free)
-    while not _is_legal(forward, mesh_shape, LayoutRules(chosen)):
-        del chosen[rng.choice(list(chosen))]
-    return LayoutRules(chosen)
+    while not _is_legal(forward, mesh_shape, _split_rules(chosen)):
+        own = [name for name in chosen if name not in given]
+        if not own:
+            raise RejectedError(f"what other programs split by {dict(given)} does not divide")
+        del chosen[rng.choice(own)]
+    return _split_rules(chosen)
+
+
+def names_in(program: Program) -> list[str]:
+    """Of all its dimensions."""
+    return list(dict.fromkeys(d.name for shape in _shapes(program) for d in shape))
+
+
+def _shapes(program: Program) -> list[mtf.Shape]:
+    forward = program.graph.operations[program.first_operation : program.forward_operations]
+    return list(dict.fromkeys(t.shape for o in with_nested(forward) for t in o.outputs))
+
+
+def draw_shared(rng: random.Random, programs: Sequence[Program], mesh_shape: mtf.Shape) -> dict[str, Axes]:
+    """How the names are split that several programs have: as it divides in all of them, or not at all."""
+    counts = collections.Counter(name for program in programs for name in set(names_in(program)))
+    shapes = [shape for program in programs for shape in _shapes(program)]
+    beside, chosen = neighbours(shapes), dict.fromkeys((name for name, n in counts.items() if n > 1), ())
+    for name, every in choices_by_dimension(shapes, mesh_shape).items():
+        taken = {a for other in beside[name] for a in chosen.get(other, ())}
+        free = [axes for axes in every if axes and not taken & set(axes)]
+        if name in chosen and free and chance(rng, 0.8):
+            chosen[name] = rng.choice(free)
+    return chosen
+
+
+def _split_rules(chosen: Mapping[str, Axes]) -> LayoutRules:
+    return LayoutRules({name: axes for name, axes in chosen.items() if axes})
 
 
 def _is_legal(operations: Sequence[mtf.Operation], mesh_shape: mtf.Shape, rules: LayoutRules) -> bool:
@@ -168,7 +220,3 @@ def _is_legal(operations: Sequence[mtf.Operation], mesh_shape: mtf.Shape, rules:
             raise
         return False
     return True
-
-
-def layout_text(rules: LayoutRules) -> str:
-    return ";".join(rules.rule_text(name) for name, _ in rules.rules)

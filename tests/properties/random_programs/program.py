@@ -61,6 +61,8 @@ class Program:
     fetches: list[mtf.Tensor] = dataclasses.field(default_factory=list)
     expected: list[np.ndarray] = dataclasses.field(default_factory=list)
     labels: list[str] = dataclasses.field(default_factory=list)
+    exact: list[bool] = dataclasses.field(default_factory=list)
+    """Of each fetch, whether no layout may change a bit of it."""
     variables: dict[str, Node] = dataclasses.field(default_factory=dict)
     """The node that each variable holds when the program has run."""
     first_operation: int = 0
@@ -76,10 +78,11 @@ class Program:
             values.update(zip(step.outputs, results, strict=True))
         return values
 
-    def expect(self, tensor: mtf.Tensor, value: Any, label: str) -> None:
+    def expect(self, tensor: mtf.Tensor, value: Any, label: str, *, is_exact: bool = False) -> None:
         self.fetches.append(tensor)
         self.expected.append(np.asarray(value))
         self.labels.append(label)
+        self.exact.append(is_exact)
 
     @property
     def dtypes(self) -> set[tf.DType]:

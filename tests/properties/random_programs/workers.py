@@ -10,10 +10,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from typing import TypeAlias
 
-from random_programs.emission import Batch, run_batch
-
 import meshtf as mtf
 from tests.fresh_process import forking_context
+from tests.properties.random_programs.emission import Batch, run_batch
 
 Answer: TypeAlias = list[str] | str
 """The programs that gave something else than expected, or what ended the whole batch."""

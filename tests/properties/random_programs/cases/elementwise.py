@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from random_programs.builder import Builder, RejectedError, is_clear_of
-from random_programs.program import Node, spread
 
 import meshtf as mtf
+from tests.properties.random_programs.builder import Builder, RejectedError, is_clear_of, wide_dtype
+from tests.properties.random_programs.program import Node, spread
 
 Case = Callable[[Builder], Any]
 
@@ -58,7 +58,7 @@ _UNARY: dict[str, tuple[Callable[..., Any], float, float, Callable[[np.ndarray],
     "negative": (tf.negative, -2, 2, None),
     "identity": (tf.identity, -2, 2, None),
     "stop_gradient": (tf.stop_gradient, -2, 2, None),
-    "is_finite": (tf.math.is_finite, -2, 2, None),
+    "is_finite": (lambda x: tf.math.is_finite(tf.abs(x)), -2, 2, None),
 }
 _EXACT = {"relu", "abs", "sign", "floor", "ceil", "round", "negative", "identity", "stop_gradient"}
 
@@ -67,11 +67,16 @@ def unary(name: str) -> Case:
     reference, low, high, distance = _UNARY[name]
 
     def fits(node: Node) -> bool:
-        inside = bool(np.all((node.array >= low) & (node.array <= high)))
+        if node.tensor.dtype.is_complex and distance in (_near_integer, _near_half):
+            return False
+        parts = [node.array.real, node.array.imag] if np.iscomplexobj(node.array) else [node.array]
+        inside = all(np.all((x >= low) & (x <= (high if len(parts) == 1 else 1.0))) for x in parts)
         return inside and (distance is None or is_clear_of(node, distance))
 
     def case(b: Builder) -> None:
         x = b.pick(low=low, high=high, accepts=fits)
+        if b.dtype.is_complex and not fits(x):
+            raise RejectedError
         b.step(name, [x], getattr(mtf, name)(x.tensor), reference, is_exact=name in _EXACT)
 
     return case
@@ -107,7 +112,7 @@ def _dtype_of_operands(b: Builder, name: str) -> tf.DType:
     if name in _LOGICAL:
         return tf.bool
     if name in _INTEGER and b.chance(0.2):
-        return b.rng.choice([tf.int32, tf.int64])
+        return b.integer()
     return b.dtype
 
 
@@ -202,7 +207,7 @@ def scalar_form(symbol: str) -> Case:
 
 def integer_unary(b: Builder) -> None:
     name = b.rng.choice(["square", "relu", "abs", "sign", "negative"])
-    x = b.pick(b.rng.choice([tf.int32, tf.int64]), low=-4, high=4)
+    x = b.pick(b.integer(), low=-4, high=4)
     b.step(name, [x], getattr(mtf, name)(x.tensor), _UNARY[name][0])
 
 
@@ -244,19 +249,23 @@ def where(b: Builder) -> None:
 
 
 def cast(b: Builder) -> None:
-    x = b.pick(b.rng.choice([tf.bool, tf.int32, tf.int64]), low=-3, high=3)
-    b.step(f"cast[{b.dtype.name}]", [x], mtf.cast(x.tensor, b.dtype), lambda p: tf.cast(p, tf.float64), is_exact=True)
+    x = b.pick(b.rng.choice([tf.bool, b.integer()]), low=-3, high=3)
+    wide, z = wide_dtype(b.dtype), mtf.cast(x.tensor, b.dtype)
+    b.step(f"cast[{b.dtype.name}]", [x], z, lambda p: tf.cast(p, wide), is_exact=True)
 
 
 def cast_to_integer(b: Builder) -> None:
+    if b.dtype.is_complex:
+        raise RejectedError
     x = b.pick(accepts=lambda n: is_clear_of(n, _near_integer))
     b.step("to_int32", [x], mtf.to_int32(x.tensor), lambda p: tf.cast(p, tf.int64), is_exact=True)
 
 
 def cast_and_back(b: Builder) -> None:
     x = b.pick(dtype=b.dtype if b.dtype != tf.float64 else tf.float32)
-    y = mtf.cast(mtf.cast(x.tensor, tf.float64), x.tensor.dtype)
-    b.step("cast[float64 and back]", [x], y, tf.identity, is_exact=True)
+    wider = wide_dtype(b.dtype)
+    y = mtf.cast(mtf.cast(x.tensor, wider), x.tensor.dtype)
+    b.step(f"cast[{wider.name} and back]", [x], y, tf.identity, is_exact=True)
 
 
 def to_float(b: Builder) -> None:

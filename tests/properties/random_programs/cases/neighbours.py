@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
-from random_programs.builder import Builder, RejectedError
-from random_programs.cases_elementwise import Case
-from random_programs.program import Node
 
 import meshtf as mtf
+from tests.properties.random_programs.builder import Builder, RejectedError
+from tests.properties.random_programs.cases.elementwise import Case
+from tests.properties.random_programs.program import Node
 
 
 class Windows:
@@ -21,7 +21,7 @@ class Windows:
     def __init__(self, b: Builder, sizes: Sequence[int], *, is_dilated: bool = True) -> None:
         self.padding = "SAME" if b.chance(0.6) else "VALID"
         self.taps = [b.rng.randint(1, {1: 4, 2: 3, 3: 2}[len(sizes)]) for _ in sizes]
-        self.strides = [b.rng.choice([1, 1, 2, 3]) for _ in sizes]
+        self.strides = [b.rng.choice([1, 1, 2, 3, 5]) for _ in sizes]
         self.dilations = [b.rng.choice([1, 1, 2, 3]) if is_dilated else 1 for _ in sizes]
         self.reach = [(k - 1) * d + 1 for k, d in zip(self.taps, self.dilations, strict=True)]
         if self.padding == "VALID" and any(r > n for r, n in zip(self.reach, sizes, strict=True)):
@@ -143,34 +143,28 @@ def pool(name: str) -> Case:
     def case(b: Builder) -> None:
         count = b.rng.choice([1, 1, 2])
         x, sizes = _image(b, count)
-        if name == "max_pool" and not _is_clear_of_ties(x):
+        if name == "max_pool" and not is_clear_of_ties(x):
             raise RejectedError
         windows = Windows(b, sizes, is_dilated=False)
         names = x.names[-count - 1 : -1]
         z = getattr(mtf, name)(x.tensor, dict(zip(names, windows.taps, strict=True)), windows.strides, windows.padding)
-        b.step(f"{name}[{windows}]", [x], z, _POOLED[name](windows))
+        b.step(f"{name}[{windows}]", [x], z, pooled(name, windows))
 
     return case
 
 
-def _is_clear_of_ties(x: Node) -> bool:
+def is_clear_of_ties(x: Node) -> bool:
     """Of equal elements one has the gradient, which the reference does not know: there are to be none."""
     gaps = np.diff(np.sort(x.array, axis=None))
     return not gaps.size or bool(np.min(gaps) > 1e-3)
 
 
-def _largest(windows: Windows) -> Callable[[tf.Tensor], tf.Tensor]:
-    return lambda p: tf.reduce_max(windows.elements(p, -1e3), 0)
+def pooled(name: str, windows: Windows) -> Callable[[tf.Tensor], tf.Tensor]:
+    """TensorFlow's function for `max_pool` or `avg_pool`."""
+    if name == "max_pool":
+        return lambda p: tf.reduce_max(windows.elements(p, -1e3), 0)
+    return lambda p: tf.reduce_sum(windows.elements(p), 0) / tf.reduce_sum(windows.elements(tf.ones_like(p)), 0)
 
-
-def _mean(windows: Windows) -> Callable[[tf.Tensor], tf.Tensor]:
-    def reference(p: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_sum(windows.elements(p), 0) / tf.reduce_sum(windows.elements(tf.ones_like(p)), 0)
-
-    return reference
-
-
-_POOLED = {"max_pool": _largest, "avg_pool": _mean}
 
 CASES: dict[str, Case] = {
     "convolution": by_name,

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
-from random_programs.builder import Builder, RejectedError
-from random_programs.cases_contraction import is_clear_of_ties
-from random_programs.cases_elementwise import Case
-from random_programs.program import Node, spread
 
 import meshtf as mtf
+from tests.properties.random_programs.builder import Builder, RejectedError
+from tests.properties.random_programs.cases.contraction import is_clear_of_ties
+from tests.properties.random_programs.cases.elementwise import Case
+from tests.properties.random_programs.program import Node, spread
 
 
 def at_end(function: Callable[[tf.Tensor], tf.Tensor], at: int) -> Callable[[tf.Tensor], tf.Tensor]:
@@ -27,22 +27,23 @@ def at_end(function: Callable[[tf.Tensor], tf.Tensor], at: int) -> Callable[[tf.
 
 def _chosen(p: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
     """Along the last dimension, the elements at indices; gradients go to them."""
-    one_hot = tf.one_hot(index, p.shape[-1], dtype=tf.float64)
-    values = tf.reduce_sum(one_hot * tf.cast(p, tf.float64)[..., None, :], -1)
+    number = p.dtype if p.dtype.is_complex else tf.float64
+    one_hot = tf.one_hot(index, p.shape[-1], dtype=number)
+    values = tf.reduce_sum(one_hot * tf.cast(p, number)[..., None, :], -1)
     return tf.cast(values, p.dtype)
 
 
 def _along(b: Builder, is_ordered: bool = False) -> tuple[Node, int, str]:
-    x = b.pick(b.dtype if b.chance(0.85) else tf.int32, least=1, low=-3, high=3)
+    x = b.pick(b.dtype if b.chance(0.85) else b.integer(), least=1, low=-3, high=3)
     at = b.rng.randrange(x.shape.ndims)
-    if is_ordered and not is_clear_of_ties_anywhere(x, at):
+    if is_ordered and not (x.shape[at].size and is_clear_of_ties_anywhere(x, at)):
         raise RejectedError
     return x, at, x.names[at]
 
 
 def is_clear_of_ties_anywhere(x: Node, at: int) -> bool:
     """Whether no two elements along a dimension are so near that rounding could change their order."""
-    if x.is_exact:
+    if x.is_exact or x.tensor.dtype.is_complex or not x.shape.size:
         return True
     gaps = np.diff(np.sort(x.array, at), axis=at)
     return bool(np.all(gaps > 1e-3)) and is_clear_of_ties(x, [x.names[at]])
@@ -111,10 +112,31 @@ def dynamic_shift(b: Builder) -> None:
     )  # fmt: skip
 
 
+def dynamic_shift_of_rows(b: Builder) -> None:
+    """By offsets that differ along other dimensions."""
+    x, at, name = _along(b)
+    size, wrap = x.shape[at].size, b.chance(0.5)
+    kept = mtf.Shape([d for d in x.shape if d.name != name and b.chance(0.6)])
+    offset = b.fresh(kept, tf.int32, -size - 1, size + 1)
+    z = mtf.dynamic_shift(x.tensor, offset.tensor, name, wrap)
+    places = spread(offset.value, offset.names, mtf.Shape([d for d in x.shape if d.name != name])).numpy()
+    source = np.arange(size) - np.expand_dims(places, -1)
+    if wrap:
+        source = source % max(size, 1)
+
+    def along_last(p: tf.Tensor) -> tf.Tensor:
+        return _chosen(p, source)
+
+    text = f"dynamic_shift[{name}, offsets {kept}, {wrap}]"
+    b.step(text, [x, offset], z, lambda p, q: at_end(along_last, at)(p), is_exact=True)
+
+
 def halo_exchange(is_left: bool) -> Case:
     def case(b: Builder) -> None:
         x = b.pick(least=2)
         blocks, inner = b.rng.sample(range(x.shape.ndims), 2)
+        if not x.shape[inner].size:
+            raise RejectedError
         halo, wrap = b.rng.randrange(x.shape[inner].size * 2), b.chance(0.5)
         function = mtf.left_halo_exchange if is_left else mtf.halo_exchange
         z = function(x.tensor, x.names[blocks], x.names[inner], halo, wrap)
@@ -128,7 +150,7 @@ def halo_exchange(is_left: bool) -> Case:
             lead = line.shape[:-2].as_list()
             line = tf.reshape(line, [*lead, n * size])
             where = np.arange(n)[:, None] * size + np.arange(-halo, size + (0 if is_left else halo))
-            taken = tf.one_hot(where % (n * size) if wrap else where, n * size, dtype=tf.float64)
+            taken = tf.one_hot(where % (n * size) if wrap else where, n * size, dtype=p.dtype)
             return tf.transpose(tf.einsum("...s,bks->...bk", line, taken), np.argsort(order))
 
         b.step(f"{function.__name__}[{x.names[blocks]}, {x.names[inner]}, {halo}, {wrap}]", [x], z, reference)
@@ -189,12 +211,14 @@ def nth(name: str) -> Case:
 
 def _begin(b: Builder, size: int, count: int) -> tuple[Node, int]:
     """An index, which may lead out of the dimension, and the one that it is brought to."""
-    begin = b.fresh(mtf.Shape([]), b.rng.choice([tf.int32, tf.int64]), -2, size + 1)
+    begin = b.fresh(mtf.Shape([]), b.integer(), -2, size + 1)
     return begin, int(np.clip(begin.array, 0, size - count))
 
 
 def dynamic_slice(b: Builder) -> None:
     x, at, name = _along(b)
+    if not x.shape[at].size:
+        raise RejectedError
     count = b.rng.randint(1, x.shape[at].size)
     begin, known = _begin(b, x.shape[at].size, count)
     z = mtf.dynamic_slice(x.tensor, begin.tensor, count, name)
@@ -204,6 +228,8 @@ def dynamic_slice(b: Builder) -> None:
 
 def dynamic_update_slice(b: Builder) -> None:
     x, at, name = _along(b)
+    if not x.shape[at].size:
+        raise RejectedError
     size, count = x.shape[at].size, b.rng.randint(1, x.shape[at].size)
     update = b.fresh(x.shape.resize_dimension(name, count), x.tensor.dtype)
     begin, known = _begin(b, size, count)
@@ -241,6 +267,7 @@ CASES: dict[str, Case] = {
     "roll": roll,
     "shift": shift,
     "dynamic_shift": dynamic_shift,
+    "dynamic_shift of rows": dynamic_shift_of_rows,
     "halo_exchange": halo_exchange(is_left=False),
     "left_halo_exchange": halo_exchange(is_left=True),
     "sort": sort,

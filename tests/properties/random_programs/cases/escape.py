@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import tensorflow as tf
-from random_programs.builder import LARGEST, Builder, RejectedError
-from random_programs.cases_elementwise import Case
-from random_programs.program import spread
 
 import meshtf as mtf
+from tests.properties.random_programs.builder import LARGEST, Builder, RejectedError
+from tests.properties.random_programs.cases.elementwise import Case
+from tests.properties.random_programs.program import spread
 
 
 def slicewise(b: Builder) -> None:
     """Softmax over one dimension that must be whole, any split of the others."""
     x = b.pick(least=2)
+    if b.dtype.is_complex:  # TensorFlow's softmax is of real numbers
+        raise RejectedError
     at = b.rng.randrange(x.shape.ndims)
     splittable = [d for i, d in enumerate(x.shape) if i != at and b.chance(0.8)]
     z = mtf.slicewise(lambda p: tf.nn.softmax(p, at), [x.tensor], splittable_dims=splittable)
@@ -71,6 +73,17 @@ def binary_op(b: Builder) -> None:
     b.step(f"binary_op_with_broadcasting[{given}]", [x, y], z, reference)
 
 
+def stop_gradient_where(b: Builder) -> None:
+    x = b.pick()
+    c = b.fresh(mtf.Shape([d for d in x.shape if b.chance(0.6)]), tf.bool)
+    z = mtf.stop_gradient(x.tensor, where=c.tensor)
+
+    def reference(p: tf.Tensor, stops: tf.Tensor) -> tf.Tensor:
+        return tf.where(spread(stops, c.names, x.shape), tf.stop_gradient(p), p)
+
+    b.step(f"stop_gradient[where {c.shape}]", [x, c], z, reference, is_exact=True)
+
+
 def depend(b: Builder) -> None:
     x, other = b.pick(), b.pick()
     z = mtf.depend(x.tensor, [other.tensor])
@@ -93,6 +106,7 @@ CASES: dict[str, Case] = {
     "slicewise reducing": slicewise_reducing,
     "cwise": cwise,
     "binary_op_with_broadcasting": binary_op,
+    "stop_gradient where": stop_gradient_where,
     "depend": depend,
     "check_finite": check_finite,
     "check_indices": check_indices,

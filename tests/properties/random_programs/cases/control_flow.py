@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
-from random_programs.builder import Builder, RejectedError
-from random_programs.cases_elementwise import Case
-from random_programs.program import spread, summed
 
 import meshtf as mtf
+from tests.properties.random_programs.builder import Builder, RejectedError
+from tests.properties.random_programs.cases.elementwise import Case
+from tests.properties.random_programs.program import spread, summed
 
 _POLICIES = [None, True, "products", "nested"]
 
@@ -37,7 +39,7 @@ def scan(b: Builder) -> None:
             y = tf.sin(c) + own * 0.5
             found.append(y * c)
             c = y
-        return [c, tf.stack(found[::-1] if reverse else found)]
+        return [c, tf.stack(found[::-1] if reverse else found) if found else tf.zeros([0, *c.shape], c.dtype)]
 
     b.step(f"scan[{x.shape[at]}, reverse={reverse}]", [carried, x], [last, results], reference)
 
@@ -48,7 +50,7 @@ def while_loop(b: Builder) -> None:
     dim = b.rng.choice(x.shape.dims)
     kept = mtf.Shape([d for d in x.shape if d.name != dim.name])
     times, most = b.rng.randrange(4), 3
-    scale = 1.0 / dim.size
+    scale = 1.0 / max(1, dim.size)
 
     def body(n: mtf.Tensor, y: mtf.Tensor) -> list[mtf.Tensor]:
         return [
@@ -66,7 +68,7 @@ def while_loop(b: Builder) -> None:
     )  # fmt: skip
 
     def reference(p: tf.Tensor) -> list[tf.Tensor]:
-        y, total = summed(p, x.shape, kept) * scale, tf.zeros([], tf.float64) + 0.0 * tf.reduce_sum(p)
+        y, total = summed(p, x.shape, kept) * scale, 0.0 * tf.reduce_sum(p)
         for _ in range(times):
             wide = spread(y, kept.dimension_names, x.shape)
             y, total = summed(tf.sin(wide) * p, x.shape, kept) * scale + y, total + tf.reduce_sum(wide * p)
@@ -95,13 +97,19 @@ def recompute_grad(b: Builder) -> None:
 def custom_gradient(b: Builder) -> None:
     """The true gradient, so that the reference is the function itself."""
     x = b.pick()
-    z = mtf.custom_gradient(mtf.sin, lambda xs, every, operations, ys, grads: [grads[0] * mtf.cos(xs[0])], x.tensor)
+
+    def gradient(xs: Any, every: Any, operations: Any, ys: Any, grads: Any) -> list[mtf.Tensor]:
+        return [grads[0] * mtf.conj(mtf.cos(xs[0]))]
+
+    z = mtf.custom_gradient(mtf.sin, gradient, x.tensor)
     b.step("custom_gradient", [x], z, tf.sin)
 
 
 def serialize_training_step(b: Builder) -> None:
     """Micro-batches: summed gradients of a variable, a summed loss, and an output put together again."""
     x = b.pick(least=1, accepts=lambda n: max(d.size for d in n.shape) > 1)
+    if b.dtype.is_complex:  # a loss is real
+        raise RejectedError
     dims = [d for d in x.shape if d.size > 1]
     if not dims:
         raise RejectedError

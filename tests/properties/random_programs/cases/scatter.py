@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import tensorflow as tf
-from random_programs.builder import Builder, RejectedError
-from random_programs.cases_elementwise import Case
-from random_programs.program import Node, spread, summed
 
 import meshtf as mtf
+from tests.properties.random_programs.builder import Builder, RejectedError
+from tests.properties.random_programs.cases.elementwise import Case
+from tests.properties.random_programs.program import Node, spread, summed
 
 
 def _drawn(b: Builder) -> tuple[Node, Node, Node, mtf.Dimension]:
     """What is updated, indices of which some are out of range, updates, and the dimension."""
-    x = b.pick(b.dtype if b.chance(0.85) else tf.int32, least=1)
+    x = b.pick(b.dtype if b.chance(0.85) else b.integer(), least=1)
     dim = b.rng.choice(x.shape.dims)
-    indices = b.fresh(b.shape(0, 2), b.rng.choice([tf.int32, tf.int64]), -2, dim.size + 1)
+    indices = b.indices(dim.size)
     everything = b.union([x.shape, indices.shape])
     if indices.shape.has(dim.name) or everything.size > 4000:
         raise RejectedError
@@ -29,8 +29,9 @@ def scatter_add(b: Builder) -> None:
     everything = mtf.Shape([*updates.shape, dim])
 
     def reference(p: tf.Tensor, q: tf.Tensor, u: tf.Tensor) -> tf.Tensor:
-        where = spread(tf.one_hot(q, dim.size, dtype=tf.float64), [*indices.names, dim.name], everything)
-        added = summed(where * spread(tf.cast(u, tf.float64), updates.names, everything), everything, x.shape)
+        number = p.dtype if p.dtype.is_complex else tf.float64
+        where = spread(tf.one_hot(q, dim.size, dtype=number), [*indices.names, dim.name], everything)
+        added = summed(where * spread(tf.cast(u, number), updates.names, everything), everything, x.shape)
         return p + tf.cast(added, p.dtype)
 
     b.step(f"scatter_add[{dim.name}]", [x, indices, updates], z, reference)

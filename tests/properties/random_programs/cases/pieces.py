@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tensorflow as tf
-from random_programs.builder import Builder, RejectedError
-from random_programs.cases_contraction import is_clear_of_ties
-from random_programs.cases_elementwise import Case
-from random_programs.program import Node, spread, summed
 
 import meshtf as mtf
+from tests.properties.random_programs.builder import Builder, RejectedError, wide_dtype
+from tests.properties.random_programs.cases.contraction import is_clear_of_ties
+from tests.properties.random_programs.cases.elementwise import Case
+from tests.properties.random_programs.program import Node, spread, summed
 
 
 def _resized(b: Builder, shape: mtf.Shape, at: int) -> mtf.Shape:
@@ -46,7 +46,7 @@ def split(b: Builder) -> None:
     x = b.pick(least=1)
     at = b.rng.randrange(x.shape.ndims)
     size = x.shape[at].size
-    if size == 1:
+    if size <= 1:
         raise RejectedError
     divisors = [n for n in range(2, min(size, 6) + 1) if size % n == 0]
     first = b.rng.randrange(1, size)
@@ -79,6 +79,8 @@ def unstack(b: Builder) -> None:
 def slice_(b: Builder) -> None:
     x = b.pick(least=1)
     at = b.rng.randrange(x.shape.ndims)
+    if not x.shape[at].size:
+        raise RejectedError
     begin = b.rng.randrange(x.shape[at].size)
     count = b.rng.randint(1, x.shape[at].size - begin)
     z = mtf.slice(x.tensor, begin, count, x.names[at])
@@ -102,23 +104,18 @@ def pad(b: Builder) -> None:
     b.step(f"pad[{x.names[at]}, {ends}, {value}]", [x], z, reference, is_exact=True)
 
 
-def _indices(b: Builder, size: int) -> Node:
-    """Some of them out of range."""
-    dtype = b.rng.choice([tf.int32, tf.int64])
-    return b.fresh(b.shape(0, 2), dtype, -2, size + 1)
-
-
 def one_hot(b: Builder) -> None:
     dim = b.rng.choice(b.dims)
-    indices = _indices(b, dim.size)
+    indices = b.indices(dim.size)
     if indices.shape.has(dim.name) or indices.tensor.size * dim.size > 1500:
         raise RejectedError
     on, off = b.rng.choice([(1.0, 0.0), (2.5, -1.0)])
     z = mtf.one_hot(indices.tensor, dim, on, off, b.dtype)
-    b.step(
-        f"one_hot[{dim}, {on}, {off}]", [indices], z, lambda p: tf.one_hot(p, dim.size, on, off, dtype=tf.float64),
-        is_exact=True,
-    )  # fmt: skip
+
+    def reference(p: tf.Tensor) -> tf.Tensor:
+        return tf.one_hot(p, dim.size, on, off, dtype=wide_dtype(b.dtype))
+
+    b.step(f"one_hot[{dim}, {on}, {off}]", [indices], z, reference, is_exact=True)
 
 
 def _gathered(weights: Node, indices: Node, dim: mtf.Dimension, shape: mtf.Shape) -> Callable[..., tf.Tensor]:
@@ -126,17 +123,18 @@ def _gathered(weights: Node, indices: Node, dim: mtf.Dimension, shape: mtf.Shape
     everything = mtf.Shape([*shape, dim])
 
     def reference(w: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
-        chosen = spread(tf.one_hot(p, dim.size, dtype=tf.float64), [*indices.names, dim.name], everything)
-        values = spread(tf.cast(w, tf.float64), weights.names, everything)
+        number = w.dtype if w.dtype.is_complex else tf.float64
+        chosen = spread(tf.one_hot(p, dim.size, dtype=number), [*indices.names, dim.name], everything)
+        values = spread(tf.cast(w, number), weights.names, everything)
         return tf.cast(summed(chosen * values, everything, shape), w.dtype)
 
     return reference
 
 
 def gather(b: Builder) -> None:
-    weights = b.pick(b.dtype if b.chance(0.85) else tf.int32, least=1)
+    weights = b.pick(b.dtype if b.chance(0.85) else b.integer(), least=1)
     dim = b.rng.choice(weights.shape.dims)
-    indices = _indices(b, dim.size)
+    indices = b.indices(dim.size)
     b.union([weights.shape, indices.shape])
     if indices.shape.has(dim.name):
         raise RejectedError
@@ -154,13 +152,15 @@ def gather(b: Builder) -> None:
 def gather_one(b: Builder) -> None:
     x = b.pick(least=1)
     at = b.rng.randrange(x.shape.ndims)
+    if not x.shape[at].size:
+        raise RejectedError
     index = b.rng.randrange(x.shape[at].size)
     z = mtf.gather(x.tensor, index, x.shape[at])
     b.step(f"gather[{x.names[at]}, {index}]", [x], z, lambda p: tf.unstack(p, axis=at)[index], is_exact=True)
 
 
 def _ordered(b: Builder) -> tuple[Node, int]:
-    x = b.pick(b.dtype if b.chance(0.85) else tf.int32, least=1, low=-3, high=3)
+    x = b.pick(b.dtype if b.chance(0.85) else b.integer(), least=1, low=-3, high=3)
     at = b.rng.randrange(x.shape.ndims)
     if not is_clear_of_ties(x, [x.names[at]]):
         raise RejectedError
@@ -240,6 +240,8 @@ def _runs(b: Builder) -> tuple[Node, int, int]:
     x = b.pick(least=1)
     at = b.rng.randrange(x.shape.ndims)
     size = x.shape[at].size
+    if not size:
+        raise RejectedError
     return x, at, b.rng.choice([n for n in range(1, size + 1) if size % n == 0])
 
 

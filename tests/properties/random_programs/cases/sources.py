@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from random_programs.builder import Builder, RejectedError, wide
-from random_programs.cases_elementwise import Case
-from random_programs.program import spread
 
 import meshtf as mtf
 from meshtf.testing import interpret_graph
+from tests.properties.random_programs.builder import Builder, RejectedError, wide
+from tests.properties.random_programs.cases.elementwise import Case
+from tests.properties.random_programs.program import spread
 
 
 def _source(b: Builder, text: str, tensor: mtf.Tensor, array: np.ndarray, is_exact: bool = True) -> None:
@@ -56,7 +56,7 @@ def filled_like(name: str, value: float) -> Case:
         size = x.shape.to_integer_list
         # No gradient flows: TensorFlow's own function cuts it too.
         z = getattr(mtf, name)(x.tensor)
-        b.step(name, [x], z, lambda p: tf.fill(size, tf.constant(value, tf.float64)), is_exact=True)
+        b.step(name, [x], z, lambda p: tf.fill(size, tf.constant(value, p.dtype)), is_exact=True)
 
     return case
 

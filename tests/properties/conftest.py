@@ -1,8 +1,0 @@
-"""Makes the generator of random programs, which the tests of this folder share, importable from them."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
