@@ -12,7 +12,7 @@ import gin
 from gin import config as gin_config
 
 import meshtf.layers
-import meshtf.train.gin_optimizers  # noqa: F401  (the same)
+import meshtf.train.gin_files.optimizers  # noqa: F401  (the same)
 from meshtf.errors import MeshtfError, nearest
 from meshtf.train.gin_files.bindings import Parameter, keep, present_bindings
 from meshtf.train.gin_files.errors import ConfigurationError, explained

@@ -80,9 +80,7 @@ class _Reader:
             raise ConfigurationError(_CYCLE.format(origin=origin, name=name, file=shown(file), chain=chain))
         self.read_file(file)
 
-    def _bind(
-        self, statement: config_parser.BindingStatement | config_parser.BlockDeclaration, origin: Origin
-    ) -> None:
+    def _bind(self, statement: config_parser.BindingStatement | config_parser.BlockDeclaration, origin: Origin) -> None:
         try:
             if isinstance(statement, config_parser.BlockDeclaration):
                 gin.get_configurable(statement.selector)
@@ -92,9 +90,7 @@ class _Reader:
             gin.bind_parameter(parsed, statement.value)
         except (ValueError, TypeError) as error:
             raise ConfigurationError(f"{origin}: {_in_words(str(error))}{suggestion(str(error))}") from error
-        self.bindings.append(
-            Binding(parsed.scope, parsed.complete_selector, parsed.arg_name, statement.value, origin)
-        )
+        self.bindings.append(Binding(parsed.scope, parsed.complete_selector, parsed.arg_name, statement.value, origin))
 
 
 def read(

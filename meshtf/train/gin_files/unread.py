@@ -116,7 +116,7 @@ def _targets(binding: Binding) -> set[str]:
 def _message(unread: Sequence[Binding], read: _Read) -> str:
     wanted = {target for binding in unread for target in _targets(binding)}
     first = [b for b in unread if _name_of(b) not in wanted] or list(unread)  # the others follow from these
-    lines = [f"  {binding}  from {binding.origin}{_reason(binding, read)}" for binding in first[:_MOST_LINES]]
+    lines = [f"  {binding}  is from {binding.origin}{_reason(binding, read)}" for binding in first[:_MOST_LINES]]
     if more := len(unread) - len(lines):
         lines.append(f"  and {more} more")
     what, them = ("this binding", "it") if len(unread) == 1 else (f"these {len(unread)} bindings", "them")
