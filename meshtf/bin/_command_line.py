@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from absl import flags
 
 from meshtf.bin._exit_status import STATUSES
-from meshtf.train.configuration import packaged_folder
 from meshtf.train.gin_files.bindings import Parameter
+from meshtf.train.gin_files.packaged import packaged_folder
 from meshtf.train.saved_weights import Weights
 
 _HELP = """\

@@ -82,9 +82,7 @@ def command_line() -> CommandLine:
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Finds the text."""
     if bool(values.files) == values.python_library:
-        raise ConfigurationError(
-            f"give either --files or --python_library, to say what to train on\nSee {PROGRAM} --help."
-        )
+        raise ConfigurationError(f"either --files or --python_library says what to train on\nSee {PROGRAM} --help.")
     source = python_library() if values.python_library else TextFiles(tuple(values.files))
     return functools.partial(train, source, Path(values.output).expanduser(), values)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.resources
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ import meshtf.train.gin_files.optimizers  # noqa: F401  (the same)
 from meshtf.errors import MeshtfError, nearest
 from meshtf.train.gin_files.bindings import Parameter, keep, present_bindings
 from meshtf.train.gin_files.errors import ConfigurationError, explained
+from meshtf.train.gin_files.packaged import packaged_folder
 from meshtf.train.gin_files.reading import read
 from meshtf.train.gin_files.unread import check_bindings_are_read
 
@@ -32,11 +32,6 @@ the configuration refers to itself: a macro or a configurable is made of what is
 
 if hasattr(sys, "ps1"):  # a notebook, or Python's prompt, where a cell that defines a configurable is run again
     gin.enter_interactive_mode()
-
-
-def packaged_folder() -> Path:
-    """The folder of the configurations that meshtf brings along."""
-    return Path(str(importlib.resources.files("meshtf.gin_configs")))
 
 
 def find_gin_file(name: str) -> Path:

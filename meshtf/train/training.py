@@ -156,8 +156,9 @@ class Training(mtf.MeshOptions):
             value = getattr(self, name)
             if may_be_none and value is None:
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ConfigurationError(f"Training.{name} must be an integer, {least} or more, and is {value!r}")
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
+                bounds = f"{least} or more" if not isinstance(value, int) or value < least else "less than 2^63"
+                raise ConfigurationError(f"Training.{name} must be an integer, {bounds}, and is {value!r}")
 
     def _check_boolean(self, name: str) -> None:
         if not isinstance(getattr(self, name), bool):

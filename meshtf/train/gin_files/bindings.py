@@ -10,6 +10,8 @@ from typing import Any
 
 from gin import config as gin_config
 
+from meshtf.train.gin_files.packaged import packaged_folder
+
 MACRO = "gin.macro"
 
 
@@ -33,7 +35,8 @@ class Origin:
 
     @classmethod
     def of_line(cls, file: Path, line: int) -> Origin:
-        return cls(f"{shown(file)}:{line}")
+        name = file.name if file.is_relative_to(packaged_folder()) else shown(file)
+        return cls(f"{name}:{line}")
 
     @classmethod
     def of_flag(cls, flag: str) -> Origin:
