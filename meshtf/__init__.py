@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
+import gin
+
 from meshtf import errors, optimize
 from meshtf.autodiff import gradients
 from meshtf.backends.plan_mesh_impl import PlanMeshImpl
@@ -219,7 +221,8 @@ _LAZY = ("checkpoint", "layers", "models", "testing")
 def __getattr__(name: str) -> ModuleType:
     """`mtf.checkpoint`, `mtf.layers`, `mtf.models` and `mtf.testing`, imported when they are first asked for."""
     if name in _LAZY:
-        return importlib.import_module(f"meshtf.{name}")
+        with gin.unlock_config():  # layers and models are configurables, which gin takes no more of once it has read
+            return importlib.import_module(f"meshtf.{name}")
     near = "" if name.startswith("_") else errors.nearest(name, __all__)  # tools ask for many such names
     raise AttributeError(f"module 'meshtf' has no attribute {name!r}{near}")
 

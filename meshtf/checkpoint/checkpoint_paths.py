@@ -62,7 +62,9 @@ def write_to(source: TensorSource, path: Path) -> None:
     if path.exists():
         raise CheckpointError(f"{path} is there already; give another output, or remove it first")
     if _LIKE_A_FORMAT.fullmatch(path.suffix) and path.suffix not in (_NPZ, _SAFETENSORS):
-        raise CheckpointError(_NO_FORMAT.format(path=path, suffix=path.suffix, hint=nearest(path.suffix, (_NPZ, _SAFETENSORS))))
+        raise CheckpointError(
+            _NO_FORMAT.format(path=path, suffix=path.suffix, hint=nearest(path.suffix, (_NPZ, _SAFETENSORS)))
+        )
     if path.suffix == _NPZ:
         write_npz(source, path)
     elif path.suffix == _SAFETENSORS:

@@ -7,7 +7,7 @@ from typing import Any
 
 import meshtf as mtf
 from meshtf.errors import nearest
-from meshtf.train.gin_files.errors import ConfigurationError
+from meshtf.train.configuration import ConfigurationError, configuration_errors
 from meshtf.train.training import Metric, Training
 
 _NO_FEATURE = """\
@@ -44,7 +44,8 @@ def model_metrics(training: Training, features: Mapping[str, mtf.Tensor], *, is_
     Raises:
       ConfigurationError: it asks for a feature that the task lacks, or returns no dict of metrics.
     """
-    found = training.model.metrics(Features(features, training), is_training=is_training)
+    with configuration_errors():
+        found = training.model.metrics(Features(features, training), is_training=is_training)
     if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
         model = type(training.model).__name__
         raise ConfigurationError(_NO_METRICS.format(model=model, is_training=is_training, found=_described(found)))

@@ -15,6 +15,7 @@ import meshtf.train.gin_files.optimizers  # noqa: F401  (the same)
 from meshtf.errors import MeshtfError, nearest
 from meshtf.train.gin_files.bindings import Parameter, keep, present_bindings
 from meshtf.train.gin_files.errors import ConfigurationError, explained
+from meshtf.train.gin_files.kinds import check_kinds
 from meshtf.train.gin_files.packaged import packaged_folder
 from meshtf.train.gin_files.reading import read
 from meshtf.train.gin_files.unread import check_bindings_are_read
@@ -63,7 +64,9 @@ def read_configuration(files: Sequence[Path], parameters: Sequence[str | Paramet
     gin.clear_config()
     keep([])
     with configuration_errors():
-        keep(read(files, parameters, find_gin_file))
+        bindings = read(files, parameters, find_gin_file)
+        check_kinds(bindings)
+        keep(bindings)
         gin.finalize()
     # gin takes no more configurables from here on, and a model may be the first to use a layer that is one.
     gin_config._set_config_is_locked(False)

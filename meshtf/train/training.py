@@ -101,6 +101,7 @@ class Training(mtf.MeshOptions):
         if self.parameter_layout is not None:
             self._check_text("parameter_layout")
         self._check_boolean("shard_weight_update")
+        self._check_boolean("check_gradients")
         self._check_dtype("activation_dtype", _ACTIVATION_DTYPES)
         self._check_dtype("gradient_sum_dtype", SUM_DTYPES, may_be_none=True)
         self._check_microbatches()
@@ -166,7 +167,7 @@ class Training(mtf.MeshOptions):
 
     def _check_dtype(self, name: str, fitting: Mapping[str, tf.DType], *, may_be_none: bool = False) -> None:
         value = getattr(self, name)
-        if value not in fitting and not (may_be_none and value is None):
+        if not (isinstance(value, str | tf.DType) and value in fitting) and not (may_be_none and value is None):
             choices = ", ".join([*fitting, "or None"] if may_be_none else fitting)
             raise ConfigurationError(
                 f"Training.{name} must be one of {choices}, and is {value!r}{nearest(str(value), fitting)}"

@@ -155,6 +155,8 @@ def _statements(text: str, origin_of: Callable[[int], Origin]) -> Iterator[gin_c
 
 def _in_words(message: str) -> str:
     """gin's message, its dot and its parser's words left out."""
+    if token := re.search(r"Failed to parse token '(.*)'", message):
+        return f"{token[1]} is no value"
     return message.split("\n")[0].removesuffix(".").replace("Malformatted", "malformed")
 
 
