@@ -66,12 +66,7 @@ class CommandLine:
     flags: flags.FlagValues = dataclasses.field(default_factory=flags.FlagValues)
 
     def __post_init__(self) -> None:
-        flags.DEFINE_bool(
-            "tensorflow_logs",
-            False,
-            "Whether TensorFlow's own lines are shown: on its build, on devices, on what it compiles.",
-            flag_values=self.flags,
-        )
+        define_tensorflow_logs(self.flags)
 
     def parse(self, arguments: Sequence[str]) -> flags.FlagValues:
         """The values of the flags; `arguments` begin with the program's name.
@@ -126,6 +121,16 @@ def _indented(text: str) -> str:
     """Lines of at most 100 characters, without what absl adds to the help of a flag that may be repeated."""
     own = text.partition(";\n    repeat this option")[0]
     return textwrap.fill(own, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+
+
+def define_tensorflow_logs(values: flags.FlagValues) -> None:
+    """--tensorflow_logs, which `meshtf_programs.start` reads before TensorFlow is imported."""
+    flags.DEFINE_bool(
+        "tensorflow_logs",
+        False,
+        "Whether TensorFlow's own lines are shown: on its build, on devices, on what it compiles.",
+        flag_values=values,
+    )
 
 
 def define_gin_flags(values: flags.FlagValues) -> None:

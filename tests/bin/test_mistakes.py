@@ -184,9 +184,7 @@ PARAMETERS = [
 
 
 @pytest.mark.parametrize(("parameter", "words"), PARAMETERS, ids=[parameter for parameter, _ in PARAMETERS])
-def test_a_binding_that_is_wrong_is_named(
-    parameter: str, words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_binding_that_is_wrong_is_named(parameter: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     error = complaint(capsys, "meshtf-plan", DIGITS, f"--gin_param={parameter}")
     assert [word for word in ["--gin_param", *words] if word not in error] == [], error
 
