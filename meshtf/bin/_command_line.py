@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -93,6 +94,8 @@ class CommandLine:
                 return f"--{flag.name} is given {flag.present} times, and has one value"
             if flag.name not in _MAY_BE_EMPTY and "" in (flag.value if isinstance(flag.value, list) else [flag.value]):
                 return f"--{flag.name} is empty"
+            if isinstance(flag.value, float) and not math.isfinite(flag.value):
+                return f"--{flag.name} must be a finite number, and is {flag.value}"
         if rest:
             return f"unexpected argument {rest[0]!r}: {self.usage}"
         for name in self.required:

@@ -10,7 +10,7 @@ import gin
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import nearest
+from meshtf.errors import MeshtfError, nearest
 from meshtf.mesh_impl.mesh_options import SUM_DTYPES
 from meshtf.train.configuration import ConfigurationError, configuration_errors
 from meshtf.train.task import Task
@@ -23,6 +23,8 @@ What has no `batch` tells of the batch as a whole: a scalar, or a vector [n] or 
 
 LOSS = "loss"
 """The metric that training lowers, a mean."""
+
+_AT = "\n  at "  # before a line, here one of meshtf's
 
 _ACTIVATION_DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 
@@ -100,6 +102,7 @@ class Training(mtf.MeshOptions):
             self._check_text(name)
         if self.parameter_layout is not None:
             self._check_text("parameter_layout")
+        self._check_mesh()
         self._check_boolean("shard_weight_update")
         self._check_boolean("check_gradients")
         self._check_dtype("activation_dtype", _ACTIVATION_DTYPES)
@@ -135,6 +138,16 @@ class Training(mtf.MeshOptions):
                 f"Training.num_microbatches is {self.num_microbatches}, which does not divide the batch_size "
                 f"{self.batch_size}; these do: {', '.join(map(str, fitting))}"
             )
+
+    def _check_mesh(self) -> None:
+        """What is no mesh and no layout is told here, where the bindings are known."""
+        layouts = [name for name in ("layout", "parameter_layout") if getattr(self, name) is not None]
+        parsers = {"mesh_shape": mtf.convert_to_shape} | dict.fromkeys(layouts, mtf.convert_to_layout_rules)
+        for name, parse in parsers.items():
+            try:
+                parse(getattr(self, name))
+            except MeshtfError as error:
+                raise ConfigurationError(f"Training.{name}: {str(error).rpartition(_AT)[0] or error}") from error
 
     def _check_vocabulary(self) -> None:
         """Refuses ids that the model has no row for: a model of text has a `vocabulary` with a `vocab_size`."""

@@ -72,6 +72,8 @@ FLAGS = [
     ("meshtf-export", ["--model_dir=none"], "--output is needed"),
     ("meshtf-export", ["--model_dir=none", "--output="], "--output is empty"),
     ("meshtf-export", ["--model_dir=none", "--output=a", "--max_gib=-1"], "flag --max_gib=-1"),
+    ("meshtf-export", ["--model_dir=none", "--output=a", "--max_gib=nan"], "must be a finite number, and is nan"),
+    ("meshtf-decode", ["--model_dir=none", "--alpha=inf"], "--alpha must be a finite number, and is inf"),
     ("meshtf-vocab", ["--python_library", "--output="], "--output is empty"),
     ("meshtf-vocab", ["--files=", "--output=a"], "--files is empty"),
     ("meshtf-vocab", ["--files=*.txt", "--output=a", "--size=8k"], "flag --size=8k"),
@@ -83,7 +85,9 @@ FLAGS = [
 ]
 
 
-@pytest.mark.parametrize(("program", "arguments", "words"), FLAGS, ids=lambda x: " ".join(x) if x else "none")
+@pytest.mark.parametrize(
+    ("program", "arguments", "words"), FLAGS, ids=[f"{program[7:]} {arguments}" for program, arguments, _ in FLAGS]
+)
 def test_a_flag_that_is_wrong_is_named(
     program: str, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,7 +109,7 @@ PARAMETERS = [
     ("import no.module", ["there is no module no.module", "Looked in"]),
     ("import meshtf.models.mlp_clasifier", ['did you mean "meshtf.models.mlp_classifier"?']),
     ("include 'digit_mlp.gin'", ['there is no gin file "digit_mlp.gin"; did you mean "digits_mlp.gin"?']),
-    ("include digits_mlp.gin", ["Expected file path as string", "include digits_mlp.gin"]),
+    ("include digits_mlp.gin", ["digits_mlp is no value", "include digits_mlp.gin"]),
     # values that are none
     ("Training.layout=batch:rows", ["batch is no value", "a string in quotes of its own"]),
     ("Training.seed=2**70", ["Expected newline", "Nothing is computed"]),
@@ -131,20 +135,20 @@ PARAMETERS = [
     ("Training.evaluate_every=0", ["Training.evaluate_every must be an integer, 1 or more"]),
     ("Training.keep_checkpoints=0", ["Training.keep_checkpoints must be an integer, 1 or more"]),
     ("Training.log_every=[10]", ["Training.log_every must be an integer"]),
-    ("MLPClassifier.num_classes=0", ["num_classes must be a positive integer", "MLPClassifier.num_classes = 0  is from"]),
+    ("MLPClassifier.num_classes=0", ["num_classes must be a positive integer", "num_classes = 0  is from"]),
     ("MLPClassifier.num_classes=1000000000000000000000", ["MLPClassifier.num_classes must be", "2^63"]),
     ("MLPClassifier.num_classes='ten'", ["MLPClassifier.num_classes must be an integer, and is 'ten'"]),
     ("MLPClassifier.num_classes=True", ["MLPClassifier.num_classes must be an integer, and is True"]),
     ("MLPClassifier.hidden_sizes=512", ["hidden_sizes must be a list, each an integer, and is 512"]),
     ("MLPClassifier.hidden_sizes=(256, 'wide')", ["hidden_sizes must be a list, each an integer"]),
-    ("MLPClassifier.hidden_sizes=(256, 0)", ["hidden_sizes a sequence of them", "MLPClassifier.hidden_sizes = (256, 0)"]),
+    ("MLPClassifier.hidden_sizes=(256, 0)", ["hidden_sizes a sequence of them", "hidden_sizes = (256, 0)"]),
     ("digits.num_held_out=1797", ["digits.num_held_out must be from 1 to 1796, and is 1797", "is from --gin_param"]),
     ("digits.num_held_out=0.2", ["digits.num_held_out must be an integer, and is 0.2"]),
     ("digits.num_validation=None", ["digits.num_validation must be an integer, and is None"]),
     # numbers
     ("Training.checkpoint_every_minutes=0", ["checkpoint_every_minutes must be a number above 0, or None"]),
     ("Training.checkpoint_every_minutes='often'", ["checkpoint_every_minutes must be a number above 0, or None"]),
-    ("AdamWOptimizer.learning_rate='fast'", ["learning_rate must be a number", "AdamWOptimizer.learning_rate = 'fast'"]),
+    ("AdamWOptimizer.learning_rate='fast'", ["learning_rate must be a number", "learning_rate = 'fast'  is from"]),
     ("AdamWOptimizer.beta_1='0.9'", ["AdamWOptimizer.beta_1 must be a number, and is '0.9'"]),
     ("AdamWOptimizer.beta_1=1.5", ["AdamWOptimizer.beta_1 = 1.5  is from --gin_param"]),
     ("AdamWOptimizer.epsilon=1e999", ["AdamWOptimizer.epsilon must be a number, and is inf", "no infinity"]),
@@ -193,9 +197,9 @@ def test_a_binding_that_is_wrong_is_named(parameter: str, words: list[str], caps
     ("flags", "words"),
     [
         (["--layout=batch:row"], ['did you mean "rows"?', "Training.layout = 'batch:row'  is from --layout"]),
-        (["--layout=classes:cols"], ["does not divide into 4 parts", "  is from --layout", "is from digits_mlp.gin:8"]),
+        (["--layout=classes:cols"], ["does not divide into 4 parts", "  is from --layout", "is from digits_mlp.gin:9"]),
         (["--mesh_shape=rows"], ["not of the form name:size", "Training.mesh_shape = 'rows'  is from --mesh_shape"]),
-        (["--mesh_shape=rows:2"], ["cols", "is from digits_mlp.gin:9", "is from --mesh_shape"]),
+        (["--mesh_shape=rows:2"], ["cols", "is from digits_mlp.gin:10", "is from --mesh_shape"]),
     ],
 )
 def test_a_layout_that_is_wrong_names_its_flag(
@@ -221,7 +225,7 @@ import meshtf as mtf
 
 @gin.configurable
 @dataclasses.dataclass(frozen=True)
-class Mine:
+class {model}:
     size: int = 4
 
     def metrics(self, features, is_training):
@@ -232,21 +236,27 @@ class Mine:
 USE_MODEL = """\
 include "digits_mlp.gin"
 import {module}
-Training.model = @Mine()
+Training.model = @{model}()
 Training.layout = "batch:rows"
 """
 
 
 def of_model(name: str, body: str, *words: str) -> Files:
     """A model of the user's own."""
-    files = {f"{name}.py": MODEL.format(body=body), "mine.gin": USE_MODEL.format(module=name)}
+    model = name.title().replace("_", "")
+    files = {
+        f"{name}.py": MODEL.format(body=body, model=model),
+        "mine.gin": USE_MODEL.format(module=name, model=model),
+    }
     return Files(name, files, words)
 
 
 FILES = [
-    Files("undecodable", {"mine.gin": b"# a\nTraining.layout = '\xff'\n"}, ("mine.gin is no gin file", "line 2", "0xff")),
+    Files(
+        "undecodable", {"mine.gin": b"# a\nTraining.layout = '\xff'\n"}, ("mine.gin is no gin file", "line 2", "0xff")
+    ),
     Files("not_text", {"mine.gin": b"\x89PNG\r\n\x1a\n\0"}, ("mine.gin is no gin file", "byte 0")),
-    Files("a_null", {"mine.gin": "Training.seed = 1\0\n"}, ("mine.gin:1", )),
+    Files("a_null", {"mine.gin": "Training.seed = 1\0\n"}, ("mine.gin:1",)),
     Files("includes_itself", {"mine.gin": "include 'mine.gin'\n"}, ("mine.gin:1", "mine.gin includes mine.gin")),
     Files(
         "cycle",
@@ -258,58 +268,155 @@ FILES = [
     Files("within_an_include", {"mine.gin": "include 'b.gin'", "b.gin": "\n\nTraining.see = 1"}, ("b.gin:3", '"seed"')),
     Files("empty", {"mine.gin": ""}, ("no gin file and no --gin_param gives Training.model",)),
     Files("no_block", {"mine.gin": "Training:\nseed = 1\n"}, ("mine.gin:2", "Expected indentation")),
-    Files("tabs", {"mine.gin": "Training:\n\tseed = 1\n        log_every = 1\n"}, ("mine.gin",)),
     Files("a_block", {"mine.gin": "import meshtf.train\nTrainig:\n    seed = 1\n"}, ("mine.gin:2", '"Training"')),
     Files("no_end", {"mine.gin": 'Training.layout = """batch\n'}, ("mine.gin", "a bracket or a quote is not closed")),
     Files("a_python_line", {"mine.gin": "x = 1; y = 2\n"}, ("mine.gin:1", "Expected newline")),
     Files("by_itself", {"mine.gin": "include 'digits_mlp.gin'\na = %a\nTraining.seed = %a\n"}, ("refers to itself",)),
-    Files("no_macro", {"mine.gin": "seed = 1\nTraining.seed = %sed\n"}, ("mine.gin:2", '%sed has no value; did you mean "seed"?')),
-    Files("a_list_of_macros", {"mine.gin": "Training.seed = [1, %two]\n"}, ("mine.gin:1", "the macro %two has no value")),
-    Files("a_macro_of_a_string", {"mine.gin": "include 'digits_mlp.gin'\nn = '3'\nMLPClassifier.num_classes = %n\n"},
-          ("MLPClassifier.num_classes must be an integer, and is '3'", "is from mine.gin:3")),
-    Files("no_module", {"mine.gin": "import mine.modle", "mine/model.py": "", "mine/__init__.py": ""},
-          ("mine.gin:1: there is no module mine.modle", 'did you mean "mine.model"?', "Looked in")),
+    Files(
+        "no_macro",
+        {"mine.gin": "seed = 1\nTraining.seed = %sed\n"},
+        ("mine.gin:2", '%sed has no value; did you mean "seed"?'),
+    ),
+    Files(
+        "a_list_of_macros", {"mine.gin": "Training.seed = [1, %two]\n"}, ("mine.gin:1", "the macro %two has no value")
+    ),
+    Files(
+        "a_macro_of_a_string",
+        {"mine.gin": "include 'digits_mlp.gin'\nn = '3'\nMLPClassifier.num_classes = %n\n"},
+        ("MLPClassifier.num_classes must be an integer, and is '3'", "is from mine.gin:3"),
+    ),
+    Files(
+        "no_module",
+        {"mine.gin": "import mine.modle", "mine/model.py": "", "mine/__init__.py": ""},
+        ("mine.gin:1: there is no module mine.modle", 'did you mean "mine.model"?', "Looked in"),
+    ),
     Files("no_package", {"mine.gin": "import seris", "series.py": ""}, ('did you mean "series"?',)),
     Files("from_import", {"mine.gin": "from nowhere import it"}, ("mine.gin:1: there is no module nowhere.it",)),
-    Files("divides", {"mine.gin": "\nimport divides", "divides.py": "x = 1\ny = x / 0\n"},
-          ("mine.gin:2: import divides fails at divides.py:2: ZeroDivisionError: division by zero",)),
-    Files("no_syntax", {"mine.gin": "import no_syntax", "no_syntax.py": "a = 1\ndef f(:\n"},
-          ("import no_syntax fails at no_syntax.py:2: SyntaxError: invalid syntax: def f(:",)),
-    Files("wants_more", {"mine.gin": "import wants_more", "wants_more.py": "import not_installed_at_all\n"},
-          ("fails at wants_more.py:1: ModuleNotFoundError: No module named 'not_installed_at_all'",)),
-    Files("ends", {"mine.gin": "import ends", "ends.py": "import sys\nsys.exit(3)\n"}, ("ends.py:2", "it ends the program")),
-    Files("twice", {"mine.gin": "import twice", "twice.py": "import gin\n@gin.configurable\ndef f(): ...\n@gin.configurable\ndef f(): ...\n"},
-          ("import twice fails at twice.py:4", "already exists")),
-    Files("statistics", {"mine.gin": "import statistics", "statistics.py": ""},
-          ("import statistics finds", "and not", "Rename the file")),
-    of_model("returns_none", "return None", "Mine.metrics", "returned nothing", "a dict of metrics by name"),
-    of_model("returns_loss", "return x", "Mine.metrics", "is to return a dict of metrics by name"),
+    Files(
+        "divides",
+        {"mine.gin": "\nimport divides", "divides.py": "x = 1\ny = x / 0\n"},
+        ("mine.gin:2: import divides fails at divides.py:2: ZeroDivisionError: division by zero",),
+    ),
+    Files(
+        "no_syntax",
+        {"mine.gin": "import no_syntax", "no_syntax.py": "a = 1\ndef f(:\n"},
+        ("import no_syntax fails at no_syntax.py:2: SyntaxError: invalid syntax: def f(:",),
+    ),
+    Files(
+        "wants_more",
+        {"mine.gin": "import wants_more", "wants_more.py": "import not_installed_at_all\n"},
+        ("fails at wants_more.py:1: ModuleNotFoundError: No module named 'not_installed_at_all'",),
+    ),
+    Files(
+        "ends",
+        {"mine.gin": "import ends", "ends.py": "import sys\nsys.exit(3)\n"},
+        ("ends.py:2", "it ends the program"),
+    ),
+    Files(
+        "twice",
+        {
+            "mine.gin": "import twice",
+            "twice.py": "import gin\n@gin.configurable\ndef f(): ...\n@gin.configurable\ndef f(): ...\n",
+        },
+        ("import twice fails at twice.py:4", "already exists"),
+    ),
+    Files(
+        "statistics",
+        {"mine.gin": "import statistics", "statistics.py": ""},
+        ("import statistics finds", "and not", "Rename the file"),
+    ),
+    of_model(
+        "returns_none",
+        "return None",
+        ".metrics(features, is_training=True)",
+        "returned nothing",
+        "a dict of metrics by name",
+    ),
+    Files(
+        "ambiguous",
+        {f"{name}.py": "import gin\n@gin.configurable\ndef of_both(): ...\n" for name in ("one", "other")}
+        | {"mine.gin": "import one\nimport other\nTraining.model = @of_both()\n"},
+        ("mine.gin:3: Ambiguous selector 'of_both'", "one.of_both", "write it whole"),
+    ),
+    of_model(
+        "returns_loss", "return x", ".metrics(features, is_training=True)", "is to return a dict of metrics by name"
+    ),
     of_model("returns_numbered", "return {0: x}", "returned a dict with keys [0]"),
     of_model("has_no_loss", 'return {"los": x}', 'no metric "loss"', "it has los"),
     of_model("gives_a_number", 'return {"loss": 3.0}', 'the metric "loss"', "must be a tensor or a pair"),
     of_model("gives_three", 'return {"loss": (x, x, x)}', 'the metric "loss"', "must be a tensor or a pair"),
-    of_model("lacks_a_feature", 'return {"loss": features["image"]}', 'asks for the feature "image"',
-             "handwritten digits has images, labels", 'did you mean "images"?'),
+    of_model(
+        "lacks_a_feature",
+        'return {"loss": features["image"]}',
+        'asks for the feature "image"',
+        "handwritten digits has images, labels",
+        'did you mean "images"?',
+    ),
     of_model("misspells_a_layer", "return mtf.layers.desne(x)", "desne", "misspells_a_layer.py:13 in metrics"),
-    of_model("divides_by_nothing", "return {'loss': x * (1 / 0)}", "ZeroDivisionError", "divides_by_nothing.py:13 in metrics"),
+    of_model(
+        "divides_by_nothing", "return {'loss': x * (1 / 0)}", "ZeroDivisionError", "divides_by_nothing.py:13 in metrics"
+    ),
     of_model("takes_none", "raise KeyError(3)", "KeyError: 3", "takes_none.py:13 in metrics"),
-    Files("perceptron_on_text", {"mine.gin": "include 'lm_tiny.gin'\nimport meshtf.models.mlp_classifier\n"
-          "Training.model = @MLPClassifier()\nMLPClassifier.num_classes = 10\nTraining.layout = 'batch:rows'\n"},
-          ('MLPClassifier asks for the feature "images"', "targets", "do not go together")),
-    Files("text_on_digits", {"mine.gin": "include 'lm_tiny.gin'\nimport meshtf.train.digits\n"
-          "Training.task = @digits()\nTraining.layout = 'batch:rows'\n"}, ('a feature "targets"', "images, labels")),
-    Files("wrong_macro", {"mine.gin": "include 'lm_tiny.gin'\nd_modle = 64\n"}, ("d_modle = 64  is from mine.gin:2", '"d_model"')),
-    Files("wrong_scope", {"mine.gin": "include 'digits_mlp.gin'\nmodel/MLPClassifier.num_classes = 9\n"},
-          ("model/MLPClassifier.num_classes = 9  is from mine.gin:2", "not in model")),
-    Files("one_text", {"mine.gin": "include 'lm_tiny.gin'\nTextTask.source = @TextFiles()\nTextFiles.document = 'paragraf'\n"
-          "TextFiles.patterns = '*.txt'\n"}, ('did you mean "paragraph"?', "TextFiles.document = 'paragraf'  is from mine.gin:3")),
-    Files("a_share", {"mine.gin": "include 'lm_tiny.gin'\nTextTask.held_out = 5\n"}, ("TextTask.held_out must be a share",)),
-    Files("no_length", {"mine.gin": "include 'lm_tiny.gin'\nTextTask.length = {'input': 5}\n"}, ("TextTask.length names 'input'", "mine.gin:2")),
-    Files("rates", {"mine.gin": "include 'lm_tiny.gin'\nWarmUpSchedule.then = 'cosine'\n"}, ("WarmUpSchedule.then must be", "mine.gin:2")),
-    Files("sublayers", {"mine.gin": "include 'lm_tiny.gin'\nTransformerStack.sublayers = @SelfAttention()\n"}, ("sublayers", "mine.gin:2")),
-    Files("bare", {"mine.gin": "include 'lm_tiny.gin'\nSelfAttention.config = @AttentionConfig\n"},
-          ("SelfAttention.config must be an AttentionConfig", "parentheses included", "mine.gin:2")),
-]  # fmt: skip
+    Files(
+        "perceptron_on_text",
+        {
+            "mine.gin": "include 'lm_tiny.gin'\nimport meshtf.models.mlp_classifier\n"
+            "Training.model = @MLPClassifier()\nMLPClassifier.num_classes = 10\nTraining.layout = 'batch:rows'\n"
+        },
+        ('MLPClassifier asks for the feature "images"', "targets", "do not go together"),
+    ),
+    Files(
+        "text_on_digits",
+        {
+            "mine.gin": "include 'lm_tiny.gin'\nimport meshtf.train.digits\n"
+            "Training.task = @digits()\nTraining.layout = 'batch:rows'\n"
+        },
+        ('a feature "targets"', "images, labels"),
+    ),
+    Files(
+        "wrong_macro",
+        {"mine.gin": "include 'lm_tiny.gin'\nd_modle = 64\n"},
+        ("d_modle = 64  is from mine.gin:2", '"d_model"'),
+    ),
+    Files(
+        "wrong_scope",
+        {"mine.gin": "include 'digits_mlp.gin'\nmodel/MLPClassifier.num_classes = 9\n"},
+        ("model/MLPClassifier.num_classes = 9  is from mine.gin:2", "not in model"),
+    ),
+    Files(
+        "one_text",
+        {
+            "mine.gin": "include 'lm_tiny.gin'\nTextTask.source = @TextFiles()\nTextFiles.document = 'paragraf'\n"
+            "TextFiles.patterns = '*.txt'\n"
+        },
+        ('did you mean "paragraph"?', "TextFiles.document = 'paragraf'  is from mine.gin:3"),
+    ),
+    Files(
+        "a_share",
+        {"mine.gin": "include 'lm_tiny.gin'\nTextTask.held_out = 5\n"},
+        ("TextTask.held_out must be a share",),
+    ),
+    Files(
+        "no_length",
+        {"mine.gin": "include 'lm_tiny.gin'\nTextTask.length = {'input': 5}\n"},
+        ("TextTask.length names 'input'", "mine.gin:2"),
+    ),
+    Files(
+        "rates",
+        {"mine.gin": "include 'lm_tiny.gin'\nWarmUpSchedule.then = 'cosine'\n"},
+        ("WarmUpSchedule.then must be", "mine.gin:2"),
+    ),
+    Files(
+        "sublayers",
+        {"mine.gin": "include 'lm_tiny.gin'\nTransformerStack.sublayers = @SelfAttention()\n"},
+        ("sublayers", "mine.gin:2"),
+    ),
+    Files(
+        "bare",
+        {"mine.gin": "include 'lm_tiny.gin'\nSelfAttention.config = @AttentionConfig\n"},
+        ("SelfAttention.config must be an AttentionConfig", "parentheses included", "mine.gin:2"),
+    ),
+]
 
 
 @pytest.mark.parametrize("case", FILES, ids=[case.name for case in FILES])

@@ -60,8 +60,9 @@ class _Parameter:
     is_ours: bool
 
     def allows(self, value: Any) -> bool:
-        is_as_default = type(value) is type(self.default) and not isinstance(value, str)
-        return (_fits(value, self.hint, self.is_ours) or is_as_default) and not (self.is_ours and _is_beyond(value))
+        if value is None and self.default is None:
+            return True
+        return _fits(value, self.hint, self.is_ours) and not (self.is_ours and _is_beyond(value))
 
     @property
     def words(self) -> str:

@@ -19,6 +19,8 @@ def suggestion(message: str) -> str:
     if match := re.search(r"No configurable matching (?:reference )?'@?([^'()]+)", message):
         hint = nearest(match[1].rpartition("/")[2].rpartition(".")[2], configurable_names())
         return f"\nA configurable is known once its module is imported in the gin file{hint}"
+    if message.lstrip('"').startswith("Ambiguous"):
+        return "\nSeveral modules have one of this name; write it whole, as one of these"
     return ""
 
 

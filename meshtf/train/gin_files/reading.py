@@ -83,12 +83,13 @@ class _Reader:
     def _bind(self, statement: config_parser.BindingStatement | config_parser.BlockDeclaration, origin: Origin) -> None:
         try:
             if isinstance(statement, config_parser.BlockDeclaration):
-                gin.get_configurable(statement.selector)
+                if not gin_config._parse_context().get_configurable(statement.selector):
+                    raise ValueError(f"No configurable matching '{statement.selector}'")
                 return
             key = _binding_key(statement)
             parsed = gin_config.ParsedBindingKey.parse(key)
             gin.bind_parameter(parsed, statement.value)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, KeyError) as error:  # the last for a name that several modules have
             raise ConfigurationError(f"{origin}: {_in_words(str(error))}{suggestion(str(error))}") from error
         self.bindings.append(Binding(parsed.scope, parsed.complete_selector, parsed.arg_name, statement.value, origin))
 
@@ -146,7 +147,7 @@ def _statements(text: str, origin_of: Callable[[int], Origin]) -> Iterator[gin_c
     except tokenize.TokenError as error:
         message, (line, _) = error.args
         raise ConfigurationError(f"{origin_of(line)}: {message}: a bracket or a quote is not closed") from error
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         line = re.search(r"line (\d+)", str(error))
         place = origin_of(int(line[1]) if line else last_line)
         told = str(error).split("\n  In ")[0]
@@ -157,7 +158,7 @@ def _in_words(message: str) -> str:
     """gin's message, its dot and its parser's words left out."""
     if token := re.search(r"Failed to parse token '(.*)'", message):
         return f"{token[1]} is no value"
-    return message.split("\n")[0].removesuffix(".").replace("Malformatted", "malformed")
+    return message.split("\n")[0].strip('"').removesuffix(".").replace("Malformatted", "malformed")
 
 
 def _check_macros(bindings: Sequence[Binding]) -> None:
