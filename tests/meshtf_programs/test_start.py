@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import signal
 import subprocess
 import sys
@@ -35,7 +36,8 @@ def started(folder: Path, module: str, *arguments: str) -> subprocess.Popen[str]
     (folder / "bin" / "__init__.py").touch()
     (folder / "bin" / "train.py").write_text(module)
     command = [sys.executable, "-c", SLOW.format(folder=str(folder)), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
 def test_every_console_script_starts_without_tensorflow() -> None:

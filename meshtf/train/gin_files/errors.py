@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import site
 import sysconfig
 import traceback
 from pathlib import Path
@@ -73,5 +72,7 @@ def user_frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 def _is_installed(filename: str) -> bool:
     """Whether a file is Python's or of a package, and none of the user's."""
-    folders = (sysconfig.get_path("stdlib"), *site.getsitepackages(), site.getusersitepackages())
-    return filename.startswith(("<frozen", *(os.path.join(folder, "") for folder in folders)))
+    library = os.path.join(sysconfig.get_path("stdlib"), "")
+    return filename.startswith(("<frozen", library)) or bool(
+        {"site-packages", "dist-packages"} & {*Path(filename).parts}
+    )

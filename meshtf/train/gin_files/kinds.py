@@ -60,7 +60,7 @@ class _Parameter:
     is_ours: bool
 
     def allows(self, value: Any) -> bool:
-        if value is None and self.default is None:
+        if type(value) is type(self.default) and value == self.default:  # written so into a run's configuration
             return True
         return _fits(value, self.hint, self.is_ours) and not (self.is_ours and _is_beyond(value))
 

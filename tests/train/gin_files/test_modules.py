@@ -47,11 +47,11 @@ import sys
 sys.ps1 = "In : "
 from meshtf.train.configuration import read_configuration
 import gin
-cell = {cell!r}
+written = {cell!r}
 for number in (1, 2):
-    exec(cell.format(number=number))
+    exec(written.format(number=number))
     read_configuration([], ["cell.size = 3"])
-    exec(cell.format(number=number + 10))
+    exec(written.format(number=number + 10))
 assert gin.get_configurable("cell")() == (3, 12), gin.get_configurable("cell")()
 """
 
