@@ -7,8 +7,8 @@ TYPECHECK := build/typecheck
 LINT := build/lint
 DOCS := build/docs
 
-# TensorFlow reports on its build and on missing GPU drivers at every start. This leaves only the lines that it writes
-# while it is imported, before it reads the setting.
+# TensorFlow reports on its build and on missing GPU drivers at every start. meshtf's programs keep that from their users;
+# of others this leaves only the lines that are written while TensorFlow is imported, before it reads the setting.
 QUIET := TF_CPP_MIN_LOG_LEVEL=3
 
 BENCHMARKS := $(basename $(notdir $(shell grep -l __main__ benchmarks/*.py)))
@@ -22,8 +22,8 @@ WORKERS := -n auto --maxprocesses=4 --dist worksteal
 .PHONY: train test test-long test-quick tests-of lint typecheck docs benchmark format clean $(BENCHMARKS:%=benchmark-%)
 
 train: $(VENV)/has-examples
-	$(QUIET) $(BIN)/meshtf-train $(TRAIN_ARGS)
-	$(QUIET) $(BIN)/meshtf-decode $(DECODE_ARGS)
+	$(BIN)/meshtf-train $(TRAIN_ARGS)
+	$(BIN)/meshtf-decode $(DECODE_ARGS)
 
 # A tenth of the tests runs a second time as on a CPU without AVX-512, where this one has it; not with TEST_ARGS, which
 # may leave none of it.

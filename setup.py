@@ -1,7 +1,8 @@
 """The packages of meshtf, found rather than listed. Everything else about the project is in pyproject.toml.
 
 `layers/`, `models/` and `gin_configs/` stand at the top of the tree and install under `meshtf`, so that a user's own
-`models/` never clashes with ours. pyproject.toml can either find packages or map them onto folders, not both.
+`models/` never clashes with ours. `meshtf_programs/` installs beside it, since importing anything of `meshtf` takes the
+seconds of TensorFlow's import. pyproject.toml can either find packages or map them onto folders, not both.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ def find_under(folder: str) -> list[str]:
 
 
 setup(
-    packages=find_under("meshtf") + [f"meshtf.{name}" for folder in MAPPED_FOLDERS for name in find_under(folder)],
+    packages=[
+        *find_under("meshtf"),
+        *find_under("meshtf_programs"),
+        *(f"meshtf.{name}" for folder in MAPPED_FOLDERS for name in find_under(folder)),
+    ],
     package_dir={f"meshtf.{folder}": folder for folder in MAPPED_FOLDERS},
     package_data={"": ["*.gin", "py.typed"]},
     include_package_data=False,  # else whatever the sdist holds, READMEs too

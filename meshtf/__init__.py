@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
+import gin
+
 from meshtf import errors, optimize
 from meshtf.autodiff import gradients
 from meshtf.backends.plan_mesh_impl import PlanMeshImpl
@@ -220,7 +222,8 @@ _LAZY = ("checkpoint", "layers", "models", "testing")
 def __getattr__(name: str) -> ModuleType:
     """`mtf.checkpoint`, `mtf.layers`, `mtf.models` and `mtf.testing`, imported when they are first asked for."""
     if name in _LAZY:
-        return importlib.import_module(f"meshtf.{name}")
+        with gin.unlock_config():  # layers and models are configurables, which gin takes no more of once it has read
+            return importlib.import_module(f"meshtf.{name}")
     errors.unknown_name("meshtf", [*__all__, *_LAZY])(name)
 
 

@@ -68,7 +68,7 @@ class LayoutPicture:
         """As a PNG: the tensor's first dimension that is split downwards, the second to the right.
 
         Raises:
-          UsageError: matplotlib is not installed.
+          UsageError: matplotlib is not installed, or the file cannot be written.
         """
         try:
             from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -78,7 +78,11 @@ class LayoutPicture:
         figure = Figure(figsize=(8, 6), layout="constrained")
         FigureCanvasAgg(figure)
         self._draw(figure.add_subplot())
-        figure.savefig(os.fspath(path), format="png", dpi=120)
+        try:
+            figure.savefig(os.fspath(path), format="png", dpi=120)
+        except OSError as error:
+            reason = error.strerror if os.path.isdir(os.path.dirname(path) or ".") else "its folder is not there"
+            raise UsageError(f"the picture {os.fspath(path)} cannot be written: {reason}") from error
 
     def __str__(self) -> str:
         console = rich.console.Console(width=110, color_system=None, force_jupyter=False)  # a notebook would show it

@@ -61,7 +61,9 @@ def test_private_modules_and_packages_have_tests_of_their_names() -> None:
 
 def test_a_file_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["meshtf/planning/split.py"]) == 2
-    message = "tests_of: meshtf/planning/split.py is no module of meshtf, layers, models; did you mean {}\n"
+    message = (
+        "tests_of: meshtf/planning/split.py is no module of meshtf, layers, models, meshtf_programs; did you mean {}\n"
+    )
     assert capsys.readouterr().err == message.format("meshtf/planning/splits.py")
     assert main([]) == 2
     assert "say which file" in capsys.readouterr().err

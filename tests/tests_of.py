@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 TREE = Path(__file__).resolve().parents[1]
-PACKAGES = ("meshtf", "layers", "models")
+PACKAGES = ("meshtf", "layers", "models", "meshtf_programs")
 
 
 def modules() -> list[str]:

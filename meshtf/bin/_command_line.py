@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 
 from absl import flags
 
 from meshtf.bin._exit_status import STATUSES
-from meshtf.train.configuration import packaged_folder
+from meshtf.train.gin_files.bindings import Parameter
+from meshtf.train.gin_files.packaged import packaged_folder
 from meshtf.train.saved_weights import Weights
 
 _HELP = """\
@@ -33,6 +34,7 @@ Configurations that meshtf brings along:
 """
 
 _WIDTH, _INDENT = 100, " " * 6
+_MAY_BE_EMPTY = frozenset({"layout", "prompt"})
 _HELP_FLAGS = frozenset({"-h", "-help", "--help", "--helpshort", "--helpfull"})
 
 
@@ -64,6 +66,9 @@ class CommandLine:
     required: Sequence[str] = ()
     flags: flags.FlagValues = dataclasses.field(default_factory=flags.FlagValues)
 
+    def __post_init__(self) -> None:
+        define_tensorflow_logs(self.flags)
+
     def parse(self, arguments: Sequence[str]) -> flags.FlagValues:
         """The values of the flags; `arguments` begin with the program's name.
 
@@ -75,14 +80,28 @@ class CommandLine:
             raise HelpWanted(self.help_text())
         try:
             rest = self.flags(arguments)
-        except flags.Error as error:
+        except (flags.Error, OSError, UnicodeDecodeError) as error:  # of --flagfile, too
             raise FlagError(f"{error}\nSee {self.program} --help.") from None
-        if len(rest) > 1:
-            raise FlagError(f"unexpected argument {rest[1]!r}: {self.usage}\nSee {self.program} --help.")
+        if wrong := self._what_is_wrong(rest[1:]):
+            raise FlagError(f"{wrong}\nSee {self.program} --help.")
+        return self.flags
+
+    def _what_is_wrong(self, rest: Sequence[str]) -> str:
+        """With flags that have values of the right types, and what is no flag."""
+        given = [self.flags[name] for name in self.flags if self.flags[name].present]
+        for flag in given:
+            if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
+                return f"--{flag.name} is given {flag.present} times, and has one value"
+            if flag.name not in _MAY_BE_EMPTY and "" in (flag.value if isinstance(flag.value, list) else [flag.value]):
+                return f"--{flag.name} is empty"
+            if isinstance(flag.value, float) and not math.isfinite(flag.value):
+                return f"--{flag.name} must be a finite number, and is {flag.value}"
+        if rest:
+            return f"unexpected argument {rest[0]!r}: {self.usage}"
         for name in self.required:
             if not self.flags[name].value:
-                raise FlagError(f"--{name} is needed, for example: {self.examples[0]}\nSee {self.program} --help.")
-        return self.flags
+                return f"--{name} is needed, for example: {self.examples[0]}"
+        return ""
 
     def help_text(self) -> str:
         described = (f"  --{name}\n{_indented(self.flags[name].help or '')}" for name in self.flags)
@@ -107,6 +126,16 @@ def _indented(text: str) -> str:
     return textwrap.fill(own, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
 
 
+def define_tensorflow_logs(values: flags.FlagValues) -> None:
+    """--tensorflow_logs, which `meshtf_programs.start` reads before TensorFlow is imported."""
+    flags.DEFINE_bool(
+        "tensorflow_logs",
+        False,
+        "Whether TensorFlow's own lines are shown: on its build, on devices, on what it compiles.",
+        flag_values=values,
+    )
+
+
 def define_gin_flags(values: flags.FlagValues) -> None:
     """--gin_file and --gin_param."""
     flags.DEFINE_multi_string(
@@ -119,10 +148,18 @@ def define_gin_flags(values: flags.FlagValues) -> None:
 
 
 def define_gin_param(values: flags.FlagValues) -> None:
+    """--gin_param and --allow_unread_bindings."""
     flags.DEFINE_multi_string(
         "gin_param",
         [],
         "A gin binding that overrides the files, as 'Training.num_steps=100'. May be given several times.",
+        flag_values=values,
+    )
+    flags.DEFINE_bool(
+        "allow_unread_bindings",
+        False,
+        "Whether gin bindings that nothing reads are allowed. They are an error by default, since one that is misspelt "
+        "would change nothing, unseen. In a file optional_bindings.names says which may go unread.",
         flag_values=values,
     )
 
@@ -187,12 +224,7 @@ def define_layout_flags(values: flags.FlagValues) -> None:
     )
 
 
-def mesh_bindings(values: flags.FlagValues) -> list[str]:
+def mesh_bindings(values: flags.FlagValues) -> list[Parameter]:
     """The gin bindings for which --mesh_shape and --layout stand."""
     names = [name for name in ("mesh_shape", "layout") if values[name].value is not None]
-    return [f"Training.{name} = {values[name].value!r}" for name in names]
-
-
-def shown(path: Path) -> str:
-    """Relative to the current folder where it is inside."""
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    return [Parameter(f"--{name}", f"Training.{name} = {values[name].value!r}") for name in names]

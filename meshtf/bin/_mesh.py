@@ -10,6 +10,7 @@ from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.planning.layout_table import unused_rules
 from meshtf.train.trainer import mesh_of
 from meshtf.train.training import Training
+from meshtf_programs.native_output import NATIVE_OUTPUT
 
 _TOO_FEW_GPUS = """\
 --backend=gpu: the mesh [{shape}] has {cores} cores, and TensorFlow sees {gpus}.
@@ -25,7 +26,10 @@ def mesh_for(backend: str, training: Training) -> MeshImpl:
     if backend == "tpu":
         return mtf.TpuMeshImpl(training.mesh_shape, training.layout, options=training.mesh_options)
     shape = mtf.convert_to_shape(training.mesh_shape)
-    return mesh_of(training, mtf.virtual_cpus(shape.size) if backend == "cpu" else _gpus(shape))
+    with NATIVE_OUTPUT.kept_back():
+        devices = mtf.virtual_cpus(shape.size) if backend == "cpu" else _gpus(shape)
+        tf.config.list_logical_devices()  # starts them
+    return mesh_of(training, devices)
 
 
 def check_rules_are_used(program: mtf.Function) -> None:

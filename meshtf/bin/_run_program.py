@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -11,10 +12,48 @@ from absl import flags
 
 from meshtf.bin._command_line import CommandLine, FlagError, HelpWanted
 from meshtf.bin._exit_status import ExitStatus
-from meshtf.errors import CollectiveError, LayoutWarning, MeshtfError, NonFiniteError, SaveError
+from meshtf.errors import (
+    CollectiveError,
+    DeviceError,
+    LayoutError,
+    LayoutWarning,
+    MeshtfError,
+    NonFiniteError,
+    SaveError,
+)
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.gin_files.bindings import where_written
+from meshtf.train.gin_files.errors import user_frames
+from meshtf_programs.native_output import NATIVE_OUTPUT
 
 _BAD_FILE = "a file cannot be read or written: {error}"
+
+_IN_USERS_CODE = """\
+{kind}: {error}
+  raised in code of yours:
+{frames}"""
+
+_FAULT = """\
+{kind}: {error}
+No file, flag or code of yours is known to be the cause: this is a fault of meshtf, or of what it builds on. The lines
+above say where it was raised."""
+
+_ABOUT_LAYOUTS = (LayoutError, LayoutWarning, DeviceError)
+_LAYOUT_BINDINGS = ("Training.mesh_shape", "Training.layout", "Training.parameter_layout")
+
+_OF_FILES = (
+    OSError,
+    tf.errors.NotFoundError,
+    tf.errors.AlreadyExistsError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.ResourceExhaustedError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.DataLossError,
+    tf.errors.OutOfRangeError,
+    tf.errors.UnimplementedError,
+    tf.errors.UnknownError,
+)
+"""Among TensorFlow's, those that reading and writing of files raise."""
 
 
 def run_program(
@@ -27,29 +66,27 @@ def run_program(
       prepare: from their values, reads the configuration, and builds and checks everything; what it returns runs.
       arguments: of the command, its name first.
     """
+    otherwise = ExitStatus.BAD_CONFIGURATION
     try:
-        values = command_line.parse(arguments)
+        run = prepare(command_line.parse(arguments))
+        NATIVE_OUTPUT.stop()
+        otherwise = ExitStatus.FAILED
+        return run()
     except HelpWanted as wanted:
         print(wanted, end="")
         return ExitStatus.DONE
     except FlagError as error:
         command_line.complain(str(error))
         return ExitStatus.BAD_CONFIGURATION
-    otherwise = ExitStatus.BAD_CONFIGURATION
-    try:
-        run = prepare(values)
-        otherwise = ExitStatus.FAILED
-        return run()
     except BrokenPipeError:  # what reads the output has read enough, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitStatus.FAILED
-    except (OSError, tf.errors.OpError, MeshtfError, LayoutWarning) as error:
-        is_file = isinstance(error, OSError | tf.errors.OpError)
-        command_line.complain(_BAD_FILE.format(error=error) if is_file else str(error))
-        return status_of(error, otherwise)
     except KeyboardInterrupt:
         command_line.complain("interrupted")
         return ExitStatus.INTERRUPTED
+    except Exception as error:
+        command_line.complain(_message(error))
+        return status_of(error, otherwise)
 
 
 def status_of(error: BaseException, otherwise: ExitStatus) -> ExitStatus:
@@ -57,9 +94,29 @@ def status_of(error: BaseException, otherwise: ExitStatus) -> ExitStatus:
     kinds = {
         ConfigurationError: ExitStatus.BAD_CONFIGURATION,
         SaveError: ExitStatus.BAD_FILE,
-        OSError: ExitStatus.BAD_FILE,
-        tf.errors.OpError: ExitStatus.BAD_FILE,
+        _OF_FILES: ExitStatus.BAD_FILE,
         NonFiniteError: ExitStatus.NOT_FINITE,
         CollectiveError: ExitStatus.COLLECTIVE_FAILED,
+        (MeshtfError, LayoutWarning): otherwise,
     }
-    return next((status for kind, status in kinds.items() if isinstance(error, kind)), otherwise)
+    found = next((status for kind, status in kinds.items() if isinstance(error, kind)), None)
+    if found is None:
+        return otherwise if user_frames(error) else ExitStatus.FAILED
+    return found
+
+
+def _message(error: Exception) -> str:
+    """What is said of an error. A traceback goes before it only where nothing of the user's can be named."""
+    if isinstance(error, MeshtfError | LayoutWarning):
+        names = _LAYOUT_BINDINGS if isinstance(error, _ABOUT_LAYOUTS) else ()
+        text = str(error)
+        return text + ("" if "  is from " in text else where_written(text, *names))
+    if isinstance(error, _OF_FILES):
+        return _BAD_FILE.format(error=error)
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory: {error}"
+    kind, frames = type(error).__name__, user_frames(error)
+    if frames:
+        return _IN_USERS_CODE.format(kind=kind, error=error, frames="".join(traceback.format_list(frames)).rstrip())
+    traceback.print_exception(error)
+    return _FAULT.format(kind=kind, error=error)

@@ -13,6 +13,7 @@ import tensorflow as tf
 from absl import flags
 
 from meshtf.bin._checkpoint_text import comparison_text, contents_text, list_row, list_text
+from meshtf.bin._command_line import define_tensorflow_logs
 from meshtf.checkpoint.average import Average
 from meshtf.checkpoint.checkpoint_paths import all_checkpoints, open_checkpoint, open_source, write_to
 from meshtf.checkpoint.comparison import compare
@@ -20,6 +21,7 @@ from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import DamagedCheckpointError, MeshtfError, SaveError, nearest
 
 PROGRAM = "meshtf-checkpoint"
+TENSORFLOW_LOGS = "tensorflow_logs"
 DONE, DIFFERENT_OR_DAMAGED, BAD_USAGE, BAD_FILE, INTERRUPTED = 0, 1, 2, 4, 130
 
 HELP = """\
@@ -117,7 +119,9 @@ def help_text() -> str:
     usages = [f"  {PROGRAM} {name} {command.arguments}" for name, command in COMMANDS.items()]
     summaries = [f"  {name:<8}  {command.summary}" for name, command in COMMANDS.items()]
     values = define_flags()
-    described = [f"  --{name}\n      {values[name].help}" for name in ("output", "pattern", "tolerance")]
+    described = [
+        f"  --{name}\n      {values[name].help}" for name in ("output", "pattern", "tolerance", TENSORFLOW_LOGS)
+    ]
     return HELP.format(
         program=PROGRAM, usages="\n".join(usages), commands="\n".join(summaries), flags="\n".join(described)
     )
@@ -146,7 +150,7 @@ def parse(arguments: Sequence[str]) -> tuple[Command, list[Path], Options]:
     if not least <= len(paths) <= most:
         raise UsageError(f"{name} takes other arguments than these {len(paths)}: {PROGRAM} {name} {command.arguments}")
     for flag in values:
-        if values[flag].present and flag not in command.flags:
+        if values[flag].present and flag not in (*command.flags, TENSORFLOW_LOGS):
             raise UsageError(f"{name} does not take --{flag}: {PROGRAM} {name} {command.arguments}")
     if "output" in command.flags and not values["output"].value:
         raise UsageError(f"{name} needs --output: {PROGRAM} {name} {command.arguments}")
@@ -157,6 +161,7 @@ def parse(arguments: Sequence[str]) -> tuple[Command, list[Path], Options]:
 def define_flags() -> flags.FlagValues:
     """The program's flags, in a set of its own."""
     values = flags.FlagValues()
+    define_tensorflow_logs(values)
     flags.DEFINE_string(
         "output",
         "",

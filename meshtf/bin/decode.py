@@ -17,16 +17,17 @@ from meshtf.bin._command_line import (
     define_gin_param,
     define_mesh_flags,
     mesh_bindings,
-    shown,
 )
 from meshtf.bin._decoding_flags import decoding_of, define_decoding_flags
 from meshtf.bin._exit_status import ExitStatus
 from meshtf.bin._mesh import check_rules_are_used, mesh_for
 from meshtf.bin._run_program import run_program
+from meshtf.train.configuration import check_every_binding_is_read
 from meshtf.train.decoding.output import Output, open_output
 from meshtf.train.decoding.prompt_text import given_texts
 from meshtf.train.decoding.results import TextScore
 from meshtf.train.decoding.text_decoder import ContinuedTexts, ScoredTexts
+from meshtf.train.gin_files.bindings import shown
 from meshtf.train.run_folder import RunFolder
 
 PROGRAM = "meshtf-decode"
@@ -101,6 +102,8 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     mesh_impl = mesh_for(values.backend, training)
     make = ScoredTexts if values.score else ContinuedTexts
     work = make(training, mesh_impl, decoding, texts)
+    if not values.allow_unread_bindings:
+        check_every_binding_is_read(of_flags_alone=True)
     if values.layout is not None:
         check_rules_are_used(work.forward)
     step = work.restore(folder, values.step, values.weights)

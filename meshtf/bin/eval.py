@@ -16,12 +16,13 @@ from meshtf.bin._command_line import (
     define_gin_param,
     define_mesh_flags,
     mesh_bindings,
-    shown,
 )
 from meshtf.bin._exit_status import ExitStatus
 from meshtf.bin._mesh import check_rules_are_used, mesh_for
 from meshtf.bin._run_program import run_program
+from meshtf.train.configuration import check_every_binding_is_read
 from meshtf.train.evaluation import evaluate
+from meshtf.train.gin_files.bindings import shown
 from meshtf.train.monitoring.metrics import as_lists
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.step_programs import evaluation_step
@@ -64,6 +65,8 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     folder = RunFolder.existing(values.model_dir)
     training = folder.read_training([*values.gin_param, *mesh_bindings(values)], trust_config=values.trust_config)
     step = evaluation_step(training, mesh_for(values.backend, training))
+    if not values.allow_unread_bindings:
+        check_every_binding_is_read(of_flags_alone=True)
     if values.layout is not None:
         check_rules_are_used(step)
     restored = folder.restore(step, step=values.step, weights=values.weights)

@@ -11,15 +11,17 @@ from typing import Any
 from absl import flags
 
 import meshtf as mtf
-from meshtf.bin._command_line import CommandLine, define_checkpoint_flags, define_gin_param, shown
+from meshtf.bin._command_line import CommandLine, define_checkpoint_flags, define_gin_param
 from meshtf.bin._decoding_flags import decoding_of, define_decoding_flags, given_options
 from meshtf.bin._exit_status import ExitStatus
 from meshtf.bin._run_program import run_program
-from meshtf.train.configuration import ConfigurationError
+from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
 from meshtf.train.decoding.options import configured_decoding
 from meshtf.train.decoding.step_decoder import TextModel
 from meshtf.train.export import ExportedModel, exported_model
+from meshtf.train.gin_files.bindings import shown
 from meshtf.train.run_folder import RunFolder
+from meshtf_programs.native_output import NATIVE_OUTPUT
 
 PROGRAM = "meshtf-export"
 
@@ -75,8 +77,11 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         if useless := [name for name in given_options(values) if name != "batch_size"]:
             model = type(training.model).__name__
             raise ConfigurationError(f"--{useless[0]} says nothing to {model}, which is not asked for text")
-    mtf.virtual_cpus(1)
+    with NATIVE_OUTPUT.kept_back():
+        mtf.virtual_cpus(1)
     exported = exported_model(training, decoding, values.batch_size or 1)
+    if not values.allow_unread_bindings:
+        check_every_binding_is_read(of_flags_alone=True)
     exported.check_fits(values.max_gib)
     step = folder.restore(exported.restorable, step=values.step, weights=values.weights)
     source = {"run": str(folder.path.absolute()), "step": step, "weights": values.weights}

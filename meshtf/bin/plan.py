@@ -12,7 +12,7 @@ import meshtf as mtf
 from meshtf.bin._command_line import CommandLine, define_gin_flags, define_layout_flags, mesh_bindings
 from meshtf.bin._exit_status import ExitStatus
 from meshtf.bin._run_program import run_program
-from meshtf.train.configuration import find_gin_file, read_configuration
+from meshtf.train.configuration import check_every_binding_is_read, find_gin_file, read_configuration
 from meshtf.train.monitoring.description import one_line
 from meshtf.train.step_programs import training_step
 from meshtf.train.training import Training, configured_training
@@ -54,7 +54,10 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     read_configuration(files, [*values.gin_param, *mesh_bindings(values)])
     training = configured_training()
     mesh_impl = mtf.PlanMeshImpl(training.mesh_shape, training.layout, options=training.mesh_options)
-    return functools.partial(write_report, training, training_step(training, mesh_impl))
+    program = training_step(training, mesh_impl)
+    if not values.allow_unread_bindings:
+        check_every_binding_is_read()
+    return functools.partial(write_report, training, program)
 
 
 def write_report(training: Training, program: mtf.Function) -> int:

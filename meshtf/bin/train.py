@@ -10,11 +10,17 @@ from pathlib import Path
 import gin
 from absl import flags
 
-from meshtf.bin._command_line import CommandLine, define_gin_flags, define_mesh_flags, mesh_bindings, shown
+from meshtf.bin._command_line import CommandLine, define_gin_flags, define_mesh_flags, mesh_bindings
 from meshtf.bin._exit_status import ExitStatus
 from meshtf.bin._mesh import mesh_for
 from meshtf.bin._run_program import run_program
-from meshtf.train.configuration import find_gin_file, make_model_folder, read_configuration
+from meshtf.train.configuration import (
+    check_every_binding_is_read,
+    find_gin_file,
+    make_model_folder,
+    read_configuration,
+)
+from meshtf.train.gin_files.bindings import shown
 from meshtf.train.loop import TrainingRun
 from meshtf.train.monitoring.description import described, one_line
 from meshtf.train.monitoring.metrics import digest_of
@@ -74,6 +80,8 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     read_configuration(files, [*values.gin_param, *mesh_bindings(values)])
     training = configured_training()
     trainer = Trainer(training, mesh_for(values.backend, training))
+    if not values.allow_unread_bindings:
+        check_every_binding_is_read()
     folder = RunFolder(make_model_folder(values.model_dir or f"runs/{files[-1].stem}"))
     with contextlib.ExitStack() as stack:
         stack.enter_context(folder.lock())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,10 +12,15 @@ from meshtf.checkpoint.formats.safetensors_file import SafetensorsFile, write_sa
 from meshtf.checkpoint.formats.tensor_source import TensorSource, write_source
 from meshtf.checkpoint.manifest import MANIFEST
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
-from meshtf.errors import CheckpointError
+from meshtf.errors import CheckpointError, nearest
 
 _OF_A_RUN = "checkpoints"
 _NPZ, _SAFETENSORS = ".npz", ".safetensors"
+
+_LIKE_A_FORMAT = re.compile(r"\.[A-Za-z]\w*")
+_NO_FORMAT = """\
+{path} ends in {suffix}, and no format does{hint}
+The output is a file that ends in .npz or .safetensors, or the folder of a checkpoint, whose name ends in neither."""
 
 
 def find_folder(path: Path) -> CheckpointFolder | None:
@@ -50,11 +56,15 @@ def write_to(source: TensorSource, path: Path) -> None:
     """Writes the format that the path's end says: .npz, .safetensors, or else a checkpoint's folder.
 
     Raises:
-      CheckpointError: something is there already.
+      CheckpointError: something is there already, or the path ends as no format does.
       SaveError: it cannot be written.
     """
     if path.exists():
         raise CheckpointError(f"{path} is there already; give another output, or remove it first")
+    if _LIKE_A_FORMAT.fullmatch(path.suffix) and path.suffix not in (_NPZ, _SAFETENSORS):
+        raise CheckpointError(
+            _NO_FORMAT.format(path=path, suffix=path.suffix, hint=nearest(path.suffix, (_NPZ, _SAFETENSORS)))
+        )
     if path.suffix == _NPZ:
         write_npz(source, path)
     elif path.suffix == _SAFETENSORS:

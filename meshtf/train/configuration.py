@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.resources
-import inspect
-import logging
-import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import gin
+from gin import config as gin_config
 
 import meshtf.layers
-import meshtf.train.gin_optimizers  # noqa: F401  (the same)
+import meshtf.train.gin_files.optimizers  # noqa: F401  (the same)
 from meshtf.errors import MeshtfError, nearest
+from meshtf.train.gin_files.bindings import Parameter, keep, present_bindings
+from meshtf.train.gin_files.errors import ConfigurationError, explained
+from meshtf.train.gin_files.kinds import check_kinds
+from meshtf.train.gin_files.packaged import packaged_folder
+from meshtf.train.gin_files.reading import read
+from meshtf.train.gin_files.unread import check_bindings_are_read
 
 OPERATIVE_CONFIG = "operative_config.gin"
 
@@ -24,17 +28,11 @@ gin file "{name}" could be either of two:
   {local}
 Write ./{name} for the second, or rename it."""
 
-QUOTES_HINT = """\
-A value is a Python literal, so a string needs quotes of its own: --gin_param='Training.layout="batch:rows"'."""
+_REFERS_TO_ITSELF = """\
+the configuration refers to itself: a macro or a configurable is made of what is made of it"""
 
-
-class ConfigurationError(MeshtfError, ValueError):
-    """A configuration that cannot be read, or asks for what there is not."""
-
-
-def packaged_folder() -> Path:
-    """The folder of the configurations that meshtf brings along."""
-    return Path(str(importlib.resources.files("meshtf.gin_configs")))
+if hasattr(sys, "ps1"):  # a notebook, or Python's prompt, where a cell that defines a configurable is run again
+    gin.enter_interactive_mode()
 
 
 def find_gin_file(name: str) -> Path:
@@ -54,16 +52,36 @@ def find_gin_file(name: str) -> Path:
     return found[0]
 
 
-def read_configuration(files: Sequence[Path], parameters: Sequence[str]) -> None:
+def read_configuration(files: Sequence[Path], parameters: Sequence[str | Parameter]) -> None:
     """Makes gin's configuration anew from files, and bindings that override them.
 
+    A file's `include` is looked for beside the file, then as `find_gin_file` does; its `import` among what is
+    installed, then beside the file and in the current folder.
+
     Raises:
-      ConfigurationError: gin's own message, with the nearest match of a name that there is not.
+      ConfigurationError: with the line or the flag, and the nearest match of a name that there is not.
     """
     gin.clear_config()
-    gin.add_config_file_search_path(str(packaged_folder()))  # for `include "<name>.gin"` in a file
-    with configuration_errors(), _without_log():
-        gin.parse_config_files_and_bindings([str(path) for path in files], list(parameters))
+    keep([])
+    with configuration_errors():
+        bindings = read(files, parameters, find_gin_file)
+        check_kinds(bindings)
+        keep(bindings)
+        gin.finalize()
+    # gin takes no more configurables from here on, and a model may be the first to use a layer that is one.
+    gin_config._set_config_is_locked(False)
+
+
+def check_every_binding_is_read(*, of_flags_alone: bool = False) -> None:
+    """To be called when what is configured has been made, and programs are built.
+
+    Args:
+      of_flags_alone: of a run's own configuration another program need not read all.
+
+    Raises:
+      ConfigurationError: nothing reads some binding, and it is not named in `optional_bindings.names`.
+    """
+    check_bindings_are_read([b for b in present_bindings() if b.origin.is_flag or not of_flags_alone])
 
 
 @contextlib.contextmanager
@@ -71,26 +89,14 @@ def configuration_errors() -> Iterator[None]:
     """Turns what gin, and the constructors it calls, raise for a bad configuration into a ConfigurationError."""
     try:
         yield
-    except MeshtfError:
-        raise
-    except SyntaxError as error:
-        raise ConfigurationError(f"{error}\n{QUOTES_HINT}") from error
-    except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
-        if match := re.search(r"No bindings specified for '(\w+)/gin\.macro'", str(error)):
-            known = re.findall(r"^(\w+) = ", str(error), re.MULTILINE)
-            raise ConfigurationError(f"the macro %{match[1]} has no value{nearest(match[1], known)}") from error
-        raise ConfigurationError(f"{error}{_suggestion(str(error))}") from error
-
-
-@contextlib.contextmanager
-def _without_log() -> Iterator[None]:
-    """gin logs an error for each place where an included file is not, before it finds it in another."""
-    before = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        yield
-    finally:
-        logging.disable(before)
+    except RecursionError as error:
+        raise ConfigurationError(_REFERS_TO_ITSELF) from error
+    except MeshtfError as error:
+        if (text := explained(error)) == str(error):
+            raise
+        raise ConfigurationError(text) from error
+    except Exception as error:  # of a user's own configurable, any
+        raise ConfigurationError(explained(error)) from error
 
 
 def make_model_folder(path: str) -> Path:
@@ -109,20 +115,3 @@ def _no_file(name: str) -> str:
         f'there is no gin file "{name}"{nearest(name, names)}\n'
         f"meshtf's own are: {', '.join(names)}. Any other is given by its path; the current folder is {Path.cwd()}."
     )
-
-
-def _suggestion(message: str) -> str:
-    """The nearest match, where gin says that a name is unknown."""
-    if match := re.search(r"Configurable '([^']+)' doesn't have a parameter named '([^']+)'", message):
-        parameters = sorted(inspect.signature(gin.get_configurable(match[1])).parameters)
-        return f"\n{match[1]} has the parameters {', '.join(parameters)}{nearest(match[2], parameters)}"
-    if match := re.search(r"No configurable matching (?:reference )?'@?([^'()]+)", message):
-        hint = nearest(match[1].rpartition(".")[2], _configurable_names())
-        return f"\nA configurable is known once its module is imported in the gin file{hint}"
-    return ""
-
-
-def _configurable_names() -> list[str]:
-    # gin lists its configurables nowhere public; without the private registry there is no hint, and nothing else lost.
-    registry = getattr(gin.config, "_REGISTRY", {})
-    return sorted({selector.rpartition(".")[2] for selector, _ in registry.items()})

@@ -12,6 +12,7 @@ from meshtf.errors import GraphError, LayoutWarning
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.optimize.norms import global_norm
 from meshtf.train._metric_sums import MetricSums, evaluation_sums, training_sums, whole_batch_value
+from meshtf.train._model_metrics import model_metrics
 from meshtf.train.task import WEIGHTS
 from meshtf.train.training import LOSS, Metric, Training
 
@@ -61,7 +62,7 @@ def evaluation_step(
 
     def evaluation_step(**features: mtf.Tensor) -> dict[str, dict[str, mtf.Tensor]]:
         weights = features.pop(WEIGHTS)
-        metrics = training.model.metrics(features, is_training=False)
+        metrics = model_metrics(training, features, is_training=False)
         sums = {name: evaluation_sums(name, metric, weights) for name, metric in metrics.items()}
         return {
             NUMERATORS: {name: s.numerator for name, s in sums.items()},
@@ -98,7 +99,7 @@ def _measured(
     """The mean loss of a batch, its gradients, and the metrics of the batch as a whole, the mean over micro-batches."""
 
     def sums(features: Mapping[str, mtf.Tensor]) -> tuple[MetricSums, dict[str, mtf.Tensor]]:
-        metrics = training.model.metrics(features, is_training=True)
+        metrics = model_metrics(training, features, is_training=True)
         return training_sums(LOSS, _loss(metrics)), _of_the_whole_batch(metrics)
 
     if training.num_microbatches == 1:

@@ -10,7 +10,7 @@ import gin
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import nearest
+from meshtf.errors import MeshtfError, nearest
 from meshtf.mesh_impl.mesh_options import SUM_DTYPES
 from meshtf.train.configuration import ConfigurationError, configuration_errors
 from meshtf.train.task import Task
@@ -23,6 +23,8 @@ What has no `batch` tells of the batch as a whole: a scalar, or a vector [n] or 
 
 LOSS = "loss"
 """The metric that training lowers, a mean."""
+
+_AT = "\n  at "  # before a line, here one of meshtf's
 
 _ACTIVATION_DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 
@@ -100,7 +102,9 @@ class Training(mtf.MeshOptions):
             self._check_text(name)
         if self.parameter_layout is not None:
             self._check_text("parameter_layout")
+        self._check_mesh()
         self._check_boolean("shard_weight_update")
+        self._check_boolean("check_gradients")
         self._check_dtype("activation_dtype", _ACTIVATION_DTYPES)
         self._check_dtype("gradient_sum_dtype", SUM_DTYPES, may_be_none=True)
         self._check_microbatches()
@@ -135,6 +139,16 @@ class Training(mtf.MeshOptions):
                 f"{self.batch_size}; these do: {', '.join(map(str, fitting))}"
             )
 
+    def _check_mesh(self) -> None:
+        """What is no mesh and no layout is told here, where the bindings are known."""
+        layouts = [name for name in ("layout", "parameter_layout") if getattr(self, name) is not None]
+        parsers = {"mesh_shape": mtf.convert_to_shape} | dict.fromkeys(layouts, mtf.convert_to_layout_rules)
+        for name, parse in parsers.items():
+            try:
+                parse(getattr(self, name))
+            except MeshtfError as error:
+                raise ConfigurationError(f"Training.{name}: {str(error).rpartition(_AT)[0] or error}") from error
+
     def _check_vocabulary(self) -> None:
         """Refuses ids that the model has no row for: a model of text has a `vocabulary` with a `vocab_size`."""
         rows = getattr(getattr(self.model, "vocabulary", None), "vocab_size", None)
@@ -156,8 +170,9 @@ class Training(mtf.MeshOptions):
             value = getattr(self, name)
             if may_be_none and value is None:
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ConfigurationError(f"Training.{name} must be an integer, {least} or more, and is {value!r}")
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
+                bounds = f"{least} or more" if not isinstance(value, int) or value < least else "less than 2^63"
+                raise ConfigurationError(f"Training.{name} must be an integer, {bounds}, and is {value!r}")
 
     def _check_boolean(self, name: str) -> None:
         if not isinstance(getattr(self, name), bool):
@@ -165,7 +180,7 @@ class Training(mtf.MeshOptions):
 
     def _check_dtype(self, name: str, fitting: Mapping[str, tf.DType], *, may_be_none: bool = False) -> None:
         value = getattr(self, name)
-        if value not in fitting and not (may_be_none and value is None):
+        if not (isinstance(value, str | tf.DType) and value in fitting) and not (may_be_none and value is None):
             choices = ", ".join([*fitting, "or None"] if may_be_none else fitting)
             raise ConfigurationError(
                 f"Training.{name} must be one of {choices}, and is {value!r}{nearest(str(value), fitting)}"

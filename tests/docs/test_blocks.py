@@ -7,7 +7,6 @@ flags and configurations are read. Fragments of gin name only what there is.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 import os
@@ -20,14 +19,13 @@ from pathlib import Path
 
 import gin
 import pytest
-from absl import flags
 from pages import PAGES, TREE, Block, blocks_of, name_of
 
 from meshtf.bin import decode, eval, export, plan, train, vocab  # noqa: A004
 from meshtf.train.configuration import find_gin_file, read_configuration
 
 LANGUAGES = {"python", "bash", "gin", "json", "text"}
-CONFIGURED = {module.PROGRAM: module for module in (decode, eval, export, plan, train)}
+CONFIGURED = {module.PROGRAM: module for module in (decode, eval, export, plan, train, vocab)}
 LONG_PAGES = [page for page in PAGES if any(block.is_long for block in blocks_of(page.read_text()))]
 
 # Where the names in a page's fragments are from, if the page does not say.
@@ -160,7 +158,5 @@ def check_command(words: Sequence[str]) -> None:
         values = CONFIGURED[words[0]].command_line().parse(words)
         if "gin_file" in values:
             read_configuration([find_gin_file(name) for name in values.gin_file], values.gin_param)
-    elif words[0] == vocab.PROGRAM:
-        assert copy.deepcopy(flags.FLAGS)(words)
     else:
         assert words[0] in {"source", "printf"}

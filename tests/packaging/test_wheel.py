@@ -24,6 +24,7 @@ INSTALLED_FOLDERS = {
     "layers": "meshtf/layers",
     "models": "meshtf/models",
     "gin_configs": "meshtf/gin_configs",
+    "meshtf_programs": "meshtf_programs",
 }
 BUILD_FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md")
 INSTALLED_SUFFIXES = (".py", ".gin", ".typed")

@@ -22,8 +22,13 @@ there is no text in {source}: {skipped} documents are not UTF-8, and no other wa
 A document of white space alone counts as none."""
 
 EMPTY_SIDE = """\
-with TextTask.held_out = {fraction} no document of {count} is {side}: a hash of each document decides.
+with TextTask.held_out = {fraction} no document of {count:,} is {side}: a hash of each document decides.
 {advice}"""
+
+MORE_DOCUMENTS = """\
+Of text files TextFiles.document = "paragraph" makes each paragraph a document, and "line" each line.
+"""
+FEW = 100
 
 HASH_BYTES = 8
 
@@ -168,4 +173,5 @@ def _check_sides(sides: dict[bool, TokenizedText], fraction: float) -> None:
         (False, "left to train on", "Hold out less, or give more documents."),
     ):
         if not sides[is_held].num_documents:
+            advice = MORE_DOCUMENTS * (count < FEW) + advice
             raise ConfigurationError(EMPTY_SIDE.format(fraction=fraction, count=count, side=side, advice=advice))

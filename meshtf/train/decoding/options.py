@@ -102,7 +102,7 @@ def configured_decoding(**options: object) -> Decoding:
 
 
 def _is_integer(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**63
 
 
 def _is_number(value: object) -> bool:

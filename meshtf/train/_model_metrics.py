@@ -1,0 +1,58 @@
+"""A model's metrics, asked for with what the task gives, and looked at before anything is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import meshtf as mtf
+from meshtf.errors import nearest
+from meshtf.train.configuration import ConfigurationError, configuration_errors
+from meshtf.train.training import Metric, Training
+
+_NO_FEATURE = """\
+{model} asks for the feature "{name}", and {task} has {features}{hint}
+The task (Training.task) and the model (Training.model) do not go together."""
+
+_NO_METRICS = """\
+{model}.metrics(features, is_training={is_training}) returned {found}, and is to return a dict of metrics by name, as
+{{"loss": loss}}: tensors [batch, ...], or pairs (values, weights) of them."""
+
+
+class Features(dict[str, mtf.Tensor]):
+    """A batch's features by name; one that there is not is an error that says which there are."""
+
+    def __init__(self, features: Mapping[str, mtf.Tensor], training: Training) -> None:
+        super().__init__(features)
+        self._model, self._task = type(training.model).__name__, training.task.name
+
+    def __missing__(self, name: str) -> mtf.Tensor:
+        raise ConfigurationError(
+            _NO_FEATURE.format(
+                model=self._model,
+                name=name,
+                task=self._task,
+                features=", ".join(map(str, self)) or "none",
+                hint=nearest(str(name), self),
+            )
+        )
+
+
+def model_metrics(training: Training, features: Mapping[str, mtf.Tensor], *, is_training: bool) -> dict[str, Metric]:
+    """What the training's model makes of a batch.
+
+    Raises:
+      ConfigurationError: it asks for a feature that the task lacks, or returns no dict of metrics.
+    """
+    with configuration_errors():
+        found = training.model.metrics(Features(features, training), is_training=is_training)
+    if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
+        model = type(training.model).__name__
+        raise ConfigurationError(_NO_METRICS.format(model=model, is_training=is_training, found=_described(found)))
+    return dict(found)
+
+
+def _described(found: Any) -> str:
+    if isinstance(found, Mapping):
+        return f"a dict with keys {list(found)!r}"
+    return "nothing" if found is None else f"{found!r:.100}"

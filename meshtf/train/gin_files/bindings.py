@@ -1,0 +1,136 @@
+"""The bindings of gin's present configuration, and where each was written."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from gin import config as gin_config
+
+from meshtf.train.gin_files.packaged import packaged_folder
+
+MACRO = "gin.macro"
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """A binding that a flag of its own stands for, as --layout does for `Training.layout`."""
+
+    flag: str
+    binding: str
+
+    def __str__(self) -> str:
+        return self.binding
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Where something was written: a line of a file, or a flag."""
+
+    text: str
+    is_flag: bool = False
+
+    @classmethod
+    def of_line(cls, file: Path, line: int) -> Origin:
+        name = file.name if file.is_relative_to(packaged_folder()) else shown(file)
+        return cls(f"{name}:{line}")
+
+    @classmethod
+    def of_flag(cls, flag: str) -> Origin:
+        return cls(flag, is_flag=True)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Binding:
+    """A statement `scope/selector.parameter = value`, or `scope = value` for a macro.
+
+    Attributes:
+      scope: where it holds; of a macro its name.
+      selector: the configurable's whole name, as gin keeps it.
+      parameter: of the configurable.
+      value: with references as gin keeps them.
+      origin: where it was written.
+    """
+
+    scope: str
+    selector: str
+    parameter: str
+    value: Any
+    origin: Origin
+
+    @property
+    def is_macro(self) -> bool:
+        return self.selector == MACRO
+
+    @property
+    def configurable(self) -> str:
+        """The configurable's name, without its module."""
+        return self.selector.rpartition(".")[2]
+
+    @property
+    def name(self) -> str:
+        """As it is written."""
+        if self.is_macro:
+            return self.scope
+        return f"{self.scope}/" * bool(self.scope) + f"{self.configurable}.{self.parameter}"
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.scope, self.selector, self.parameter
+
+    @property
+    def references(self) -> Iterator[gin_config.ConfigurableReference]:
+        return gin_config.iterate_references(self.value)
+
+    def __str__(self) -> str:
+        value = repr(self.value)
+        return f"{self.name} = {value if len(value) <= _LONGEST_VALUE else value[:_LONGEST_VALUE] + '...'}"
+
+
+_LONGEST_VALUE = 60
+
+# gin has one configuration for the process, and does not keep where its bindings were written. This does, for the same.
+_present: list[Binding] = []
+
+
+def keep(bindings: Sequence[Binding]) -> None:
+    """From now on these are the bindings of gin's configuration."""
+    _present[:] = bindings
+
+
+def present_bindings() -> list[Binding]:
+    """Every binding of gin's present configuration that `read_configuration` has read, later ones last."""
+    return [binding for binding in _present if _is_in_gin(binding)]
+
+
+def where_written(message: str, *names: str) -> str:
+    """Lines that say where the bindings were written of which a message speaks, or an empty string.
+
+    Args:
+      message: an error's; a binding is recognised by its name, as "Training.seed".
+      names: of further bindings.
+    """
+    last = {b.name: b for b in present_bindings() if not b.is_macro}
+    spoken = [b for name, b in last.items() if name in names or _speaks_of(message, b)]
+    return "".join(f"\n  {b}  is from {b.origin}" for b in spoken)
+
+
+def _speaks_of(message: str, binding: Binding) -> bool:
+    name = re.escape(f"{binding.configurable}.{binding.parameter}")
+    return re.search(rf"(?<![\w.]){name}(?!\w)", message) is not None
+
+
+def _is_in_gin(binding: Binding) -> bool:
+    values = gin_config._CONFIG.get((binding.scope, binding.selector), {})
+    return binding.parameter in values
+
+
+def shown(path: Path) -> str:
+    """Relative to the current folder where it is inside."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

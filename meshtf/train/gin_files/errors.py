@@ -1,0 +1,78 @@
+"""Errors of configurations, and of the user's own code that they call."""
+
+from __future__ import annotations
+
+import os
+import re
+import sysconfig
+import traceback
+from pathlib import Path
+
+from meshtf.errors import MeshtfError
+from meshtf.train.gin_files.bindings import present_bindings, shown, where_written
+
+_ENDS_IN_CALL = re.compile(r"\n  In call to configurable '(?P<name>[^']+)' \(.*?\)(?: in scope '(?P<scope>[^']*)')?$")
+_GIN_KNOWS_NO_VALUE = re.compile(r"\n  No values supplied by Gin or caller for arguments:.*", re.DOTALL)
+_OTHER_CODE = ("meshtf", "gin", "absl", "tensorflow", "keras", "importlib", "runpy")
+
+
+class ConfigurationError(MeshtfError, ValueError):
+    """A configuration that cannot be read, or asks for what there is not."""
+
+
+def explained(error: Exception) -> str:
+    """What is wrong, when gin has called a configurable and it raised: names, values, and where they were written."""
+    text, calls = str(error), []
+    while match := _ENDS_IN_CALL.search(text):
+        calls.append(match)
+        text = text[: match.start()]
+    text = _GIN_KNOWS_NO_VALUE.sub("", text)
+    if not calls:
+        return f"{_kind(error)}{text}{_line_of_user(error)}"
+    inner = calls[-1]  # gin adds the outer calls behind
+    name = inner["name"].rpartition(".")[2]
+    missing = re.search(r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)", text)
+    if isinstance(error, TypeError) and missing:
+        parameters = ", ".join(f"{name}.{parameter}" for parameter in re.findall(r"'(\w+)'", missing[1]))
+        return f"no gin file and no --gin_param gives {parameters}{_used_by(name)}"
+    told = text if isinstance(error, MeshtfError | ValueError) else f"{name} cannot be made: {_kind(error)}{text}"
+    bound = [b for b in present_bindings() if b.configurable == name]
+    meant = [b.name for b in bound if re.search(rf"\b{b.parameter}\b", text)] or [b.name for b in bound][:_MOST]
+    return f"{told}{_line_of_user(error)}{where_written(text, *meant)}"
+
+
+_MOST = 5
+
+
+def _used_by(name: str) -> str:
+    """Which bindings want a configurable."""
+    users = {b.name: b for b in present_bindings() if any(r.configurable.name == name for r in b.references)}
+    return "".join(f"\n  {binding}  is from {binding.origin}" for binding in users.values())
+
+
+def _kind(error: Exception) -> str:
+    """The error's type, where its text alone says little."""
+    return "" if isinstance(error, MeshtfError | ValueError) else f"{type(error).__name__}: "
+
+
+def _line_of_user(error: Exception) -> str:
+    frames = user_frames(error)
+    return f"\n  at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
+
+
+def user_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """The lines of the user's own files through which an error went, the innermost last."""
+    frames = []
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        package = frame.f_globals.get("__name__", "").partition(".")[0]
+        if package not in _OTHER_CODE and not _is_installed(frame.f_code.co_filename):
+            frames.append(traceback.FrameSummary(shown(Path(frame.f_code.co_filename)), line, frame.f_code.co_name))
+    return frames
+
+
+def _is_installed(filename: str) -> bool:
+    """Whether a file is Python's or of a package, and none of the user's."""
+    library = os.path.join(sysconfig.get_path("stdlib"), "")
+    return filename.startswith(("<frozen", library)) or bool(
+        {"site-packages", "dist-packages"} & {*Path(filename).parts}
+    )

@@ -1,0 +1,198 @@
+"""Values of bindings against the type hints of what they are bound to: a string for a number is told by its line."""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import inspect
+import math
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gin import config as gin_config
+
+from meshtf.errors import nearest
+from meshtf.train.gin_files.bindings import MACRO, Binding
+from meshtf.train.gin_files.errors import ConfigurationError
+
+_OURS = "meshtf."
+_LOOKS_ITSELF = "meshtf.train.Training"  # which takes None for its defaults, besides
+_INTEGER_END = 2**63
+
+_SCALARS = {bool: "True or False", int: "an integer", float: "a number", str: "a string", type(None): "None"}
+_LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection)
+_DICTS = (dict, collections.abc.Mapping)
+_UNIONS = (typing.Union, types.UnionType)
+
+
+def check_kinds(bindings: Sequence[Binding]) -> None:
+    """Raises ConfigurationError for the first value that its parameter's type hint does not allow.
+
+    What a hint does not say is allowed, and so is what a reference makes, which is seen when it is made. Of meshtf's
+    own parameters no integer may be 2^63 or more, and no number infinite.
+    """
+    macros = {binding.scope: binding.value for binding in bindings if binding.is_macro}
+    effective = {binding.key: binding for binding in bindings if not binding.is_macro}
+    for binding in effective.values():
+        if binding.selector != _LOOKS_ITSELF and (parameter := _parameter(binding)) is not None:
+            value = _without_macros(binding.value, macros)
+            if not parameter.allows(value):
+                raise ConfigurationError(
+                    f"{binding.name} must be {parameter.words}, and is {value!r}{parameter.hint_for(value)}\n"
+                    f"  {binding}  is from {binding.origin}"
+                )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Parameter:
+    """Of a configurable.
+
+    Attributes:
+      hint: its type.
+      default: its value where none is bound.
+      is_ours: whether the configurable is meshtf's own.
+    """
+
+    hint: Any
+    default: Any
+    is_ours: bool
+
+    def allows(self, value: Any) -> bool:
+        if type(value) is type(self.default) and value == self.default:  # written so into a run's configuration
+            return True
+        return _fits(value, self.hint, self.is_ours) and not (self.is_ours and _is_beyond(value))
+
+    @property
+    def words(self) -> str:
+        return _words(self.hint)
+
+    def hint_for(self, value: Any) -> str:
+        """Why not, or what else could have been meant."""
+        if self.is_ours and _is_beyond(value):
+            return "; no integer of 2^63 or more fits, and no infinity"
+        if typing.get_origin(self.hint) is typing.Literal:
+            return nearest(str(value), map(str, typing.get_args(self.hint)))
+        is_class = not isinstance(value, gin_config.ConfigurableReference) and _is_made(self.hint)
+        is_bare = isinstance(value, gin_config.ConfigurableReference) and not value.evaluate
+        return "; in gin @Name() makes one, parentheses included" if is_class or is_bare else ""
+
+
+def _parameter(binding: Binding) -> _Parameter | None:
+    """None where nothing is known of its type."""
+    wrapped = gin_config._REGISTRY[binding.selector].wrapped
+    owner = wrapped if dataclasses.is_dataclass(wrapped) or not inspect.isclass(wrapped) else wrapped.__init__
+    annotation, module = _annotation(owner, binding.parameter)
+    if annotation is None:
+        return None
+
+    def holder() -> None: ...
+
+    holder.__annotations__ = {"hint": annotation}
+    try:
+        hint = typing.get_type_hints(holder, vars(inspect.getmodule(module)))["hint"]
+        default = inspect.signature(wrapped).parameters[binding.parameter].default
+    except Exception:  # a name that is imported for type checkers alone, or anything else that a hint may hold
+        return None
+    return _Parameter(hint, default, binding.selector.startswith(_OURS))
+
+
+def _annotation(owner: Any, name: str) -> tuple[Any, Any]:
+    """A parameter's annotation as it was written, and whose it is."""
+    for holder in inspect.getmro(owner) if inspect.isclass(owner) else [inspect.unwrap(owner)]:
+        annotations = inspect.get_annotations(holder)
+        if name in annotations:
+            return annotations[name], holder
+    return None, None
+
+
+def _without_macros(value: Any, macros: Mapping[str, Any]) -> Any:
+    """Macros replaced by their values, unless these are made of further references."""
+    for _ in macros:
+        if not isinstance(value, gin_config.ConfigurableReference) or value.config_key[1] != MACRO:
+            break
+        value = macros.get(value.config_key[0], value)
+    return value
+
+
+def _fits(value: Any, hint: Any, is_ours: bool) -> bool:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in _UNIONS:
+        return any(_fits(value, argument, is_ours) for argument in arguments)
+    if origin is typing.Literal:
+        return isinstance(value, gin_config.ConfigurableReference) or any(
+            type(value) is type(x) and value == x for x in arguments
+        )
+    if isinstance(value, gin_config.ConfigurableReference):
+        return value.evaluate or _takes_bare(value, hint)
+    if hint in _SCALARS:
+        return _is_scalar(value, hint)
+    if (origin or hint) in _LISTS:
+        if not isinstance(value, list | tuple):
+            return False
+        if origin is tuple and Ellipsis not in arguments:
+            return len(value) == len(arguments) and all(map(_fits, value, arguments, [is_ours] * len(value)))
+        return all(_fits(x, arguments[0], is_ours) for x in value if arguments)
+    if (origin or hint) in _DICTS:
+        return isinstance(value, dict) and all(_fits(x, arguments[-1], is_ours) for x in value.values() if arguments)
+    return not (is_ours and _is_made(hint)) or (inspect.isclass(hint) and _is_instance(value, hint))
+
+
+def _is_scalar(value: Any, hint: type) -> bool:
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
+
+
+def _is_made(hint: Any) -> bool:
+    """Whether no literal is of this type: it is a class of somebody's, or a function."""
+    origin = typing.get_origin(hint) or hint
+    if origin in _UNIONS:
+        return any(_is_made(argument) for argument in typing.get_args(hint))
+    return origin is collections.abc.Callable or (
+        inspect.isclass(origin) and origin not in (*_SCALARS, *_LISTS, *_DICTS, object)
+    )
+
+
+def _is_instance(value: Any, hint: type) -> bool:
+    try:
+        return isinstance(value, hint)
+    except TypeError:  # a protocol that cannot be asked for
+        return False
+
+
+def _takes_bare(reference: gin_config.ConfigurableReference, hint: Any) -> bool:
+    """Whether `@Name`, without parentheses, can be meant: not where a number is, nor what the class makes."""
+    if hint in _SCALARS or (typing.get_origin(hint) or hint) in (*_LISTS, *_DICTS):
+        return False
+    wrapped = reference.configurable.wrapped
+    return not (inspect.isclass(wrapped) and inspect.isclass(hint))
+
+
+def _is_beyond(value: Any) -> bool:
+    """Whether there is a number in it that no parameter takes."""
+    if isinstance(value, list | tuple):
+        return any(map(_is_beyond, value))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return abs(value) >= _INTEGER_END
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _words(hint: Any) -> str:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in _UNIONS:
+        return ", or ".join(dict.fromkeys(map(_words, arguments)))
+    if origin is typing.Literal:
+        return f"one of {', '.join(map(repr, arguments))}"
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    if (origin or hint) in _LISTS:
+        kinds = [argument for argument in arguments if argument is not Ellipsis]
+        return "a list" + (f", each {' and '.join(map(_words, kinds))}" if kinds else "")
+    if (origin or hint) in _DICTS:
+        return "a dict"
+    if (origin or hint) is collections.abc.Callable:
+        return "a function"
+    name = getattr(hint, "__name__", str(hint))
+    return f"an {name}" if name[0] in "AEIOU" else f"a {name}"

@@ -1,0 +1,120 @@
+"""What TensorFlow's native code writes to standard error while it starts: kept back, and shown when the start fails."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import sys
+from collections.abc import Iterator
+
+_STANDARD_ERROR = 2
+_FORGET, _SHOW = b"\0forget what came before\n", b"\0show what came before\n"
+_SHOWN = b"!"
+
+
+@dataclasses.dataclass(frozen=True)
+class Keeper:
+    """A process that keeps what another writes, and shows it where that one asks for it, or dies.
+
+    A process cannot show what it kept itself when native code ends it, as TensorFlow does on a CPU for which it was not
+    built.
+
+    Attributes:
+      process: its id.
+      kept: what is written here is kept.
+      answers: it writes here when all has been shown.
+    """
+
+    process: int
+    kept: int
+    answers: int
+
+    @classmethod
+    def start(cls) -> Keeper:
+        """Forks it. To be called before there are threads."""
+        kept, write_kept = os.pipe()
+        answers, write_answers = os.pipe()
+        process = os.fork()
+        if not process:
+            for descriptor in (0, 1, write_kept, answers):  # else who reads the output would wait for the keeper, too
+                os.close(descriptor)
+            _keep(kept, write_answers)
+        os.close(kept)
+        os.close(write_answers)
+        return cls(process, write_kept, answers)
+
+    def forget(self) -> None:
+        os.write(self.kept, _FORGET)
+
+    def show(self) -> None:
+        """Returns when all has been shown."""
+        os.write(self.kept, _SHOW)
+        os.read(self.answers, 1)
+
+    def stop(self) -> None:
+        os.close(self.kept)
+        os.close(self.answers)
+        os.waitpid(self.process, 0)
+
+
+def _keep(kept: int, answers: int) -> None:
+    """What the keeper does, until nobody can write any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it, too, and the other is to tell what becomes of it
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    text = b""
+    while piece := os.read(kept, 1 << 16):
+        text = (text + piece).rpartition(_FORGET)[2]
+        while _SHOW in text:
+            shown, _, text = text.partition(_SHOW)
+            _write_all(shown)
+            os.write(answers, _SHOWN)
+    _write_all(text)
+    os._exit(0)
+
+
+def _write_all(text: bytes) -> None:
+    with contextlib.suppress(OSError):  # nobody reads
+        while text:
+            text = text[os.write(_STANDARD_ERROR, text) :]
+
+
+@dataclasses.dataclass
+class NativeOutput:
+    """Whether a keeper is at work in this process: `meshtf_programs.start` gives it one."""
+
+    keeper: Keeper | None = None
+
+    @contextlib.contextmanager
+    def kept_back(self) -> Iterator[None]:
+        """Inside, what is written to standard error is not shown, unless the block raises or the process dies."""
+        if self.keeper is None:
+            yield
+            return
+        sys.stderr.flush()
+        before = os.dup(_STANDARD_ERROR)
+        os.dup2(self.keeper.kept, _STANDARD_ERROR)
+        try:
+            yield
+        except BaseException:
+            self._end(before)
+            self.keeper.show()
+            raise
+        self._end(before)
+        self.keeper.forget()
+
+    def stop(self) -> None:
+        """Nothing more will be kept back."""
+        if self.keeper is not None:
+            self.keeper.stop()
+            self.keeper = None
+
+    def _end(self, before: int) -> None:
+        sys.stderr.flush()
+        os.dup2(before, _STANDARD_ERROR)
+        os.close(before)
+
+
+NATIVE_OUTPUT = NativeOutput()
+"""Of this process. Outside of `meshtf_programs.start`, as in a notebook, nothing is kept back."""

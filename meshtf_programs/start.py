@@ -1,0 +1,78 @@
+"""The console scripts: they import a program of `meshtf.bin`, which takes seconds, and run it.
+
+What TensorFlow writes while it is imported is kept from the user, and Ctrl-C ends the import without a traceback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from types import FrameType
+
+from meshtf_programs.native_output import NATIVE_OUTPUT, Keeper
+
+TENSORFLOW_LOGS = "--tensorflow_logs"
+_ERRORS_ALONE = "2"
+
+
+def train() -> None:
+    start("train")
+
+
+def evaluate() -> None:
+    start("eval")
+
+
+def decode() -> None:
+    start("decode")
+
+
+def export() -> None:
+    start("export")
+
+
+def plan() -> None:
+    start("plan")
+
+
+def vocab() -> None:
+    start("vocab")
+
+
+def checkpoint() -> None:
+    start("checkpoint")
+
+
+def start(program: str) -> None:
+    """Imports and runs a program of `meshtf.bin`."""
+    if TENSORFLOW_LOGS not in sys.argv[1:]:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", _ERRORS_ALONE)  # what TensorFlow's native code goes by
+        NATIVE_OUTPUT.keeper = Keeper.start()
+    with _ends_at_signals(f"meshtf-{program}"), NATIVE_OUTPUT.kept_back():
+        module = importlib.import_module(f"meshtf.bin.{program}")
+    module.run()
+
+
+@contextlib.contextmanager
+def _ends_at_signals(name: str) -> Iterator[None]:
+    """Inside, SIGINT and SIGTERM end the process at once: nothing has begun, and an import can end in any error."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        if NATIVE_OUTPUT.keeper is not None:
+            NATIVE_OUTPUT.keeper.forget()
+        if number == signal.SIGINT:
+            os.write(standard_error, f"{name}: error: interrupted\n".encode())
+        os._exit(128 + number)
+
+    standard_error = os.dup(2)
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(standard_error)
