@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-import gin
 
 from meshtf import errors, optimize
 from meshtf.autodiff import gradients
@@ -222,7 +221,8 @@ _LAZY = ("checkpoint", "layers", "models", "testing")
 def __getattr__(name: str) -> ModuleType:
     """`mtf.checkpoint`, `mtf.layers`, `mtf.models` and `mtf.testing`, imported when they are first asked for."""
     if name in _LAZY:
-        with gin.unlock_config():  # layers and models are configurables, which gin takes no more of once it has read
+        gin = importlib.import_module("gin")  # which takes no more configurables, as layers and models are, once locked
+        with gin.unlock_config():
             return importlib.import_module(f"meshtf.{name}")
     errors.unknown_name("meshtf", [*__all__, *_LAZY])(name)
 
