@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-
 from meshtf import errors, optimize
 from meshtf.autodiff import gradients
 from meshtf.backends.plan_mesh_impl import PlanMeshImpl
