@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import meshtf as mtf
 from meshtf.mesh_impl.mesh_impl import MeshImpl
-from meshtf.train.evaluation import Evaluation, evaluate
-from meshtf.train.step_programs import evaluation_step, training_step
+from meshtf.train._feature_checks import check_features
+from meshtf.train.evaluation import Evaluation, Evaluator
+from meshtf.train.step_programs import training_step
+from meshtf.train.task import Position
 from meshtf.train.training import Training
 
 
@@ -22,19 +24,38 @@ class Trainer:
         self.training = training
         self.mesh_impl = mesh_impl or mesh_of(training)
         self.train_step = training_step(training, self.mesh_impl)
-        self.evaluation_step = evaluation_step(training, self.mesh_impl, self.variables)
+        self._evaluator = Evaluator(training, self.mesh_impl, self.variables)
 
     @property
     def variables(self) -> mtf.VariableStore:
         return self.train_step.variables
 
     @property
+    def evaluation_step(self) -> mtf.Function:
+        return self._evaluator.step
+
+    @property
     def programs(self) -> tuple[mtf.Function, mtf.Function]:
         return self.train_step, self.evaluation_step
 
+    def check(self, position: Position | None = None) -> None:
+        """Looks at the first batch after a position and at the held-out examples, and at the memory that is left.
+
+        Raises:
+          ConfigurationError: the position is in other data; there is no example to train on, or none held out.
+          DeviceError: the machine has not the memory that the programs take.
+          FeedError: a feature is missing, or of another shape or type than the task says.
+        """
+        for program in self.programs:
+            program.check_memory()
+        training = self.training
+        batch = next(training.task.training_batches(training.batch_size, training.seed, position))
+        check_features(f'the training examples of the task "{training.task.name}"', self.train_step, batch)
+        self._evaluator.check()
+
     def evaluate(self, is_stopped: Callable[[], bool] = lambda: False) -> Evaluation | None:
         """Every metric's mean over the held-out examples; None if it was stopped before the end."""
-        return evaluate(self.training.task, self.evaluation_step, self.training.batch_size, is_stopped)
+        return self._evaluator.evaluate(is_stopped)
 
 
 def mesh_of(training: Training, devices: tuple[str, ...] | None = None) -> mtf.SpmdMeshImpl:

@@ -182,7 +182,7 @@ def reduce_mean(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The mean over `reduced_dim`, or over what `output_shape` lacks (by default everything).
+    """The mean over `reduced_dim`, or over what `output_shape` lacks (by default everything); of no elements, NaN.
 
     Args:
       x: floating or complex.
@@ -205,7 +205,7 @@ def reduce_mean(
     if not (check_tensor(x).dtype.is_floating or x.dtype.is_complex):
         raise DtypeError(f"the mean of {x.dtype.name} is not a {x.dtype.name}; use mtf.cast first")
     total = reduce(x, SUM, disable_positional_args, output_shape, reduced_dim, name or "reduce_mean")
-    return total * (total.size / x.size) if x.size else total
+    return total * (total.size / x.size if x.size else math.nan)
 
 
 @language_function
