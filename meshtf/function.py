@@ -90,7 +90,7 @@ class Function:
         self._execution.initialize()
 
     def check_memory(self) -> None:
-        """Compares the program's need, counted from its plan, with what the machine has left: once, before it first runs.
+        """Compares the program's need, counted from its plan, with the memory that is left. Done before it first runs.
 
         Raises:
           DeviceError: it needs more, and `mtf.MeshOptions.check_memory` is on; says how much.

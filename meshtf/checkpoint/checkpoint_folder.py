@@ -37,7 +37,11 @@ class CheckpointFolder:
         self.keep = keep
 
     def steps(self) -> list[int]:
-        """The steps of which there is a checkpoint, damaged ones included, oldest first. OSError: nobody can see them."""
+        """The steps of which there is a checkpoint, damaged ones included, oldest first.
+
+        Raises:
+          OSError: the folder is there and cannot be read.
+        """
         try:
             matches = [_STEP.fullmatch(path.name) for path in self.folder.iterdir()]
         except (FileNotFoundError, NotADirectoryError):
@@ -63,8 +67,8 @@ class CheckpointFolder:
     def newest_readable(self) -> SavedCheckpoint | None:
         """The newest checkpoint that is whole, all of it read and verified; None where there is none.
 
-        Every newer one that is damaged is named in a warning to the log `meshtf.checkpoint`. One that a training deletes
-        meanwhile is not: newer ones are there then.
+        Every newer one that is damaged is named in a warning to the log `meshtf.checkpoint`. One that a training
+        deletes meanwhile is not: newer ones are there then.
 
         Raises:
           OSError: one is there and cannot be read, which is no damage.
@@ -89,7 +93,7 @@ class CheckpointFolder:
         return remove_unfinished(self.folder)
 
     def give_back_replaced(self) -> None:
-        """A checkpoint that an interrupted run was about to replace gets its name back; not while another saves here."""
+        """What an interrupted run was about to replace gets its name back; not while another process saves here."""
         give_back_replaced(self.folder)
 
     def save(self, step: int, store: VariableStore, state: Mapping[str, Any]) -> Path:

@@ -12,7 +12,8 @@ from meshtf.train.training import LOSS, Metric
 
 
 class MetricError(MeshtfError, ValueError):
-    """A model's metric that is neither a tensor nor a pair of equal shapes, a mean of nothing, or a table that nobody could show."""
+    """A model's metric that is neither a tensor nor a pair of equal shapes, a mean of nothing, or a table that nobody
+    could show."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,8 +96,8 @@ def _parts(name: str, metric: Metric) -> tuple[mtf.Tensor, mtf.Tensor | None]:
         )
     if not values.size:
         raise MetricError(
-            f'the metric "{name}" of the model has shape [{values.shape}], so it is the mean of nothing; a dimension of '
-            f"size 0 has no elements"
+            f'the metric "{name}" of the model has shape [{values.shape}], so it is the mean of nothing: a dimension '
+            f"of size 0 has no elements"
         )
     if weights is None:
         return mtf.cast(values, tf.float32), None

@@ -11,9 +11,9 @@ import numpy as np
 import meshtf as mtf
 from meshtf.errors import MeshtfError, NonFiniteError
 from meshtf.mesh_impl.mesh_impl import MeshImpl
-from meshtf.train._feature_checks import check_features, first_non_finite_feature
 from meshtf.train._metric_sums import MetricError
-from meshtf.train._part_batches import PartBatches
+from meshtf.train.batches.feature_checks import check_features, first_non_finite_feature
+from meshtf.train.batches.part_batches import PartBatches
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.step_programs import DENOMINATORS, LOSS, NUMERATORS, evaluation_program
 from meshtf.train.task import WEIGHTS, Batch, Task
@@ -25,7 +25,8 @@ _NOTHING_HELD_OUT = """\
 the task "{task}" holds out no example, so nothing could be said of what is learnt; let it hold out one at least."""
 
 _NOTHING_COUNTS = """\
-nothing counts for the loss on {count:,} held-out examples of the task "{task}": every weight that the model gives is 0."""
+nothing counts for the loss on {count:,} held-out examples of the task "{task}": every weight is 0 that the model gives
+them."""
 
 _NOT_FINITE = """\
 the loss on held-out examples is {loss}: it is first so among the examples {first:,} to {last:,} of the task "{task}", \
@@ -125,8 +126,6 @@ class Evaluator:
         (examples,) = np.nonzero(is_example)
         program = self._parts.program(len(examples))
         return program, {name: np.asarray(value)[examples] for name, value in features.items()}
-
-
 
 
 class _Sums:

@@ -12,7 +12,7 @@ from meshtf.checkpoint import BackgroundSaver
 from meshtf.errors import CollectiveError, MeshtfError, NonFiniteError, SaveError
 from meshtf.train.evaluation import Evaluation
 from meshtf.train.monitoring.loss_curve import draw_loss_curve
-from meshtf.train.monitoring.metrics import HELD_OUT, MetricsLog, digest_of
+from meshtf.train.monitoring.metrics import DIGEST, HELD_OUT, MetricsLog, digest_of
 from meshtf.train.monitoring.non_finite import first_non_finite_variable, where_it_began
 from meshtf.train.monitoring.progress import ProgressDisplay, Speedometer, StepReport, progress_display
 from meshtf.train.monitoring.tensorboard import Board
@@ -86,7 +86,7 @@ class TrainingRun:
 
     def _train(self) -> None:
         training = self.training
-        if _is_due(self.step, training.evaluate_every):
+        if _is_due(self.step, training.evaluate_every) and not self.is_finished:
             self._evaluate()  # the run before was stopped in the step's place for it
         if self.is_finished:
             return
@@ -161,7 +161,8 @@ class TrainingRun:
 
     def _evaluate(self, *, is_last: bool = False) -> Evaluation | None:
         """Evaluates, unless this step has been; None then, and if it was stopped."""
-        if self._log.has_evaluation(self.step) and not is_last:
+        is_written = self._log.has_evaluation(self.step)
+        if is_written and not is_last:
             return None
         try:
             evaluation = self.trainer.evaluate(lambda: bool(self._stop))
@@ -171,11 +172,12 @@ class TrainingRun:
             return None
         held_out = {f"{HELD_OUT}{name}": value for name, value in evaluation.means.items()}
         vectors = {f"{HELD_OUT}{name}": x for name, x in evaluation.vectors.items()}
-        if not self._log.has_evaluation(self.step):
-            digest = {"variables_sha256": digest_of(self.trainer.variables)} if is_last else {}
-            self._log.write(self.step, {**held_out, **digest}, vectors)
+        if not is_written:
+            self._log.write(self.step, held_out, vectors)
             self._board.scalars(self.step, held_out)
             self._board.histograms(self.step, vectors)
+        if is_last and not self._log.has_digest(self.step):
+            self._log.write(self.step, {DIGEST: digest_of(self.trainer.variables)})
         if not is_last:
             print(f"step {self.step}: held out: {evaluation}", flush=True)
         self._draw()

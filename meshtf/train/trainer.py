@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import meshtf as mtf
 from meshtf.mesh_impl.mesh_impl import MeshImpl
-from meshtf.train._feature_checks import check_features
+from meshtf.train.batches.feature_checks import check_features
 from meshtf.train.evaluation import Evaluation, Evaluator
 from meshtf.train.step_programs import training_step
-from meshtf.train.task import Position
+from meshtf.train.task import Batches, Position
 from meshtf.train.training import Training
 
 
@@ -38,20 +38,27 @@ class Trainer:
     def programs(self) -> tuple[mtf.Function, mtf.Function]:
         return self.train_step, self.evaluation_step
 
-    def check(self, position: Position | None = None) -> None:
-        """Looks at the first batch after a position and at the held-out examples, and at the memory that is left.
+    def check(self) -> None:
+        """Looks at the memory that is left, at the first batch, and at the held-out examples.
 
         Raises:
-          ConfigurationError: the position is in other data; there is no example to train on, or none held out.
+          ConfigurationError: there is no example to train on, or none held out.
           DeviceError: the machine has not the memory that the programs take.
           FeedError: a feature is missing, or of another shape or type than the task says.
         """
         for program in self.programs:
             program.check_memory()
-        training = self.training
-        batch = next(training.task.training_batches(training.batch_size, training.seed, position))
-        check_features(f'the training examples of the task "{training.task.name}"', self.train_step, batch)
+        batch = next(self.batches())
+        check_features(f'the training examples of the task "{self.training.task.name}"', self.train_step, batch)
         self._evaluator.check()
+
+    def batches(self, position: Position | None = None) -> Batches:
+        """What the task has to train on, from the start or from a position.
+
+        Raises:
+          ConfigurationError: the position is in other data.
+        """
+        return self.training.task.training_batches(self.training.batch_size, self.training.seed, position)
 
     def evaluate(self, is_stopped: Callable[[], bool] = lambda: False) -> Evaluation | None:
         """Every metric's mean over the held-out examples; None if it was stopped before the end."""

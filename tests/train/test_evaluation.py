@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,8 @@ import pytest
 import meshtf as mtf
 from meshtf.testing import assert_close
 from meshtf.train import Evaluation, Trainer, Training
-from meshtf.train.evaluation import evaluate
-from meshtf.train.step_programs import evaluation_step
+from meshtf.train.data import ArrayTask
+from meshtf.train.evaluation import Evaluator
 from meshtf.train.trainer import mesh_of
 
 Make = Callable[..., Training]
@@ -36,8 +35,7 @@ class SumModel:
 
 
 def evaluated(training: Training) -> Evaluation:
-    step = evaluation_step(training, mesh_of(training))
-    evaluation = evaluate(training.task, step, training.batch_size)
+    evaluation = Evaluator(training, mesh_of(training)).evaluate()
     assert evaluation is not None
     return evaluation
 
@@ -64,7 +62,7 @@ def test_means_are_those_of_all_examples_whatever_the_batch_size(tiny_training: 
 
 
 def test_vectors_of_a_batch_count_as_often_as_it_has_examples(tiny_training: Make) -> None:
-    """The last batch has three."""
+    """The last batch has three, and no padding."""
 
     class Vectors:
         def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, Any]:
@@ -74,29 +72,22 @@ def test_vectors_of_a_batch_count_as_often_as_it_has_examples(tiny_training: Mak
 
     training = tiny_training(model=Vectors(), batch_size=4)
     x = training.task.held_out["x"].astype(np.float64)  # type: ignore[attr-defined]
-    padded = np.zeros([12, *x.shape[1:]])
-    padded[: len(x)] = x
-    largest = padded.reshape(3, 4, *x.shape[1:]).max(1)
+    largest = [x[start : start + 4].max(0) for start in (0, 4, 8)]
     evaluation = evaluated(training)
     assert set(evaluation.means) == {"loss"}
     assert_close(evaluation.vectors["largest"], np.average(largest, 0, [4, 4, 3]), terms=4, dtype="float32")
 
 
 def test_bits_per_byte_count_the_bytes_of_the_targets(tiny_training: Make) -> None:
-    @dataclasses.dataclass(frozen=True)
-    class Text:
-        task: Any
-
-        def evaluation_batches(self, batch_size: int) -> Iterable[dict[str, Any]]:
-            return self.task.evaluation_batches(batch_size)
-
+    class Text(ArrayTask):
         def num_bytes(self, features: Mapping[str, Any]) -> int:
             return 2 * int(np.asarray(features["targets_weights"]).sum())
 
-    training = tiny_training(model=SumModel())
-    step = evaluation_step(training, mesh_of(training))
-    evaluation = evaluate(Text(training.task), step, 8)  # type: ignore[arg-type]  # what an evaluation asks of a task
-    assert evaluation is not None
+    task = tiny_training().task
+    assert isinstance(task, ArrayTask)
+    evaluation = evaluated(
+        tiny_training(model=SumModel(), task=Text(task.name, task.shapes, task.train, task.held_out), batch_size=8)
+    )
     assert_close(
         evaluation.means["bits_per_byte"], evaluation.means["loss"] / math.log(2) / 2, terms=4, dtype="float32"
     )

@@ -50,7 +50,7 @@ def test_a_folder_that_holds_no_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="it has no such folder"):
         RunFolder.existing(tmp_path / "gone")
     (tmp_path / "operative_config.gin").touch()
-    with pytest.raises(ConfigurationError, match="has no checkpoint that can be read"):
+    with pytest.raises(ConfigurationError, match="has no checkpoint; meshtf-train writes one"):
         RunFolder.existing(tmp_path).checkpoint()
 
 

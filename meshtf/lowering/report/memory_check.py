@@ -11,11 +11,12 @@ from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.planning.plan import Plan, walk
 
 _TOO_LARGE = """\
-program "{program}" needs more memory than there is: {needed} of {cores} together, {each} GiB each at their peak{where}, \
-{variables} GiB of it variables; {limit} {available} GiB.
-A mesh and a layout that split more, a smaller batch, micro-batches or recomputation need less; report() shows what takes it.
-The need is counted from the plan. To run it all the same, give the mesh check_memory=False (in gin \
-Training.check_memory = False)."""
+program "{program}" needs more memory than there is: {needed} on {cores}, and {limit} {available} GiB.
+Each core takes {each} GiB at its peak{where}, {variables} GiB of it variables.
+A mesh and a layout that split more, a smaller batch, micro-batches or recomputation need less; report() shows what takes
+the memory.
+The need is counted from the plan. To run all the same: check_memory=False of the mesh, Training.check_memory = False in
+gin."""
 
 _GIB = 2**30
 

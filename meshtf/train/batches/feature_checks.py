@@ -34,5 +34,6 @@ def first_non_finite_feature(features: Mapping[str, np.ndarray | tf.Tensor], fir
             continue
         is_wrong = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
         if is_wrong.any():
-            return f'The feature "{name}" holds a NaN or an infinity in example {first_example + int(is_wrong.argmax()):,}.'
+            example = first_example + int(is_wrong.argmax())
+            return f'The feature "{name}" holds a NaN or an infinity in example {example:,}.'
     return "All features of these examples are finite, so it is the model that makes it so."

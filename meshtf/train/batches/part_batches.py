@@ -15,11 +15,11 @@ from meshtf.train.step_programs import EvaluationProgram, evaluation_step
 from meshtf.train.training import Training
 
 _CANNOT_BE_BUILT = """\
-the last {count} held-out examples make a batch that is not full, and of padding the model's metric "{metric}" cannot be \
-exact: it has no dimension "batch", so it tells of a batch as a whole. For a batch of {count} the model cannot be built:
+the last held-out examples are {count}, and make no full batch. Padding would make the model's metric "{metric}" wrong:
+it has no dimension "batch", so it tells of a batch as a whole. For a batch of {count} the model cannot be built:
 {error}
-Give the metric a value for each example, [batch]; or choose Training.batch_size so that it divides the number of held-out
-examples."""
+Give the metric a value for each example, [batch], or choose Training.batch_size so that it divides the number of
+held-out examples."""
 
 
 class PartBatches:
