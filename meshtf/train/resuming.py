@@ -91,12 +91,13 @@ def resumed_start(trainer: Trainer, folder: RunFolder, *, from_scratch: bool = F
         trained here and has no checkpoint.
       CheckpointError: it is of another model or optimizer, or all checkpoints are damaged.
       DeviceError: the machine has not the memory.
-      OSError: a checkpoint is there and cannot be read.
+      OSError: a checkpoint is there and cannot be read, or no folder can be made for them.
     """
     checkpoints = folder.checkpoints()
     if from_scratch:
         if aside := folder.set_aside():
             print(f"from scratch:  the run that was here is now in {aside.path}")
+        checkpoints.folder.mkdir(exist_ok=True)
         return Start()
     checkpoints.give_back_replaced()
     saved, start = _newest(folder), Start()
@@ -105,6 +106,7 @@ def resumed_start(trainer: Trainer, folder: RunFolder, *, from_scratch: bool = F
         trainer.batches(start.position)
         restore(saved, trainer.programs)
     checkpoints.remove_unfinished()
+    checkpoints.folder.mkdir(exist_ok=True)  # what stands in its way is not found out after hours
     return start
 
 

@@ -236,7 +236,7 @@ def test_nothing_of_a_step_with_a_failed_collective_is_saved(
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_the_run(tiny_training: Make, tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").touch()  # a file, where a folder is to be made
+    (tmp_path / "checkpoints").symlink_to("/proc")  # where no folder can be made
     with pytest.raises(SaveError, match="the checkpoint of step 1 cannot be written"):
         run(tiny_training(num_steps=1), tmp_path)
 

@@ -39,8 +39,10 @@ def test_what_is_refused(path: str, message: str) -> None:
         assert message in str(caught.value)
 
 
-ODD_NAMES = ["lr=[0.1]", "[", "]", "a*b", "a?b", "back\\slash", "\\", "sp ace", "ünï", "日本", "100%", "%d", "%(x)s", "{x}",
-             "-dash", "--flag=1", "$x_{$", "#", "a:b", "'q\"", "a,b;c", "~", "...", ".hidden", "x" * 200]  # fmt: skip
+ODD_NAMES = [
+    *("lr=[0.1]", "[", "]", "a*b", "a?b", "back\\slash", "\\", "sp ace", "ünï", "日本", "100%", "%d", "%(x)s", "{x}"),
+    *("-dash", "--flag=1", "$x_{$", "#", "a:b", "'q\"", "a,b;c", "~", "...", ".hidden", "x" * 200),
+]
 
 
 def test_checkpoints_in_folders_of_odd_names_are_read_again(tmp_path: Path) -> None:
