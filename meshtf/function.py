@@ -89,14 +89,17 @@ class Function:
         self.check_memory()
         self._execution.initialize()
 
-    def check_memory(self) -> None:
+    def check_memory(self, besides: int = 0) -> None:
         """Compares the program's need, counted from its plan, with the memory that is left. Done before it first runs.
+
+        Args:
+          besides: bytes that something else will take while the program runs, such as batches made ahead.
 
         Raises:
           DeviceError: it needs more, and `mtf.MeshOptions.check_memory` is on; says how much.
         """
         if not self._fits_memory:
-            check_memory(self._execution.plan, self.lowering.mesh_impl, self.name, self.variables)
+            check_memory(self._execution.plan, self.lowering.mesh_impl, self.name, self.variables, besides)
             self._fits_memory = True
 
     def report(self) -> Report:

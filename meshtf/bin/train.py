@@ -111,8 +111,8 @@ def explain(trainer: Trainer, folder: RunFolder, start: Start) -> Board:
     )
     if start.step:
         print(f"resumed:       from step {start.step}, {shown(folder.checkpoints().path(start.step).absolute())}")
-        before = folder.operative_config.read_text() if folder.operative_config.exists() else configuration
-        for change in changed_bindings(before, configuration):
+        before = folder.operative_config.read_bytes() if folder.operative_config.exists() else configuration.encode()
+        for change in changed_bindings(before.decode(errors="replace"), configuration):
             print(f"  changed:     {change}")
     folder.write_versions()
     replace_file(folder.report, report.encode())

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import meshtf as mtf
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train.batches.feature_checks import check_features
+from meshtf.train.data._shuffled_batches import READY_BATCHES
 from meshtf.train.evaluation import Evaluation, Evaluator
 from meshtf.train.step_programs import training_step
 from meshtf.train.task import Batches, Position
@@ -46,8 +47,10 @@ class Trainer:
           DeviceError: the machine has not the memory that the programs take.
           FeedError: a feature is missing, or of another shape or type than the task says.
         """
+        inputs = self.training.task.inputs(self.training.batch).values()
+        batch_bytes = sum(spec.shape.size * spec.dtype.size for spec in inputs)
         for program in self.programs:
-            program.check_memory()
+            program.check_memory(besides=READY_BATCHES * batch_bytes)
         batch = next(self.batches())
         check_features(f'the training examples of the task "{self.training.task.name}"', self.train_step, batch)
         self._evaluator.check()

@@ -13,15 +13,14 @@ from meshtf.planning.plan import Plan, walk
 _TOO_LARGE = """\
 program "{program}" needs more memory than there is: {needed} on {cores}, and {limit} {available} GiB.
 Each core takes {each} GiB at its peak{where}, {variables} GiB of it variables.
-A mesh and a layout that split more, a smaller batch, micro-batches or recomputation need less; report() shows what takes
-the memory.
-The need is counted from the plan. To run all the same: check_memory=False of the mesh, Training.check_memory = False in
-gin."""
+A mesh and a layout that split more, a smaller batch, micro-batches or recomputation need less; report() shows more.
+The need is counted from the plan. To run all the same: check_memory=False of the mesh, in gin
+Training.check_memory = False."""
 
 _GIB = 2**30
 
 
-def check_memory(plan: Plan, mesh_impl: MeshImpl, program: str, there: Collection[str]) -> None:
+def check_memory(plan: Plan, mesh_impl: MeshImpl, program: str, there: Collection[str], besides: int = 0) -> None:
     """Compares what all cores need at once with the memory that the machine has left, where they are its CPUs.
 
     Args:
@@ -29,6 +28,7 @@ def check_memory(plan: Plan, mesh_impl: MeshImpl, program: str, there: Collectio
       mesh_impl: on which it is to run.
       program: its name.
       there: names of variables that have their memory already.
+      besides: bytes that something else takes at the same time.
 
     Raises:
       DeviceError: it is more; says how much, and what can be done.
@@ -37,12 +37,12 @@ def check_memory(plan: Plan, mesh_impl: MeshImpl, program: str, there: Collectio
     if not devices or not all("CPU" in device.upper() for device in devices):
         return
     memory = host_memory()
-    if _certainly_enough(plan, len(devices)) <= memory.available:
+    if _certainly_enough(plan, len(devices)) + besides <= memory.available:
         return
     peak = peak_memory(plan)
     taken = sum(value.slice_bytes for name, value in stored_variables(plan).items() if name in there)
-    if (peak.total - taken) * len(devices) > memory.available:
-        raise DeviceError(_message(program, peak, taken, memory, len(devices)))
+    if (peak.total - taken) * len(devices) + besides > memory.available:
+        raise DeviceError(_message(program, peak, taken, memory, len(devices), besides))
 
 
 def _certainly_enough(plan: Plan, cores: int) -> int:
@@ -51,12 +51,12 @@ def _certainly_enough(plan: Plan, cores: int) -> int:
     return (2 + cores) * cores * made  # twice for what is put in order; collectives hold what every core has sent
 
 
-def _message(program: str, peak: PeakMemory, taken: int, memory: HostMemory, cores: int) -> str:
+def _message(program: str, peak: PeakMemory, taken: int, memory: HostMemory, cores: int, besides: int) -> str:
     operation = peak.operation
     return _TOO_LARGE.format(
         program=program,
-        needed=f"{(peak.total - taken) * cores / _GIB:,.3g} GiB",
-        cores=f"{cores} cores" if cores > 1 else "1 core",
+        needed=f"{((peak.total - taken) * cores + besides) / _GIB:,.3g} GiB",
+        cores=(f"{cores} cores" if cores > 1 else "1 core") + " with the batches made ahead" * bool(besides),
         each=f"{(peak.total - taken) / _GIB:,.3g}",
         where="" if operation is None else f" in {operation.name}, at {operation.site}",
         variables=f"{max(peak.variables - taken, 0) / _GIB:,.3g}",

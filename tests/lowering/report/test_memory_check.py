@@ -42,7 +42,7 @@ def test_the_message_has_the_numbers_and_what_to_do() -> None:
         assert "GiB on 4 cores, and " in message
         assert "Each core takes " in message
         assert "at its peak" in message
-        assert "check_memory=False of the mesh, Training.check_memory = False" in message
+        assert "check_memory=False of the mesh, in gin\nTraining.check_memory = False." in message
     assert not large.variables
 
 
