@@ -51,6 +51,10 @@ _TOO_LARGE = """\
 {model} does not fit one core: it takes {needed:.3g} GiB, {variables:.3g} GiB of them variables, and {limit}.
 A SavedModel is for one device; nothing was restored or written."""
 
+_PATTERN = frozenset("*?[]\\")
+_A_PATTERN = """\
+a SavedModel in {path} could not be loaded: TensorFlow takes a path with {signs} for a pattern. Give another folder."""
+
 
 @runtime_checkable
 class Classifier(Protocol):
@@ -122,6 +126,12 @@ class ExportedModel:
         except (OSError, tf.errors.OpError) as error:
             raise SaveError(f"{folder} cannot be written: {error}") from error
         return list(traced)
+
+
+def check_output(path: Path) -> None:
+    """ConfigurationError for a path from which TensorFlow could not load, because it takes it for a pattern."""
+    if signs := sorted(_PATTERN.intersection(str(path.absolute()))):
+        raise ConfigurationError(_A_PATTERN.format(path=path.absolute(), signs=" ".join(signs)))
 
 
 def exported_model(training: Training, decoding: Decoding, batch_size: int = 1) -> ExportedModel:

@@ -35,6 +35,10 @@ _VARIABLE_NOT_FINITE = """\
 step {step}: variable "{name}" holds a NaN or an infinity, although the loss before was finite.
 With Training.check_gradients = True training stops before the update that does this, and says where it began."""
 
+_NOTHING_COUNTS = """\
+step {step}: nothing counts for the loss in this batch, since every weight that the model gives is 0: a loss of 0 says \
+nothing, and nothing is learnt. Other such batches are not told of."""
+
 
 class TrainingRun:
     """Takes the steps of a training from a start on, and writes down what comes of it.
@@ -53,6 +57,7 @@ class TrainingRun:
         self._folder, self._stop, self._board = folder, stop, board
         self._log = MetricsLog(folder.metrics, start.step)
         self._start, self._saved_step, self._saved_at = start, start.step, time.monotonic()
+        self._has_looked_at_weights = False
         self._speedometer = _speedometer(trainer)
         self._checkpoints = folder.checkpoints(self.training.keep_checkpoints)
 
@@ -122,6 +127,10 @@ class TrainingRun:
         except CollectiveError as error:
             raise CollectiveError(f"step {self.step + 1}: {error}") from None
         self.step += 1
+        if not (results[LOSS] or self._has_looked_at_weights):
+            self._has_looked_at_weights = True
+            if not self.trainer.counts(features):
+                print(_NOTHING_COUNTS.format(step=self.step), flush=True)
         return results
 
     def _scalars_of_the_model(self, results: Mapping[str, float]) -> dict[str, float]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 import meshtf as mtf
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train.batches.feature_checks import check_features
 from meshtf.train.data._shuffled_batches import READY_BATCHES
 from meshtf.train.evaluation import Evaluation, Evaluator
-from meshtf.train.step_programs import training_step
-from meshtf.train.task import Batches, Position
+from meshtf.train.step_programs import DENOMINATORS, LOSS, training_step
+from meshtf.train.task import WEIGHTS, Batch, Batches, Position
 from meshtf.train.training import Training
 
 
@@ -62,6 +64,11 @@ class Trainer:
           ConfigurationError: the position is in other data.
         """
         return self.training.task.training_batches(self.training.batch_size, self.training.seed, position)
+
+    def counts(self, features: Batch) -> bool:
+        """Whether anything of a full batch counts for the loss: whether not all of its weights are 0."""
+        sums = self.evaluation_step(**features, **{WEIGHTS: np.ones(self.training.batch_size, np.float32)})
+        return bool(np.any(sums[DENOMINATORS][LOSS]))
 
     def evaluate(self, is_stopped: Callable[[], bool] = lambda: False) -> Evaluation | None:
         """Every metric's mean over the held-out examples; None if it was stopped before the end."""
