@@ -120,9 +120,13 @@ def _newest(folder: RunFolder) -> SavedCheckpoint | None:
         raise CheckpointError(f"{error}\n{_INSTEAD}") from None
     except OSError as error:
         raise OSError(error.errno, _UNREADABLE.format(error=error, folder=checkpoints.folder)) from None
-    last = max((line["step"] for line in read_metrics(folder.metrics) if DIGEST in line), default=None)
-    if last is not None:
-        raise ConfigurationError(_LOST.format(folder=folder.path, step=last, checkpoints=checkpoints.folder))
+    lines = read_metrics(folder.metrics)
+    ended = [line["step"] for line in lines if DIGEST in line]
+    if ended:
+        raise ConfigurationError(_LOST.format(folder=folder.path, step=max(ended), checkpoints=checkpoints.folder))
+    if lines:
+        last = max(line["step"] for line in lines)
+        print(f"begins again:  {folder.path} has metrics up to step {last}, and no checkpoint of them")
     return None
 
 

@@ -23,7 +23,7 @@ from typing import BinaryIO
 
 import meshtf as mtf
 from meshtf.checkpoint import CheckpointFolder, SavedCheckpoint, restore
-from meshtf.errors import CheckpointError
+from meshtf.errors import CheckpointError, DamagedCheckpointError
 from meshtf.files.replaced_file import replace_file
 from meshtf.files.unlinked_file import open_for_lock
 from meshtf.train._foreign_configuration import check_foreign
@@ -178,7 +178,13 @@ class RunFolder:
         """
         saved = self.checkpoint(step)
         renamed = averages_in(saved, programs[0]) if Weights(weights) is Weights.AVERAGE else {}
-        restore(saved, list(programs), ignore_unused=True, renamed=renamed)
+        try:
+            restore(saved, list(programs), ignore_unused=True, renamed=renamed)
+        except DamagedCheckpointError:
+            if step is not None or saved.folder.exists():
+                raise
+            # A training that runs meanwhile has deleted it, and there are newer ones.
+            return self.restore(*programs, weights=weights)
         return saved.step
 
     def lock(self) -> BinaryIO:

@@ -57,10 +57,9 @@ def _array_faults(array: Any, shape: mtf.Shape) -> Iterator[str]:
     dtype = tf.as_dtype(array.dtype) if _is_known(array.dtype) else None
     if dtype is None or not (dtype.is_floating or dtype.is_integer or dtype.is_complex or dtype.is_bool):
         yield f"is of {array.dtype}, and must be of numbers or bool"
-    if not array.shape:
-        yield f"is a single number, and must be [examples, {shape}]" if shape else "is a number, and must be [examples]"
-    elif list(array.shape[1:]) != shape.to_integer_list:
-        yield f"has shape {list(array.shape)}, and must be [examples{''.join(f' {d}' for d in shape)}]"
+    found = f"has shape {list(array.shape)}" if array.shape else "is a single number"
+    if not array.shape or list(array.shape[1:]) != shape.to_integer_list:
+        yield f"{found}, and must be [examples{''.join(f' {d}' for d in shape)}]"
 
 
 def _is_known(dtype: Any) -> bool:
