@@ -257,7 +257,7 @@ def test_a_resume_that_is_refused_changes_nothing(capsys: pytest.CaptureFixture[
             assert files_of(folder) == before
     with no_space():
         assert status_of(*run, steps[3]) == ExitStatus.BAD_FILE
-    assert f"[Errno 27] File too large: '{folder}/versions.json'" in capsys.readouterr().err
+    assert f"[Errno 27] File too large: {f'{folder}/versions.json'!r}" in capsys.readouterr().err
     assert files_of(folder) == before
     assert status_of(*run, steps[1], "--from_scratch") == ExitStatus.DONE
     assert f"from scratch:  the run that was here is now in {folder}/superseded_1" in capsys.readouterr().out
