@@ -18,6 +18,7 @@ from meshtf.layout import TensorLayout
 from meshtf.lowering.feeding import check_feeds, inputs_of
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
+from meshtf.lowering.report.memory_check import check_memory
 from meshtf.lowering.report.report import Report
 from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.mesh_impl import MeshImpl
@@ -59,6 +60,7 @@ class Function:
         self._results = results
         self._fetches = [x for x in tf.nest.flatten(results) if isinstance(x, Tensor)]
         self._execution = lowering.execution(self._fetches)
+        self._fits_memory = False
 
     @property
     def graph(self) -> Graph:
@@ -79,8 +81,26 @@ class Function:
         return self.graph.name
 
     def initialize(self) -> None:
-        """Makes the variables that the store lacks, with their initial values, without running the program."""
+        """Makes the variables that the store lacks, with their initial values, without running the program.
+
+        Raises:
+          DeviceError: the program needs more memory than there is: see `check_memory`.
+        """
+        self.check_memory()
         self._execution.initialize()
+
+    def check_memory(self, besides: int = 0) -> None:
+        """Compares the program's need, counted from its plan, with the memory that is left. Done before it first runs.
+
+        Args:
+          besides: bytes that something else will take while the program runs, such as batches made ahead.
+
+        Raises:
+          DeviceError: it needs more, and `mtf.MeshOptions.check_memory` is on; says how much.
+        """
+        if not self._fits_memory:
+            check_memory(self._execution.plan, self.lowering.mesh_impl, self.name, self.variables, besides)
+            self._fits_memory = True
 
     def report(self) -> Report:
         """Layouts, memory per core, every collective. Printable, and as data."""
@@ -96,7 +116,9 @@ class Function:
 
         Raises:
           FeedError: an input is missing, unknown, or of the wrong shape or dtype.
+          DeviceError: the program needs more memory than there is: see `check_memory`.
         """
+        self.check_memory()
         feeds = self._named(args, kwargs)
         summaries, execution = wanted_summaries(self.graph), self._execution
         if summaries:

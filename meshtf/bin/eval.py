@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import sys
@@ -9,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from absl import flags
 
-import meshtf as mtf
 from meshtf.bin._command_line import (
     CommandLine,
     define_checkpoint_flags,
@@ -20,15 +20,18 @@ from meshtf.bin._command_line import (
 from meshtf.bin._exit_status import ExitStatus
 from meshtf.bin._mesh import check_rules_are_used, mesh_for
 from meshtf.bin._run_program import run_program
+from meshtf.files.unlinked_file import append_to_file
 from meshtf.train.configuration import check_every_binding_is_read
-from meshtf.train.evaluation import evaluate
+from meshtf.train.evaluation import Evaluator
 from meshtf.train.gin_files.bindings import shown
 from meshtf.train.monitoring.metrics import as_lists
 from meshtf.train.run_folder import RunFolder
-from meshtf.train.step_programs import evaluation_step
 from meshtf.train.training import Training
 
 PROGRAM = "meshtf-eval"
+
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""Of a folder that others look after. A full disk is an error."""
 
 
 def run() -> None:
@@ -45,7 +48,7 @@ def command_line() -> CommandLine:
     line = CommandLine(
         program=PROGRAM,
         summary="evaluates a checkpoint of a run on held-out examples, on any mesh and layout.\n"
-        "It prints the means and appends them to evaluations.jsonl in the run's folder.",
+        "It prints the means and appends them to evaluations.jsonl in the run's folder, if it may write there.",
         usage=f"{PROGRAM} --model_dir=FOLDER [--step=N] [--weights=average] [--mesh_shape=...] [--layout=RULES ...]",
         examples=[
             f"{PROGRAM} --model_dir=runs/digits_mlp",
@@ -64,24 +67,25 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the run's configuration, builds and checks the program, and restores the checkpoint."""
     folder = RunFolder.existing(values.model_dir)
     training = folder.read_training([*values.gin_param, *mesh_bindings(values)], trust_config=values.trust_config)
-    step = evaluation_step(training, mesh_for(values.backend, training))
+    evaluator = Evaluator(training, mesh_for(values.backend, training))
     if not values.allow_unread_bindings:
         check_every_binding_is_read(of_flags_alone=True)
     if values.layout is not None:
-        check_rules_are_used(step)
-    restored = folder.restore(step, step=values.step, weights=values.weights)
+        check_rules_are_used(evaluator.step)
+    evaluator.check()
+    restored = folder.restore(evaluator.step, step=values.step, weights=values.weights)
     print(f"evaluating step {restored} of {shown(folder.path.absolute())}: {training.task.name}", flush=True)
     source = {"step": restored, "weights": values.weights}
-    return functools.partial(write_evaluation, training, folder, step, source)
+    return functools.partial(write_evaluation, training, folder, evaluator, source)
 
 
 def write_evaluation(
-    training: Training, folder: RunFolder, program: mtf.Function, source: Mapping[str, int | str]
+    training: Training, folder: RunFolder, evaluator: Evaluator, source: Mapping[str, int | str]
 ) -> int:
     """Evaluates, prints the means, and appends them, with what they are of, to the run's evaluations."""
-    evaluation = evaluate(training.task, program, training.batch_size)
+    evaluation = evaluator.evaluate()
     assert evaluation is not None
-    print(f"held out:      {evaluation}")
+    print(f"held out:      {evaluation}", flush=True)
     line = {
         **source,
         **evaluation.means,
@@ -90,8 +94,13 @@ def write_evaluation(
         "mesh_shape": training.mesh_shape,
         "layout": training.layout,
     }
-    with folder.evaluations.open("a") as file:
-        file.write(json.dumps(line) + "\n")
+    try:
+        append_to_file(folder.evaluations, (json.dumps(line) + "\n").encode())
+    except OSError as error:
+        if error.errno not in _READ_ONLY:
+            raise
+        print(f"it is only shown, and not in {shown(folder.evaluations.absolute())}: {error.strerror}")
+    evaluation.check()
     return ExitStatus.DONE
 
 

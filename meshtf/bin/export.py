@@ -18,7 +18,7 @@ from meshtf.bin._run_program import run_program
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
 from meshtf.train.decoding.options import configured_decoding
 from meshtf.train.decoding.step_decoder import TextModel
-from meshtf.train.export import ExportedModel, exported_model
+from meshtf.train.export import ExportedModel, check_output, exported_model
 from meshtf.train.gin_files.bindings import shown
 from meshtf.train.run_folder import RunFolder
 from meshtf_programs.native_output import NATIVE_OUTPUT
@@ -69,6 +69,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     folder, output = RunFolder.existing(values.model_dir), Path(values.output).expanduser()
     if output.exists():
         raise ConfigurationError(f"--output={output} is there already; give another, or remove it")
+    check_output(output)
     training = folder.read_training(values.gin_param, trust_config=values.trust_config)
     if isinstance(training.model, TextModel):
         decoding = decoding_of(values, training)

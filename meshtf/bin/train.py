@@ -14,12 +14,8 @@ from meshtf.bin._command_line import CommandLine, define_gin_flags, define_mesh_
 from meshtf.bin._exit_status import ExitStatus
 from meshtf.bin._mesh import mesh_for
 from meshtf.bin._run_program import run_program
-from meshtf.train.configuration import (
-    check_every_binding_is_read,
-    find_gin_file,
-    make_model_folder,
-    read_configuration,
-)
+from meshtf.files.replaced_file import replace_file
+from meshtf.train.configuration import check_every_binding_is_read, find_gin_file, read_configuration
 from meshtf.train.gin_files.bindings import shown
 from meshtf.train.loop import TrainingRun
 from meshtf.train.monitoring.description import described, one_line
@@ -27,6 +23,7 @@ from meshtf.train.monitoring.metrics import digest_of
 from meshtf.train.monitoring.tensorboard import Board, open_board
 from meshtf.train.resuming import Start, changed_bindings, resumed_start
 from meshtf.train.run_folder import RunFolder
+from meshtf.train.run_path import run_path
 from meshtf.train.signals import stop_request
 from meshtf.train.trainer import Trainer
 from meshtf.train.training import configured_training
@@ -66,6 +63,13 @@ def command_line() -> CommandLine:
         flag_values=line.flags,
     )
     flags.DEFINE_bool(
+        "from_scratch",
+        False,
+        "Whether training begins at step 0 although the folder holds a run. That run moves into a folder inside, "
+        "superseded_1 or the next that is free, which other programs read as before.",
+        flag_values=line.flags,
+    )
+    flags.DEFINE_bool(
         "report",
         False,
         "Whether the report of the training step is printed: layouts, memory, every collective. It is in report.txt.",
@@ -82,10 +86,12 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     trainer = Trainer(training, mesh_for(values.backend, training))
     if not values.allow_unread_bindings:
         check_every_binding_is_read()
-    folder = RunFolder(make_model_folder(values.model_dir or f"runs/{files[-1].stem}"))
+    path = run_path(f"runs/{files[-1].stem}" if values.model_dir is None else values.model_dir)
+    trainer.check()
+    folder = RunFolder.made(path)
     with contextlib.ExitStack() as stack:
         stack.enter_context(folder.lock())
-        start = resumed_start(trainer, folder)
+        start = resumed_start(trainer, folder, from_scratch=values.from_scratch)
         print("configuration:", *map(shown, files))
         print(one_line(training, trainer.train_step), flush=True)
         if values.report:
@@ -108,12 +114,12 @@ def explain(trainer: Trainer, folder: RunFolder, start: Start) -> Board:
     )
     if start.step:
         print(f"resumed:       from step {start.step}, {shown(folder.checkpoints().path(start.step).absolute())}")
-        before = folder.operative_config.read_text() if folder.operative_config.exists() else configuration
-        for change in changed_bindings(before, configuration):
+        before = folder.operative_config.read_bytes() if folder.operative_config.exists() else configuration.encode()
+        for change in changed_bindings(before.decode(errors="replace"), configuration):
             print(f"  changed:     {change}")
-    folder.operative_config.write_text(configuration)
-    folder.report.write_text(report)
     folder.write_versions()
+    replace_file(folder.report, report.encode())
+    replace_file(folder.operative_config, configuration.encode())
     board = open_board(folder.tensorboard, start.step)
     board.text("report", report)
     board.text("configuration", configuration)
@@ -134,6 +140,8 @@ def train(trainer: Trainer, folder: RunFolder, start: Start, board: Board) -> in
     print(f"variables:     sha256 {digest_of(trainer.variables)}")
     print(f"written to:    {shown(folder.path.absolute())} ({', '.join(_written(folder.path))})")
     print(f"held out:      {evaluation}")
+    if evaluation is not None:
+        evaluation.check()
     return ExitStatus.DONE
 
 

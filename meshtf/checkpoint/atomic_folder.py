@@ -46,15 +46,19 @@ def delete_folder(folder: Path) -> None:
 def remove_unfinished(parent: Path) -> list[Path]:
     """Removes what an interrupted process left behind in `parent`, and gives the paths. A folder that was about to be
     replaced gets its name back."""
-    removed = []
-    for path in sorted(parent.glob(".*")):
-        final = path.with_name(path.name.removeprefix(REPLACED))
-        if path.name.startswith(REPLACED) and not final.exists():
-            path.rename(final)
-        elif path.name.startswith((WRITING, REPLACED, DELETING)):
-            _remove(path)
-            removed.append(path)
+    give_back_replaced(parent)
+    removed = [path for path in sorted(parent.glob(".*")) if path.name.startswith((WRITING, REPLACED, DELETING))]
+    for path in removed:
+        _remove(path)
     return removed
+
+
+def give_back_replaced(parent: Path) -> None:
+    """A folder that was about to be replaced when the process was interrupted gets its name back."""
+    for path in parent.glob(f"{REPLACED}*"):
+        final = path.with_name(path.name.removeprefix(REPLACED))
+        if not final.exists():
+            path.rename(final)
 
 
 def _put_in_place(temporary: Path, final: Path) -> None:

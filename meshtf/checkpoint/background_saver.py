@@ -12,7 +12,7 @@ from typing import Any
 from meshtf.checkpoint._chunks import Chunk
 from meshtf.checkpoint._host_buffers import HostBuffers
 from meshtf.checkpoint._write_checkpoint import check_not_empty
-from meshtf.checkpoint.checkpoint_folder import CheckpointFolder
+from meshtf.checkpoint.checkpoint_folder import CheckpointFolder, check_step
 from meshtf.checkpoint.manifest import checked_state
 from meshtf.lowering.variable_store import VariableStore
 
@@ -47,8 +47,9 @@ class BackgroundSaver:
 
         Raises:
           SaveError: the save before this one failed. This one has begun all the same.
-          CheckpointError: the store is empty, or the state is not JSON.
+          CheckpointError: the store is empty, the step is no number of steps, or the state is not JSON.
         """
+        check_step(step)
         failure = self._join()
         kept = checked_state(state)
         chunks = self._buffers.copy(store)

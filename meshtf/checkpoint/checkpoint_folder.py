@@ -12,12 +12,12 @@ import tensorflow as tf
 
 from meshtf.checkpoint._chunks import Chunk, chunks_of
 from meshtf.checkpoint._write_checkpoint import write_checkpoint
-from meshtf.checkpoint.atomic_folder import delete_folder, remove_unfinished
+from meshtf.checkpoint.atomic_folder import delete_folder, give_back_replaced, remove_unfinished
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError, DamagedCheckpointError
 from meshtf.lowering.variable_store import VariableStore
 
-_STEP = re.compile(r"step_(\d{8,})")
+_STEP = re.compile(r"step_([0-9]{8}|[1-9][0-9]{8,})")
 _LOG = logging.getLogger(__name__)
 
 
@@ -37,10 +37,15 @@ class CheckpointFolder:
         self.keep = keep
 
     def steps(self) -> list[int]:
-        """The steps of which there is a checkpoint, damaged ones included, oldest first."""
-        if not self.folder.is_dir():
+        """The steps of which there is a checkpoint, damaged ones included, oldest first.
+
+        Raises:
+          OSError: the folder is there and cannot be read.
+        """
+        try:
+            matches = [_STEP.fullmatch(path.name) for path in self.folder.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
             return []
-        matches = [_STEP.fullmatch(path.name) for path in self.folder.iterdir()]
         return sorted(int(match[1]) for match in matches if match)
 
     def path(self, step: int) -> Path:
@@ -62,21 +67,34 @@ class CheckpointFolder:
     def newest_readable(self) -> SavedCheckpoint | None:
         """The newest checkpoint that is whole, all of it read and verified; None where there is none.
 
-        Every newer one that is damaged is named in a warning to the log `meshtf.checkpoint`.
+        Every newer one that is damaged is named in a warning to the log `meshtf.checkpoint`. One that a training
+        deletes meanwhile is not: newer ones are there then.
+
+        Raises:
+          OSError: one is there and cannot be read, which is no damage.
         """
-        for step in reversed(self.steps()):
+        steps, passed_over = self.steps(), set[int]()
+        while left := [step for step in steps if step not in passed_over]:
+            step = left[-1]
+            passed_over.add(step)
             try:
                 saved = SavedCheckpoint.open(self.path(step))
                 saved.verify()
-            except DamagedCheckpointError as error:
-                _LOG.warning("%s; passed over for the one before it", error)
-            else:
                 return saved
+            except DamagedCheckpointError as error:
+                if self.path(step).exists():
+                    _LOG.warning("%s; passed over for the one before it", error)
+                else:
+                    steps = self.steps()
         return None
 
     def remove_unfinished(self) -> list[Path]:
         """Removes what an interrupted run left half written; not while another process saves here. Gives the paths."""
         return remove_unfinished(self.folder)
+
+    def give_back_replaced(self) -> None:
+        """What an interrupted run was about to replace gets its name back; not while another process saves here."""
+        give_back_replaced(self.folder)
 
     def save(self, step: int, store: VariableStore, state: Mapping[str, Any]) -> Path:
         """Saves every variable of the store, between steps. It appears under its name only once it is whole.
@@ -88,7 +106,7 @@ class CheckpointFolder:
 
         Raises:
           SaveError: the disk is full, the folder read-only, or the like. Earlier checkpoints are as they were.
-          CheckpointError: the store is empty, or the state is not JSON.
+          CheckpointError: the store is empty, the step is no number of steps, or the state is not JSON.
         """
         if not isinstance(store, VariableStore):
             raise CheckpointError(f"a store of variables is saved, such as step.variables, not {type(store).__name__}")
@@ -105,6 +123,7 @@ class CheckpointFolder:
         self, step: int, chunks: Sequence[Chunk], value_of: Callable[[Chunk], tf.Tensor], state: Mapping[str, Any]
     ) -> Path:
         """`save`, of chunks whose values are asked for one after the other."""
+        check_step(step)
         path = self.path(step)
         write_checkpoint(path, step, chunks, value_of, state)
         # Later ones that are there were passed over as damaged; they must not take the place of this one.
@@ -115,6 +134,12 @@ class CheckpointFolder:
             except OSError as error:
                 _LOG.warning("%s is whole, and %s cannot be deleted: %s", path, self.path(old), error)
         return path
+
+
+def check_step(step: int) -> None:
+    """CheckpointError where no checkpoint can be of this step, or would not be found again."""
+    if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < 2**63:
+        raise CheckpointError(f"a checkpoint is of a step, an integer from 0 on, and not of {step!r}")
 
 
 def is_step_name(name: str) -> bool:

@@ -15,7 +15,7 @@ from meshtf.checkpoint._box import Box
 from meshtf.checkpoint._chunks import Chunk
 from meshtf.checkpoint._manifest_content import ManifestFault, check_content
 from meshtf.errors import CheckpointError, DamagedCheckpointError
-from meshtf.files.regular_file import read_regular
+from meshtf.files.regular_file import is_absent, read_regular
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -79,6 +79,7 @@ class Manifest:
           DamagedCheckpointError: the file is missing, was changed, or says what cannot be; the message begins with
             what is wrong.
           CheckpointError: a later version of meshtf wrote it.
+          OSError: it is there and cannot be read.
         """
         content = _intact_content(path)
         if content.get("format") != FORMAT:
@@ -124,6 +125,8 @@ def _intact_content(path: Path) -> dict[str, Any]:
         content = json.loads(text)["content"]
         is_intact = isinstance(content, dict) and text == _with_checksum(content)
     except OSError as error:
+        if not is_absent(error):
+            raise
         raise DamagedCheckpointError(f"{path.name} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, RecursionError):
         is_intact = False

@@ -69,12 +69,15 @@ def restore(
         shape or type. Nothing has changed.
       DamagedCheckpointError: the values are not those that were written. What was made is gone again, and values of
         variables that were there before may be replaced.
+      DeviceError: a program needs more memory than there is. Nothing has changed.
     """
     _check_arguments(saved, programs)
     planned, store = _planned(programs), programs[0].variables
     variables = [p.variable for p in planned.values()]
     sources = {name: (renamed or {}).get(name, name) for variable in variables for name in variable.saved_names}
     check_fits(saved, variables, sources, programs[0].name, ignore_unused=ignore_unused)
+    for program in programs:
+        program.check_memory()
     made: list[str] = []
     try:
         for name, own in planned.items():

@@ -18,9 +18,15 @@ from meshtf.checkpoint.formats._tensor_index import check_index
 from meshtf.checkpoint.formats.tensor_files import read_box
 from meshtf.checkpoint.manifest import MANIFEST, Manifest, SavedFile, SavedTensor
 from meshtf.errors import CheckpointError, DamagedCheckpointError, nearest
-from meshtf.files.regular_file import kind_of, open_regular
+from meshtf.files.regular_file import is_absent, kind_of, open_regular
 
 PREFIX = "variables"
+
+_NOT_READ = (
+    *(tf.errors.PermissionDeniedError, tf.errors.ResourceExhaustedError, tf.errors.UnavailableError),
+    *(tf.errors.UnknownError, tf.errors.AbortedError, tf.errors.InternalError),
+)
+"""What says nothing of the bytes: they could not be had."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,6 +43,7 @@ class SavedCheckpoint:
         Raises:
           DamagedCheckpointError: it or TensorFlow's index is missing, was changed, or says what cannot be; or there
             is a link, or a pipe, where TensorFlow would read data.
+          OSError: one of them is there and cannot be read.
           CheckpointError: a later version of meshtf wrote it.
         """
         path = Path(folder)
@@ -79,6 +86,7 @@ class SavedCheckpoint:
         Raises:
           CheckpointError: there is no such tensor.
           DamagedCheckpointError: the values are not those that were written.
+          OSError: they cannot be read for another reason, such as a lack of permission.
         """
         if name not in self.tensors:
             raise CheckpointError(f'checkpoint {self.folder} has no tensor "{name}"{nearest(name, self.tensors)}')
@@ -86,7 +94,9 @@ class SavedCheckpoint:
         part = box or Box.whole(tensor.shape)
         try:
             value = read_box(self.prefix, name, tensor.shape, tensor.dtype, part)
-        except (tf.errors.OpError, IndexError, ValueError) as error:
+        except _NOT_READ as error:
+            raise OSError(f'tensor "{name}" of checkpoint {self.folder} cannot be read: {error}') from None
+        except (tf.errors.OpError, FileNotFoundError, IndexError, ValueError) as error:
             raise _damaged(self.folder, f'tensor "{name}" cannot be read: {error}') from None
         if tuple(value.shape) != part.size:
             raise _damaged(self.folder, f'tensor "{name}" is of shape {tuple(value.shape)} in {PREFIX}.index')
@@ -97,6 +107,7 @@ class SavedCheckpoint:
 
         Raises:
           DamagedCheckpointError: names a file that is missing, or cut short, or is an index that was changed.
+          OSError: a file is there and cannot be read.
         """
         for name, file in self.manifest.files.items():
             fault = _fault(self.folder / name, file)
@@ -108,6 +119,7 @@ class SavedCheckpoint:
 
         Raises:
           DamagedCheckpointError: names the file or the tensor that is not as it was written.
+          OSError: a file is there and cannot be read.
         """
         self.check_files()
         for name, tensor in self.tensors.items():
@@ -137,6 +149,8 @@ def _index_fault(path: Path) -> str | None:
     except FileNotFoundError:
         return f"{path.name} is missing"
     except OSError as error:
+        if not is_absent(error):
+            raise
         return f"{path.name} cannot be read: {error.strerror}"
     except ValueError as error:
         return f"{path.name} {error}"
@@ -154,6 +168,8 @@ def _fault(path: Path, file: SavedFile) -> str | None:
     except FileNotFoundError:
         return "is missing"
     except OSError as error:
+        if not is_absent(error):
+            raise
         return f"cannot be read: {error.strerror}"
     return None
 

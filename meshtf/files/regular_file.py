@@ -17,6 +17,8 @@ _KINDS = {
     stat.S_IFLNK: "a symbolic link",
 }
 
+_ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL, errno.EFBIG, errno.ENAMETOOLONG}
+
 
 def open_regular(path: Path, *, follows_links: bool = True) -> BinaryIO:
     """Opens a file for reading, at once.
@@ -52,6 +54,11 @@ def read_regular(path: Path, most_bytes: int, *, follows_links: bool = True) -> 
     if max(size, len(content)) > most_bytes:
         raise OSError(errno.EFBIG, f"it has {max(size, len(content)):,} bytes, and may have {most_bytes:,}", str(path))
     return content
+
+
+def is_absent(error: OSError) -> bool:
+    """Whether there is no such file, or something else in its place: not that it could not be read this time."""
+    return error.errno in _ABSENT
 
 
 def kind_of(mode: int) -> str:

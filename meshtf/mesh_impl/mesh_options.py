@@ -29,11 +29,14 @@ class MeshOptions:
         None: each in its own.
       collective_timeout_seconds: how long a device may wait in one collective before the step is ended, where the mesh
         can tell.
+      check_memory: whether a program that needs more memory than the machine has left is refused before it takes any;
+        its need is counted from the plan.
 
     Raises:
       DeviceError: `collective_timeout_seconds` is not positive.
       LayoutError: `parameter_layout` is no layout.
-      UsageError: `bucket_bytes` are no number of bytes, or gradients cannot be summed in `gradient_sum_dtype`.
+      UsageError: `bucket_bytes` are no number of bytes, gradients cannot be summed in `gradient_sum_dtype`, or
+        `check_memory` is neither True nor False.
 
     Examples:
       >>> options = mtf.MeshOptions(parameter_layout="hidden:rows", bucket_bytes=0)
@@ -46,6 +49,7 @@ class MeshOptions:
     bucket_bytes: int = 4 << 20
     gradient_sum_dtype: tf.DType | None = None
     collective_timeout_seconds: float = 300.0
+    check_memory: bool = True
 
     @says_where
     def __post_init__(self) -> None:
@@ -57,6 +61,8 @@ class MeshOptions:
             raise DeviceError(
                 f"collective_timeout_seconds must be positive, and is {self.collective_timeout_seconds!r}"
             )
+        if not isinstance(self.check_memory, bool):
+            raise UsageError(f"check_memory must be True or False, and is {self.check_memory!r}")
 
     @property
     def parameter_layout_rules(self) -> LayoutRules | None:
@@ -72,6 +78,7 @@ class MeshOptionKeywords(TypedDict, total=False):
     bucket_bytes: int
     gradient_sum_dtype: tf.DType | None
     collective_timeout_seconds: float
+    check_memory: bool
 
 
 def _check_bucket_bytes(number: int) -> None:

@@ -12,7 +12,8 @@ from meshtf.train.training import LOSS, Metric
 
 
 class MetricError(MeshtfError, ValueError):
-    """A model's metric that is neither a tensor nor a pair of equal shapes, or is a table that nobody could show."""
+    """A model's metric that is neither a tensor nor a pair of equal shapes, a mean of nothing, or a table that nobody
+    could show."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,15 +40,25 @@ def training_sums(name: str, metric: Metric) -> MetricSums:
 def evaluation_sums(name: str, metric: Metric, example_weights: mtf.Tensor) -> MetricSums:
     """Sums over the examples of a batch that are no padding: those of weight 1 in `example_weights` [batch].
 
-    What tells of the batch as a whole counts as often as there are examples, and keeps its shape.
+    What tells of the batch as a whole counts as often as there are examples, and keeps its shape, but for the loss. It
+    knows nothing of `example_weights`, so it is right of a batch without padding alone.
     """
     values, weights = _parts(name, metric)
     counted = mtf.ones_like(values) if weights is None else weights
-    if whole_batch_value(name, metric, example_weights.shape.dimension_names[0]) is not None:
+    batch_name = example_weights.shape.dimension_names[0]
+    if tells_of_whole_batch(name, metric, batch_name):
         counted *= mtf.reduce_sum(example_weights)
-        return MetricSums(_weighted(values, counted), counted)
-    counted *= example_weights
+        if whole_batch_value(name, metric, batch_name) is not None:
+            return MetricSums(_weighted(values, counted), counted)
+    else:
+        counted *= example_weights
     return MetricSums(_weighted_sum(values, counted), mtf.reduce_sum(counted))
+
+
+def tells_of_whole_batch(name: str, metric: Metric, batch_name: str = "batch") -> bool:
+    """Whether examples can no longer be told apart in a metric: it is without `batch`."""
+    values, _ = _parts(name, metric)
+    return not values.shape.has(batch_name)
 
 
 def whole_batch_value(name: str, metric: Metric, batch_name: str = "batch") -> mtf.Tensor | None:
@@ -82,6 +93,11 @@ def _parts(name: str, metric: Metric) -> tuple[mtf.Tensor, mtf.Tensor | None]:
     if not isinstance(values, mtf.Tensor) or not (weights is None or isinstance(weights, mtf.Tensor)):
         raise MetricError(
             f'the metric "{name}" of the model must be a tensor or a pair (values, weights) of tensors, not {metric!r}'
+        )
+    if not values.size:
+        raise MetricError(
+            f'the metric "{name}" of the model has shape [{values.shape}], so it is the mean of nothing: a dimension '
+            f"of size 0 has no elements"
         )
     if weights is None:
         return mtf.cast(values, tf.float32), None

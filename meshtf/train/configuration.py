@@ -99,16 +99,6 @@ def configuration_errors() -> Iterator[None]:
         raise ConfigurationError(explained(error)) from error
 
 
-def make_model_folder(path: str) -> Path:
-    """The folder of a run, made where it is not there."""
-    folder = Path(path).expanduser()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(f"the model folder {folder} cannot be made: {error}") from error
-    return folder
-
-
 def _no_file(name: str) -> str:
     names = sorted(path.name for path in packaged_folder().glob("*.gin"))
     return (

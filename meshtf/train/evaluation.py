@@ -4,54 +4,168 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 import meshtf as mtf
-from meshtf.train.step_programs import DENOMINATORS, LOSS, NUMERATORS
-from meshtf.train.task import WEIGHTS, Task
+from meshtf.errors import MeshtfError, NonFiniteError
+from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.train._metric_sums import MetricError
+from meshtf.train.batches.feature_checks import check_features, first_non_finite_feature
+from meshtf.train.batches.part_batches import PartBatches
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.step_programs import DENOMINATORS, LOSS, NUMERATORS, evaluation_program
+from meshtf.train.task import WEIGHTS, Batch, Task
+from meshtf.train.training import Training
 
 BITS_PER_BYTE = "bits_per_byte"
+
+_NOTHING_HELD_OUT = """\
+the task "{task}" holds out no example, so nothing could be said of what is learnt; let it hold out one at least."""
+
+_NOTHING_COUNTS = """\
+nothing counts for the loss on {count:,} held-out examples of the task "{task}": every weight is 0 that the model gives
+them."""
+
+_NOT_FINITE = """\
+the loss on held-out examples is {loss}: it is first so among the examples {first:,} to {last:,} of the task "{task}", \
+counted from 0.
+{feature}"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
     """Weighted means over held-out examples, each counted once; of text "bits_per_byte" is among them.
 
-    `vectors` are likewise, [n] or [layers, n].
+    Attributes:
+      num_examples: that were counted.
+      means: by name; a metric of which nothing counts has none.
+      vectors: means likewise, [n] or [layers, n]; NaN where nothing counts.
+      uncounted: metrics of which nothing counts.
+      problem: why the loss tells nothing; None where it does.
     """
 
     num_examples: int
     means: dict[str, float]
     vectors: dict[str, np.ndarray] = dataclasses.field(default_factory=dict, compare=False)
+    uncounted: tuple[str, ...] = ()
+    problem: MeshtfError | None = dataclasses.field(default=None, compare=False)
+
+    def check(self) -> None:
+        """
+        Raises:
+          NonFiniteError: the loss is a NaN or an infinity; names the examples.
+          MetricError: every weight of the loss is 0.
+        """
+        if self.problem is not None:
+            raise self.problem
 
     def __str__(self) -> str:
-        means = ", ".join(f"{name} {value:.4f}" for name, value in self.means.items())
-        return f"{means} (on {self.num_examples:,} held-out examples)"
+        means = [f"{name} {value:.4f}" for name, value in self.means.items()]
+        uncounted = [f"{name} without a mean, since all its weights are 0" for name in self.uncounted]
+        return f"{', '.join([*means, *uncounted])} (on {self.num_examples:,} held-out examples)"
 
 
-def evaluate(
-    task: Task, step: mtf.Function, batch_size: int, is_stopped: Callable[[], bool] = lambda: False
-) -> Evaluation | None:
-    """Every metric's mean over the held-out examples, whatever the batch size; None if it was stopped before the end.
+class Evaluator:
+    """Evaluates a model on the held-out examples of its task.
 
-    `step` is an `evaluation_step` of this batch size. Numerators and denominators are summed over all batches, in
-    float64, before they are divided. A metric of which nothing counts has no mean.
+    Attributes:
+      step: the program for a batch; padding in the last one has weight 0.
+
+    Raises:
+      LayoutError: the layout does not fit the program.
     """
-    sums: dict[str, dict[str, np.ndarray]] = {NUMERATORS: {}, DENOMINATORS: {}}
-    num_examples, num_bytes = 0, 0
-    for features in task.evaluation_batches(batch_size):
-        if is_stopped():
-            return None
-        for kind, values in step(**features).items():
+
+    def __init__(self, training: Training, mesh_impl: MeshImpl, variables: mtf.VariableStore | None = None) -> None:
+        program = evaluation_program(training, mesh_impl, variables)
+        self.step = program.step
+        self._training = training
+        self._parts = PartBatches(training, mesh_impl, program) if program.of_whole_batch else None
+
+    def check(self) -> None:
+        """Looks at the held-out examples, so that what is wrong with them is known before anything is trained.
+
+        Raises:
+          ConfigurationError: there is none; or some metric tells of a whole batch, the last one is not full, and the
+            model cannot be built for so few examples.
+          FeedError: a feature is missing, or of another shape or type than the task says.
+        """
+        task, size = self._training.task, self._training.batch_size
+        num_batches = 0
+        for features in task.evaluation_batches(size):
+            if not num_batches:
+                check_features(f'the held-out examples of the task "{task.name}"', self.step, features)
+            num_batches += 1
+            if self._parts is None:
+                break
+            self._program_for(features)
+        if not num_batches:
+            raise ConfigurationError(_NOTHING_HELD_OUT.format(task=task.name))
+
+    def evaluate(self, is_stopped: Callable[[], bool] = lambda: False) -> Evaluation | None:
+        """Every metric's mean over the held-out examples, whatever the batch size; None if it was stopped before.
+
+        Numerators and denominators are summed over all batches, in float64, before they are divided. What a metric
+        tells of a batch as a whole counts as often as the batch has examples; the last batch is then one without
+        padding.
+        """
+        task, sums = self._training.task, _Sums()
+        for features in task.evaluation_batches(self._training.batch_size):
+            if is_stopped():
+                return None
+            program, fed = self._program_for(features)
+            sums.add(features, program(**fed), task)
+        return sums.evaluation(task)
+
+    def _program_for(self, features: Batch) -> tuple[mtf.Function, Batch]:
+        """The program for a batch, and what it is fed."""
+        is_example = np.asarray(features[WEIGHTS]) != 0
+        if self._parts is None or is_example.all() or not is_example.any():
+            return self.step, features
+        (examples,) = np.nonzero(is_example)
+        program = self._parts.program(len(examples))
+        return program, {name: np.asarray(value)[examples] for name, value in features.items()}
+
+
+class _Sums:
+    """Numerators and denominators so far."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, dict[str, np.ndarray]] = {NUMERATORS: {}, DENOMINATORS: {}}
+        self._num_examples, self._num_bytes = 0, 0
+        self._not_finite: str | None = None
+
+    def add(self, features: Batch, results: Mapping[str, Mapping[str, np.ndarray]], task: Task) -> None:
+        for kind, values in results.items():
             for name, value in values.items():
-                sums[kind][name] = sums[kind].get(name, 0.0) + np.asarray(value, np.float64)
-        num_examples += round(float(np.sum(features[WEIGHTS])))
-        num_bytes += task.num_bytes(features) or 0
-    counted = {name: weight for name, weight in sums[DENOMINATORS].items() if np.all(weight)}
-    found = {name: sums[NUMERATORS][name] / weight for name, weight in counted.items()}
-    means = {name: float(x) for name, x in found.items() if not np.ndim(x)}
-    if num_bytes:
-        means[BITS_PER_BYTE] = float(sums[NUMERATORS][LOSS]) / math.log(2) / num_bytes
-    return Evaluation(num_examples, means, {name: x for name, x in found.items() if np.ndim(x)})
+                self._sums[kind][name] = self._sums[kind].get(name, 0.0) + np.asarray(value, np.float64)
+        count = round(float(np.sum(features[WEIGHTS])))
+        loss = self._sums[NUMERATORS].get(LOSS, 0.0)
+        if self._not_finite is None and not np.all(np.isfinite(loss)):
+            first, last = self._num_examples, self._num_examples + count - 1
+            feature = first_non_finite_feature(features, first)
+            self._not_finite = _NOT_FINITE.format(loss=loss, first=first, last=last, task=task.name, feature=feature)
+        self._num_examples += count
+        self._num_bytes += task.num_bytes(features) or 0
+
+    def evaluation(self, task: Task) -> Evaluation:
+        numerators, denominators = self._sums[NUMERATORS], self._sums[DENOMINATORS]
+        counted = {name: weight for name, weight in denominators.items() if np.any(weight)}
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = {name: np.where(w, numerators[name] / w, np.nan) for name, w in counted.items()}
+        means = {name: float(x) for name, x in found.items() if not np.ndim(x)}
+        if self._num_bytes:
+            means[BITS_PER_BYTE] = float(numerators[LOSS]) / math.log(2) / self._num_bytes
+        vectors = {name: x for name, x in found.items() if np.ndim(x)}
+        uncounted = tuple(name for name in denominators if name not in counted)
+        return Evaluation(self._num_examples, means, vectors, uncounted, self._problem(task, uncounted))
+
+    def _problem(self, task: Task, uncounted: tuple[str, ...]) -> MeshtfError | None:
+        if not self._num_examples:
+            return ConfigurationError(_NOTHING_HELD_OUT.format(task=task.name))
+        if self._not_finite is not None:
+            return NonFiniteError(self._not_finite)
+        if LOSS in uncounted:
+            return MetricError(_NOTHING_COUNTS.format(count=self._num_examples, task=task.name))
+        return None

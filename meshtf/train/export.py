@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.checkpoint.atomic_folder import atomic_folder
 from meshtf.errors import LayoutWarning, SaveError
+from meshtf.mesh_impl.host_memory import host_memory
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train._saved_model_program import SavedModelProgram, batch_after_batch
 from meshtf.train.configuration import ConfigurationError
@@ -42,7 +42,6 @@ PREDICT = "predict"
 FACTS = "export.json"
 
 _GIB = 2**30
-_MEMORY = Path("/proc/meminfo")
 
 _NO_SIGNATURE = """\
 {model} can be exported neither as a model of text (it has no incremental_decoder, or its task no text) nor as a
@@ -51,6 +50,10 @@ classifier (it has no predict)."""
 _TOO_LARGE = """\
 {model} does not fit one core: it takes {needed:.3g} GiB, {variables:.3g} GiB of them variables, and {limit}.
 A SavedModel is for one device; nothing was restored or written."""
+
+_PATTERN = frozenset("*?[]\\")
+_A_PATTERN = """\
+a SavedModel in {path} could not be loaded: TensorFlow takes a path with {signs} for a pattern. Give another folder."""
 
 
 @runtime_checkable
@@ -95,8 +98,9 @@ class ExportedModel:
         needed, variables = (
             max(sizes) / _GIB for sizes in zip(*((m.total, m.variables) for m in memories), strict=True)
         )
-        available = available_bytes() / _GIB
-        limit = f"this machine has {available:.3g} GiB left"
+        memory = host_memory()
+        available = memory.available / _GIB
+        limit = f"{memory.limit} {available:.3g} GiB"
         if max_gib is not None and max_gib < available:
             available, limit = max_gib, f"the limit is {max_gib:.3g} GiB"
         if needed > available:
@@ -122,6 +126,12 @@ class ExportedModel:
         except (OSError, tf.errors.OpError) as error:
             raise SaveError(f"{folder} cannot be written: {error}") from error
         return list(traced)
+
+
+def check_output(path: Path) -> None:
+    """ConfigurationError for a path from which TensorFlow could not load, because it takes it for a pattern."""
+    if signs := sorted(_PATTERN.intersection(str(path.absolute()))):
+        raise ConfigurationError(_A_PATTERN.format(path=path.absolute(), signs=" ".join(signs)))
 
 
 def exported_model(training: Training, decoding: Decoding, batch_size: int = 1) -> ExportedModel:
@@ -192,14 +202,6 @@ def predictions(programs: Mapping[str, SavedModelProgram]) -> dict[str, Signatur
         return batch_after_batch(program, dict(zip(program.inputs, features, strict=True)), tf.constant(0))
 
     return {PREDICT: (predict, specs)}
-
-
-def available_bytes() -> int:
-    """Memory that the machine has left, as far as it says so; else all that it has."""
-    if _MEMORY.exists():
-        lines = (line.split() for line in _MEMORY.read_text().splitlines())
-        return next(int(line[1]) for line in lines if line[0] == "MemAvailable:") * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _prediction(training: Training, model: Classifier, mesh_impl: MeshImpl, batch_size: int) -> SavedModelProgram:

@@ -12,7 +12,7 @@ from meshtf.checkpoint import BackgroundSaver
 from meshtf.errors import CollectiveError, MeshtfError, NonFiniteError, SaveError
 from meshtf.train.evaluation import Evaluation
 from meshtf.train.monitoring.loss_curve import draw_loss_curve
-from meshtf.train.monitoring.metrics import HELD_OUT, MetricsLog, digest_of
+from meshtf.train.monitoring.metrics import DIGEST, HELD_OUT, MetricsLog, digest_of
 from meshtf.train.monitoring.non_finite import first_non_finite_variable, where_it_began
 from meshtf.train.monitoring.progress import ProgressDisplay, Speedometer, StepReport, progress_display
 from meshtf.train.monitoring.tensorboard import Board
@@ -35,6 +35,10 @@ _VARIABLE_NOT_FINITE = """\
 step {step}: variable "{name}" holds a NaN or an infinity, although the loss before was finite.
 With Training.check_gradients = True training stops before the update that does this, and says where it began."""
 
+_NOTHING_COUNTS = """\
+step {step}: nothing counts for the loss in this batch, since every weight that the model gives is 0: a loss of 0 says \
+nothing, and nothing is learnt. Other such batches are not told of."""
+
 
 class TrainingRun:
     """Takes the steps of a training from a start on, and writes down what comes of it.
@@ -53,6 +57,7 @@ class TrainingRun:
         self._folder, self._stop, self._board = folder, stop, board
         self._log = MetricsLog(folder.metrics, start.step)
         self._start, self._saved_step, self._saved_at = start, start.step, time.monotonic()
+        self._has_looked_at_weights = False
         self._speedometer = _speedometer(trainer)
         self._checkpoints = folder.checkpoints(self.training.keep_checkpoints)
 
@@ -86,7 +91,7 @@ class TrainingRun:
 
     def _train(self) -> None:
         training = self.training
-        if _is_due(self.step, training.evaluate_every):
+        if _is_due(self.step, training.evaluate_every) and not self.is_finished:
             self._evaluate()  # the run before was stopped in the step's place for it
         if self.is_finished:
             return
@@ -122,6 +127,10 @@ class TrainingRun:
         except CollectiveError as error:
             raise CollectiveError(f"step {self.step + 1}: {error}") from None
         self.step += 1
+        if not (results[LOSS] or self._has_looked_at_weights):
+            self._has_looked_at_weights = True
+            if not self.trainer.counts(features):
+                print(_NOTHING_COUNTS.format(step=self.step), flush=True)
         return results
 
     def _scalars_of_the_model(self, results: Mapping[str, float]) -> dict[str, float]:
@@ -161,7 +170,8 @@ class TrainingRun:
 
     def _evaluate(self, *, is_last: bool = False) -> Evaluation | None:
         """Evaluates, unless this step has been; None then, and if it was stopped."""
-        if self._log.has_evaluation(self.step) and not is_last:
+        is_written = self._log.has_evaluation(self.step)
+        if is_written and not is_last:
             return None
         try:
             evaluation = self.trainer.evaluate(lambda: bool(self._stop))
@@ -171,11 +181,12 @@ class TrainingRun:
             return None
         held_out = {f"{HELD_OUT}{name}": value for name, value in evaluation.means.items()}
         vectors = {f"{HELD_OUT}{name}": x for name, x in evaluation.vectors.items()}
-        if not self._log.has_evaluation(self.step):
-            digest = {"variables_sha256": digest_of(self.trainer.variables)} if is_last else {}
-            self._log.write(self.step, {**held_out, **digest}, vectors)
+        if not is_written:
+            self._log.write(self.step, held_out, vectors)
             self._board.scalars(self.step, held_out)
             self._board.histograms(self.step, vectors)
+        if is_last and not self._log.has_digest(self.step):
+            self._log.write(self.step, {DIGEST: digest_of(self.trainer.variables)})
         if not is_last:
             print(f"step {self.step}: held out: {evaluation}", flush=True)
         self._draw()

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from meshtf.checkpoint import SavedCheckpoint, restore
+from meshtf.errors import CheckpointError
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.monitoring.metrics import DIGEST, read_metrics
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.task import Position
 from meshtf.train.trainer import Trainer
@@ -19,6 +21,24 @@ _ANOTHER_RUN = """\
 {folder} holds another run, at step {step}:
 {differences}
 The data could not be continued where it stopped. Give the old values, or another --model_dir."""
+
+_INSTEAD = """\
+Nothing was started or changed. Bring a checkpoint back from a copy, or begin again with --from_scratch, which moves
+what is there into a folder of its own."""
+
+_UNREADABLE = """\
+{error}: a checkpoint in {folder} cannot be read, which does not say that it is damaged.
+Nothing was started or changed. See to it that it can be read (permissions, the disk), or begin again with
+--from_scratch, which moves what is there into a folder of its own."""
+
+_LOST = """\
+{folder} holds a run that ended after step {step}, and its checkpoints are gone: {checkpoints} has none.
+Nothing was started or changed. Bring them back, give another --model_dir, or begin again with --from_scratch, which
+moves what is there into a folder of its own."""
+
+_NO_POSITION = """\
+the checkpoint {folder} does not say where its training stopped in the data, so it was not saved by meshtf-train.
+Give another --model_dir; mtf.checkpoint.warm_start takes weights from it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,24 +75,62 @@ class Start:
     position: Position | None = None
 
 
-def resumed_start(trainer: Trainer, folder: RunFolder) -> Start:
-    """Restores the newest checkpoint of a run that is whole, if it has one. What a killed process left is removed.
+def resumed_start(trainer: Trainer, folder: RunFolder, *, from_scratch: bool = False) -> Start:
+    """Restores the newest checkpoint of a run that is whole, if it has one.
+
+    Nothing in the folder changes before the position in the data and the model have been found to fit. Then what a
+    killed process left half written is removed.
+
+    Args:
+      trainer: whose variables get their values.
+      folder: of the run, which nobody else trains in.
+      from_scratch: whether the run begins at step 0 whatever there is, which is then set aside.
 
     Raises:
-      ConfigurationError: it is of a training with another seed, batch size or task.
-      CheckpointError: it is of another model or optimizer.
+      ConfigurationError: the checkpoint is of a training with another seed, batch size, task or data; or a run was
+        trained here and has no checkpoint.
+      CheckpointError: it is of another model or optimizer, or all checkpoints are damaged.
+      DeviceError: the machine has not the memory.
+      OSError: a checkpoint is there and cannot be read, or no folder can be made for them.
     """
     checkpoints = folder.checkpoints()
-    checkpoints.remove_unfinished()
-    saved = checkpoints.newest_readable()
-    if saved is None:
+    if from_scratch:
+        if aside := folder.set_aside():
+            print(f"from scratch:  the run that was here is now in {aside.path}")
+        checkpoints.folder.mkdir(exist_ok=True)
         return Start()
-    position = _resumed_position(trainer.training, saved, folder.path)
-    restore(saved, trainer.programs)
-    return Start(saved.step, position)
+    checkpoints.give_back_replaced()
+    saved, start = _newest(folder), Start()
+    if saved is not None:
+        start = Start(saved.step, _resumed_position(trainer.training, saved, folder.path))
+        trainer.batches(start.position)
+        restore(saved, trainer.programs)
+    checkpoints.remove_unfinished()
+    checkpoints.folder.mkdir(exist_ok=True)  # what stands in its way is not found out after hours
+    return start
 
 
-def _resumed_position(training: Training, saved: SavedCheckpoint, folder: Path) -> Position | None:
+def _newest(folder: RunFolder) -> SavedCheckpoint | None:
+    """The checkpoint from which a run goes on; None where it begins."""
+    checkpoints = folder.checkpoints()
+    try:
+        if checkpoints.steps():
+            return folder.checkpoint()
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}\n{_INSTEAD}") from None
+    except OSError as error:
+        raise OSError(error.errno, _UNREADABLE.format(error=error, folder=checkpoints.folder)) from None
+    lines = read_metrics(folder.metrics)
+    ended = [line["step"] for line in lines if DIGEST in line]
+    if ended:
+        raise ConfigurationError(_LOST.format(folder=folder.path, step=max(ended), checkpoints=checkpoints.folder))
+    if lines:
+        last = max(line["step"] for line in lines)
+        print(f"begins again:  {folder.path} has metrics up to step {last}, and no checkpoint of them")
+    return None
+
+
+def _resumed_position(training: Training, saved: SavedCheckpoint, folder: Path) -> Position:
     """Where the data continue after a checkpoint of this training."""
     state, own = RunState.from_dict(saved.state), RunState.of(training, None)
     differences = [
@@ -84,6 +142,8 @@ def _resumed_position(training: Training, saved: SavedCheckpoint, folder: Path) 
         raise ConfigurationError(
             _ANOTHER_RUN.format(folder=folder, step=saved.step, differences="\n".join(differences))
         )
+    if not isinstance(state.position, dict):
+        raise ConfigurationError(_NO_POSITION.format(folder=saved.folder))
     return state.position
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import itertools
 import json
 import platform
 import sys
@@ -22,10 +23,12 @@ from typing import BinaryIO
 
 import meshtf as mtf
 from meshtf.checkpoint import CheckpointFolder, SavedCheckpoint, restore
+from meshtf.errors import CheckpointError, DamagedCheckpointError
 from meshtf.files.replaced_file import replace_file
 from meshtf.files.unlinked_file import open_for_lock
 from meshtf.train._foreign_configuration import check_foreign
 from meshtf.train.configuration import OPERATIVE_CONFIG, ConfigurationError, read_configuration
+from meshtf.train.run_path import run_path
 from meshtf.train.saved_weights import Weights, averages_in
 from meshtf.train.training import Training, configured_training
 
@@ -39,8 +42,13 @@ _IN_USE = """\
 another training runs in {folder}; wait for its end, or give another --model_dir."""
 
 _NO_CHECKPOINT = """\
-{folder} has no checkpoint that can be read; meshtf-train writes one at the end, and on the way as
+{folder} has no checkpoint; meshtf-train writes one at the end, and on the way as
 Training.checkpoint_every_steps and Training.checkpoint_every_minutes say."""
+
+_ALL_DAMAGED = """\
+none of the checkpoints in {folder} can be read: those of the steps {steps} are damaged, each as said above."""
+
+_SUPERSEDED = "superseded_"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +64,28 @@ class RunFolder:
         Raises:
           ConfigurationError: there is none.
         """
-        folder = Path(path).expanduser()
-        if not (folder / OPERATIVE_CONFIG).is_file():
-            missing = OPERATIVE_CONFIG if folder.is_dir() else "such folder"
+        folder = run_path(path)
+        try:
+            is_there, is_folder = (folder / OPERATIVE_CONFIG).is_file(), folder.is_dir()
+        except OSError as error:
+            raise ConfigurationError(f"the model folder {folder} cannot be looked at: {error}") from None
+        if not is_there:
+            missing = OPERATIVE_CONFIG if is_folder else "such folder"
             raise ConfigurationError(_NO_RUN.format(folder=folder, missing=missing, here=Path.cwd()))
+        return cls(folder)
+
+    @classmethod
+    def made(cls, path: str | Path) -> RunFolder:
+        """The folder of a run, made where it is not there.
+
+        Raises:
+          ConfigurationError: it cannot be made.
+        """
+        folder = run_path(path)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"the model folder {folder} cannot be made: {error}") from error
         return cls(folder)
 
     @property
@@ -120,12 +146,18 @@ class RunFolder:
         """The checkpoint of a step, or the newest that is whole.
 
         Raises:
-          ConfigurationError: there is none at all. CheckpointError: there is none of this step.
+          ConfigurationError: there is none at all. CheckpointError: there is none of this step, or all are damaged.
+          OSError: one is there and cannot be read.
         """
-        saved = self.checkpoints().newest_readable() if step is None else self.checkpoints().open(step)
-        if saved is None:
-            raise ConfigurationError(_NO_CHECKPOINT.format(folder=self.path))
-        return saved
+        checkpoints = self.checkpoints()
+        if step is not None:
+            return checkpoints.open(step)
+        saved = checkpoints.newest_readable()
+        if saved is not None:
+            return saved
+        if steps := checkpoints.steps():
+            raise CheckpointError(_ALL_DAMAGED.format(folder=checkpoints.folder, steps=", ".join(map(str, steps))))
+        raise ConfigurationError(_NO_CHECKPOINT.format(folder=self.path))
 
     def restore(
         self, *programs: mtf.Function, step: int | None = None, weights: Weights | str = Weights.TRAINED
@@ -142,10 +174,17 @@ class RunFolder:
         Raises:
           ConfigurationError, CheckpointError: there is no such checkpoint, it is of another model, or it has no
             averages.
+          OSError: it is there and cannot be read.
         """
         saved = self.checkpoint(step)
         renamed = averages_in(saved, programs[0]) if Weights(weights) is Weights.AVERAGE else {}
-        restore(saved, list(programs), ignore_unused=True, renamed=renamed)
+        try:
+            restore(saved, list(programs), ignore_unused=True, renamed=renamed)
+        except DamagedCheckpointError:
+            if step is not None or saved.folder.exists():
+                raise
+            # A training that runs meanwhile has deleted it, and there are newer ones.
+            return self.restore(*programs, weights=weights)
         return saved.step
 
     def lock(self) -> BinaryIO:
@@ -164,6 +203,22 @@ class RunFolder:
         except OSError:  # a file system without locks
             pass
         return file
+
+    def set_aside(self) -> RunFolder | None:
+        """Moves the run that is there into a folder of its own inside, `superseded_1` or the next that is free.
+
+        Returns:
+          It, as a run that programs read as before; None where there was none.
+        """
+        names = [self.checkpoints().folder, self.metrics, self.evaluations, self.loss_curve, self.tensorboard]
+        there = [path for path in (*names, self.report, self.versions, self.operative_config) if path.exists()]
+        if not there:
+            return None
+        aside = next(f for n in itertools.count(1) if not (f := self.path / f"{_SUPERSEDED}{n}").exists())
+        aside.mkdir()
+        for path in there:
+            path.rename(aside / path.name)
+        return RunFolder(aside)
 
     def write_versions(self) -> None:
         """Writes on what this process runs, and its command."""

@@ -7,10 +7,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 ASKED = """\
 {name}: this step is finished, a checkpoint is written, and the program ends; a second signal ends it at once."""
@@ -32,7 +32,8 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_request() -> Iterator[StopRequest]:
-    """Inside, SIGTERM and Ctrl-C are noted, and a line says so; a second one ends the process with status 128 + signal.
+    """Inside, SIGTERM, Ctrl-C and the end of the terminal are noted, and a line says so; a second one ends the process
+    with status 128 + signal. A signal that is ignored, as under `nohup`, stays so.
 
     To be used in the main thread. A thread reads the numbers of signals from a pipe, into which Python's C handler
     writes them the moment they come, whatever the main thread is inside.
@@ -40,7 +41,8 @@ def stop_request() -> Iterator[StopRequest]:
     request = StopRequest()
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    handlers = {number: signal.signal(number, _wait_for_the_thread) for number in SIGNALS}
+    wanted = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    handlers = {number: signal.signal(number, _wait_for_the_thread) for number in wanted}
     descriptor_before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     thread = threading.Thread(target=watch, args=(reading, request), name="meshtf_signals", daemon=True)
     thread.start()
@@ -61,11 +63,16 @@ def _wait_for_the_thread(number: int, frame: FrameType | None) -> None:
 
 
 def watch(reading: int, request: StopRequest, end: Callable[[int], object] = os._exit) -> None:
-    """Reads numbers of signals from a pipe until a 0. The first of SIGNALS is noted, the second ends the process."""
+    """Reads numbers of signals from a pipe until a 0. The first of SIGNALS is noted, the second ends the process.
+
+    A terminal that goes away says so more than once: by the shell, and by the kernel.
+    """
     while (read := os.read(reading, 1)) != _END_OF_WATCH:
         number = signal.Signals(read[0])
-        if number not in SIGNALS:
+        if number not in SIGNALS or (request and number == signal.SIGHUP):
             continue
+        if number == signal.SIGHUP:
+            leave_dead_terminal()
         if request:
             _say(ENDED, number)
             end(128 + number)
@@ -73,5 +80,17 @@ def watch(reading: int, request: StopRequest, end: Callable[[int], object] = os.
         _say(ASKED, number)
 
 
+def leave_dead_terminal(descriptors: Sequence[int] = (1, 2)) -> None:
+    """Lets what is written to a terminal that is gone go nowhere: the checkpoint must not fail for a line of text."""
+    for descriptor in descriptors:
+        try:
+            os.write(descriptor, b"")
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, descriptor)
+            os.close(nowhere)
+
+
 def _say(text: str, number: signal.Signals) -> None:
-    print(text.format(name=number.name), file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # nobody reads it
+        print(text.format(name=number.name), file=sys.stderr, flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Mapping
 
@@ -11,7 +12,13 @@ import meshtf as mtf
 from meshtf.errors import GraphError, LayoutWarning
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.optimize.norms import global_norm
-from meshtf.train._metric_sums import MetricSums, evaluation_sums, training_sums, whole_batch_value
+from meshtf.train._metric_sums import (
+    MetricSums,
+    evaluation_sums,
+    tells_of_whole_batch,
+    training_sums,
+    whole_batch_value,
+)
 from meshtf.train._model_metrics import model_metrics
 from meshtf.train.task import WEIGHTS
 from meshtf.train.training import LOSS, Metric, Training
@@ -52,17 +59,35 @@ def training_step(training: Training, mesh_impl: MeshImpl) -> mtf.Function:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class EvaluationProgram:
+    """An evaluation step, and the names of the metrics of which it must be given no padding."""
+
+    step: mtf.Function
+    of_whole_batch: tuple[str, ...]
+
+
 def evaluation_step(
     training: Training, mesh_impl: MeshImpl, variables: mtf.VariableStore | None = None
 ) -> mtf.Function:
     """A program that returns the "numerators" and the "denominators" of the model's metrics over a batch.
 
-    It has the task's inputs and `weights` [batch], 1 for an example and 0 for padding.
+    It has the task's inputs and `weights` [batch], 1 for an example and 0 for padding. What a metric without `batch`
+    tells is of the padding too: see `EvaluationProgram`.
     """
+    return evaluation_program(training, mesh_impl, variables).step
+
+
+def evaluation_program(
+    training: Training, mesh_impl: MeshImpl, variables: mtf.VariableStore | None = None
+) -> EvaluationProgram:
+    """`evaluation_step`, and what is to be known of its metrics."""
+    of_whole_batch: list[str] = []
 
     def evaluation_step(**features: mtf.Tensor) -> dict[str, dict[str, mtf.Tensor]]:
         weights = features.pop(WEIGHTS)
         metrics = model_metrics(training, features, is_training=False)
+        of_whole_batch.extend(name for name, metric in metrics.items() if tells_of_whole_batch(name, metric))
         sums = {name: evaluation_sums(name, metric, weights) for name, metric in metrics.items()}
         return {
             NUMERATORS: {name: s.numerator for name, s in sums.items()},
@@ -73,7 +98,7 @@ def evaluation_step(
     with warnings.catch_warnings():
         # It need not have every dimension of the training step, whose rules have been checked.
         warnings.simplefilter("ignore", LayoutWarning)
-        return mtf.function(
+        step = mtf.function(
             evaluation_step,
             mesh_impl,
             inputs={**training.task.inputs(training.batch), WEIGHTS: weights},
@@ -81,6 +106,7 @@ def evaluation_step(
             seed=training.seed,
             variable_dtype=training.variable_dtype,
         )
+    return EvaluationProgram(step, tuple(of_whole_batch))
 
 
 def loss_and_gradients(training: Training, features: Mapping[str, mtf.Tensor]) -> tuple[mtf.Tensor, list[mtf.Tensor]]:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 import meshtf as mtf
 from meshtf.mesh_impl.mesh_impl import MeshImpl
-from meshtf.train.evaluation import Evaluation, evaluate
-from meshtf.train.step_programs import evaluation_step, training_step
+from meshtf.train.batches.feature_checks import check_features
+from meshtf.train.data._shuffled_batches import READY_BATCHES
+from meshtf.train.evaluation import Evaluation, Evaluator
+from meshtf.train.step_programs import DENOMINATORS, LOSS, training_step
+from meshtf.train.task import WEIGHTS, Batch, Batches, Position
 from meshtf.train.training import Training
 
 
@@ -22,19 +27,52 @@ class Trainer:
         self.training = training
         self.mesh_impl = mesh_impl or mesh_of(training)
         self.train_step = training_step(training, self.mesh_impl)
-        self.evaluation_step = evaluation_step(training, self.mesh_impl, self.variables)
+        self._evaluator = Evaluator(training, self.mesh_impl, self.variables)
 
     @property
     def variables(self) -> mtf.VariableStore:
         return self.train_step.variables
 
     @property
+    def evaluation_step(self) -> mtf.Function:
+        return self._evaluator.step
+
+    @property
     def programs(self) -> tuple[mtf.Function, mtf.Function]:
         return self.train_step, self.evaluation_step
 
+    def check(self) -> None:
+        """Looks at the memory that is left, at the first batch, and at the held-out examples.
+
+        Raises:
+          ConfigurationError: there is no example to train on, or none held out.
+          DeviceError: the machine has not the memory that the programs take.
+          FeedError: a feature is missing, or of another shape or type than the task says.
+        """
+        inputs = self.training.task.inputs(self.training.batch).values()
+        batch_bytes = sum(spec.shape.size * spec.dtype.size for spec in inputs)
+        for program in self.programs:
+            program.check_memory(besides=READY_BATCHES * batch_bytes)
+        batch = next(self.batches())
+        check_features(f'the training examples of the task "{self.training.task.name}"', self.train_step, batch)
+        self._evaluator.check()
+
+    def batches(self, position: Position | None = None) -> Batches:
+        """What the task has to train on, from the start or from a position.
+
+        Raises:
+          ConfigurationError: the position is in other data.
+        """
+        return self.training.task.training_batches(self.training.batch_size, self.training.seed, position)
+
+    def counts(self, features: Batch) -> bool:
+        """Whether anything of a full batch counts for the loss: whether not all of its weights are 0."""
+        sums = self.evaluation_step(**features, **{WEIGHTS: np.ones(self.training.batch_size, np.float32)})
+        return bool(np.any(sums[DENOMINATORS][LOSS]))
+
     def evaluate(self, is_stopped: Callable[[], bool] = lambda: False) -> Evaluation | None:
         """Every metric's mean over the held-out examples; None if it was stopped before the end."""
-        return evaluate(self.training.task, self.evaluation_step, self.training.batch_size, is_stopped)
+        return self._evaluator.evaluate(is_stopped)
 
 
 def mesh_of(training: Training, devices: tuple[str, ...] | None = None) -> mtf.SpmdMeshImpl:

@@ -63,11 +63,12 @@ class Training(mtf.MeshOptions):
       log_every: steps between two lines of metrics.
       check_gradients: whether a step whose gradients are not finite ends training before it is taken, although its loss
         is; their norm is then written, too. This wants whole gradients, where updates may need parts of them only.
-      parameter_layout: see `mtf.MeshOptions`, as are the next four.
+      parameter_layout: see `mtf.MeshOptions`, as are the next five.
       shard_weight_update: whether repeated updates are divided.
       bucket_bytes: of the largest bucket of collectives.
       gradient_sum_dtype: by its name.
       collective_timeout_seconds: of one collective.
+      check_memory: whether a training that needs more memory than the machine has left is refused.
       peak_flops_per_core: what a core can do in a second, in FLOPs; with it the share that training reaches is shown.
     """
 
@@ -105,6 +106,7 @@ class Training(mtf.MeshOptions):
         self._check_mesh()
         self._check_boolean("shard_weight_update")
         self._check_boolean("check_gradients")
+        self._check_boolean("check_memory")
         self._check_dtype("activation_dtype", _ACTIVATION_DTYPES)
         self._check_dtype("gradient_sum_dtype", SUM_DTYPES, may_be_none=True)
         self._check_microbatches()

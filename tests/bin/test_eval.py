@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import resource
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,7 +57,7 @@ def test_any_layout_and_batch_size_gives_the_means_that_training_found(
     assert status_of(f"--model_dir={folder}", *others) == ExitStatus.DONE
     assert "held out:      loss " in capsys.readouterr().out
     same, other = map(json.loads, (folder / "evaluations.jsonl").read_text().splitlines())
-    trained = read_metrics(folder / "metrics.jsonl")[-1]
+    (trained,) = (line for line in read_metrics(folder / "metrics.jsonl") if "held_out_loss" in line)
     assert (same["step"], same["num_examples"]) == (2, 360)
     assert (same["loss"], same["accuracy"]) == (trained["held_out_loss"], trained["held_out_accuracy"])
     assert_close(other["loss"], same["loss"], terms=TERMS, dtype="float32")
@@ -106,12 +109,40 @@ def test_a_mistake_is_a_message_and_status_2(
 
 
 def test_a_folder_in_which_nothing_can_be_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    written = folder / "evaluations.jsonl"
-    written.unlink(missing_ok=True)
-    written.symlink_to("/dev/full")
-    assert status_of(f"--model_dir={folder}") == ExitStatus.BAD_FILE
-    assert "No space left on device" in capsys.readouterr().err
-    written.unlink()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        assert status_of(f"--model_dir={folder}") == ExitStatus.BAD_FILE
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "File too large" in capsys.readouterr().err
+
+
+def test_a_run_that_may_only_be_read_is_evaluated(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may write everywhere, so that the refusal is made here."""
+
+    def refuse(path: Path, content: bytes) -> None:
+        raise PermissionError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(evaluation, "append_to_file", refuse)
+    assert status_of(f"--model_dir={folder}") == ExitStatus.DONE
+    captured = capsys.readouterr()
+    assert "held out:      loss " in captured.out
+    assert f"it is only shown, and not in {folder}/evaluations.jsonl: Read-only file system" in captured.out
+    assert not captured.err
+
+
+def test_nothing_readable_is_said_so(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(folder, copy)
+    for manifest in copy.glob("checkpoints/*/manifest.json"):
+        manifest.write_text("{}")
+    assert status_of(f"--model_dir={copy}") == ExitStatus.BAD_CONFIGURATION
+    assert (
+        f"none of the checkpoints in {copy}/checkpoints can be read: those of the steps 1, 2" in capsys.readouterr().err
+    )
 
 
 def test_help_names_its_flags(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
+import resource
 import signal
 import time
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ import gin
 import pytest
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as ShownEvents
 
+from meshtf.bin import eval as evaluation
 from meshtf.bin import train
 from meshtf.bin._exit_status import ExitStatus
 from meshtf.errors import CollectiveError, NonFiniteError, SaveError
@@ -222,10 +225,79 @@ def test_a_run_is_taken_up_with_what_may_change_and_not_with_another_model(capsy
     assert "run holds another run, at step 2:\n  Training.seed was 0 and is 7" in capsys.readouterr().err
 
 
-def test_a_full_disk_is_a_message(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("report.txt").symlink_to("/dev/full")
-    assert status_of(DIGITS, *TINY, "--model_dir=.") == ExitStatus.BAD_FILE
-    assert "error: a file cannot be read or written: [Errno 28] No space left on device" in capsys.readouterr().err
+@contextlib.contextmanager
+def no_space() -> Iterator[None]:
+    """No file grows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def files_of(folder: str) -> dict[Path, bytes]:
+    """What a run has written, but for the lock."""
+    return {path: path.read_bytes() for path in Path(folder).rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def test_a_resume_that_is_refused_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """In a folder with all that paths may have in them, which trains, resumes and is evaluated as any other."""
+    folder = "runs/lr=[0.1] $x_{ \\ ü% *?"
+    run = (DIGITS, *TINY, f"--model_dir={folder}")
+    steps = [f"--gin_param=Training.num_steps={n}" for n in range(4)]
+    assert status_of(*run, steps[1]) == status_of(*run, steps[2]) == ExitStatus.DONE
+    assert evaluation.main(["meshtf-eval", f"--model_dir={folder}"]) == ExitStatus.DONE
+    assert f"resumed:       from step 1, {folder}/checkpoints/step_00000001" in capsys.readouterr().out
+    before = files_of(folder)
+    for refused, message in (
+        ("digits.num_held_out=300", "the saved position is in data of 1,437 examples, and there are 1,497 now"),
+        ("Training.seed=7", "holds another run, at step 2:\n  Training.seed was 0 and is 7"),
+        ("Training.batch_size=32", "Training.batch_size was 64 and is 32"),
+        ("MLPClassifier.hidden_sizes=(9,)", "hidden_0/kernel"),
+        ("Training.batch_size=1000000000000", "needs more memory than there is"),
+    ):
+        for num_steps in steps[2:]:  # of a run that is finished, and of one that goes on
+            assert status_of(*run, num_steps, f"--gin_param={refused}") == ExitStatus.BAD_CONFIGURATION
+            assert message in capsys.readouterr().err
+            assert files_of(folder) == before
+    with no_space():
+        assert status_of(*run, steps[3]) == ExitStatus.BAD_FILE
+    assert f"[Errno 27] File too large: {f'{folder}/versions.json'!r}" in capsys.readouterr().err
+    assert files_of(folder) == before
+    assert status_of(*run, steps[1], "--from_scratch") == ExitStatus.DONE
+    assert f"from scratch:  the run that was here is now in {folder}/superseded_1" in capsys.readouterr().out
+    assert evaluation.main(["meshtf-eval", f"--model_dir={folder}/superseded_1"]) == ExitStatus.DONE
+    assert "evaluating step 2 of " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model_dir="], "the model folder is empty text"),
+        (["--model_dir=gs://bucket/run"], "is on gs://, and runs are kept in file systems only"),
+        (["--model_dir=~nobody_of_this_name/run"], "cannot be found"),
+        (["--gin_param=Training.batch_size=1000000000000"], "1 core with the batches made ahead, and "),
+        (["--gin_param=digits.num_held_out=1797"], "digits.num_held_out must be from 1 to 1796, and is 1797"),
+        (["--gin_param=Training.check_memory=1"], "Training.check_memory must be True or False, and is 1"),
+    ],
+)
+def test_what_is_refused_leaves_no_folder(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(DIGITS, *TINY, *arguments) == ExitStatus.BAD_CONFIGURATION
+    assert message in capsys.readouterr().err
+    assert not list(Path().iterdir())
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "metrics.jsonl", "tensorboard", "report.txt"])
+def test_what_stands_in_the_way_is_found_before_the_first_step(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    place = Path("run") / name
+    place.mkdir(parents=True) if place.suffix else (place.parent.mkdir(), place.touch())
+    assert status_of(DIGITS, *TINY, "--model_dir=run") == ExitStatus.BAD_FILE
+    captured = capsys.readouterr()
+    assert f"run/{name}" in captured.err
+    assert "step " not in captured.out
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.fresh_process import run_fresh
 
 PROGRAM = """
-import time
+import os, signal, subprocess, time
 import numpy as np, tensorflow as tf
 import meshtf as mtf
 mtf.virtual_cpus(4)
@@ -15,6 +15,10 @@ mtf.virtual_cpus(4)
 def sleep(x):
     if x[0] == 6:
         time.sleep(3)
+    if x[0] == 5:
+        time.sleep(0.5)  # the other cores wait
+        subprocess.Popen(["sh", "-c", f"sleep 2.5; kill -CONT {os.getpid()}"])
+        os.kill(os.getpid(), signal.SIGSTOP)
     return x
 
 def train_step(x):
@@ -25,6 +29,7 @@ def train_step(x):
 mesh = mtf.SpmdMeshImpl("rows:4", "batch:rows", collective_timeout_seconds=1)
 step = mtf.function(train_step, mesh, {"x": mtf.TensorSpec("batch:8")})
 print(step(np.zeros(8, np.float32)).numpy())
+print(step(np.float32([0, 0, 5, 0, 0, 0, 0, 0])).numpy() > 1)
 for _ in range(2):
     start = time.time()
     try:
@@ -43,7 +48,8 @@ def test_the_message(tmp_path: Path) -> None:
     assert done.status == 0, done.stderr[-3000:]
     text = done.stdout
     first, second = text.split("after", 1)
-    assert text.startswith("1.0\nmeshtf.errors CollectiveError None True\n")
+    # Stopped for longer than the timeout, the process went on.
+    assert text.startswith("1.0\nTrue\nmeshtf.errors CollectiveError None True\n")
     line = PROGRAM[: PROGRAM.index("loss = ")].count("\n") + 1
     assert f"all_reduce over mesh axes rows, for loss, at {file}:{line} in train_step" in first
     assert "no progress for 1 seconds; waiting: CPU:0, CPU:1, CPU:2; in no collective: CPU:3" in first

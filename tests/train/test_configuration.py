@@ -11,7 +11,6 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.bin._mesh import mesh_for
-from meshtf.train import configuration
 from meshtf.train.configuration import ConfigurationError, find_gin_file, read_configuration
 from meshtf.train.trainer import mesh_of
 from meshtf.train.training import Training, configured_training
@@ -94,12 +93,6 @@ def test_include_finds_a_packaged_configuration(tmp_path: Path) -> None:
 def test_later_bindings_win() -> None:
     read_configuration([find_gin_file("digits_mlp.gin")], ["Training.num_steps = 7"])
     assert gin.query_parameter("Training.num_steps") == 7
-
-
-def test_model_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match=r"cannot be made"):
-        configuration.make_model_folder(str(tmp_path / "file" / "run"))
 
 
 def test_how_gradients_are_summed_reaches_the_mesh() -> None:

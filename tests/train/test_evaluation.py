@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.errors import FeedError, NonFiniteError
 from meshtf.testing import assert_close
 from meshtf.train import Evaluation, Trainer, Training
-from meshtf.train.evaluation import evaluate
-from meshtf.train.step_programs import evaluation_step
+from meshtf.train._metric_sums import MetricError
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data import ArrayTask
+from meshtf.train.evaluation import Evaluator
 from meshtf.train.trainer import mesh_of
 
 Make = Callable[..., Training]
@@ -36,8 +40,7 @@ class SumModel:
 
 
 def evaluated(training: Training) -> Evaluation:
-    step = evaluation_step(training, mesh_of(training))
-    evaluation = evaluate(training.task, step, training.batch_size)
+    evaluation = Evaluator(training, mesh_of(training)).evaluate()
     assert evaluation is not None
     return evaluation
 
@@ -64,7 +67,7 @@ def test_means_are_those_of_all_examples_whatever_the_batch_size(tiny_training: 
 
 
 def test_vectors_of_a_batch_count_as_often_as_it_has_examples(tiny_training: Make) -> None:
-    """The last batch has three."""
+    """The last batch has three, and no padding."""
 
     class Vectors:
         def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, Any]:
@@ -74,42 +77,169 @@ def test_vectors_of_a_batch_count_as_often_as_it_has_examples(tiny_training: Mak
 
     training = tiny_training(model=Vectors(), batch_size=4)
     x = training.task.held_out["x"].astype(np.float64)  # type: ignore[attr-defined]
-    padded = np.zeros([12, *x.shape[1:]])
-    padded[: len(x)] = x
-    largest = padded.reshape(3, 4, *x.shape[1:]).max(1)
+    largest = [x[start : start + 4].max(0) for start in (0, 4, 8)]
     evaluation = evaluated(training)
     assert set(evaluation.means) == {"loss"}
     assert_close(evaluation.vectors["largest"], np.average(largest, 0, [4, 4, 3]), terms=4, dtype="float32")
 
 
 def test_bits_per_byte_count_the_bytes_of_the_targets(tiny_training: Make) -> None:
-    @dataclasses.dataclass(frozen=True)
-    class Text:
-        task: Any
-
-        def evaluation_batches(self, batch_size: int) -> Iterable[dict[str, Any]]:
-            return self.task.evaluation_batches(batch_size)
-
+    class Text(ArrayTask):
         def num_bytes(self, features: Mapping[str, Any]) -> int:
             return 2 * int(np.asarray(features["targets_weights"]).sum())
 
-    training = tiny_training(model=SumModel())
-    step = evaluation_step(training, mesh_of(training))
-    evaluation = evaluate(Text(training.task), step, 8)  # type: ignore[arg-type]  # what an evaluation asks of a task
-    assert evaluation is not None
+    task = tiny_training().task
+    assert isinstance(task, ArrayTask)
+    evaluation = evaluated(
+        tiny_training(model=SumModel(), task=Text(task.name, task.shapes, task.train, task.held_out), batch_size=8)
+    )
     assert_close(
         evaluation.means["bits_per_byte"], evaluation.means["loss"] / math.log(2) / 2, terms=4, dtype="float32"
     )
     assert str(evaluation).endswith("(on 11 held-out examples)")
 
 
-def test_a_metric_of_which_nothing_counts_has_no_mean(tiny_training: Make) -> None:
-    class Nothing:
-        def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, Any]:
-            weights = features["targets_weights"]
-            return {"loss": (weights, weights * 0.0), "all": weights}
+class Weighted:
+    """One weight, and the metrics that a function makes of the inputs [batch, length, d_model] and targets' weights."""
 
-    assert set(evaluated(tiny_training(model=Nothing())).means) == {"all"}
+    def __init__(self, metrics: Callable[[mtf.Tensor, mtf.Tensor], dict[str, Any]]) -> None:
+        self._metrics = metrics
+
+    def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, Any]:
+        w = mtf.get_variable(features["x"].mesh, "w", [], initializer=mtf.ones)
+        return self._metrics(features["x"] * w, features["targets_weights"])
+
+
+@pytest.mark.parametrize("layout", ["batch:rows", "batch:rows;length:cols", "d_model:rows"])
+def test_padding_never_counts_where_a_metric_tells_of_the_whole_batch(tiny_training: Make, layout: str) -> None:
+    """Eleven examples in batches of four: for the last three there is a program of their own, which two rows need not
+    divide. The loss is a scalar, as README has it; the other metric knows no example either."""
+    model = Weighted(lambda x, w: {"loss": mtf.reduce_mean(mtf.exp(x)), "greatest": mtf.reduce_max(x)})
+    training = tiny_training(model=model, batch_size=4, mesh_shape="rows:2;cols:2", layout=layout)
+    x = training.task.held_out["x"].astype(np.float64)  # type: ignore[attr-defined]
+    evaluation = evaluated(training)
+    assert_close(evaluation.means["loss"], np.exp(x).mean(), terms=x.size, dtype="float32")
+    greatest = [x[start : start + 4].max() for start in (0, 4, 8)]
+    assert_close(evaluation.means["greatest"], np.average(greatest, weights=[4, 4, 3]), terms=4, dtype="float32")
+
+
+def test_a_model_that_cannot_be_built_for_the_last_examples_is_refused_before_anything_runs(
+    tiny_training: Make,
+) -> None:
+    def in_pairs(x: mtf.Tensor, _: mtf.Tensor) -> dict[str, Any]:
+        pairs = mtf.reshape(x, [mtf.Dimension("pairs", x.shape[0].size // 2), mtf.Dimension("two", 2), *x.shape[1:]])
+        return {"loss": mtf.reduce_mean(mtf.square(pairs))}
+
+    trainer = Trainer(tiny_training(model=Weighted(in_pairs), batch_size=4))
+    with pytest.raises(ConfigurationError) as caught:
+        trainer.check()
+    message = str(caught.value)
+    assert "the last held-out examples are 3" in message
+    assert 'the model\'s metric "loss" wrong' in message
+    assert "choose Training.batch_size so that it divides the number of" in message
+    Trainer(tiny_training(model=Weighted(in_pairs), batch_size=2, task=first_held_out(tiny_training(), 10))).check()
+
+
+def first_held_out(training: Training, count: int, **changes: np.ndarray) -> ArrayTask:
+    """The task with fewer held-out examples, and some of their features replaced."""
+    task = training.task
+    assert isinstance(task, ArrayTask)
+    held_out = {name: array[:count] for name, array in {**task.held_out, **changes}.items()}
+    return dataclasses.replace(task, held_out=held_out)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "error", "message"),
+    [
+        (
+            lambda x, w: {"loss": (w, w * 0.0), "all": w},
+            MetricError,
+            "nothing counts for the loss on 11 held-out examp",
+        ),
+        (
+            lambda x, w: {"loss": mtf.reduce_mean(x) * np.nan},
+            NonFiniteError,
+            "so among the examples 0 to 7 of the task",
+        ),
+        (
+            lambda x, w: {"loss": mtf.log(mtf.zeros_like(x))},
+            NonFiniteError,
+            "All features of these examples are finite, so it is the model",
+        ),
+    ],
+)
+def test_a_loss_that_tells_nothing(
+    tiny_training: Make, metrics: Callable[..., dict[str, Any]], error: type, message: str
+) -> None:
+    evaluation = evaluated(tiny_training(model=Weighted(metrics)))
+    with pytest.raises(error, match=message):
+        evaluation.check()
+    assert str(evaluation).startswith(("loss nan", "loss -inf", "all ", "loss without a mean"))
+
+
+def test_a_held_out_nan_is_named_by_feature_and_example(tiny_training: Make) -> None:
+    x = tiny_training().task.held_out["x"].copy()  # type: ignore[attr-defined]
+    x[9, 2, 1] = np.nan
+    training = tiny_training(task=first_held_out(tiny_training(), 11, x=x))
+    evaluation = evaluated(training)
+    with pytest.raises(NonFiniteError) as caught:
+        evaluation.check()
+    assert 'it is first so among the examples 8 to 10 of the task "tiny", counted from 0' in str(caught.value)
+    assert 'The feature "x" holds a NaN or an infinity in example 9.' in str(caught.value)
+    assert str(evaluation).startswith("loss nan, ")
+
+
+def test_a_metric_of_which_nothing_counts_says_so(tiny_training: Make) -> None:
+    """Of a vector, the parts that count have their means."""
+
+    def metrics(x: mtf.Tensor, w: mtf.Tensor) -> dict[str, Any]:
+        places = mtf.range(x.mesh, mtf.Dimension("places", 3), tf.float32)
+        return {"loss": x, "nothing": (w, w * 0.0), "places": (places, places)}
+
+    evaluation = evaluated(tiny_training(model=Weighted(metrics)))
+    assert set(evaluation.means) == {"loss"}
+    assert "nothing without a mean, since all its weights are 0 (on 11 held-out examples)" in str(evaluation)
+    np.testing.assert_array_equal(evaluation.vectors["places"], [np.nan, 1, 2])
+    evaluation.check()
+
+
+@pytest.mark.parametrize("name", ["loss", "of_nothing"])
+def test_a_mean_of_nothing_is_refused(tiny_training: Make, name: str) -> None:
+    def metrics(x: mtf.Tensor, w: mtf.Tensor) -> dict[str, Any]:
+        return {"loss": x, name: mtf.slice(x, 0, 0, "length")}
+
+    with pytest.raises(MetricError, match=rf'"{name}" .* \[batch:8 length:0 d_model:4\], so it is the mean of nothing'):
+        Trainer(tiny_training(model=Weighted(metrics)))
+
+
+def test_a_task_that_holds_nothing_out_is_refused(tiny_training: Make) -> None:
+    class Nothing(ArrayTask):
+        def evaluation_batches(self, batch_size: int) -> Any:
+            return iter(())
+
+    task = tiny_training().task
+    assert isinstance(task, ArrayTask)
+    training = tiny_training(task=Nothing(task.name, task.shapes, task.train, task.held_out))
+    with pytest.raises(ConfigurationError, match='the task "tiny" holds out no example'):
+        Trainer(training).check()
+    with pytest.raises(ConfigurationError, match='the task "tiny" holds out no example'):
+        evaluated(training).check()
+
+
+def test_held_out_examples_that_the_program_cannot_take_are_found_before_training(tiny_training: Make) -> None:
+    class Wider(ArrayTask):
+        def evaluation_batches(self, batch_size: int) -> Any:
+            for batch in super().evaluation_batches(batch_size):
+                yield {**batch, "x": np.asarray(batch["x"], np.float64)}
+
+    task = tiny_training().task
+    assert isinstance(task, ArrayTask)
+    trainer = Trainer(tiny_training(task=Wider(task.name, task.shapes, task.train, task.held_out)))
+    with pytest.raises(FeedError) as caught:
+        trainer.check()
+    assert 'the held-out examples of the task "tiny" are not what its `inputs` say they are' in str(caught.value)
+    assert 'input "x" must be [batch:8 length:6 d_model:4] float32, and has dtype float64' in str(caught.value)
+    assert not trainer.variables
 
 
 def test_an_evaluation_may_be_stopped(tiny_training: Make) -> None:

@@ -17,6 +17,7 @@ import meshtf as mtf
 from meshtf.errors import CheckpointError, CollectiveError, NonFiniteError, SaveError
 from meshtf.testing import FUNCTION_TERMS, assert_close
 from meshtf.train import RunFolder, Start, Trainer, Training, TrainingRun
+from meshtf.train._metric_sums import MetricError
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.evaluation import Evaluation
 from meshtf.train.monitoring.metrics import digest_of, read_metrics
@@ -236,7 +237,7 @@ def test_nothing_of_a_step_with_a_failed_collective_is_saved(
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_the_run(tiny_training: Make, tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").touch()  # a file, where a folder is to be made
+    (tmp_path / "checkpoints").symlink_to("/proc")  # where no folder can be made
     with pytest.raises(SaveError, match="the checkpoint of step 1 cannot be written"):
         run(tiny_training(num_steps=1), tmp_path)
 
@@ -259,10 +260,25 @@ def test_vectors_of_the_model_are_shown_and_written(
     rows = [[0.0, 1.0, 2.0], [3.0, 3.0, 3.0]]
     lines = read_metrics(folder.metrics)
     assert [line["experts/load"] for line in lines[:2]] == [rows, rows]
-    assert lines[-1]["held_out_experts/load"] == rows
+    assert [line["held_out_experts/load"] for line in lines[2:] if "held_out_loss" in line] == [rows]
     assert all("  load 0..3  " in line for line in capsys.readouterr().out.splitlines() if line.startswith("step"))
     written = EventAccumulator(str(folder.tensorboard)).Reload()
     names = ["experts/load/layer_000", "experts/load/layer_001"]
     histograms = [tag for tag in written.Tags()["tensors"] if "load" in tag]
     assert histograms == [*names, *(f"held_out_{name}" for name in names)]
     assert [event.step for event in written.Tensors(names[0])] == [1, 2]
+
+
+def test_a_batch_of_which_nothing_counts_is_told_of_once(
+    tiny_training: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Model:
+        def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, Any]:
+            w = mtf.get_variable(features["x"].mesh, "w", [], initializer=mtf.ones)
+            return {"loss": (features["targets"] * w, features["targets_weights"] * 0.0)}
+
+    ended = run(tiny_training(model=Model(), num_steps=3), tmp_path)
+    assert capsys.readouterr().out.count("step 1: nothing counts for the loss in this batch, since every weight") == 1
+    assert ended.evaluation is not None
+    with pytest.raises(MetricError, match="nothing counts for the loss on 11 held-out examples"):
+        ended.evaluation.check()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as ShownEvents
 
-from meshtf.errors import CheckpointError
-from meshtf.train import RunFolder, Start, Trainer, Training, TrainingRun
+from meshtf.checkpoint import SavedCheckpoint
+from meshtf.errors import CheckpointError, DamagedCheckpointError
+from meshtf.train import RunFolder, Start, Trainer, Training, TrainingRun, run_folder
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.monitoring.description import described, one_line
 from meshtf.train.monitoring.loss_curve import MISSING_MATPLOTLIB, draw_loss_curve
@@ -44,13 +46,36 @@ def test_another_program_takes_up_what_was_trained(tiny_training: Make, tmp_path
     assert b"held_out_absolute" in events
 
 
+def test_a_checkpoint_that_a_training_deletes_meanwhile_gives_way_to_another(
+    tiny_training: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training, folder = tiny_training(), RunFolder(tmp_path)
+    program = evaluation_step(training, mesh_of(training))
+    program.initialize()
+    for step in (1, 2, 3):
+        folder.checkpoints().save(step, program.variables, {})
+    real_restore, deletions = run_folder.restore, iter([folder.checkpoints().path(3)])
+
+    def restore_late(saved: SavedCheckpoint, *rest: Any, **options: Any) -> None:
+        for path in deletions:
+            shutil.rmtree(path)
+        real_restore(saved, *rest, **options)
+
+    monkeypatch.setattr(run_folder, "restore", restore_late)
+    assert folder.restore(program) == 2
+    (folder.checkpoints().path(2) / "variables.index").unlink()
+    assert folder.restore(program) == 1
+    with pytest.raises(DamagedCheckpointError, match=r"step_00000002 is damaged: variables.index"):
+        folder.restore(program, step=2)
+
+
 def test_a_folder_that_holds_no_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"is not the folder of a run: it has no operative_config.gin"):
         RunFolder.existing(tmp_path)
     with pytest.raises(ConfigurationError, match="it has no such folder"):
         RunFolder.existing(tmp_path / "gone")
     (tmp_path / "operative_config.gin").touch()
-    with pytest.raises(ConfigurationError, match="has no checkpoint that can be read"):
+    with pytest.raises(ConfigurationError, match="has no checkpoint; meshtf-train writes one"):
         RunFolder.existing(tmp_path).checkpoint()
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import threading
 import time
 
 import pytest
 
-from meshtf.train.signals import StopRequest, stop_request, watch
+from meshtf.train.signals import SIGNALS, StopRequest, leave_dead_terminal, stop_request, watch
 
 SOON = 5.0  # seconds
 
@@ -20,9 +21,9 @@ def wait_for(stop: StopRequest) -> None:
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_first_signal_asks_and_says_so(number: signal.Signals, capsys: pytest.CaptureFixture[str]) -> None:
-    handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {n: signal.getsignal(n) for n in SIGNALS}
     with stop_request() as stop:
         assert not stop
         os.kill(os.getpid(), number)
@@ -33,12 +34,67 @@ def test_the_first_signal_asks_and_says_so(number: signal.Signals, capsys: pytes
     assert not [t for t in threading.enumerate() if t.name == "meshtf_signals"]
 
 
-def test_a_second_signal_ends_the_process_with_its_status(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("numbers", "noted", "statuses"),
+    [
+        ([], None, []),
+        ([signal.SIGCHLD, signal.SIGUSR1], None, []),
+        ([signal.SIGTERM], signal.SIGTERM, []),
+        ([signal.SIGTERM, signal.SIGCHLD, signal.SIGINT], signal.SIGTERM, [130]),
+        ([signal.SIGINT, signal.SIGINT], signal.SIGINT, [130]),
+        ([signal.SIGINT, signal.SIGTERM], signal.SIGINT, [143]),
+        ([signal.SIGHUP, signal.SIGHUP, signal.SIGHUP], signal.SIGHUP, []),
+        ([signal.SIGHUP, signal.SIGTERM], signal.SIGHUP, [143]),
+        ([signal.SIGTERM, signal.SIGHUP], signal.SIGTERM, []),
+    ],
+)
+def test_a_second_signal_ends_the_process_with_its_status(
+    numbers: list[signal.Signals], noted: signal.Signals | None, statuses: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
     reading, writing = os.pipe()
-    os.write(writing, bytes([signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, 0]))
-    statuses: list[int] = []
-    watch(reading, StopRequest(), end=statuses.append)
-    assert statuses == [130]
-    assert "SIGINT again: ended at once" in capsys.readouterr().err
+    os.write(writing, bytes([*numbers, 0]))
+    ends: list[int] = []
+    request = StopRequest()
+    watch(reading, request, end=ends.append)
+    assert ends == statuses
+    if not ends:  # which really ends it
+        assert request.signal == noted
+    text = capsys.readouterr().err
+    assert ("again: ended at once" in text) == bool(statuses)
+    assert (f"{noted.name}: this step is finished" in text) if noted else not text
     os.close(reading)
     os.close(writing)
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    """As nohup starts a program."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_request() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGTERM)
+            wait_for(stop)
+            assert stop.signal == signal.SIGTERM
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_terminal_that_is_gone_fails_nothing() -> None:
+    """Its other side is closed, which is what a window does."""
+    terminal, process = pty.openpty()
+    os.close(terminal)
+    with pytest.raises(OSError, match="Input/output error"):
+        os.write(process, b"step 7")
+    leave_dead_terminal([process])
+    assert os.write(process, b"step 7") == 6
+    os.close(process)
+
+
+def test_a_terminal_that_is_there_is_left_alone() -> None:
+    terminal, process = pty.openpty()
+    leave_dead_terminal([process])
+    os.write(process, b"step 7")
+    assert os.read(terminal, 6) == b"step 7"
+    os.close(terminal)
+    os.close(process)

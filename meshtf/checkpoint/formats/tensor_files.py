@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -12,6 +14,8 @@ from meshtf.checkpoint._chunks import WHOLE_TYPES, Chunk
 
 BYTES_AT_ONCE = 128 << 20
 """How much is handed to TensorFlow at once: what saving needs of memory beside the slices."""
+
+_PATTERN = frozenset("*?[]\\")
 
 
 def write_chunks(prefix: Path, chunks: Iterable[Chunk], value_of: Callable[[Chunk], tf.Tensor]) -> None:
@@ -38,6 +42,7 @@ def read_box(prefix: Path, tensor: str, shape: Sequence[int], dtype: tf.DType, b
 
     Raises:
       tf.errors.OpError: it is not there, has another shape or type, or is damaged.
+      OSError: its folder cannot be opened.
     """
     if dtype in WHOLE_TYPES:
         return _read(prefix, tensor, "", dtype)[box.slices]
@@ -45,11 +50,24 @@ def read_box(prefix: Path, tensor: str, shape: Sequence[int], dtype: tf.DType, b
 
 
 def _read(prefix: Path, tensor: str, specification: str, dtype: tf.DType) -> tf.Tensor:
-    with tf.init_scope(), tf.device("CPU:0"):
+    with tf.init_scope(), tf.device("CPU:0"), _without_pattern(prefix) as plain:
         (value,) = tf.raw_ops.RestoreV2(
-            prefix=str(prefix), tensor_names=[tensor], shape_and_slices=[specification], dtypes=[dtype]
+            prefix=plain, tensor_names=[tensor], shape_and_slices=[specification], dtypes=[dtype]
         )
     return value
+
+
+@contextlib.contextmanager
+def _without_pattern(prefix: Path) -> Iterator[str]:
+    """A path to the same files that says nothing to TensorFlow, which takes a path to read from for a pattern."""
+    if not _PATTERN.intersection(str(prefix)):
+        yield str(prefix)
+        return
+    folder = os.open(prefix.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{prefix.name}"
+    finally:
+        os.close(folder)
 
 
 def _groups(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:

@@ -14,16 +14,17 @@ import gc
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 from tensorflow.python.eager import context  # no public name ends a collective that waits
 
+from meshtf.mesh_impl.spmd._running_time import RunningTime
 from meshtf.mesh_impl.spmd._stall_detector import Counter, Stall, StallDetector
 
 _LONGEST_PERIOD = 5.0  # seconds between two looks
 _LOOKS_PER_TIMEOUT = 10
+_LONGEST_BETWEEN_LOOKS = 2.0  # periods; in what is longer the process was stopped
 _TENSORFLOW = os.path.join("tensorflow", "python", "")
 
 
@@ -54,13 +55,14 @@ class Watchdog:
                 self._wake.set()  # it may be asleep for longer than the new timeout allows
 
     def _run(self) -> None:
-        detector = StallDetector()
+        detector, running, period = StallDetector(), RunningTime(), 0.0
         while not self._stopped:
             with self._lock:
                 tokens, timeouts = dict(self._tokens), dict(self._timeouts)
+            now = running.advance(_LONGEST_BETWEEN_LOOKS * period)
             values = {counter: _value(counter, token) for counter, token in tokens.items()}
             if any(value % 2 for value in values.values()) and someone_waits():
-                stall = detector.observe(values, timeouts, time.monotonic())
+                stall = detector.observe(values, timeouts, now)
             else:
                 # An error on one core ends a step with others inside a collective, which then they never leave.
                 detector, stall = StallDetector(), None
@@ -68,7 +70,8 @@ class Watchdog:
                 self._on_stall(stall)
                 _abort_collectives(str(stall))
                 return
-            self._wake.wait(min(_LONGEST_PERIOD, min(timeouts.values()) / _LOOKS_PER_TIMEOUT))
+            period = min(_LONGEST_PERIOD, min(timeouts.values()) / _LOOKS_PER_TIMEOUT)
+            self._wake.wait(period)
             self._wake.clear()
 
     def _stop(self) -> None:

@@ -26,6 +26,8 @@ OTHER_DATA = """\
 the saved position is in data of {saved:,} examples, and there are {found:,} now, so training cannot continue exactly.
 Restore the data and the settings that the position was saved with, or start in another model folder."""
 
+NO_EXAMPLE = "the task has no example to train on; its training part must have one at least"
+
 BAD_POSITION = """\
 {position} is no position in the data: it needs "{taken}" and "{count}", whole numbers, the first 0 or more"""
 
@@ -36,12 +38,14 @@ class ShuffledBatches:
     Which example stands where depends on the seed and its place alone, so that any place is reached at once.
 
     Raises:
-      ConfigurationError: the position is in data with another number of examples, or is none.
+      ConfigurationError: the position is in data with another number of examples, or is none; or there is no example.
     """
 
     def __init__(
         self, features_of: FeaturesOf, num_examples: int, batch_size: int, seed: int, position: Position | None
     ) -> None:
+        if num_examples < 1:
+            raise ConfigurationError(NO_EXAMPLE)
         self._batch_size = batch_size
         self._num_examples = num_examples
         self._taken = 0 if position is None else _examples_taken(position, num_examples)

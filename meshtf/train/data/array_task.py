@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.train.data._array_checks import check_arrays
 from meshtf.train.data._shuffled_batches import ShuffledBatches
 from meshtf.train.task import WEIGHTS, Batch, Position
 
@@ -26,6 +27,10 @@ class ArrayTask:
       shapes: named shape of one example's feature, by the feature's name.
       train: features to train on.
       held_out: features that training never sees.
+
+    Raises:
+      ConfigurationError: a feature is missing in one of the parts, has not the shape or the type that it has elsewhere,
+        or has another number of examples than the others; or a part has no example.
     """
 
     name: str
@@ -34,6 +39,9 @@ class ArrayTask:
     held_out: Features
     tokens_per_example: None = dataclasses.field(default=None, init=False)
     vocabulary: None = dataclasses.field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        check_arrays(self.name, self.shapes, {"train": self.train, "held_out": self.held_out})
 
     def __str__(self) -> str:
         return f"{self.name}: {num_examples(self.train)} examples to train on, {num_examples(self.held_out)} held out"

@@ -19,6 +19,9 @@ from meshtf.files.unlinked_file import append_to_file
 HELD_OUT = "held_out_"
 """Before the name of a metric that was measured on held-out examples."""
 
+DIGEST = "variables_sha256"
+"""A hash of all variables, at the end of a run."""
+
 LARGEST_FILE = 1 << 30
 """Bytes of a file of metrics that is read."""
 
@@ -60,6 +63,10 @@ class MetricsLog:
     def has_evaluation(self, step: int) -> bool:
         """Whether the metrics on held-out examples after this step are there."""
         return any(line["step"] == step and f"{HELD_OUT}loss" in line for line in self._lines)
+
+    def has_digest(self, step: int) -> bool:
+        """Whether the hash of the variables after this step is there."""
+        return any(line["step"] == step and DIGEST in line for line in self._lines)
 
     def write(self, step: int, values: Mapping[str, float | str], vectors: Vectors | None = None) -> None:
         """Adds a line of values, and of those vectors that are short."""

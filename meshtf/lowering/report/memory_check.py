@@ -1,0 +1,65 @@
+"""A program that needs more memory than there is, refused before it takes any."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from meshtf.errors import DeviceError
+from meshtf.lowering.report.accounting import PeakMemory, peak_memory, stored_variables
+from meshtf.mesh_impl.host_memory import HostMemory, host_memory
+from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.planning.plan import Plan, walk
+
+_TOO_LARGE = """\
+program "{program}" needs more memory than there is: {needed} on {cores}, and {limit} {available} GiB.
+Each core takes {each} GiB at its peak{where}, {variables} GiB of it variables.
+A mesh and a layout that split more, a smaller batch, micro-batches or recomputation need less; report() shows more.
+The need is counted from the plan. To run all the same: check_memory=False of the mesh, in gin
+Training.check_memory = False."""
+
+_GIB = 2**30
+
+
+def check_memory(plan: Plan, mesh_impl: MeshImpl, program: str, there: Collection[str], besides: int = 0) -> None:
+    """Compares what all cores need at once with the memory that the machine has left, where they are its CPUs.
+
+    Args:
+      plan: of the program.
+      mesh_impl: on which it is to run.
+      program: its name.
+      there: names of variables that have their memory already.
+      besides: bytes that something else takes at the same time.
+
+    Raises:
+      DeviceError: it is more; says how much, and what can be done.
+    """
+    devices = mesh_impl.devices if mesh_impl.options.check_memory else ()
+    if not devices or not all("CPU" in device.upper() for device in devices):
+        return
+    memory = host_memory()
+    if _certainly_enough(plan, len(devices)) + besides <= memory.available:
+        return
+    peak = peak_memory(plan)
+    taken = sum(value.slice_bytes for name, value in stored_variables(plan).items() if name in there)
+    if (peak.total - taken) * len(devices) + besides > memory.available:
+        raise DeviceError(_message(program, peak, taken, memory, len(devices), besides))
+
+
+def _certainly_enough(plan: Plan, cores: int) -> int:
+    """Bytes with which all cores can do even if nothing is ever freed: quickly counted, and enough of most programs."""
+    made = sum(value.slice_bytes for instruction, _ in walk(plan.instructions) for value in instruction.outputs)
+    return (2 + cores) * cores * made  # twice for what is put in order; collectives hold what every core has sent
+
+
+def _message(program: str, peak: PeakMemory, taken: int, memory: HostMemory, cores: int, besides: int) -> str:
+    operation = peak.operation
+    return _TOO_LARGE.format(
+        program=program,
+        needed=f"{((peak.total - taken) * cores + besides) / _GIB:,.3g} GiB",
+        cores=(f"{cores} cores" if cores > 1 else "1 core") + " with the batches made ahead" * bool(besides),
+        each=f"{(peak.total - taken) / _GIB:,.3g}",
+        where="" if operation is None else f" in {operation.name}, at {operation.site}",
+        variables=f"{max(peak.variables - taken, 0) / _GIB:,.3g}",
+        limit=memory.limit,
+        available=f"{memory.available / _GIB:,.3g}",
+    )
