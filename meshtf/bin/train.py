@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import gin
 from absl import flags
+from rich.console import Console
 
 from meshtf.bin._command_line import CommandLine, define_gin_flags, define_mesh_flags, mesh_bindings, shown
 from meshtf.bin._exit_status import ExitStatus
 from meshtf.bin._mesh import mesh_for
 from meshtf.bin._run_program import run_program
 from meshtf.train.configuration import find_gin_file, make_model_folder, read_configuration
+from meshtf.train.dry_run import dry_run
 from meshtf.train.loop import TrainingRun
 from meshtf.train.monitoring.description import described, one_line
 from meshtf.train.monitoring.metrics import digest_of
-from meshtf.train.monitoring.tensorboard import Board, open_board
+from meshtf.train.monitoring.summary import summary_table
 from meshtf.train.resuming import Start, changed_bindings, resumed_start
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.signals import stop_request
@@ -65,6 +68,13 @@ def command_line() -> CommandLine:
         "Whether the report of the training step is printed: layouts, memory, every collective. It is in report.txt.",
         flag_values=line.flags,
     )
+    flags.DEFINE_bool(
+        "dry_run",
+        False,
+        "Whether to rehearse only: a batch through training, evaluation, a checkpoint and back, in a temporary folder "
+        "that is removed. Tells memory and time of a step, and leaves nothing behind.",
+        flag_values=line.flags,
+    )
     return line
 
 
@@ -74,6 +84,8 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     read_configuration(files, [*values.gin_param, *mesh_bindings(values)])
     training = configured_training()
     trainer = Trainer(training, mesh_for(values.backend, training))
+    if values.dry_run:
+        return functools.partial(rehearse, trainer, files)
     folder = RunFolder(make_model_folder(values.model_dir or f"runs/{files[-1].stem}"))
     with contextlib.ExitStack() as stack:
         stack.enter_context(folder.lock())
@@ -82,17 +94,31 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         print(one_line(training, trainer.train_step), flush=True)
         if values.report:
             print(trainer.train_step.report())
-        board = explain(trainer, folder, start)
+        explain(trainer, folder, start)
         held = stack.pop_all()
 
     def run() -> int:
         with held:
-            return train(trainer, folder, start, board)
+            return train(trainer, folder, start)
 
     return run
 
 
-def explain(trainer: Trainer, folder: RunFolder, start: Start) -> Board:
+def rehearse(trainer: Trainer, files: Sequence[Path]) -> int:
+    """Says what came of a dry run."""
+    print("configuration:", *map(shown, files))
+    print(one_line(trainer.training, trainer.train_step), flush=True)
+    with stop_request() as stop:
+        found = dry_run(trainer, stop)
+    if found is None:
+        assert stop.signal is not None
+        print(f"{stop.signal.name}: the dry run was stopped; it has left nothing behind")
+        return ExitStatus.of_signal(stop.signal)
+    print(f"dry run: everything works; nothing is left behind\n{found}")
+    return ExitStatus.DONE
+
+
+def explain(trainer: Trainer, folder: RunFolder, start: Start) -> None:
     """Writes what the run is into its folder, and says what has changed since it began."""
     configuration, report = (
         gin.operative_config_str(),
@@ -106,23 +132,20 @@ def explain(trainer: Trainer, folder: RunFolder, start: Start) -> Board:
     folder.operative_config.write_text(configuration)
     folder.report.write_text(report)
     folder.write_versions()
-    board = open_board(folder.tensorboard, start.step)
-    board.text("report", report)
-    board.text("configuration", configuration)
-    return board
 
 
-def train(trainer: Trainer, folder: RunFolder, start: Start, board: Board) -> int:
+def train(trainer: Trainer, folder: RunFolder, start: Start) -> int:
     """Trains to the end or until a signal, and says what came of it."""
     num_steps = trainer.training.num_steps
     if start.step >= num_steps:
         print(f"finished already, after {start.step} steps; a larger Training.num_steps trains on")
     with stop_request() as stop:
-        training_run = TrainingRun(trainer, folder, start, stop, board)
+        training_run = TrainingRun(trainer, folder, start, stop)
         evaluation = training_run.run()
         if stop.signal is not None and evaluation is None:
             print(f"{stop.signal.name}: stopped after step {training_run.step}. {training_run.how_to_resume()}")
             return ExitStatus.of_signal(stop.signal)
+    Console().print(summary_table(training_run.metrics, f"{shown(folder.path.absolute())}: step {training_run.step}"))
     print(f"variables:     sha256 {digest_of(trainer.variables)}")
     print(f"written to:    {shown(folder.path.absolute())} ({', '.join(_written(folder.path))})")
     print(f"held out:      {evaluation}")

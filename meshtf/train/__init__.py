@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meshtf.train.callback import Callback, CallbackError, Outcome, Run
 from meshtf.train.evaluation import Evaluation
 from meshtf.train.loop import TrainingRun
 from meshtf.train.resuming import Start
@@ -10,4 +11,17 @@ from meshtf.train.task import Task
 from meshtf.train.trainer import Trainer
 from meshtf.train.training import Model, Training
 
-__all__ = ["Evaluation", "Model", "RunFolder", "Start", "Task", "Trainer", "Training", "TrainingRun"]
+__all__ = [
+    "Callback",
+    "CallbackError",
+    "Evaluation",
+    "Model",
+    "Outcome",
+    "Run",
+    "RunFolder",
+    "Start",
+    "Task",
+    "Trainer",
+    "Training",
+    "TrainingRun",
+]

@@ -28,16 +28,18 @@ class RunState:
     Attributes:
       seed, batch_size, task: of the training; a position in the data means something with these alone.
       position: in the data.
+      callbacks: what the callbacks of the run remember.
     """
 
     seed: int
     batch_size: int
     task: str
     position: Position | None
+    callbacks: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, training: Training, position: Position | None) -> RunState:
-        return cls(training.seed, training.batch_size, training.task.name, position)
+    def of(cls, training: Training, position: Position | None, callbacks: dict[str, Any] | None = None) -> RunState:
+        return cls(training.seed, training.batch_size, training.task.name, position, callbacks)
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> RunState:
@@ -49,10 +51,11 @@ class RunState:
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """Where a run begins: after which step, and at which position in the data."""
+    """Where a run begins: after which step, at which position in the data, and what its callbacks remember."""
 
     step: int = 0
     position: Position | None = None
+    callbacks: dict[str, Any] | None = None
 
 
 def resumed_start(trainer: Trainer, folder: RunFolder) -> Start:
@@ -69,7 +72,7 @@ def resumed_start(trainer: Trainer, folder: RunFolder) -> Start:
         return Start()
     position = _resumed_position(trainer.training, saved, folder.path)
     restore(saved, trainer.programs)
-    return Start(saved.step, position)
+    return Start(saved.step, position, RunState.from_dict(saved.state).callbacks)
 
 
 def _resumed_position(training: Training, saved: SavedCheckpoint, folder: Path) -> Position | None:
@@ -89,7 +92,7 @@ def _resumed_position(training: Training, saved: SavedCheckpoint, folder: Path) 
 
 def changed_bindings(before: str, now: str) -> list[str]:
     """How two gin configurations differ: `name: old -> new`, for each binding that is not the same in both."""
-    old, new = _bindings(before), _bindings(now)
+    old, new = bindings_of(before), bindings_of(now)
     return [
         f"{name}: {old.get(name, '(not there)')} -> {new.get(name, '(not there)')}"
         for name in sorted({*old, *new})
@@ -97,7 +100,7 @@ def changed_bindings(before: str, now: str) -> list[str]:
     ]
 
 
-def _bindings(text: str) -> dict[str, str]:
+def bindings_of(text: str) -> dict[str, str]:
     """The bindings of an operative configuration, by name. A long value is continued on indented lines."""
     joined = re.sub(r"\\?\n[ \t]+", " ", text)
     pairs = [line.partition(" = ") for line in joined.splitlines() if not line.startswith("#") and " = " in line]

@@ -12,9 +12,10 @@ from meshtf.train.training import Training
 
 
 class Trainer:
-    """A training's two programs, built, lowered and checked; nothing has run.
+    """A training's two programs, built, lowered and checked, as are its callbacks; nothing has run.
 
     Raises:
+      ConfigurationError: a callback that does not fit the training.
       LayoutError: the layout does not fit the mesh or the program, or has a rule for a dimension that is not there.
     """
 
@@ -23,6 +24,8 @@ class Trainer:
         self.mesh_impl = mesh_impl or mesh_of(training)
         self.train_step = training_step(training, self.mesh_impl)
         self.evaluation_step = evaluation_step(training, self.mesh_impl, self.variables)
+        for callback in training.callbacks:
+            callback.check(self)
 
     @property
     def variables(self) -> mtf.VariableStore:

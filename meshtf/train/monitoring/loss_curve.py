@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from meshtf.train.monitoring.metrics import HELD_OUT
+from meshtf.train.monitoring.metrics import HELD_OUT, curve_of
+from meshtf.train.training import LOSS
 
 MISSING_MATPLOTLIB = "no loss curve is drawn: it needs matplotlib (pip install 'meshtf[plots]')"
+
+_POINTS_TOGETHER = 20
+"""Of so many points the mean reaches over one; of n over n / 20."""
 
 _TRAIN, _HELD_OUT = "#4c78a8", "#d1495b"
 
@@ -16,7 +20,7 @@ _TRAIN, _HELD_OUT = "#4c78a8", "#d1495b"
 def draw_loss_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) -> str | None:
     """Draws the losses that lines of metrics hold, on the training batches and on held-out examples, into a PNG.
 
-    Returns why there is none, where matplotlib is not installed.
+    The batches' losses are drawn faintly, and smoothed. Returns why there is none, where matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure  # an optional dependency
@@ -24,12 +28,15 @@ def draw_loss_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) 
         return MISSING_MATPLOTLIB
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
     axes = figure.add_subplot()
-    for name, label, color, marker in (("loss", "training batch", _TRAIN, ""), _held_out_curve()):
-        points = [(line["step"], line[name]) for line in lines if name in line]
-        if points:
-            axes.plot(*zip(*points, strict=True), label=label, color=color, marker=marker, linewidth=1.2)
+    steps, losses = curve_of(lines, LOSS)
+    if steps:
+        axes.plot(steps, losses, color=_TRAIN, linewidth=0.8, alpha=0.35, label="training batch")
+        axes.plot(steps, smoothed(losses), color=_TRAIN, linewidth=1.8, label="training, smoothed")
+    steps, losses = curve_of(lines, f"{HELD_OUT}{LOSS}")
+    if steps:
+        axes.plot(steps, losses, color=_HELD_OUT, marker="o", markersize=4, linewidth=1.2, label="held out")
     axes.set_xlabel("step")
-    axes.set_ylabel("loss")
+    axes.set_ylabel(LOSS)
     axes.set_title(title)
     axes.grid(alpha=0.3)
     if axes.lines:
@@ -38,5 +45,14 @@ def draw_loss_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) 
     return None
 
 
-def _held_out_curve() -> tuple[str, str, str, str]:
-    return f"{HELD_OUT}loss", "held out", _HELD_OUT, "o"
+def smoothed(values: Sequence[float]) -> list[float]:
+    """Each value's exponential moving mean over about a twentieth of all, without the pull of the start.
+
+    That is Adam's correction of the bias (Kingma and Ba 2015): sums of weighted values over sums of the weights.
+    """
+    decay = 1.0 - min(1.0, _POINTS_TOGETHER / max(len(values), 1))
+    total, weight, means = 0.0, 0.0, []
+    for value in values:
+        total, weight = decay * total + value, decay * weight + 1.0
+        means.append(total / weight)
+    return means
