@@ -145,7 +145,8 @@ def train(trainer: Trainer, folder: RunFolder, start: Start) -> int:
         if stop.signal is not None and evaluation is None:
             print(f"{stop.signal.name}: stopped after step {training_run.step}. {training_run.how_to_resume()}")
             return ExitStatus.of_signal(stop.signal)
-    Console().print(summary_table(training_run.metrics, f"{shown(folder.path.absolute())}: step {training_run.step}"))
+    console, title = Console(), f"{shown(folder.path.absolute())}: step {training_run.step}"
+    console.print(summary_table(training_run.metrics, title, console.width))
     print(f"variables:     sha256 {digest_of(trainer.variables)}")
     print(f"written to:    {shown(folder.path.absolute())} ({', '.join(_written(folder.path))})")
     print(f"held out:      {evaluation}")

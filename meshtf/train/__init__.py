@@ -5,6 +5,7 @@ from __future__ import annotations
 from meshtf.train.callback import Callback, CallbackError, Outcome, Run
 from meshtf.train.evaluation import Evaluation
 from meshtf.train.loop import TrainingRun
+from meshtf.train.monitoring.progress import StepReport
 from meshtf.train.resuming import Start
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.task import Task
@@ -20,6 +21,7 @@ __all__ = [
     "Run",
     "RunFolder",
     "Start",
+    "StepReport",
     "Task",
     "Trainer",
     "Training",

@@ -70,7 +70,7 @@ def run(training: Training, path: Path, stop_after: int | None = None) -> Run:
     path.mkdir(exist_ok=True)
     trainer, folder, stop = Trainer(training), RunFolder(path), StopAfter(stop_after)
     start = resumed_start(trainer, folder)
-    stop.run = TrainingRun(trainer, folder, start, stop, [])
+    stop.run = TrainingRun(trainer, folder, start, stop, training.callbacks)
     return Run(trainer, folder, start, stop.run.run())
 
 

@@ -30,8 +30,10 @@ def draw_loss_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) 
     axes = figure.add_subplot()
     steps, losses = curve_of(lines, LOSS)
     if steps:
-        axes.plot(steps, losses, color=_TRAIN, linewidth=0.8, alpha=0.35, label="training batch")
-        axes.plot(steps, smoothed(losses), color=_TRAIN, linewidth=1.8, label="training, smoothed")
+        is_smoothed = len(losses) > _POINTS_TOGETHER
+        axes.plot(steps, losses, color=_TRAIN, linewidth=1.2, alpha=0.35 if is_smoothed else 1, label="training batch")
+        if is_smoothed:
+            axes.plot(steps, smoothed(losses), color=_TRAIN, linewidth=1.8, label="training, smoothed")
     steps, losses = curve_of(lines, f"{HELD_OUT}{LOSS}")
     if steps:
         axes.plot(steps, losses, color=_HELD_OUT, marker="o", markersize=4, linewidth=1.2, label="held out")
