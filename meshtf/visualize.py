@@ -62,6 +62,17 @@ class LayoutPicture:
     mesh_shape: Shape
     blocks: tuple[Block, ...]
 
+    @property
+    def panels(self) -> dict[str, list[int]]:
+        """The numbers of the blocks that lie in one plane, of the two dimensions that are drawn, by where it lies.
+
+        As `length 0:4`, in the other dimensions that are split; where there are none, all blocks lie in one.
+        """
+        panels: dict[str, list[int]] = {}
+        for number, block in enumerate(self.blocks):
+            panels.setdefault(self._other_bounds(block), []).append(number)
+        return panels
+
     def print(self, console: rich.console.Console | None = None) -> None:
         """In the terminal: a row for each block, in its colour, with the cores that hold it."""
         (console or rich.console.Console()).print(self._table())
@@ -81,7 +92,7 @@ class LayoutPicture:
             raise UsageError(_NEEDS_MATPLOTLIB) from None
         if not (folder := Path(path).absolute().parent).is_dir():
             raise UsageError(f"the picture cannot be written to {os.fspath(path)}: there is no folder {folder}")
-        panels = self._panels()
+        panels = self._shown_panels()
         columns = math.ceil(math.sqrt(len(panels)))
         rows = math.ceil(len(panels) / columns)
         figure = Figure(figsize=(max(8, 4 * columns), max(6, 3 * rows)), layout="constrained")
@@ -111,16 +122,13 @@ class LayoutPicture:
     def _colour(self, number: int) -> tuple[float, float, float]:
         return colorsys.hsv_to_rgb(number / max(len(self.blocks), 1), 0.35, 0.95)
 
-    def _panels(self) -> dict[str, list[int]]:
-        """The blocks that lie side by side in two dimensions, under the bounds of the others that are split."""
-        panels: dict[str, list[int]] = {}
-        for number, block in enumerate(self.blocks):
-            panels.setdefault(self._other_bounds(block), []).append(number)
+    def _shown_panels(self) -> dict[str, list[int]]:
+        panels = self.panels
         if len(panels) <= _MOST_PANELS:
             return panels
-        first = dict(itertools.islice(panels.items(), _MOST_PANELS))
-        last = [*first][-1]
-        return {f"{k}, and {len(panels) - _MOST_PANELS} more" if k == last else k: v for k, v in first.items()}
+        *first, last = itertools.islice(panels, _MOST_PANELS)
+        shown = {name: panels[name] for name in first}
+        return {**shown, f"{last}, and {len(panels) - _MOST_PANELS} more": panels[last]}
 
     def _draw_panel(self, plot: Any, others: str, numbers: Sequence[int]) -> None:
         from matplotlib.patches import Rectangle

@@ -152,7 +152,7 @@ class TrainingRun:
 
     def _train(self) -> None:
         training = self.training
-        if _is_due(self.step, training.evaluate_every):
+        if _is_due(self.step, training.evaluate_every) and not self.is_finished:
             self._evaluate()  # the run before was stopped in the step's place for it
         if self.is_finished:
             return
@@ -237,7 +237,7 @@ class TrainingRun:
         held_out = {} if is_written else held_out_names(evaluation.means)
         vectors = {} if is_written else held_out_names(evaluation.vectors)
         digest = {DIGEST: digest_of(self.trainer.variables)} if is_last and not self._log.has_digest(self.step) else {}
-        if held_out or digest:
+        if held_out or digest:  # in one line, where both are new
             self._log.write(self.step, {**held_out, **digest}, vectors)
         if not is_last:
             print(f"step {self.step}: held out: {evaluation}", flush=True)
