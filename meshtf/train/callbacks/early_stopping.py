@@ -59,7 +59,8 @@ class EarlyStopping(Callback):
             return
         evaluations = "1 evaluation" if self._waited == 1 else f"{self._waited} evaluations in a row"
         best = "has had no value" if self._best is None else f"was {self._best:.4f} after step {self._best_step}"
-        run.stop(f"held-out {self._metric.name} {best}, and no better in {evaluations}")
+        by = f" by more than {self._min_delta}" if self._min_delta else ""
+        run.stop(f"held-out {self._metric.name} {best}, and no better{by} in {evaluations}")
 
     def state_dict(self) -> dict[str, Any]:
         return {
