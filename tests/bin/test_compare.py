@@ -13,7 +13,7 @@ import pytest
 from meshtf.bin import compare
 from meshtf.bin._exit_status import ExitStatus
 from meshtf.train.monitoring.comparison import MISSING_MATPLOTLIB, distinct_labels
-from meshtf.train.monitoring.loss_curve import smoothed
+from meshtf.train.monitoring.loss_curve import FEW, smoothed
 
 CONFIGURATION = "Training.num_steps = {num_steps}\nTraining.callbacks = [@EarlyStopping()]\nTraining.seed = 0\n"
 LINES = [
@@ -148,13 +148,14 @@ def test_labels_tell_runs_apart(paths: list[str], labels: list[str]) -> None:
     assert distinct_labels([Path("/") / path for path in paths]) == labels
 
 
-def test_smoothing_keeps_a_constant_and_the_first_value_and_calms_the_rest() -> None:
+def test_smoothing_calms_and_does_not_lag() -> None:
     assert smoothed([3.0] * 100) == pytest.approx([3.0] * 100, rel=100 * 2**-52)
-    restless = [float(step % 2) for step in range(200)]
-    calm = smoothed(restless)
-    assert calm[0] == restless[0]
-    assert all(0.4 < value < 0.6 for value in calm[40:])
-    assert smoothed(restless[:20]) == restless[:20]  # few points are shown as they are
+    calm = smoothed([float(step % 2) for step in range(200)])
+    assert all(0.45 < value < 0.55 for value in calm[40:-40])
+    falling = [float(-step) for step in range(200)]
+    # Of the weights 0.8 ** distance those that the ends cut off are less than 0.8 ** 80.
+    assert smoothed(falling)[80:120] == pytest.approx(falling[80:120], abs=200 * 0.8**80)
+    assert smoothed(falling[:FEW]) == falling[:FEW]
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,8 @@ from meshtf.train.training import LOSS
 
 MISSING_MATPLOTLIB = "no loss curve is drawn: it needs matplotlib (pip install 'meshtf[plots]')"
 
-_POINTS_TOGETHER = 20
-"""Of so many points the mean reaches over one; of n over n / 20."""
+FEW = 40
+"""So many points, or fewer, are not smoothed."""
 
 _TRAIN, _HELD_OUT = "#4c78a8", "#d1495b"
 
@@ -30,7 +30,7 @@ def draw_loss_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) 
     axes = figure.add_subplot()
     steps, losses = curve_of(lines, LOSS)
     if steps:
-        is_smoothed = len(losses) > _POINTS_TOGETHER
+        is_smoothed = len(losses) > FEW
         axes.plot(steps, losses, color=_TRAIN, linewidth=1.2, alpha=0.35 if is_smoothed else 1, label="training batch")
         if is_smoothed:
             axes.plot(steps, smoothed(losses), color=_TRAIN, linewidth=1.8, label="training, smoothed")
@@ -48,13 +48,20 @@ def draw_loss_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) 
 
 
 def smoothed(values: Sequence[float]) -> list[float]:
-    """Each value's exponential moving mean over about a twentieth of all, without the pull of the start.
+    """Each value's mean with its neighbours on both sides, so that the curve does not lag: about a twentieth of all.
 
-    That is Adam's correction of the bias (Kingma and Ba 2015): sums of weighted values over sums of the weights.
+    Weights fall exponentially with the distance. Few values stay as they are.
     """
-    decay = 1.0 - min(1.0, _POINTS_TOGETHER / max(len(values), 1))
-    total, weight, means = 0.0, 0.0, []
+    decay = 1.0 - min(1.0, FEW / max(len(values), 1))
+    before, after = _decaying_sums(values, decay), _decaying_sums(values[::-1], decay)[::-1]
+    # A value itself, of weight 1, is in both sums.
+    return [(t + u - x) / (w + v - 1.0) for x, (t, w), (u, v) in zip(values, before, after, strict=True)]
+
+
+def _decaying_sums(values: Sequence[float], decay: float) -> list[tuple[float, float]]:
+    """Of each value and those before it: the sum in which each counts so many times the next, and of the weights."""
+    total, weight, sums = 0.0, 0.0, []
     for value in values:
         total, weight = decay * total + value, decay * weight + 1.0
-        means.append(total / weight)
-    return means
+        sums.append((total, weight))
+    return sums
