@@ -58,7 +58,8 @@ class DecodedSamples(Callback):
         self._texts.count_runs_from(run.step)
         for number, continuations in enumerate(self._texts, 1):
             for found in continuations:
-                print(f"step {run.step}: {found.as_text(number, shows_prompt=not self._texts.has_encoder)}", flush=True)
+                text = found.as_text(number, shows_prompt=not self._texts.has_encoder)
+                print(f"step {run.step}: {_printable(text)}", flush=True)
                 self._write(run.step, {"prompt": found.prompt, "rank": found.rank, "text": found.text})
 
     def _sharing_variables(self, trainer: Trainer) -> ContinuedTexts:
@@ -69,3 +70,8 @@ class DecodedSamples(Callback):
     def _write(self, step: int, values: dict[str, Any]) -> None:
         assert self._log is not None
         self._log.write(step, values)
+
+
+def _printable(text: str) -> str:
+    """Without what a terminal would obey: a model that has learnt little writes anything."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)

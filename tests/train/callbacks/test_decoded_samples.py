@@ -10,7 +10,7 @@ import pytest
 
 from meshtf.train import Training
 from meshtf.train.callbacks import DecodedSamples
-from meshtf.train.callbacks.decoded_samples import SAMPLES
+from meshtf.train.callbacks.decoded_samples import SAMPLES, _printable
 from meshtf.train.configuration import find_gin_file
 from meshtf.train.decoding import Decoding
 from meshtf.train.monitoring.metrics import digest_of, read_metrics
@@ -60,3 +60,7 @@ def test_samples_of_a_resumed_run_are_those_of_the_undisturbed(training: Trainin
     whole = run(training, tmp_path / "whole")
     run(training, tmp_path / "parts", stop_after=1)
     assert samples(run(training, tmp_path / "parts")) == samples(whole)
+
+
+def test_what_a_terminal_would_obey_is_not_shown() -> None:
+    assert _printable("a\x1b[2Jb\tc\r\n\N{LATIN SMALL LETTER E WITH ACUTE}") == "a�[2Jb�c�\né"
