@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshtf.train.callback import Callback, CallbackError, Outcome, Run
+from meshtf.train.callback import Callback, Run
 from meshtf.train.evaluation import Evaluation
 from meshtf.train.loop import TrainingRun
 from meshtf.train.monitoring.progress import StepReport
@@ -14,10 +14,8 @@ from meshtf.train.training import Model, Training
 
 __all__ = [
     "Callback",
-    "CallbackError",
     "Evaluation",
     "Model",
-    "Outcome",
     "Run",
     "RunFolder",
     "Start",

@@ -112,7 +112,11 @@ class Callback:
         """After a checkpoint has been written whole, which may be some steps after the one that it is of."""
 
     def on_end(self, run: Run, outcome: Outcome) -> None:
-        """At the end of this run, however it ends but by SIGKILL, or a second signal."""
+        """At the end of this run, however it ends but by SIGKILL, or a second signal.
+
+        `outcome` is "finished" (all steps are taken), "stopped early" (a callback asked for it), "interrupted" (by a
+        signal), or "failed".
+        """
 
     def state_dict(self) -> dict[str, Any]:
         """What it must remember where a run is resumed, such as JSON can hold: it becomes a part of checkpoints."""

@@ -62,8 +62,12 @@ def read_runs(paths: Sequence[str]) -> list[ComparedRun]:
     folders = [RunFolder.existing(path) for path in paths]
     first: dict[Path, str] = {}
     for path, folder in zip(paths, folders, strict=True):
-        if (known := first.setdefault(folder.path.resolve(), path)) is not path:
-            raise ConfigurationError(f"{path} is given twice{'' if known == path else f', as {known} before'}")
+        real = folder.path.resolve()
+        if real in first:
+            raise ConfigurationError(
+                f"{path} is given twice{'' if first[real] == path else f', as {first[real]} before'}"
+            )
+        first[real] = path
     labels = distinct_labels(list(first))
     return [_read_run(folder, label) for folder, label in zip(folders, labels, strict=True)]
 

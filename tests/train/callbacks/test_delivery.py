@@ -11,9 +11,7 @@ import pytest
 
 from meshtf.train import (
     Callback,
-    CallbackError,
     Evaluation,
-    Outcome,
     Run,
     RunFolder,
     Start,
@@ -22,6 +20,7 @@ from meshtf.train import (
     Training,
     TrainingRun,
 )
+from meshtf.train.callback import CallbackError, Outcome
 from meshtf.train.signals import StopRequest
 from tests.train.test_loop import run
 

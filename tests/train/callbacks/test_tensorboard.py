@@ -13,7 +13,8 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as ShownEvents
 
-from meshtf.train import Evaluation, Outcome, RunFolder, StepReport
+from meshtf.train import Evaluation, RunFolder, StepReport
+from meshtf.train.callback import Outcome
 from meshtf.train.callbacks.tensorboard import MISSING_TENSORBOARD, TensorBoard
 from meshtf.train.monitoring.progress import Speed
 
