@@ -81,7 +81,7 @@ def test_what_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str]) -> Non
     out = capsys.readouterr().out
     assert "damaged/metrics.jsonl: 1 of 6 lines are damaged, and passed over\n" in out
     assert "empty has no metrics yet\n" in out
-    assert "folder/metrics.jsonl cannot be read: Is a directory\n" in out
+    assert out.count("folder/metrics.jsonl cannot be read: ") == 1
     assert Path("c.png").exists()
 
 

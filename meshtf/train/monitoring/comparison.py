@@ -13,9 +13,10 @@ import rich.box
 import rich.table
 from rich.markup import escape
 
+from meshtf.files.regular_file import read_regular
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.monitoring.loss_curve import smoothed
-from meshtf.train.monitoring.metrics import HELD_OUT, curve_of, read_metrics
+from meshtf.train.monitoring.metrics import HELD_OUT, LARGEST_FILE, curve_of, read_metrics
 from meshtf.train.monitoring.summary import number_text, shown_name
 from meshtf.train.resuming import bindings_of
 from meshtf.train.run_folder import RunFolder
@@ -151,18 +152,22 @@ def _read_run(folder: RunFolder, label: str) -> ComparedRun:
             problems.append(f"{path} cannot be read: {error.strerror or error}")
             return otherwise
 
-    lines = read(folder.metrics, read_metrics, [])
-    written = read(folder.metrics, _count_lines, 0) if folder.metrics.exists() else 0
+    lines, written = read(folder.metrics, _lines_and_count, ([], 0)) if folder.metrics.exists() else ([], 0)
     if written > len(lines):
         problems.append(f"{folder.metrics}: {written - len(lines)} of {written} lines are damaged, and passed over")
     if not written and not problems:
         problems.append(f"{folder.path} has no metrics yet")
-    options = bindings_of(read(folder.operative_config, lambda path: path.read_text("utf-8", "replace"), ""))
+    options = bindings_of(read(folder.operative_config, _text, ""))
     return ComparedRun(label, lines, options, problems)
 
 
-def _count_lines(path: Path) -> int:
-    return sum(1 for line in path.read_bytes().splitlines() if line.strip())
+def _lines_and_count(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The lines of a metrics file that are whole, and how many there are."""
+    return read_metrics(path), sum(1 for line in read_regular(path, LARGEST_FILE).splitlines() if line.strip())
+
+
+def _text(path: Path) -> str:
+    return read_regular(path, LARGEST_FILE).decode("utf-8", "replace")
 
 
 def _held_out_names(runs: Sequence[ComparedRun]) -> list[str]:
