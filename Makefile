@@ -31,7 +31,7 @@ test: lint
 	$(BIN)/python -m pytest $(WORKERS) $(TEST_ARGS)
 	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu $(WORKERS) -m "plain_cpu and not long")
 
-test-long: lint
+test-long: lint $(VENV)/has-test-long
 	$(BIN)/python -m pytest $(WORKERS) -m "long or not long" --timeout=1800 $(TEST_ARGS)
 	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu $(WORKERS) -m "long or not long" --timeout=1800)
 

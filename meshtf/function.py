@@ -80,6 +80,11 @@ class Function:
     def name(self) -> str:
         return self.graph.name
 
+    @property
+    def results(self) -> Any:
+        """What its body returned: `mtf.Tensor`s, in their structure."""
+        return self._results
+
     def initialize(self) -> None:
         """Makes the variables that the store lacks, with their initial values, without running the program.
 

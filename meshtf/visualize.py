@@ -7,6 +7,8 @@ import dataclasses
 import itertools
 import math
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import rich.console
@@ -20,7 +22,7 @@ from meshtf.layout import LayoutLike, LayoutRules, TensorLayout, convert_to_layo
 from meshtf.planning import core_positions
 from meshtf.planning.layout_table import LayoutTable
 
-_MOST_ROWS = 64
+_MOST_ROWS, _MOST_PANELS = 64, 16
 _NEEDS_MATPLOTLIB = "a picture is drawn with matplotlib: install it with `pip install meshtf[plots]`"
 
 
@@ -60,12 +62,25 @@ class LayoutPicture:
     mesh_shape: Shape
     blocks: tuple[Block, ...]
 
+    @property
+    def panels(self) -> dict[str, list[int]]:
+        """The numbers of the blocks that lie in one plane, of the two dimensions that are drawn, by where it lies.
+
+        As `length 0:4`, in the other dimensions that are split; where there are none, all blocks lie in one.
+        """
+        panels: dict[str, list[int]] = {}
+        for number, block in enumerate(self.blocks):
+            panels.setdefault(self._other_bounds(block), []).append(number)
+        return panels
+
     def print(self, console: rich.console.Console | None = None) -> None:
         """In the terminal: a row for each block, in its colour, with the cores that hold it."""
         (console or rich.console.Console()).print(self._table())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """As a PNG: the tensor's first dimension that is split downwards, the second to the right.
+
+        Where more are split, there is a panel for each part of the others.
 
         Raises:
           UsageError: matplotlib is not installed, or the file cannot be written.
@@ -75,14 +90,20 @@ class LayoutPicture:
             from matplotlib.figure import Figure
         except ImportError:
             raise UsageError(_NEEDS_MATPLOTLIB) from None
-        figure = Figure(figsize=(8, 6), layout="constrained")
+        if not (folder := Path(path).absolute().parent).is_dir():
+            raise UsageError(f"the picture cannot be written to {os.fspath(path)}: there is no folder {folder}")
+        panels = self._shown_panels()
+        columns = math.ceil(math.sqrt(len(panels)))
+        rows = math.ceil(len(panels) / columns)
+        figure = Figure(figsize=(max(8, 4 * columns), max(6, 3 * rows)), layout="constrained")
         FigureCanvasAgg(figure)
-        self._draw(figure.add_subplot())
+        figure.suptitle(self.title, fontsize=10)
+        for place, (others, numbers) in enumerate(panels.items()):
+            self._draw_panel(figure.add_subplot(rows, columns, place + 1), others, numbers)
         try:
             figure.savefig(os.fspath(path), format="png", dpi=120)
         except OSError as error:
-            reason = error.strerror if os.path.isdir(os.path.dirname(path) or ".") else "its folder is not there"
-            raise UsageError(f"the picture {os.fspath(path)} cannot be written: {reason}") from error
+            raise UsageError(f"the picture {os.fspath(path)} cannot be written: {error.strerror or error}") from error
 
     def __str__(self) -> str:
         console = rich.console.Console(width=110, color_system=None, force_jupyter=False)  # a notebook would show it
@@ -104,44 +125,46 @@ class LayoutPicture:
     def _colour(self, number: int) -> tuple[float, float, float]:
         return colorsys.hsv_to_rgb(number / max(len(self.blocks), 1), 0.35, 0.95)
 
-    def _draw(self, plot: Any) -> None:
-        down, right = self._drawn_dimensions()
-        places: dict[tuple[tuple[int, int], tuple[int, int]], list[int]] = {}
-        for number, block in enumerate(self.blocks):
-            rows, columns = (block.bounds[axis] if axis is not None else (0, 1) for axis in (down, right))
-            places.setdefault((rows, columns), []).append(number)
-        for (rows, columns), numbers in places.items():
-            self._draw_place(plot, rows, columns, numbers)
-        downwards, to_the_right = (None if axis is None else self.shape[axis] for axis in (down, right))
-        plot.set_xlim(0, to_the_right.size if to_the_right else 1)
-        plot.set_ylim(downwards.size if downwards else 1, 0)
-        plot.set_xlabel(str(to_the_right or ""))
-        plot.set_ylabel(str(downwards or ""))
-        plot.set_xticks(sorted({bound for _, columns in places for bound in columns}) if to_the_right else [])
-        plot.set_yticks(sorted({bound for rows, _ in places for bound in rows}) if downwards else [])
-        plot.set_title(self.title, fontsize=10)
+    def _shown_panels(self) -> dict[str, list[int]]:
+        panels = self.panels
+        if len(panels) <= _MOST_PANELS:
+            return panels
+        *first, last = itertools.islice(panels, _MOST_PANELS)
+        shown = {name: panels[name] for name in first}
+        return {**shown, f"{last}, and {len(panels) - _MOST_PANELS} more": panels[last]}
 
-    def _draw_place(self, plot: Any, rows: tuple[int, int], columns: tuple[int, int], numbers: list[int]) -> None:
-        """Blocks that differ in dimensions that are not drawn share a place: side by side in it."""
+    def _draw_panel(self, plot: Any, others: str, numbers: Sequence[int]) -> None:
         from matplotlib.patches import Rectangle
 
-        width = (columns[1] - columns[0]) / len(numbers)
-        for i, number in enumerate(numbers):
-            block, left = self.blocks[number], columns[0] + i * width
-            height = rows[1] - rows[0]
-            plot.add_patch(Rectangle((left, rows[0]), width, height, facecolor=self._colour(number), edgecolor="black"))
+        axes = self._drawn_dimensions()
+        for number in numbers:
+            block = self.blocks[number]
+            (top, bottom), (left, right) = (block.bounds[axis] if axis is not None else (0, 1) for axis in axes)
+            box = Rectangle((left, top), right - left, bottom - top, facecolor=self._colour(number), edgecolor="black")
+            plot.add_patch(box)
             if len(self.blocks) <= _MOST_ROWS:
-                text = "\n".join([*self._other_bounds(block), f"core {runs(block.cores)}"])
-                plot.text(left + width / 2, rows[0] + height / 2, text, ha="center", va="center", fontsize=8)
+                middle = (left + right) / 2, (top + bottom) / 2
+                plot.text(*middle, f"core {runs(block.cores)}", ha="center", va="center", fontsize=8)
+        down, right_dim = (None if axis is None else self.shape[axis] for axis in axes)
+        plot.set_xlim(0, right_dim.size if right_dim else 1)
+        plot.set_ylim(down.size if down else 1, 0)
+        plot.set_xlabel(str(right_dim or ""))
+        plot.set_ylabel(str(down or ""))
+        plot.set_xticks(self._bounds_of(axes[1]))
+        plot.set_yticks(self._bounds_of(axes[0]))
+        plot.set_title(others, fontsize=9)
 
-    def _other_bounds(self, block: Block) -> list[str]:
-        """Of the dimensions that are split and not drawn."""
+    def _bounds_of(self, axis: int | None) -> list[int]:
+        return [] if axis is None else sorted({bound for block in self.blocks for bound in block.bounds[axis]})
+
+    def _other_bounds(self, block: Block) -> str:
+        """Of the dimensions that are split and not drawn, as `length 0:4`."""
         drawn = self._drawn_dimensions()
-        return [
+        return ", ".join(
             f"{d.name} {begin}:{end}"
             for axis, (d, (begin, end)) in enumerate(zip(self.shape, block.bounds, strict=True))
             if axis not in drawn and self.layout.axes[axis]
-        ]
+        )
 
     def _drawn_dimensions(self) -> tuple[int | None, int | None]:
         """Those that are split come first; of two, the first goes down."""
@@ -173,7 +196,7 @@ def visualize_layout(
 
     Raises:
       LayoutError: there is no layout, or the tensor cannot have it.
-      UsageError: a path is given and matplotlib is not installed.
+      UsageError: a path is given, and matplotlib is not installed or the path's folder is not there.
 
     Examples:
       >>> picture = mtf.visualize_layout("batch:4 hidden:8", "rows:2", "batch:rows", show=False)

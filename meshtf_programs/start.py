@@ -43,6 +43,10 @@ def vocab() -> None:
     start("vocab")
 
 
+def compare() -> None:
+    start("compare")
+
+
 def checkpoint() -> None:
     start("checkpoint")
 

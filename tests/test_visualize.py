@@ -61,6 +61,23 @@ def test_a_png(tmp_path: Path, shape: str) -> None:
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
+def test_more_than_two_dimensions_are_panels_whose_axes_are_true(tmp_path: Path) -> None:
+    layout = "batch:a;length:b;d_model:c"
+    picture = mtf.visualize_layout("batch:8 length:6 d_model:4", "a:2;b:3;c:2", layout, show=False)
+    assert picture.panels == {"d_model 0:2": [0, 2, 4, 6, 8, 10], "d_model 2:4": [1, 3, 5, 7, 9, 11]}
+    for numbers in picture.panels.values():  # no two blocks of a panel in one place
+        assert len({picture.blocks[number].bounds[:2] for number in numbers}) == len(numbers)
+    many = mtf.visualize_layout("a:2 b:2 c:8 d:4", "w:2;x:2;y:8;z:4", "a:w;b:x;c:y;d:z", show=False)
+    assert len(many.panels) == 32
+    many.save(tmp_path / "many.png")
+    assert mtf.visualize_layout("a:2 b:2 c:8", "w:2;x:2", "a:w;b:x", show=False).panels == {"": [0, 1, 2, 3]}
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"there is no folder {tmp_path}/gone"):
+        mtf.visualize_layout("batch:4", "rows:2", "batch:rows", path=tmp_path / "gone" / "x.png", show=False)
+
+
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UsageError, match=r"pip install meshtf\[plots\]"):

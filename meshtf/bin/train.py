@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import gin
 from absl import flags
+from rich.console import Console
 
 from meshtf.bin._command_line import CommandLine, define_gin_flags, define_mesh_flags, mesh_bindings
 from meshtf.bin._exit_status import ExitStatus
@@ -16,11 +18,12 @@ from meshtf.bin._mesh import mesh_for
 from meshtf.bin._run_program import run_program
 from meshtf.files.replaced_file import replace_file
 from meshtf.train.configuration import check_every_binding_is_read, find_gin_file, read_configuration
+from meshtf.train.dry_run import dry_run
 from meshtf.train.gin_files.bindings import shown
 from meshtf.train.loop import TrainingRun
 from meshtf.train.monitoring.description import described, one_line
 from meshtf.train.monitoring.metrics import digest_of
-from meshtf.train.monitoring.tensorboard import Board, open_board
+from meshtf.train.monitoring.summary import summary_table
 from meshtf.train.resuming import Start, changed_bindings, resumed_start
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.run_path import run_path
@@ -75,6 +78,13 @@ def command_line() -> CommandLine:
         "Whether the report of the training step is printed: layouts, memory, every collective. It is in report.txt.",
         flag_values=line.flags,
     )
+    flags.DEFINE_bool(
+        "dry_run",
+        False,
+        "Whether to rehearse only: a batch through training, evaluation, a checkpoint and back, in a temporary folder "
+        "that is removed. Tells memory and time of a step, and leaves nothing behind.",
+        flag_values=line.flags,
+    )
     return line
 
 
@@ -88,6 +98,8 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         check_every_binding_is_read()
     path = run_path(f"runs/{files[-1].stem}" if values.model_dir is None else values.model_dir)
     trainer.check()
+    if values.dry_run:
+        return functools.partial(rehearse, trainer, files)
     folder = RunFolder.made(path)
     with contextlib.ExitStack() as stack:
         stack.enter_context(folder.lock())
@@ -96,17 +108,31 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         print(one_line(training, trainer.train_step), flush=True)
         if values.report:
             print(trainer.train_step.report())
-        board = explain(trainer, folder, start)
+        explain(trainer, folder, start)
         held = stack.pop_all()
 
     def run() -> int:
         with held:
-            return train(trainer, folder, start, board)
+            return train(trainer, folder, start)
 
     return run
 
 
-def explain(trainer: Trainer, folder: RunFolder, start: Start) -> Board:
+def rehearse(trainer: Trainer, files: Sequence[Path]) -> int:
+    """Says what came of a dry run."""
+    print("configuration:", *map(shown, files))
+    print(one_line(trainer.training, trainer.train_step), flush=True)
+    with stop_request() as stop:
+        found = dry_run(trainer, stop)
+    if found is None:
+        assert stop.signal is not None
+        print(f"{stop.signal.name}: the dry run was stopped; it has left nothing behind")
+        return ExitStatus.of_signal(stop.signal)
+    print(f"dry run: everything works; nothing is left behind\n{found}")
+    return ExitStatus.DONE
+
+
+def explain(trainer: Trainer, folder: RunFolder, start: Start) -> None:
     """Writes what the run is into its folder, and says what has changed since it began."""
     configuration, report = (
         gin.operative_config_str(),
@@ -120,23 +146,21 @@ def explain(trainer: Trainer, folder: RunFolder, start: Start) -> Board:
     folder.write_versions()
     replace_file(folder.report, report.encode())
     replace_file(folder.operative_config, configuration.encode())
-    board = open_board(folder.tensorboard, start.step)
-    board.text("report", report)
-    board.text("configuration", configuration)
-    return board
 
 
-def train(trainer: Trainer, folder: RunFolder, start: Start, board: Board) -> int:
+def train(trainer: Trainer, folder: RunFolder, start: Start) -> int:
     """Trains to the end or until a signal, and says what came of it."""
     num_steps = trainer.training.num_steps
     if start.step >= num_steps:
         print(f"finished already, after {start.step} steps; a larger Training.num_steps trains on")
     with stop_request() as stop:
-        training_run = TrainingRun(trainer, folder, start, stop, board)
+        training_run = TrainingRun(trainer, folder, start, stop)
         evaluation = training_run.run()
         if stop.signal is not None and evaluation is None:
             print(f"{stop.signal.name}: stopped after step {training_run.step}. {training_run.how_to_resume()}")
             return ExitStatus.of_signal(stop.signal)
+    console, title = Console(), f"{shown(folder.path.absolute())}: step {training_run.step}"
+    console.print(summary_table(training_run.metrics, title, console.width))
     print(f"variables:     sha256 {digest_of(trainer.variables)}")
     print(f"written to:    {shown(folder.path.absolute())} ({', '.join(_written(folder.path))})")
     print(f"held out:      {evaluation}")

@@ -28,6 +28,9 @@ class CheckpointFolder:
       folder: for the checkpoints of one run.
       keep: how many are kept, the one just saved and those before it; None for all. The oldest is deleted once a newer
         one is whole.
+
+    Attributes:
+      kept_steps: those whose checkpoints are not deleted, however old.
     """
 
     def __init__(self, folder: Path | str, keep: int | None = 3) -> None:
@@ -35,6 +38,7 @@ class CheckpointFolder:
             raise CheckpointError(f"keep must be at least 1, or None to keep all, and is {keep}")
         self.folder = Path(folder)
         self.keep = keep
+        self.kept_steps: frozenset[int] = frozenset()
 
     def steps(self) -> list[int]:
         """The steps of which there is a checkpoint, damaged ones included, oldest first.
@@ -129,6 +133,8 @@ class CheckpointFolder:
         # Later ones that are there were passed over as damaged; they must not take the place of this one.
         older = [known for known in self.steps() if known < step]
         for old in older[: max(len(older) - self.keep + 1, 0)] if self.keep else []:
+            if old in self.kept_steps:
+                continue
             try:
                 delete_folder(self.path(old))
             except OSError as error:

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from meshtf.train.callback import Callback, Run
 from meshtf.train.evaluation import Evaluation
 from meshtf.train.loop import TrainingRun
+from meshtf.train.monitoring.progress import StepReport
 from meshtf.train.resuming import Start
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.task import Task
 from meshtf.train.trainer import Trainer
 from meshtf.train.training import Model, Training
 
-__all__ = ["Evaluation", "Model", "RunFolder", "Start", "Task", "Trainer", "Training", "TrainingRun"]
+__all__ = [
+    "Callback",
+    "Evaluation",
+    "Model",
+    "Run",
+    "RunFolder",
+    "Start",
+    "StepReport",
+    "Task",
+    "Trainer",
+    "Training",
+    "TrainingRun",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
@@ -82,6 +83,12 @@ class Evaluator:
         self.step = program.step
         self._training = training
         self._parts = PartBatches(training, mesh_impl, program) if program.of_whole_batch else None
+
+    def with_training(self, training: Training) -> Evaluator:
+        """The same program, for the held-out examples of another task with the same inputs."""
+        evaluator = copy.copy(self)
+        evaluator._training = training
+        return evaluator
 
     def check(self) -> None:
         """Looks at the held-out examples, so that what is wrong with them is known before anything is trained.

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import collections
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from meshtf.checkpoint import BackgroundSaver
 from meshtf.errors import CollectiveError, MeshtfError, NonFiniteError, SaveError
+from meshtf.train.callback import Callback, CallbackError, Outcome
+from meshtf.train.callbacks import TensorBoard
+from meshtf.train.callbacks._delivery import Delivery
 from meshtf.train.evaluation import Evaluation
 from meshtf.train.monitoring.loss_curve import draw_loss_curve
-from meshtf.train.monitoring.metrics import DIGEST, HELD_OUT, MetricsLog, digest_of
+from meshtf.train.monitoring.metrics import DIGEST, MetricsLog, digest_of, held_out_names
 from meshtf.train.monitoring.non_finite import first_non_finite_variable, where_it_began
 from meshtf.train.monitoring.progress import ProgressDisplay, Speedometer, StepReport, progress_display
-from meshtf.train.monitoring.tensorboard import Board
 from meshtf.train.resuming import RunState, Start
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.signals import StopRequest
 from meshtf.train.step_programs import GRADIENT_NORM, LOSS
 from meshtf.train.task import Batches, Position
 from meshtf.train.trainer import Trainer
+from meshtf.train.training import Training
 
 _ENDED = """\
 {error}
@@ -48,22 +52,58 @@ class TrainingRun:
       folder: for checkpoints, metrics and the loss curve.
       start: where the run begins.
       stop: is looked at after each step.
-      board: takes curves.
+      callbacks: are told of it; by default TensorBoard's, and those of the training.
     """
 
-    def __init__(self, trainer: Trainer, folder: RunFolder, start: Start, stop: StopRequest, board: Board) -> None:
-        self.trainer, self.training = trainer, trainer.training
-        self.step = start.step
-        self._folder, self._stop, self._board = folder, stop, board
+    def __init__(
+        self,
+        trainer: Trainer,
+        folder: RunFolder,
+        start: Start,
+        stop: StopRequest,
+        callbacks: Sequence[Callback] | None = None,
+    ) -> None:
+        self.trainer, self.training, self.folder = trainer, trainer.training, folder
+        self.step = self.first_step = start.step
+        self.reason_to_stop: str | None = None
+        self._stop, self._start = stop, start
         self._log = MetricsLog(folder.metrics, start.step)
-        self._start, self._saved_step, self._saved_at = start, start.step, time.monotonic()
+        self._saved_step, self._saved_at = start.step, time.monotonic()
         self._has_looked_at_weights = False
+        self._is_save_wanted = False
+        self._untold_checkpoints: collections.deque[int] = collections.deque()
+        self._evaluated: tuple[int, Evaluation] | None = None
         self._speedometer = _speedometer(trainer)
         self._checkpoints = folder.checkpoints(self.training.keep_checkpoints)
+        self._kept_steps: collections.Counter[int] = collections.Counter()
+        self._callbacks = Delivery(_default_callbacks(self.training) if callbacks is None else callbacks, self)
 
     @property
     def is_finished(self) -> bool:
-        return self.step >= self.training.num_steps
+        return self.step >= self.training.num_steps or self.reason_to_stop is not None
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics so far, those of earlier runs too."""
+        return self._log.lines
+
+    def stop(self, reason: str) -> None:
+        """As `Run.stop` of callbacks."""
+        if self.reason_to_stop is None:
+            self.reason_to_stop = reason
+            print(f"step {self.step}: stopping early: {reason}", flush=True)
+
+    def save_checkpoint(self) -> None:
+        """As `Run.save_checkpoint` of callbacks."""
+        self._is_save_wanted = True
+
+    def keep_checkpoint(self, step: int) -> None:
+        """As `Run.keep_checkpoint` of callbacks."""
+        self._kept_steps[step] += 1
+
+    def release_checkpoint(self, step: int) -> None:
+        """As `Run.release_checkpoint` of callbacks."""
+        self._kept_steps[step] -= 1
 
     def run(self) -> Evaluation | None:
         """Trains until the last step or until it is asked to stop, and saves a checkpoint.
@@ -73,10 +113,24 @@ class TrainingRun:
         Raises:
           NonFiniteError: a loss, or a variable about to be saved, is not finite; says where that began.
           CollectiveError: a collective failed; says from where the same command resumes.
+          CallbackError: a callback failed; a checkpoint was written first, and the message says from where it goes on.
           SaveError: a checkpoint could not be written; those before are as they were.
           OSError: another file of the run could not be.
         """
         try:
+            evaluation = self._run()
+        except BaseException:
+            self._end(Outcome.FAILED)
+            raise
+        finished = Outcome.FINISHED if self.reason_to_stop is None else Outcome.STOPPED_EARLY
+        failure = self._end(Outcome.INTERRUPTED if evaluation is None else finished)
+        if failure is not None:
+            raise CallbackError(f"{failure}\n{self.how_to_resume()}") from failure.__cause__
+        return evaluation
+
+    def _run(self) -> Evaluation | None:
+        try:
+            self._callbacks.start(self._start.callbacks)
             self._train()
             if self._stop:
                 self._draw()
@@ -84,10 +138,22 @@ class TrainingRun:
             return self._evaluate(is_last=True)
         except (CollectiveError, NonFiniteError) as error:
             raise type(error)(_ENDED.format(error=error, resume=self.how_to_resume())) from None
+        except CallbackError as error:
+            raise CallbackError(f"{error}\n{self.how_to_resume()}") from error.__cause__
         except SaveError as error:
             raise SaveError(f"{error}\n{self.how_to_resume()}") from error
         except OSError as error:
             raise OSError(f"{error}. {self.how_to_resume()}") from error
+
+    def _end(self, outcome: Outcome) -> CallbackError | None:
+        """Tells of the end. What fails then must not hide how the run ended."""
+        try:
+            self._callbacks.end(outcome)
+        except CallbackError as failure:
+            if outcome is not Outcome.FAILED:
+                return failure
+            print(failure, flush=True)
+        return None
 
     def _train(self) -> None:
         training = self.training
@@ -96,28 +162,33 @@ class TrainingRun:
         if self.is_finished:
             return
         batches = training.task.training_batches(training.batch_size, training.seed, self._start.position)
+        failure: CallbackError | None = None
         with BackgroundSaver(self._checkpoints) as saver:
-            with progress_display(training.num_steps, self.step) as display:
-                self._take_steps(batches, display, saver)
+            try:
+                with progress_display(training.num_steps, self.step) as display:
+                    self._take_steps(batches, display, saver)
+            except CallbackError as error:
+                failure = error
             self._save(saver, batches.position)
             saver.wait()
+            if failure is not None:
+                raise failure
+            self._tell_of_checkpoint(saver)
 
     def _take_steps(self, batches: Batches, display: ProgressDisplay, saver: BackgroundSaver) -> None:
-        training = self.training
         while not (self.is_finished or self._stop):
             with self._speedometer.step():
                 results = self._take_step(next(batches))
-            scalars = {name: float(x) for name, x in results.items() if not x.ndim}
-            vectors = {name: x for name, x in results.items() if x.ndim}
-            shown = self._scalars_of_the_model(scalars)
-            report = StepReport(self.step, scalars[LOSS], self._speedometer.speed, shown, vectors)
+            report = self._report(results)
             display.show(report)
-            if self._is_logged():
-                self._write(report, scalars)
-            if _is_due(self.step, training.evaluate_every) and not self._stop and not self.is_finished:
+            if report.is_logged:
+                self._log.write(report.step, report.values, report.vectors)
+            self._callbacks.step(report)
+            if _is_due(self.step, self.training.evaluate_every) and not self._stop and not self.is_finished:
                 self._evaluate()
             if self._is_checkpoint_due():
                 self._save(saver, batches.position)
+            self._tell_of_checkpoint(saver)
 
     def _take_step(self, features: Mapping[str, Any]) -> dict[str, np.ndarray]:
         try:
@@ -133,9 +204,19 @@ class TrainingRun:
                 print(_NOTHING_COUNTS.format(step=self.step), flush=True)
         return results
 
-    def _scalars_of_the_model(self, results: Mapping[str, float]) -> dict[str, float]:
-        others = {LOSS, GRADIENT_NORM, *self.trainer.train_step.graph.summaries}
-        return {name: value for name, value in results.items() if name not in others}
+    def _report(self, results: Mapping[str, np.ndarray]) -> StepReport:
+        scalars = {name: float(x) for name, x in results.items() if not x.ndim}
+        loss = scalars.pop(LOSS)
+        unseen = {GRADIENT_NORM, *self.trainer.train_step.graph.summaries}
+        return StepReport(
+            step=self.step,
+            loss=loss,
+            speed=self._speedometer.speed,
+            scalars={name: value for name, value in scalars.items() if name not in unseen},
+            vectors={name: x for name, x in results.items() if x.ndim},
+            summaries={name: value for name, value in scalars.items() if name in unseen},
+            is_logged=_is_due(self.step, self.training.log_every) or self.step in (1, self.training.num_steps),
+        )
 
     def _where_it_began(self, error: NonFiniteError, features: Mapping[str, Any]) -> str:
         fact = str(error).splitlines()[0]
@@ -154,46 +235,39 @@ class TrainingRun:
             return "There is no checkpoint yet; the same command starts again."
         return f"The same command resumes from the checkpoint of step {steps[-1]}, {self._checkpoints.path(steps[-1])}."
 
-    def _is_logged(self) -> bool:
-        return _is_due(self.step, self.training.log_every) or self.step in (1, self.training.num_steps)
-
-    def _write(self, report: StepReport, scalars: Mapping[str, float]) -> None:
-        speed = report.speed
-        values = dict(scalars)
-        if not speed.is_compilation:
-            values[f"{speed.unit}_per_second"] = round(speed.per_second, 1)
-        if speed.share_of_peak is not None and not speed.is_compilation:
-            values["share_of_peak_flops"] = round(speed.share_of_peak, 4)
-        self._log.write(report.step, values, report.vectors)
-        self._board.scalars(report.step, values)
-        self._board.histograms(report.step, report.vectors)
-
     def _evaluate(self, *, is_last: bool = False) -> Evaluation | None:
         """Evaluates, unless this step has been; None then, and if it was stopped."""
         is_written = self._log.has_evaluation(self.step)
-        if is_written and not is_last:
+        if is_written and not is_last and not self._callbacks.needs_evaluation(self.step):
             return None
+        evaluation = self._measured()
+        if evaluation is None:
+            return None
+        held_out = {} if is_written else held_out_names(evaluation.means)
+        vectors = {} if is_written else held_out_names(evaluation.vectors)
+        digest = {DIGEST: digest_of(self.trainer.variables)} if is_last and not self._log.has_digest(self.step) else {}
+        if held_out or digest:  # in one line, where both are new
+            self._log.write(self.step, {**held_out, **digest}, vectors)
+        if not is_last:
+            print(f"step {self.step}: held out: {evaluation}", flush=True)
+        self._draw()
+        self._callbacks.evaluation(evaluation, is_written=is_written)
+        return evaluation
+
+    def _measured(self) -> Evaluation | None:
+        """The evaluation after this step, computed once; None if it was stopped."""
+        if self._evaluated is not None and self._evaluated[0] == self.step:
+            return self._evaluated[1]
         try:
             evaluation = self.trainer.evaluate(lambda: bool(self._stop))
         except CollectiveError as error:
             raise CollectiveError(f"evaluation after step {self.step}: {error}") from None
-        if evaluation is None:
-            return None
-        held_out = {f"{HELD_OUT}{name}": value for name, value in evaluation.means.items()}
-        vectors = {f"{HELD_OUT}{name}": x for name, x in evaluation.vectors.items()}
-        if not is_written:
-            self._log.write(self.step, held_out, vectors)
-            self._board.scalars(self.step, held_out)
-            self._board.histograms(self.step, vectors)
-        if is_last and not self._log.has_digest(self.step):
-            self._log.write(self.step, {DIGEST: digest_of(self.trainer.variables)})
-        if not is_last:
-            print(f"step {self.step}: held out: {evaluation}", flush=True)
-        self._draw()
+        if evaluation is not None:
+            self._evaluated = (self.step, evaluation)
         return evaluation
 
     def _draw(self) -> None:
-        problem = draw_loss_curve(self._log.lines, str(self._folder.path), self._folder.loss_curve)
+        problem = draw_loss_curve(self._log.lines, str(self.folder.path), self.folder.loss_curve)
         if problem is not None and self.is_finished:
             print(problem)
 
@@ -201,16 +275,35 @@ class TrainingRun:
         training = self.training
         minutes = training.checkpoint_every_minutes
         is_time = minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
-        return is_time or _is_due(self.step, training.checkpoint_every_steps)
+        return self._is_save_wanted or is_time or _is_due(self.step, training.checkpoint_every_steps)
 
     def _save(self, saver: BackgroundSaver, position: Position) -> None:
+        self._is_save_wanted = False
         if self.step == self._saved_step:
             return
         name = first_non_finite_variable(self.trainer.variables)
         if name is not None:
             raise NonFiniteError(_VARIABLE_NOT_FINITE.format(step=self.step, name=name))
-        saver.save(self.step, self.trainer.variables, RunState.of(self.training, position).to_dict())
+        state = RunState.of(self.training, position, self._callbacks.state_dict()).to_dict()
+        kept = frozenset(+self._kept_steps)
+        # One that is let go is deleted when this checkpoint is whole, whose state knows of it, and not a moment before.
+        self._checkpoints.kept_steps |= kept
+        saver.save(self.step, self.trainer.variables, state)
+        self._checkpoints.kept_steps = kept
         self._saved_step, self._saved_at = self.step, time.monotonic()
+        self._untold_checkpoints.append(self.step)
+
+    def _tell_of_checkpoint(self, saver: BackgroundSaver) -> None:
+        """Of those that are whole by now."""
+        while self._untold_checkpoints and not (saver.is_writing and self._untold_checkpoints[0] == self._saved_step):
+            path = self._checkpoints.path(self._untold_checkpoints.popleft())
+            if path.exists():
+                self._callbacks.checkpoint(path)
+
+
+def _default_callbacks(training: Training) -> list[Callback]:
+    has_board = any(isinstance(callback, TensorBoard) for callback in training.callbacks)
+    return [*([] if has_board else [TensorBoard()]), *training.callbacks]
 
 
 def _is_due(step: int, every: int | None) -> bool:

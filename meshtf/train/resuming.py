@@ -48,16 +48,18 @@ class RunState:
     Attributes:
       seed, batch_size, task: of the training; a position in the data means something with these alone.
       position: in the data.
+      callbacks: what the callbacks of the run remember.
     """
 
     seed: int
     batch_size: int
     task: str
     position: Position | None
+    callbacks: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, training: Training, position: Position | None) -> RunState:
-        return cls(training.seed, training.batch_size, training.task.name, position)
+    def of(cls, training: Training, position: Position | None, callbacks: dict[str, Any] | None = None) -> RunState:
+        return cls(training.seed, training.batch_size, training.task.name, position, callbacks)
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> RunState:
@@ -69,10 +71,11 @@ class RunState:
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """Where a run begins: after which step, and at which position in the data."""
+    """Where a run begins: after which step, at which position in the data, and what its callbacks remember."""
 
     step: int = 0
     position: Position | None = None
+    callbacks: dict[str, Any] | None = None
 
 
 def resumed_start(trainer: Trainer, folder: RunFolder, *, from_scratch: bool = False) -> Start:
@@ -102,7 +105,8 @@ def resumed_start(trainer: Trainer, folder: RunFolder, *, from_scratch: bool = F
     checkpoints.give_back_replaced()
     saved, start = _newest(folder), Start()
     if saved is not None:
-        start = Start(saved.step, _resumed_position(trainer.training, saved, folder.path))
+        position = _resumed_position(trainer.training, saved, folder.path)
+        start = Start(saved.step, position, RunState.from_dict(saved.state).callbacks)
         trainer.batches(start.position)
         restore(saved, trainer.programs)
     checkpoints.remove_unfinished()
@@ -149,7 +153,7 @@ def _resumed_position(training: Training, saved: SavedCheckpoint, folder: Path) 
 
 def changed_bindings(before: str, now: str) -> list[str]:
     """How two gin configurations differ: `name: old -> new`, for each binding that is not the same in both."""
-    old, new = _bindings(before), _bindings(now)
+    old, new = bindings_of(before), bindings_of(now)
     return [
         f"{name}: {old.get(name, '(not there)')} -> {new.get(name, '(not there)')}"
         for name in sorted({*old, *new})
@@ -157,7 +161,7 @@ def changed_bindings(before: str, now: str) -> list[str]:
     ]
 
 
-def _bindings(text: str) -> dict[str, str]:
+def bindings_of(text: str) -> dict[str, str]:
     """The bindings of an operative configuration, by name. A long value is continued on indented lines."""
     joined = re.sub(r"\\?\n[ \t]+", " ", text)
     pairs = [line.partition(" = ") for line in joined.splitlines() if not line.startswith("#") and " = " in line]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import numpy as np
@@ -17,9 +18,10 @@ from meshtf.train.training import Training
 
 
 class Trainer:
-    """A training's two programs, built, lowered and checked; nothing has run.
+    """A training's two programs, built, lowered and checked, as are its callbacks; nothing has run.
 
     Raises:
+      ConfigurationError: a callback that does not fit the training.
       LayoutError: the layout does not fit the mesh or the program, or has a rule for a dimension that is not there.
     """
 
@@ -28,6 +30,8 @@ class Trainer:
         self.mesh_impl = mesh_impl or mesh_of(training)
         self.train_step = training_step(training, self.mesh_impl)
         self._evaluator = Evaluator(training, self.mesh_impl, self.variables)
+        for callback in training.callbacks:
+            callback.check(self)
 
     @property
     def variables(self) -> mtf.VariableStore:
@@ -40,6 +44,13 @@ class Trainer:
     @property
     def programs(self) -> tuple[mtf.Function, mtf.Function]:
         return self.train_step, self.evaluation_step
+
+    def with_training(self, training: Training) -> Trainer:
+        """The same programs and variables for a training of another task, length or callbacks, but the same model,
+        batch size and mesh."""
+        trainer = copy.copy(self)
+        trainer.training, trainer._evaluator = training, self._evaluator.with_training(training)
+        return trainer
 
     def check(self) -> None:
         """Looks at the memory that is left, at the first batch, and at the held-out examples.

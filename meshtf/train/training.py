@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import gin
@@ -12,6 +12,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import MeshtfError, nearest
 from meshtf.mesh_impl.mesh_options import SUM_DTYPES
+from meshtf.train.callback import Callback
 from meshtf.train.configuration import ConfigurationError, configuration_errors
 from meshtf.train.task import Task
 
@@ -60,7 +61,7 @@ class Training(mtf.MeshOptions):
       checkpoint_every_steps: steps between checkpoints; None: by time alone. One is written at the end in any case.
       checkpoint_every_minutes: time between checkpoints; None: by steps alone.
       keep_checkpoints: how many of the newest are kept.
-      log_every: steps between two lines of metrics.
+      log_every: steps between two lines of metrics, shown and written.
       check_gradients: whether a step whose gradients are not finite ends training before it is taken, although its loss
         is; their norm is then written, too. This wants whole gradients, where updates may need parts of them only.
       parameter_layout: see `mtf.MeshOptions`, as are the next five.
@@ -69,6 +70,7 @@ class Training(mtf.MeshOptions):
       gradient_sum_dtype: by its name.
       collective_timeout_seconds: of one collective.
       check_memory: whether a training that needs more memory than the machine has left is refused.
+      callbacks: are told of steps, evaluations and checkpoints, and may end training; TensorBoard's is there anyway.
       peak_flops_per_core: what a core can do in a second, in FLOPs; with it the share that training reaches is shown.
     """
 
@@ -89,6 +91,7 @@ class Training(mtf.MeshOptions):
     log_every: int = 10
     check_gradients: bool = False
     peak_flops_per_core: float | None = None
+    callbacks: Sequence[Callback] = ()
 
     def __post_init__(self) -> None:
         self._check_is("model", callable(getattr(self.model, "metrics", None)) and not isinstance(self.model, type))
@@ -109,6 +112,7 @@ class Training(mtf.MeshOptions):
         self._check_boolean("check_memory")
         self._check_dtype("activation_dtype", _ACTIVATION_DTYPES)
         self._check_dtype("gradient_sum_dtype", SUM_DTYPES, may_be_none=True)
+        self._check_callbacks()
         self._check_microbatches()
         self._check_vocabulary()
 
@@ -160,6 +164,18 @@ class Training(mtf.MeshOptions):
                 f"{rows}: {self.task.vocabulary} does not fit; give the model a vocab_size of at least "
                 f"{self.task.vocabulary.size}"
             )
+
+    def _check_callbacks(self) -> None:
+        if not isinstance(self.callbacks, list | tuple):
+            raise ConfigurationError(
+                f"Training.callbacks must be a list, and is {self.callbacks!r}; in gin [@Name(), @Another()] is one"
+            )
+        for number, callback in enumerate(self.callbacks):
+            if not isinstance(callback, Callback):
+                raise ConfigurationError(
+                    f"Training.callbacks[{number}] is no callback: {callback!r}; it is an instance of a subclass of "
+                    f"meshtf.train.Callback, and in gin @Name() makes one, parentheses included"
+                )
 
     def _check_is(self, what: str, holds: bool) -> None:
         if not holds:

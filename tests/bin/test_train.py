@@ -87,6 +87,8 @@ def test_one_line_says_what_runs(whole_run: Finished) -> None:
     for text in ("MLPClassifier on handwritten digits: 38,410 parameters", "[rows:2] (2 cores)", "[batch:rows]",
                  "KiB per core", "64 examples a step, 300 steps"):  # fmt: skip
         assert text in line
+    shown = [line.split()[1] for line in whole_run.stdout.splitlines() if line.startswith("step ") and "/300" in line]
+    assert shown == [f"{step}/300" for step in (1, *range(10, 301, 10))]  # as Training.log_every says
     assert "step 300/300  loss " in whole_run.stdout
     assert "examples/s" in whole_run.stdout
     assert "all_reduce" not in whole_run.stdout
@@ -102,6 +104,18 @@ def test_a_run_folder_explains_itself(whole_run: Finished) -> None:
     assert folder.loss_curve.read_bytes().startswith(b"\x89PNG")
     assert list(folder.tensorboard.glob("events.*"))
     assert folder.checkpoints().steps() == [300]
+
+
+def test_a_table_has_every_metric_at_the_end(whole_run: Finished) -> None:
+    assert "\x1b" not in whole_run.stdout
+    header = next(line for line in whole_run.stdout.splitlines() if line.startswith("  metric "))
+    assert header.split() == ["metric", "first", "last", "least", "step", "greatest", "step"]
+    accuracies = whole_run.values("held_out_accuracy")
+    row = next(line for line in whole_run.stdout.splitlines() if line.startswith("  held out: accuracy "))
+    first, last, least, _, greatest, _ = (float(cell) for cell in row.split()[3:])
+    assert (first, last) == (pytest.approx(accuracies[100], rel=1e-3), pytest.approx(accuracies[300], rel=1e-3))
+    assert least <= min(first, last)
+    assert greatest >= max(first, last)
 
 
 def test_metrics_are_json_lines(whole_run: Finished) -> None:
@@ -298,6 +312,14 @@ def test_what_stands_in_the_way_is_found_before_the_first_step(name: str, capsys
     captured = capsys.readouterr()
     assert f"run/{name}" in captured.err
     assert "step " not in captured.out
+
+
+def test_a_dry_run_goes_through_everything_and_leaves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    callbacks = "--gin_param=Training.callbacks=[@EarlyStopping(), @TensorBoard(), @Profile()]"
+    assert status_of(DIGITS, *TINY, callbacks, "--dry_run") == ExitStatus.DONE
+    out = capsys.readouterr().out
+    assert "dry run: everything works; nothing is left behind\n  a batch        loss 2." in out
+    assert list(Path.cwd().iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ from typing import Any
 
 from pages import Block
 
-from meshtf.bin import checkpoint, eval, export, plan, train  # noqa: A004
+from meshtf.bin import checkpoint, compare, eval, export, plan, train  # noqa: A004
 
-_PROGRAMS = {module.PROGRAM: module for module in (checkpoint, eval, export, plan, train)}
+_PROGRAMS = {module.PROGRAM: module for module in (checkpoint, compare, eval, export, plan, train)}
 _FORK = multiprocessing.get_context("fork")
 
 

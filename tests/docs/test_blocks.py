@@ -21,7 +21,7 @@ import gin
 import pytest
 from pages import PAGES, TREE, Block, blocks_of, name_of
 
-from meshtf.bin import decode, eval, export, plan, train, vocab  # noqa: A004
+from meshtf.bin import compare, decode, eval, export, plan, train, vocab  # noqa: A004
 from meshtf.train.configuration import find_gin_file, read_configuration
 
 LANGUAGES = {"python", "bash", "gin", "json", "text"}
@@ -158,5 +158,7 @@ def check_command(words: Sequence[str]) -> None:
         values = CONFIGURED[words[0]].command_line().parse(words)
         if "gin_file" in values:
             read_configuration([find_gin_file(name) for name in values.gin_file], values.gin_param)
+    elif words[0] == compare.PROGRAM:
+        compare.parse(words)
     else:
         assert words[0] in {"source", "printf"}

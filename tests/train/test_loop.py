@@ -22,7 +22,6 @@ from meshtf.train.configuration import ConfigurationError
 from meshtf.train.evaluation import Evaluation
 from meshtf.train.monitoring.metrics import digest_of, read_metrics
 from meshtf.train.monitoring.non_finite import first_non_finite_variable, where_it_began
-from meshtf.train.monitoring.tensorboard import NoBoard, open_board
 from meshtf.train.resuming import changed_bindings, resumed_start
 from meshtf.train.signals import StopRequest
 
@@ -72,7 +71,7 @@ def run(training: Training, path: Path, stop_after: int | None = None) -> Run:
     path.mkdir(exist_ok=True)
     trainer, folder, stop = Trainer(training), RunFolder(path), StopAfter(stop_after)
     start = resumed_start(trainer, folder)
-    stop.run = TrainingRun(trainer, folder, start, stop, NoBoard())
+    stop.run = TrainingRun(trainer, folder, start, stop, training.callbacks)
     return Run(trainer, folder, start, stop.run.run())
 
 
@@ -216,7 +215,7 @@ def test_nothing_of_a_step_with_a_failed_collective_is_saved(
 ) -> None:
     training = tiny_training(checkpoint_every_steps=2)
     trainer, folder = Trainer(training), RunFolder(tmp_path)
-    training_run = TrainingRun(trainer, folder, Start(), StopRequest(), NoBoard())
+    training_run = TrainingRun(trainer, folder, Start(), StopRequest(), [])
     step, calls = trainer.train_step, iter(range(1, 9))
 
     class FailsInTheFourth:
@@ -256,7 +255,7 @@ def test_vectors_of_the_model_are_shown_and_written(
             return {"loss": mtf.square(features["x"] * w), "experts/load": (rows, mtf.ones_like(rows))}
 
     trainer, folder = Trainer(tiny_training(model=Model(), num_steps=2)), RunFolder(tmp_path)
-    TrainingRun(trainer, folder, Start(), StopRequest(), open_board(folder.tensorboard)).run()
+    TrainingRun(trainer, folder, Start(), StopRequest()).run()
     rows = [[0.0, 1.0, 2.0], [3.0, 3.0, 3.0]]
     lines = read_metrics(folder.metrics)
     assert [line["experts/load"] for line in lines[:2]] == [rows, rows]

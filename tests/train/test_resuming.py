@@ -19,7 +19,6 @@ from meshtf.errors import CheckpointError
 from meshtf.train import RunFolder, Start, Trainer, Training, TrainingRun
 from meshtf.train.configuration import OPERATIVE_CONFIG, ConfigurationError
 from meshtf.train.monitoring.metrics import read_metrics
-from meshtf.train.monitoring.tensorboard import NoBoard
 from meshtf.train.resuming import resumed_start
 from meshtf.train.signals import StopRequest
 from tests.train.conftest import NUM_TRAIN, TinyModel, tiny_task
@@ -57,7 +56,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     folder = RunFolder(tmp_path_factory.mktemp("ended"))
     folder.operative_config.write_text("Training.num_steps = 3\n")
     trainer = Trainer(training)
-    TrainingRun(trainer, folder, resumed_start(trainer, folder), StopRequest(), NoBoard()).run()
+    TrainingRun(trainer, folder, resumed_start(trainer, folder), StopRequest(), []).run()
     return Ended(trainer, folder.path)
 
 
@@ -285,7 +284,7 @@ def test_a_run_killed_after_its_last_checkpoint_writes_what_an_undisturbed_one_w
         remove(NEWEST)(folder.path)
     kept = [line for line in folder.metrics.read_text().splitlines(True) if not any(part in line for part in lost)]
     folder.metrics.write_text("".join(kept))
-    TrainingRun(ended.trainer, folder, resumed_start(ended.trainer, folder), StopRequest(), NoBoard()).run()
+    TrainingRun(ended.trainer, folder, resumed_start(ended.trainer, folder), StopRequest(), []).run()
 
     def measured(path: Path) -> list[str]:
         lines = read_metrics(RunFolder(path).metrics)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import importlib.util
 import json
 import shutil
 from collections.abc import Callable
@@ -13,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as ShownEvents
 
 from meshtf.checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError, DamagedCheckpointError
@@ -22,7 +19,6 @@ from meshtf.train import RunFolder, Start, Trainer, Training, TrainingRun, run_f
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.monitoring.description import described, one_line
 from meshtf.train.monitoring.loss_curve import MISSING_MATPLOTLIB, draw_loss_curve
-from meshtf.train.monitoring.tensorboard import MISSING_TENSORBOARD, open_board
 from meshtf.train.signals import StopRequest
 from meshtf.train.step_programs import evaluation_step
 from meshtf.train.trainer import mesh_of
@@ -33,7 +29,7 @@ Make = Callable[..., Training]
 def test_another_program_takes_up_what_was_trained(tiny_training: Make, tmp_path: Path) -> None:
     training, folder = tiny_training(num_steps=2, checkpoint_every_steps=1), RunFolder(tmp_path)
     trainer = Trainer(training)
-    TrainingRun(trainer, folder, Start(), StopRequest(), open_board(folder.tensorboard)).run()
+    TrainingRun(trainer, folder, Start(), StopRequest()).run()
     program = evaluation_step(training, mesh_of(training))
     assert folder.restore(program) == 2
     np.testing.assert_array_equal(program.variables["out/kernel"], trainer.variables["out/kernel"])
@@ -113,42 +109,3 @@ def test_a_curve_needs_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(builtins, "__import__", without_matplotlib)
     assert draw_loss_curve([], "run", tmp_path / "loss.png") == MISSING_MATPLOTLIB
     assert not (tmp_path / "loss.png").exists()
-
-
-def test_curves_need_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    board = open_board(tmp_path / "tensorboard")
-    board.scalars(1, {"loss": 1.0})
-    board.histograms(1, {"load": np.ones([2, 3])})
-    board.text("report", "text")
-    assert capsys.readouterr().out == MISSING_TENSORBOARD + "\n"
-    assert not (tmp_path / "tensorboard").exists()
-
-
-def test_vectors_are_histograms_one_of_each_layer(tmp_path: Path) -> None:
-    open_board(tmp_path).histograms(
-        7, {"load": np.float32([[0.25, 0.75], [0.5, 0.5]]), "of_all": np.float32([1, 2, 2])}
-    )
-    written = EventAccumulator(str(tmp_path)).Reload()
-    assert written.Tags()["tensors"] == ["load/layer_000", "load/layer_001", "of_all"]
-    (event,) = written.Tensors("of_all")
-    buckets = tf.make_ndarray(event.tensor_proto)  # [bucket, (left, right, count)]
-    assert (event.step, buckets[0, 0], buckets[-1, 1], buckets[:, 2].sum()) == (7, 1.0, 2.0, 3)
-    assert buckets[-1, 2] == 2
-
-
-def test_steps_that_are_taken_again_are_shown_once(tmp_path: Path) -> None:
-    """A run of five steps, killed; resumed from step 3, and from there again. Read as TensorBoard itself reads it."""
-    for run, (last_step, end) in enumerate([(0, 5), (3, 7), (3, 6)]):
-        board = open_board(tmp_path, last_step)
-        board.text("report", str(run))
-        for step in range(last_step + 1, end + 1):
-            board.scalars(step, {"loss": 10.0 * run + step})
-            board.histograms(step, {"load": np.float32([run, step])})
-        for path in tmp_path.glob("events.*"):  # files are read in the order of the seconds in their names
-            path.rename(tmp_path / f"{run}.{path.name}")
-    written = ShownEvents(str(tmp_path)).Reload()
-    losses = [(event.step, float(tf.make_ndarray(event.tensor_proto))) for event in written.Tensors("loss")]
-    assert losses == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 24.0), (5, 25.0), (6, 26.0)]
-    assert [event.step for event in written.Tensors("load")] == [1, 2, 3, 4, 5, 6]
-    assert [event.step for event in written.Tensors("report")] == [1, 4]

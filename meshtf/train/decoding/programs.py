@@ -84,7 +84,9 @@ def vocabulary_of(training: Training) -> Vocabulary:
     return vocabulary
 
 
-def scoring_program(training: Training, mesh_impl: MeshImpl, sizes: Sizes) -> mtf.Function:
+def scoring_program(
+    training: Training, mesh_impl: MeshImpl, sizes: Sizes, variables: mtf.VariableStore | None = None
+) -> mtf.Function:
     """A program from `targets`, `targets_weights` and perhaps `inputs`, [batch, length], to "log_likelihoods",
     float32 [batch, length], of each target. It has all variables of the model, and no other."""
     features = sizes.features
@@ -93,7 +95,7 @@ def scoring_program(training: Training, mesh_impl: MeshImpl, sizes: Sizes) -> mt
     def score(**given: mtf.Tensor) -> dict[str, mtf.Tensor]:
         return {LOG_LIKELIHOODS: token_log_likelihoods(_model(training), given)}
 
-    return _program(score, training, mesh_impl, features, name=SCORE)
+    return _program(score, training, mesh_impl, features, name=SCORE, variables=variables)
 
 
 def generation_program(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train.decoding.encoded_text import (
     EncodedText,
@@ -35,7 +36,8 @@ class ContinuedTexts:
     """Prompts that were checked, and the programs that continue them; nothing has run.
 
     Attributes:
-      forward: the model's forward pass. program: continues texts.
+      forward: the model's forward pass. program: continues texts. They have the variables of a store that is given, or
+        of one of their own.
 
     Raises:
       ConfigurationError: the model is not one of text, or a prompt does not fit.
@@ -43,7 +45,12 @@ class ContinuedTexts:
     """
 
     def __init__(
-        self, training: Training, mesh_impl: MeshImpl, decoding: Decoding, prompts: Sequence[PromptText]
+        self,
+        training: Training,
+        mesh_impl: MeshImpl,
+        decoding: Decoding,
+        prompts: Sequence[PromptText],
+        variables: VariableStore | None = None,
     ) -> None:
         greatest, self._vocabulary = greatest_sizes(training), vocabulary_of(training)
         self._stop_ids = decoding.all_stop_ids(self._vocabulary.end_id)
@@ -52,7 +59,7 @@ class ContinuedTexts:
         ends = [self._limits.end_of(text) for text in self._texts]
         self._sizes = fitting_sizes(self._texts, ends, greatest, mesh_impl.shape.size, decoding.batch_size)
         # What is drawn depends on a variable that no checkpoint has, beside those of the model.
-        self.forward = scoring_program(training, mesh_impl, self._sizes)
+        self.forward = scoring_program(training, mesh_impl, self._sizes, variables)
         self.program = generation_program(training, mesh_impl, self._sizes, decoding, self.forward.variables)
 
     @property
@@ -63,6 +70,13 @@ class ContinuedTexts:
     def restore(self, folder: RunFolder, step: int | None = None, weights: Weights | str = Weights.TRAINED) -> int:
         """Gives the model its values in a checkpoint; returns its step."""
         return folder.restore(self.forward, step=step, weights=weights)
+
+    def count_runs_from(self, number: int) -> None:
+        """Makes what is drawn next depend on this number, whatever ran before."""
+        self.program.initialize()
+        count = f"{self.program.name}/step"
+        if count in self.program.variables:
+            self.program.variables[count] = number
 
     def __iter__(self) -> Iterator[list[Continuation]]:
         """The continuations of each prompt in turn, the best first."""

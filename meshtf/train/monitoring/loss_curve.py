@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from meshtf.train.monitoring.metrics import HELD_OUT
+from meshtf.train.monitoring.metrics import HELD_OUT, curve_of
+from meshtf.train.training import LOSS
 
 MISSING_MATPLOTLIB = "no loss curve is drawn: it needs matplotlib (pip install 'meshtf[plots]')"
+
+FEW = 40
+"""So many points, or fewer, are not smoothed."""
 
 _TRAIN, _HELD_OUT = "#4c78a8", "#d1495b"
 
@@ -16,7 +20,7 @@ _TRAIN, _HELD_OUT = "#4c78a8", "#d1495b"
 def draw_loss_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) -> str | None:
     """Draws the losses that lines of metrics hold, on the training batches and on held-out examples, into a PNG.
 
-    Returns why there is none, where matplotlib is not installed.
+    The batches' losses are drawn faintly, and smoothed. Returns why there is none, where matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure  # an optional dependency
@@ -24,12 +28,17 @@ def draw_loss_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) 
         return MISSING_MATPLOTLIB
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
     axes = figure.add_subplot()
-    for name, label, color, marker in (("loss", "training batch", _TRAIN, ""), _held_out_curve()):
-        points = [(line["step"], line[name]) for line in lines if name in line]
-        if points:
-            axes.plot(*zip(*points, strict=True), label=label, color=color, marker=marker, linewidth=1.2)
+    steps, losses = curve_of(lines, LOSS)
+    if steps:
+        is_smoothed = len(losses) > FEW
+        axes.plot(steps, losses, color=_TRAIN, linewidth=1.2, alpha=0.35 if is_smoothed else 1, label="training batch")
+        if is_smoothed:
+            axes.plot(steps, smoothed(losses), color=_TRAIN, linewidth=1.8, label="training, smoothed")
+    steps, losses = curve_of(lines, f"{HELD_OUT}{LOSS}")
+    if steps:
+        axes.plot(steps, losses, color=_HELD_OUT, marker="o", markersize=4, linewidth=1.2, label="held out")
     axes.set_xlabel("step")
-    axes.set_ylabel("loss")
+    axes.set_ylabel(LOSS)
     axes.set_title(title)
     axes.grid(alpha=0.3)
     if axes.lines:
@@ -38,5 +47,21 @@ def draw_loss_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) 
     return None
 
 
-def _held_out_curve() -> tuple[str, str, str, str]:
-    return f"{HELD_OUT}loss", "held out", _HELD_OUT, "o"
+def smoothed(values: Sequence[float]) -> list[float]:
+    """Each value's mean with its neighbours on both sides, so that the curve does not lag: about a twentieth of all.
+
+    Weights fall exponentially with the distance. Few values stay as they are.
+    """
+    decay = 1.0 - min(1.0, FEW / max(len(values), 1))
+    before, after = _decaying_sums(values, decay), _decaying_sums(values[::-1], decay)[::-1]
+    # A value itself, of weight 1, is in both sums.
+    return [(t + u - x) / (w + v - 1.0) for x, (t, w), (u, v) in zip(values, before, after, strict=True)]
+
+
+def _decaying_sums(values: Sequence[float], decay: float) -> list[tuple[float, float]]:
+    """Of each value and those before it: the sum in which each counts so many times the next, and of the weights."""
+    total, weight, sums = 0.0, 0.0, []
+    for value in values:
+        total, weight = decay * total + value, decay * weight + 1.0
+        sums.append((total, weight))
+    return sums

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -25,8 +25,13 @@ DIGEST = "variables_sha256"
 LARGEST_FILE = 1 << 30
 """Bytes of a file of metrics that is read."""
 
+DIGEST = "variables_sha256"
+"""A hash of all variables, at the end of a run."""
+
 LONGEST_ROW = 64
 """Of a vector, how many numbers are written down one by one."""
+
+Value = TypeVar("Value")
 
 Vectors: TypeAlias = "Mapping[str, np.ndarray]"
 """By name, [n] or [layers, n]: a number for each of n things, such as the load of each expert."""
@@ -84,6 +89,17 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
       OSError: it cannot be read, or is no regular file.
     """
     return list(_whole_lines(path)) if path.exists() else []
+
+
+def curve_of(lines: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list[float]]:
+    """The steps of which a metric was written as a number, and its values."""
+    points = [(line["step"], line[name]) for line in lines if isinstance(line.get(name), int | float)]
+    return [step for step, _ in points], [float(value) for _, value in points]
+
+
+def held_out_names(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Means over held-out examples, under the names that tell them from those of training batches."""
+    return {f"{HELD_OUT}{name}": value for name, value in values.items()}
 
 
 def as_lists(vectors: Vectors) -> dict[str, list[Any]]:

@@ -1,4 +1,4 @@
-"""How far training is: a bar on a terminal, a line now and then elsewhere."""
+"""How far training is: lines, and on a terminal a bar below them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from meshtf.train.monitoring.metrics import Vectors
 
-LINES_PER_RUN = 10
 LONGEST_SILENCE = 60.0  # seconds
 
 _STEPS_REMEMBERED = 100
@@ -47,7 +46,7 @@ class Speed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepReport:
-    """What is shown of one step.
+    """What there is to say of one step.
 
     Attributes:
       step: its number, from 1.
@@ -55,6 +54,8 @@ class StepReport:
       speed: so far.
       scalars: what the model has to show, by name, such as "mixture_of_experts/dropped".
       vectors: by name, such as the load of each expert; shown as `least..most`.
+      summaries: the other scalars, such as the learning rate, which are written and not shown.
+      is_logged: whether this is a step of which the metrics are written.
     """
 
     step: int
@@ -62,6 +63,18 @@ class StepReport:
     speed: Speed
     scalars: Mapping[str, float] = dataclasses.field(default_factory=dict)
     vectors: Vectors = dataclasses.field(default_factory=dict)
+    summaries: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    is_logged: bool = True
+
+    @property
+    def values(self) -> dict[str, float]:
+        """All scalars by the names under which they are written, the speed among them, which compiling has none of."""
+        values = {"loss": self.loss, **self.scalars, **self.summaries}
+        if not self.speed.is_compilation:
+            values[f"{self.speed.unit}_per_second"] = round(self.speed.per_second, 1)
+            if self.speed.share_of_peak is not None:
+                values["share_of_peak_flops"] = round(self.speed.share_of_peak, 4)
+        return values
 
     def __str__(self) -> str:
         scalars = [(name, f"{value:.3g}") for name, value in self.scalars.items()]
@@ -103,53 +116,51 @@ class ProgressDisplay(Protocol):
 
 
 class ProgressLines:
-    """Prints about ten lines a run, and one a minute where steps are slow."""
+    """Prints a line for each step that is logged, and one a minute where those are far apart."""
 
-    def __init__(self, num_steps: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._num_steps, self._clock = num_steps, clock
-        self._shown_at: float | None = None
+    def __init__(
+        self, num_steps: int, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._num_steps, self._write, self._clock = num_steps, write, clock
+        self._shown_at = clock()
 
     def show(self, report: StepReport) -> None:
-        now, every = self._clock(), max(1, self._num_steps // LINES_PER_RUN)
-        is_first = self._shown_at is None
-        if is_first or report.step % every == 0 or report.step == self._num_steps or self._is_silent(now):
+        now = self._clock()
+        if report.is_logged or now - self._shown_at >= LONGEST_SILENCE:
             self._shown_at = now
             left = (self._num_steps - report.step) * report.speed.seconds_per_step
             rest = "" if report.speed.is_compilation or not left else f"  {duration(left)} left"
-            print(f"step {report.step:>{len(str(self._num_steps))}}/{self._num_steps}  {report}{rest}", flush=True)
-
-    def _is_silent(self, now: float) -> bool:
-        return self._shown_at is not None and now - self._shown_at >= LONGEST_SILENCE
+            self._write(f"step {report.step:>{len(str(self._num_steps))}}/{self._num_steps}  {report}{rest}")
 
 
 @dataclasses.dataclass(frozen=True)
 class ProgressBar:
-    """Draws a bar."""
+    """Draws a bar, below the lines."""
 
+    lines: ProgressLines
     progress: Progress
     task: TaskID
 
     def show(self, report: StepReport) -> None:
-        self.progress.update(self.task, completed=report.step, status=str(report))
+        self.lines.show(report)
+        self.progress.update(self.task, completed=report.step)
 
 
 @contextlib.contextmanager
 def progress_display(num_steps: int, first_step: int = 0, console: Console | None = None) -> Iterator[ProgressDisplay]:
-    """A bar where stdout is a terminal, else lines. `first_step` steps have been taken already."""
+    """Lines, and a bar where stdout is a terminal. `first_step` steps have been taken already."""
     console = console or Console()
     if not console.is_terminal:
-        yield ProgressLines(num_steps)
+        yield ProgressLines(num_steps, lambda line: print(line, flush=True))
         return
-    columns = [
-        TextColumn("training"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[status]}"),
-        TimeRemainingColumn(),
-    ]
+    columns = [TextColumn("training"), BarColumn(bar_width=None), MofNCompleteColumn(), TimeRemainingColumn()]
+
+    def write(line: str) -> None:
+        progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task("training", total=num_steps, completed=first_step, status="compiling")
-        yield ProgressBar(progress, task)
+        task = progress.add_task("training", total=num_steps, completed=first_step)
+        yield ProgressBar(ProgressLines(num_steps, write), progress, task)
 
 
 def duration(seconds: float) -> str:

@@ -1,0 +1,29 @@
+"""Checks of the arguments of callbacks."""
+
+from __future__ import annotations
+
+import math
+
+from meshtf.train.configuration import ConfigurationError
+
+
+def check_integer(name: str, value: object, least: int) -> None:
+    """ConfigurationError where it is no integer, or too small."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigurationError(f"{name} must be an integer, {least} or more, and is {value!r}")
+
+
+def check_number(name: str, value: object) -> None:
+    """ConfigurationError where it is no finite number, or negative."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or value < 0:
+        raise ConfigurationError(f"{name} must be a number, 0 or more, and is {value!r}")
+
+
+def check_text(name: str, value: object, *, may_be_none: bool = False) -> None:
+    """ConfigurationError where it is no text, or empty."""
+    if value is None and may_be_none:
+        return
+    if not isinstance(value, str) or not value:
+        wanted = "a text, or None" if may_be_none else "a text"
+        raise ConfigurationError(f"{name} must be {wanted}, and is {value!r}")

@@ -1,0 +1,75 @@
+"""A metric on the held-out examples by which callbacks decide."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from meshtf.errors import nearest
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.evaluation import BITS_PER_BYTE, Evaluation
+from meshtf.train.step_programs import NUMERATORS
+from meshtf.train.trainer import Trainer
+
+MODES = ("min", "max")
+
+_UNKNOWN = """\
+{owner}.metric is {name!r}, which the model does not give{hint}
+It is one of the means over the held-out examples: {known}."""
+
+_ONE_EVALUATION = """\
+{owner} looks at evaluations, and there is one at the end alone: give Training.evaluate_every, the steps between two, \
+less than Training.num_steps, {num_steps}."""
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOutMetric:
+    """A mean over the held-out examples, of which the least or the greatest value is the best.
+
+    Raises:
+      ConfigurationError: a mode that there is not, or a name that is none.
+    """
+
+    owner: str
+    name: str
+    mode: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ConfigurationError(f'{self.owner}.metric must be a name, such as "loss", and is {self.name!r}')
+        if self.mode not in MODES:
+            raise ConfigurationError(
+                f'{self.owner}.mode must be "min" or "max", and is {self.mode!r}{nearest(str(self.mode), MODES)}'
+            )
+
+    def check(self, trainer: Trainer) -> None:
+        """
+        Raises:
+          ConfigurationError: the model has no such metric, or there is one evaluation only, at the end.
+        """
+        known = _means(trainer)
+        if self.name not in known:
+            hint = nearest(self.name.removeprefix("held_out_"), known)
+            raise ConfigurationError(
+                _UNKNOWN.format(owner=self.owner, name=self.name, hint=hint, known=", ".join(known))
+            )
+        training = trainer.training
+        if training.evaluate_every is None or training.evaluate_every >= training.num_steps:
+            raise ConfigurationError(_ONE_EVALUATION.format(owner=self.owner, num_steps=training.num_steps))
+
+    def value(self, evaluation: Evaluation) -> float | None:
+        """The metric's mean; None where nothing counts, or it is not finite."""
+        value = evaluation.means.get(self.name)
+        return value if value is not None and math.isfinite(value) else None
+
+    def is_better(self, value: float, than: float | None, by: float = 0.0) -> bool:
+        """Whether it is better than another value by more than so much; any value is better than none."""
+        if than is None:
+            return True
+        return value < than - by if self.mode == "min" else value > than + by
+
+
+def _means(trainer: Trainer) -> list[str]:
+    sums = trainer.evaluation_step.results[NUMERATORS]
+    scalars = [name for name, numerator in sums.items() if not numerator.shape.ndims]
+    return [*scalars, *([] if trainer.training.task.vocabulary is None else [BITS_PER_BYTE])]

@@ -1,0 +1,58 @@
+"""Keeping the checkpoint that does best on the held-out examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gin
+
+from meshtf.train.callback import Callback, Outcome, Run
+from meshtf.train.callbacks._held_out_metric import HeldOutMetric
+from meshtf.train.evaluation import Evaluation
+from meshtf.train.trainer import Trainer
+
+
+@gin.configurable(module="meshtf.train")
+class BestCheckpoint(Callback):
+    """Has a checkpoint written after each evaluation that is the best so far, and keeps it beside the newest ones.
+
+    It lies among the others in `checkpoints/`, for `--step` of every program, until a better one is whole.
+
+    Args:
+      metric: a mean over the held-out examples, such as "loss".
+      mode: "min" where less is better, "max" where more is.
+
+    Raises:
+      ConfigurationError: a value that cannot be.
+    """
+
+    def __init__(self, metric: str = "loss", mode: str = "min") -> None:
+        self._metric = HeldOutMetric("BestCheckpoint", metric, mode)
+
+    def check(self, trainer: Trainer) -> None:
+        self._metric.check(trainer)
+
+    def on_start(self, run: Run, state: Mapping[str, Any]) -> None:
+        state = state if state.get("metric") == self._metric.name else {}
+        self._best: float | None = state.get("best")
+        self._best_step: int | None = state.get("best_step")
+        if self._best_step is not None:
+            run.keep_checkpoint(self._best_step)
+
+    def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
+        value = self._metric.value(evaluation)
+        if value is None or not self._metric.is_better(value, self._best):
+            return
+        if self._best_step is not None:
+            run.release_checkpoint(self._best_step)
+        self._best, self._best_step = value, run.step
+        run.keep_checkpoint(run.step)
+        run.save_checkpoint()
+
+    def on_end(self, run: Run, outcome: Outcome) -> None:
+        if self._best_step in run.folder.checkpoints().steps():
+            print(f"best:          held-out {self._metric.name} {self._best:.4f}, --step={self._best_step}")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"metric": self._metric.name, "best": self._best, "best_step": self._best_step}

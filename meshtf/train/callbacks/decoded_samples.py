@@ -1,0 +1,77 @@
+"""Prompts continued while a model learns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gin
+
+from meshtf.train.callback import Callback, Run
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.decoding import Decoding
+from meshtf.train.decoding.prompt_text import PromptText
+from meshtf.train.decoding.text_decoder import ContinuedTexts
+from meshtf.train.evaluation import Evaluation
+from meshtf.train.monitoring.metrics import MetricsLog
+from meshtf.train.trainer import Trainer
+
+SAMPLES = "samples.jsonl"
+
+
+@gin.configurable(module="meshtf.train")
+class DecodedSamples(Callback):
+    """Continues prompts after each evaluation, shows the texts, and writes them to `samples.jsonl` in the run's folder.
+
+    The programs have the variables of the training, not a copy of them; what is trained is the same to the bit as
+    without samples. What is drawn depends on the seed and the step alone.
+
+    Args:
+      prompts: the texts to continue.
+      decoding: how; by default greedily, 32 tokens at most.
+
+    Raises:
+      ConfigurationError: a value that cannot be.
+    """
+
+    def __init__(self, prompts: Sequence[str], decoding: Decoding | None = None) -> None:
+        if isinstance(prompts, str) or not prompts or not all(isinstance(prompt, str) for prompt in prompts):
+            raise ConfigurationError(f"DecodedSamples.prompts must be a list of texts, and is {prompts!r}")
+        if decoding is not None and not isinstance(decoding, Decoding):
+            raise ConfigurationError(
+                f"DecodedSamples.decoding is no Decoding: {decoding!r}; in gin @Decoding() makes one"
+            )
+        self._prompts = [PromptText(text, f"DecodedSamples.prompts[{number}]") for number, text in enumerate(prompts)]
+        self._decoding = decoding or Decoding(max_new_tokens=32)
+        self._texts: ContinuedTexts | None = None
+        self._log: MetricsLog | None = None
+
+    def check(self, trainer: Trainer) -> None:
+        ContinuedTexts(trainer.training, trainer.mesh_impl, self._decoding, self._prompts)
+
+    def on_start(self, run: Run, state: Mapping[str, Any]) -> None:
+        self._texts = None
+        self._log = MetricsLog(run.folder.path / SAMPLES, run.first_step)
+
+    def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
+        self._texts = self._texts or self._sharing_variables(run.trainer)
+        self._texts.count_runs_from(run.step)
+        for number, continuations in enumerate(self._texts, 1):
+            for found in continuations:
+                text = found.as_text(number, shows_prompt=not self._texts.has_encoder)
+                print(f"step {run.step}: {_printable(text)}", flush=True)
+                self._write(run.step, {"prompt": found.prompt, "rank": found.rank, "text": found.text})
+
+    def _sharing_variables(self, trainer: Trainer) -> ContinuedTexts:
+        """The programs, in a store that has the training's variables, and perhaps others that no checkpoint gets."""
+        variables = trainer.variables.renamed({name: name for name in trainer.variables})
+        return ContinuedTexts(trainer.training, trainer.mesh_impl, self._decoding, self._prompts, variables)
+
+    def _write(self, step: int, values: dict[str, Any]) -> None:
+        assert self._log is not None
+        self._log.write(step, values)
+
+
+def _printable(text: str) -> str:
+    """Without what a terminal would obey: a model that has learnt little writes anything."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -1,0 +1,214 @@
+"""Several runs side by side: how they ended, in which options they differ, and their curves in one picture."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import rich.box
+import rich.table
+from rich.markup import escape
+
+from meshtf.files.regular_file import read_regular
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.monitoring.loss_curve import smoothed
+from meshtf.train.monitoring.metrics import HELD_OUT, LARGEST_FILE, curve_of, read_metrics
+from meshtf.train.monitoring.summary import number_text, shown_name
+from meshtf.train.resuming import bindings_of
+from meshtf.train.run_folder import RunFolder
+from meshtf.train.training import LOSS
+
+MISSING_MATPLOTLIB = "no picture is drawn: it needs matplotlib (pip install 'meshtf[plots]')"
+
+_ABSENT = "-"
+_NAMES_WIDTH, _RUN_WIDTH = 34, 20
+"""Columns of a console that the names of rows, and each run, take."""
+
+_MOST_PANELS = 6
+_LINE_STYLES = ("-", "--", ":", "-.")
+_NUM_COLOURS = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class ComparedRun:
+    """What there is to compare of a run.
+
+    Attributes:
+      label: the end of its path that tells it from the others.
+      lines: its metrics.
+      options: its gin bindings, by name, as text; the configuration is read, and nothing in it is run.
+      problems: what could not be read, in words.
+    """
+
+    label: str
+    lines: Sequence[Mapping[str, Any]]
+    options: Mapping[str, str]
+    problems: Sequence[str]
+
+
+def read_runs(paths: Sequence[str]) -> list[ComparedRun]:
+    """The runs in these folders.
+
+    Raises:
+      ConfigurationError: there are fewer than two, a folder is given twice, or one is not that of a run.
+    """
+    if len(paths) < 2:
+        raise ConfigurationError(
+            f"two runs or more are compared, and {len(paths)} is given: meshtf-compare RUN RUN ..."
+        )
+    folders = [RunFolder.existing(path) for path in paths]
+    first: dict[Path, str] = {}
+    for path, folder in zip(paths, folders, strict=True):
+        real = folder.path.resolve()
+        if real in first:
+            raise ConfigurationError(
+                f"{path} is given twice{'' if first[real] == path else f', as {first[real]} before'}"
+            )
+        first[real] = path
+    labels = distinct_labels(list(first))
+    return [_read_run(folder, label) for folder, label in zip(folders, labels, strict=True)]
+
+
+def distinct_labels(paths: Sequence[Path]) -> list[str]:
+    """Of each path as many of its last parts as tell all of them apart."""
+    length = next(n for n in itertools.count(1) if len({path.parts[-n:] for path in paths}) == len(paths))
+    return ["/".join(path.parts[-length:]) for path in paths]
+
+
+def comparison_tables(runs: Sequence[ComparedRun], width: int) -> Iterator[rich.table.Table]:
+    """A column for each run: how it ended, and then the options in which they differ.
+
+    A console of `width` columns that has no room for all runs gets several tables, one below the other.
+    """
+    together = max(1, (width - _NAMES_WIDTH) // _RUN_WIDTH)
+    rows = [(shown_name(name), texts) for name, texts in _metric_rows(runs)]
+    options = [(escape(name), texts) for name, texts in _different_options(runs)]
+    for first in range(0, len(runs), together):
+        table = rich.table.Table(box=rich.box.SIMPLE_HEAD)
+        table.add_column("", overflow="fold")
+        shown = slice(first, first + together)
+        for run in runs[shown]:
+            table.add_column(escape(run.label), justify="right", overflow="fold")
+        for part in (rows, options):
+            for name, texts in part:
+                table.add_row(name, *map(escape, texts[shown]))
+            table.add_section()
+        yield table
+
+
+def draw_comparison(runs: Sequence[ComparedRun], path: Path) -> str | None:
+    """Draws the loss, and each other mean over held-out examples, of all runs by step, into a PNG.
+
+    Returns why there is none, where matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure  # an optional dependency
+    except ImportError:
+        return MISSING_MATPLOTLIB
+    others = [name for name in _held_out_names(runs) if name != f"{HELD_OUT}{LOSS}"]
+    panels = [LOSS, *others][:_MOST_PANELS]
+    figure = Figure(figsize=(8, 3.2 * len(panels) + 0.8), dpi=110, layout="constrained")
+    for place, name in zip(figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0], panels, strict=True):
+        for number, run in enumerate(runs):
+            _draw_curves(place, name, run, number)
+        place.set_ylabel(name.replace(HELD_OUT, "held out: ", 1))
+        place.grid(alpha=0.3)
+        if place.lines:
+            place.legend(frameon=False, fontsize=8)
+        else:
+            place.text(0.5, 0.5, "no run has any", transform=place.transAxes, ha="center")
+    place.set_xlabel("step")
+    figure.savefig(path, format="png", metadata={"Software": None})
+    return None
+
+
+def _draw_curves(place: Any, name: str, run: ComparedRun, number: int) -> None:
+    style = {"color": f"C{number % _NUM_COLOURS}", "linestyle": _LINE_STYLES[number // _NUM_COLOURS % 4]}
+    steps, values = curve_of(run.lines, name)
+    if name != LOSS:
+        if steps:
+            place.plot(steps, values, **style, marker="o", markersize=3, linewidth=1.2, label=run.label)
+        return
+    if steps:
+        place.plot(
+            steps, smoothed(values), **style, linewidth=1.2, alpha=0.55, label=f"{run.label}: training, smoothed"
+        )
+    steps, values = curve_of(run.lines, f"{HELD_OUT}{LOSS}")
+    if steps:
+        place.plot(steps, values, **style, marker="o", markersize=4, linewidth=1.6, label=f"{run.label}: held out")
+
+
+def _read_run(folder: RunFolder, label: str) -> ComparedRun:
+    problems: list[str] = []
+
+    def read(path: Path, how: Callable[[Path], Any], otherwise: Any) -> Any:
+        try:
+            return how(path)
+        except OSError as error:
+            problems.append(f"{path} cannot be read: {error.strerror or error}")
+            return otherwise
+
+    lines, written = read(folder.metrics, _lines_and_count, ([], 0)) if folder.metrics.exists() else ([], 0)
+    if written > len(lines):
+        problems.append(f"{folder.metrics}: {written - len(lines)} of {written} lines are damaged, and passed over")
+    if not written and not problems:
+        problems.append(f"{folder.path} has no metrics yet")
+    options = bindings_of(read(folder.operative_config, _text, ""))
+    return ComparedRun(label, lines, options, problems)
+
+
+def _lines_and_count(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The lines of a metrics file that are whole, and how many there are."""
+    return read_metrics(path), sum(1 for line in read_regular(path, LARGEST_FILE).splitlines() if line.strip())
+
+
+def _text(path: Path) -> str:
+    return read_regular(path, LARGEST_FILE).decode("utf-8", "replace")
+
+
+def _held_out_names(runs: Sequence[ComparedRun]) -> list[str]:
+    found = {name: None for run in runs for line in run.lines for name in line if name.startswith(HELD_OUT)}
+    return [name for name in found if any(curve_of(run.lines, name)[0] for run in runs)]
+
+
+def _different_options(runs: Sequence[ComparedRun]) -> Iterator[tuple[str, list[str]]]:
+    """Names, and a text of each run."""
+    for name in sorted({name for run in runs for name in run.options}):
+        texts = [run.options.get(name, _ABSENT) for run in runs]
+        if len(set(texts)) > 1:
+            yield name, texts
+
+
+def _metric_rows(runs: Sequence[ComparedRun]) -> Iterator[tuple[str, list[str]]]:
+    """Names, and a text of each run."""
+    yield "steps", [str(max((line["step"] for line in run.lines), default=0)) for run in runs]
+    yield "loss", [_of(run, LOSS, _last) for run in runs]
+    for name in _held_out_names(runs):
+        yield name, [_of(run, name, _last) for run in runs]
+        if any(len(curve_of(run.lines, name)[0]) > 1 for run in runs):
+            for word, find in (("least", min), ("greatest", max)):
+                yield f"  {word}, at step", [_of(run, name, _at_step(find)) for run in runs]
+    speeds = {name: None for run in runs for line in run.lines for name in line if name.endswith("_per_second")}
+    for name in speeds:
+        yield f"{name.replace('_', ' ')}, median", [_of(run, name, _median) for run in runs]
+
+
+def _of(run: ComparedRun, name: str, text: Callable[[list[int], list[float]], str]) -> str:
+    steps, values = curve_of(run.lines, name)
+    return text(steps, values) if steps else _ABSENT
+
+
+def _last(_: list[int], values: list[float]) -> str:
+    return number_text(values[-1])
+
+
+def _median(_: list[int], values: list[float]) -> str:
+    return number_text(float(round(statistics.median(values))))
+
+
+def _at_step(find: Callable[[list[float]], float]) -> Callable[[list[int], list[float]], str]:
+    return lambda steps, values: f"{number_text(find(values))}, {steps[values.index(find(values))]}"

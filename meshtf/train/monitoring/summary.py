@@ -1,0 +1,56 @@
+"""A run in one table: each metric's first, last, least and greatest value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import rich.box
+import rich.markup
+import rich.table
+
+from meshtf.train.monitoring.metrics import HELD_OUT, curve_of
+
+NARROW = 76
+"""A console of fewer columns has the last value, and the least, alone."""
+
+
+def summary_table(lines: Sequence[Mapping[str, Any]], title: str, width: int) -> rich.table.Table:
+    """Of lines of metrics: the loss, what the model shows, and the means over held-out examples.
+
+    Least and greatest have their steps beside them. Of vectors there is no row.
+
+    Args:
+      lines: as they were written.
+      title: of the table.
+      width: of the console, in columns.
+    """
+    is_narrow = width < NARROW
+    table = rich.table.Table(title=rich.markup.escape(title), title_justify="left", box=rich.box.SIMPLE_HEAD)
+    table.add_column("metric", overflow="fold")
+    for name in ("last", "least", "step") if is_narrow else ("first", "last", "least", "step", "greatest", "step"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in _names(lines):
+        steps, values = curve_of(lines, name)
+        least, greatest = (values.index(find(values)) for find in (min, max))
+        first, last = number_text(values[0]), number_text(values[-1])
+        cells = [number_text(values[least]), str(steps[least]), number_text(values[greatest]), str(steps[greatest])]
+        table.add_row(shown_name(name), *([last, *cells[:2]] if is_narrow else [first, last, *cells]))
+    return table
+
+
+def shown_name(name: str) -> str:
+    """A metric's name as tables have it."""
+    shown = f"held out: {name.removeprefix(HELD_OUT)}" if name.startswith(HELD_OUT) else name
+    return rich.markup.escape(shown)
+
+
+def number_text(value: float) -> str:
+    """With four digits, or as a whole number where it is one or large."""
+    return f"{value:,.0f}" if value.is_integer() or abs(value) >= 10_000 else f"{value:.4g}"
+
+
+def _names(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of the metrics, those on training batches first."""
+    found = {name: None for line in lines for name, x in line.items() if name != "step" and isinstance(x, int | float)}
+    return sorted(found, key=lambda name: name.startswith(HELD_OUT))
