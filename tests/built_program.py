@@ -12,8 +12,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.dimension import ShapeLike
 from meshtf.layout import LayoutLike
-from meshtf.testing import Interpretation, interpret_graph
-from meshtf.testing.interpret import build
+from meshtf.testing import Interpretation, build, interpret_graph
 
 Inputs: TypeAlias = Mapping[str, tuple[ShapeLike, np.ndarray]]
 
