@@ -17,6 +17,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from ipykernel.compiler import XCachingCompiler
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from nbclient import NotebookClient
@@ -91,6 +92,7 @@ def _run_cells(sources: Sequence[str], folder: Path, outputs: Connection) -> Non
     """Runs in the process, which a cell that fails ends."""
     os.chdir(folder)
     shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    shell.compile = XCachingCompiler()  # what calls cells as a kernel does, which reports say
     for source in sources:
         with capture_output() as captured:
             done = shell.run_cell(source)

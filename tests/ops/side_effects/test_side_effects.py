@@ -66,11 +66,13 @@ def test_printing_and_depending_let_gradients_and_pending_sums_pass() -> None:
 
 
 def test_a_branch_waits_for_what_is_outside() -> None:
-    def body(x: mtf.Tensor) -> mtf.Tensor:
-        seen = mtf.print_tensor(x, [x], "seen")
-        return mtf.cond(mtf.greater(mtf.reduce_sum(x), 0.0), lambda: mtf.depend(2.0 * x, [seen]), lambda: x)[0]
+    def body(x: mtf.Tensor) -> list[mtf.Tensor]:
+        before = mtf.square(x)
+        is_positive = mtf.greater(mtf.reduce_sum(x), 0.0)
+        return [before, *mtf.cond(is_positive, lambda: mtf.depend(2.0 * x, [before]), lambda: x)]
 
-    branches = [i for i in testing.plan(body, SPECS, "rows:4", "batch:rows").instructions if isinstance(i, Branch)]
+    plan = testing.plan(body, SPECS, "rows:4", "batch:rows")
+    branches = [i for i in plan.instructions if isinstance(i, Branch)]
     waiting = [i for branch in branches for i in branch.if_true if isinstance(i, Compute) and i.kind == "depend"]
     assert [len(i.inputs) for i in waiting] == [2]
 
