@@ -18,6 +18,7 @@ from typing import Any
 import nbformat
 import pytest
 from ipykernel.compiler import XCachingCompiler
+from IPython.core.displayhook import DisplayHook
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from nbclient import NotebookClient
@@ -35,6 +36,16 @@ class Output:
 
     text: str
     shown: list[list[str]]
+
+
+class PublishedResult(DisplayHook):
+    """Shows what a cell's last line gives as a kernel does, and does not print it."""
+
+    def write_output_prompt(self) -> None:
+        pass
+
+    def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
+        self.shell.display_pub.publish(format_dict, md_dict)
 
 
 def executed_in_a_shell(notebook: Any, folder: Path) -> list[Output]:
@@ -91,7 +102,8 @@ def _shown(outputs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 def _run_cells(sources: Sequence[str], folder: Path, outputs: Connection) -> None:
     """Runs in the process, which a cell that fails ends."""
     os.chdir(folder)
-    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    settings = Config({"HistoryManager": {"enabled": False}})
+    shell = InteractiveShell.instance(config=settings, displayhook_class=PublishedResult)
     shell.compile = XCachingCompiler()  # what calls cells as a kernel does, which reports say
     for source in sources:
         with capture_output() as captured:
