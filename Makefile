@@ -17,6 +17,7 @@ RUN ?= lm_tiny
 TRAIN_ARGS ?= --gin_file=$(RUN).gin --model_dir=runs/$(RUN)
 DECODE_ARGS ?= --model_dir=runs/$(RUN) --prompt='def ' --prompt='import ' --method=sample --top_p=0.8 --max_new_tokens=160
 TEST_ARGS ?=
+PLAIN = $(shell grep -rlw plain_cpu tests --include='test_*.py')
 WORKERS := -n auto --maxprocesses=4 --dist worksteal
 
 .PHONY: train test test-long test-quick tests-of lint typecheck docs benchmark format clean $(BENCHMARKS:%=benchmark-%)
@@ -29,7 +30,7 @@ train: $(VENV)/has-examples
 # may leave none of it.
 test: lint
 	$(BIN)/python -m pytest $(WORKERS) $(TEST_ARGS)
-	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu $(WORKERS) -m "plain_cpu and not long")
+	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu $(WORKERS) -m "plain_cpu and not long" $(PLAIN))
 
 test-long: lint $(VENV)/has-test-long
 	$(BIN)/python -m pytest $(WORKERS) -m "long or not long" --timeout=1800 $(TEST_ARGS)

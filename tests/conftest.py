@@ -1,22 +1,21 @@
-"""The whole suite runs with sixteen virtual CPUs, and each test with no configuration that another has read."""
+"""What each test of the suite starts with; the process that only hands tests out to others imports no TensorFlow."""
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+import shutil
+import tempfile
+
+import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow is imported
 
-import gin
-import pytest
-
-from meshtf.mesh_impl.virtual_cpus import virtual_cpus
-
-virtual_cpus(16)
-
 INTERPRETED = {"agrees", "agrees_on_many_meshes", "twins", "count_collectives", "read"}
 """Fixtures of tests that plan programs and interpret the plans, which is quick."""
+
+COMPILED = pytest.StashKey[str]()
+"""The folder of what XLA has compiled."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,8 +23,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Sets up what tests run on, and what all processes share: the seed, and what XLA has compiled.
+
+    XLA compiles a segment anew for each device of each process, unless it finds it in a folder: one of this run alone,
+    so that each run compiles everything once. A process that must compile for itself clears TF_XLA_FLAGS.
+    """
     if config.option.seed is None:  # processes that run tests beside others are given the options of the first
         config.option.seed = random.SystemRandom().randrange(10**6)
+    if not hasattr(config, "workerinput"):
+        config.stash[COMPILED] = tempfile.mkdtemp(prefix="compiled")
+        flags = f"{os.environ.get('TF_XLA_FLAGS', '')} --tf_xla_persistent_cache_directory={config.stash[COMPILED]}"
+        os.environ["TF_XLA_FLAGS"] = flags
+    if hasattr(config, "workerinput") or config.getoption("dist", "no") == "no":
+        config.pluginmanager.import_plugin("tests.sixteen_cpus")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if COMPILED in config.stash:
+        shutil.rmtree(config.stash[COMPILED], ignore_errors=True)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -44,10 +59,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not INTERPRETED.isdisjoint(getattr(item, "fixturenames", [])):
             item.add_marker(pytest.mark.quick)
-
-
-@pytest.fixture(autouse=True)
-def no_configuration() -> Iterator[None]:
-    """A binding left behind would change every configurable that a later test makes."""
-    yield
-    gin.clear_config()

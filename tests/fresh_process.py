@@ -91,7 +91,7 @@ def run_fresh(
 def forking_context() -> multiprocessing.context.ForkServerContext:
     """Of processes that have imported meshtf and started nothing. Their parent runs as long as the tests do."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["meshtf"])
+    context.set_forkserver_preload(["tests.fork_server"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONHASHSEED", "17")
         multiprocessing.forkserver.ensure_running()

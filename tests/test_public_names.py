@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 import meshtf as mtf
 from meshtf import control_flow, ops
+from tests.fresh_process import run_fresh
 
 IMPORT_ALONE = """
 import sys
@@ -44,7 +42,5 @@ def test_a_misspelt_name_gives_the_nearest() -> None:
 
 
 def test_importing_starts_nothing_and_imports_no_layers() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORT_ALONE], capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_fresh(["-c", IMPORT_ALONE])
+    assert done.status == 0, done.stderr

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -14,8 +13,8 @@ import meshtf as mtf
 from meshtf.lowering.report.accounting import collectives
 from meshtf.planning.plan import Plan
 from meshtf.testing import assert_close, interpret, largest, terms_of
+from tests.built_program import BuiltProgram, Inputs
 
-Inputs = Mapping[str, tuple[str, np.ndarray]]
 MESH = "rows:2;cols:2"
 
 
@@ -34,8 +33,9 @@ class Twins:
     ) -> None:
         expected = interpret(with_gradients(plain, order), inputs, "one:1")
         size = largest(*(array for _, array in inputs.values()), *expected.variables.values())
+        built = BuiltProgram(with_gradients(program, order), inputs)
         for layout in ("", *layouts):
-            done = interpret(with_gradients(program, order), inputs, mesh, layout)
+            done = built.interpret(mesh, layout)
             assert len(done.results) == len(expected.results)
             for i, (found, wanted) in enumerate(zip(done.results, expected.results, strict=True)):
                 assert (found is None) == (wanted is None), f"result {i} is {found}, expected {wanted}"

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
-import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import gin
 import pytest
+from page_run import run_page
 from pages import PAGES, TREE, Block, blocks_of, name_of
 
 from meshtf.bin import compare, decode, eval, export, plan, train, vocab  # noqa: A004
@@ -39,34 +38,6 @@ import meshtf.train.training
 # `make train` in short: as many weights, in two steps.
 SHORT = "--gin_param='Training.num_steps=2' --gin_param='TextTask.num_evaluation_examples=32'"
 MAKE_TRAIN = Block("bash", None, True, 0, f"meshtf-train --gin_file=lm_tiny.gin {SHORT}")
-
-
-class PageServer:
-    """A process from which pages are forked."""
-
-    def __init__(self) -> None:
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
-        script = Path(__file__).parent / "page_server.py"
-        self._process = subprocess.Popen(
-            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-
-    def run(self, page: Path, folder: Path, blocks: Sequence[Block]) -> str:
-        """The first error of the page; "" where there is none."""
-        fields = [dataclasses.astuple(block) for block in blocks]
-        request = json.dumps({"name": str(page), "folder": str(folder), "blocks": fields})
-        print(request, file=self._process.stdin, flush=True)
-        return json.loads(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.communicate()
-
-
-@pytest.fixture(scope="module")
-def page_server() -> Iterator[PageServer]:
-    server = PageServer()
-    yield server
-    server.close()
 
 
 def test_blocks_are_found_with_their_lines() -> None:
@@ -96,8 +67,8 @@ def test_blocks_are_found_with_their_lines() -> None:
         ("```bash\nmeshtf-train --gin_fil=a.gin\n```", r"page\.md:2: status 2 of meshtf-train --gin_fil=a\.gin"),
     ],
 )
-def test_a_block_that_fails_is_told(text: str, error: str, page_server: PageServer, tmp_path: Path) -> None:
-    assert re.search(error, page_server.run(Path("page.md"), tmp_path, blocks_of(text)))
+def test_a_block_that_fails_is_told(text: str, error: str, tmp_path: Path) -> None:
+    assert re.search(error, run_page("page.md", tmp_path, blocks_of(text)))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -109,19 +80,19 @@ def test_every_block_has_a_language(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_a_page_runs_as_copied(page: Path, page_server: PageServer, tmp_path: Path) -> None:
+def test_a_page_runs_as_copied(page: Path, tmp_path: Path) -> None:
     blocks = [block for block in blocks_of(page.read_text()) if not block.is_long and not is_make(block)]
-    assert page_server.run(page, tmp_path, blocks) == ""
+    assert run_page(str(page), tmp_path, blocks) == ""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", LONG_PAGES, ids=name_of)
-def test_long_blocks_run_as_copied(page: Path, page_server: PageServer, tmp_path: Path) -> None:
+def test_long_blocks_run_as_copied(page: Path, tmp_path: Path) -> None:
     blocks = [shortened(block) for block in blocks_of(page.read_text()) if not is_make(block)]
     if any("runs/lm_tiny" in block.text for block in blocks):
         blocks.insert(0, MAKE_TRAIN)
     (tmp_path / ".venv").symlink_to(sys.prefix)
-    assert page_server.run(page, tmp_path, blocks) == ""
+    assert run_page(str(page), tmp_path, blocks) == ""
 
 
 def is_make(block: Block) -> bool:

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.testing import Interpretation, assert_close, interpret, largest, terms_of
+from tests.built_program import BuiltProgram, Inputs
 
-Inputs = Mapping[str, tuple[Sequence[mtf.Dimension], np.ndarray]]
 MESH = "rows:2;cols:2"
 
 
@@ -35,7 +35,8 @@ def check_layers(
     Returns:
       What came of one core.
     """
-    one_core = interpret(_with_gradients(layers), inputs, "rows:1;cols:1")
+    program = BuiltProgram(_with_gradients(layers), inputs)
+    one_core = program.interpret("rows:1;cols:1")
     before = interpret(_initial(layers), inputs, "rows:1;cols:1").results
     expected, expected_grads = _expected(formulas, inputs, before)
     size = largest(*(array for _, array in inputs.values()), *before.values())
@@ -46,7 +47,7 @@ def check_layers(
         assert_close(found, wanted, terms=terms, magnitude=magnitude, dtype=dtype, what=what)
 
     for layout in [None, *layouts]:
-        done = one_core if layout is None else interpret(_with_gradients(layers), inputs, mesh, layout)
+        done = one_core if layout is None else program.interpret(mesh, layout)
         values, grads = done.results
         where = "on one core" if layout is None else f'under layout "{layout}"'
         for i, (value, wanted) in enumerate(zip(values, expected, strict=True)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,8 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.planning.plan import Plan
-from meshtf.testing import Interpretation, assert_close, interpret, largest, legal_layouts, shapes_of, terms_of
-
-Inputs = Mapping[str, tuple[str, np.ndarray]]
+from meshtf.testing import Interpretation, assert_close, largest, legal_layouts, shapes_of, terms_of
+from tests.built_program import BuiltProgram, Inputs
 
 
 class Agreement:
@@ -36,13 +35,14 @@ class Agreement:
         order: int = 2,
     ) -> None:
         expected = _expected(reference, inputs, order)
-        one_core = interpret(_with_gradients(fn, order), inputs, "rows:1;cols:1")
+        program = BuiltProgram(_with_gradients(fn, order), inputs)
+        one_core = program.interpret("rows:1;cols:1")
         size = largest(*(array for _, array in inputs.values()))
         self._compare(one_core, expected, one_core.plan, size, "on one core")
-        shapes = shapes_of(one_core.plan.instructions[0].operation.graph)
+        shapes = shapes_of(program.graph)
         for mesh in self.meshes:
             for layout in layouts or legal_layouts(shapes, mesh, limit=self.limit):
-                done = interpret(_with_gradients(fn, order), inputs, mesh, layout)
+                done = program.interpret(mesh, layout)
                 self._compare(done, expected, one_core.plan, size, f'mesh [{mesh}] layout "{layout}"')
 
     def _compare(

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from meshtf.bin._mesh import mesh_for
 from meshtf.train.configuration import ConfigurationError, find_gin_file, read_configuration
 from meshtf.train.trainer import mesh_of
 from meshtf.train.training import Training, configured_training
+from tests.fresh_process import run_fresh
 
 
 @pytest.fixture(autouse=True)
@@ -137,5 +136,5 @@ from meshtf.train.configuration import read_configuration
 read_configuration([], [])
 assert callable(meshtf.layers.dense)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run_fresh(["-c", program])
+    assert done.status == 0, done.stderr

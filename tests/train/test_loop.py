@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -170,6 +171,7 @@ def test_a_nan_stops_training_and_says_where_it_began(
     with pytest.raises(NonFiniteError) as caught:
         run(tiny_training(model=model, checkpoint_every_steps=1), tmp_path)
     message = str(caught.value)
+    assert re.search(r"^step 3: the loss: .*; looking for where it began$", capsys.readouterr().out, re.MULTILINE)
     assert message.startswith("step 3: the loss: a NaN or an infinity in ")
     assert "Training has stopped before the update." in message
     assert "The first NaN is in rooted [batch:8 length:6] float32, at " in message

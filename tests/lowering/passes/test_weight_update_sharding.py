@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,14 +24,29 @@ MESHES = (("data:2", "batch:data"), ("data:8", "batch:data"), ("rows:2;cols:4", 
 NUM_STEPS = 50
 
 
+@dataclasses.dataclass(frozen=True)
+class ExponentialsOptimizer(optimize.Optimizer):
+    """w <- w - g / (mean of exp(g)): where the padding of g is 0, that of what is summed is 1."""
+
+    def update(self, parameters: Sequence[optimize.Parameter]) -> list[mtf.Tensor]:
+        return [p.value - p.grad / mtf.reduce_mean(mtf.exp(p.grad)) for p in parameters]
+
+
 @pytest.mark.parametrize(
-    "name", ["adamw", "lamb", *(pytest.param(n, marks=pytest.mark.long) for n in ("adafactor", "clipped", "rounded"))]
+    "name",
+    [
+        "adamw",
+        "lamb",
+        "exponentials",
+        *(pytest.param(n, marks=pytest.mark.long) for n in ("adafactor", "clipped", "rounded")),
+    ],
 )
 def test_sizes_that_do_not_divide_change_nothing(name: str) -> None:
     """Padding is in no norm and no mean."""
-    expected = SIZES.losses(OPTIMIZERS[name], "all:1", "", 6)
+    optimizer = {**OPTIMIZERS, "exponentials": ExponentialsOptimizer()}[name]
+    expected = SIZES.losses(optimizer, "all:1", "", 6)
     for mesh_shape, layout in MESHES:
-        actual = SIZES.losses(OPTIMIZERS[name], mesh_shape, layout, 6)
+        actual = SIZES.losses(optimizer, mesh_shape, layout, 6)
         assert_close(actual, expected, terms=SIZES.terms, steps=np.arange(6), dtype="float32", what=mesh_shape)
 
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf import testing
+from meshtf.planning.plan import Branch, Compute
 
 X = np.arange(8, dtype=np.float32)
 INPUTS: dict[str, Any] = {"x": ("batch:8", X)}
@@ -62,6 +63,18 @@ def test_printing_and_depending_let_gradients_and_pending_sums_pass() -> None:
     assert [c.step.kind for c in testing.interpret(silent, INPUTS, "rows:4", "batch:rows").plan.collectives] == [
         "all_reduce"
     ]
+
+
+def test_a_branch_waits_for_what_is_outside() -> None:
+    def body(x: mtf.Tensor) -> list[mtf.Tensor]:
+        before = mtf.square(x)
+        is_positive = mtf.greater(mtf.reduce_sum(x), 0.0)
+        return [before, *mtf.cond(is_positive, lambda: mtf.depend(2.0 * x, [before]), lambda: x)]
+
+    plan = testing.plan(body, SPECS, "rows:4", "batch:rows")
+    branches = [i for i in plan.instructions if isinstance(i, Branch)]
+    waiting = [i for branch in branches for i in branch.if_true if isinstance(i, Compute) and i.kind == "depend"]
+    assert [len(i.inputs) for i in waiting] == [2]
 
 
 def test_order_of_prints(capfd: pytest.CaptureFixture[str]) -> None:

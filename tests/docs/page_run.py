@@ -1,17 +1,11 @@
-"""Runs the blocks of pages, each page in what a freshly started interpreter would be.
+"""Runs the blocks of a page in what a freshly started interpreter would be.
 
-    python page_server.py
-
-A line of standard input is a JSON object: the `name` of a page, the `folder` to run in, and its `blocks`, the fields of
-each. The line that is written back is a JSON string: the first error, or "". Only the imports are done once for all
-pages: a page is a process forked from one that has imported and done nothing else, and so is each of its commands, but
-for those of blocks marked as long, which a shell runs. tests/test_public_names.py shows that importing starts nothing.
+A page is a process that has imported meshtf and done nothing else, and so is each of its commands, but for those of
+blocks marked as long, which a shell runs. tests/test_public_names.py shows that importing starts nothing.
 """
 
 from __future__ import annotations
 
-import json
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -24,24 +18,15 @@ from typing import Any
 from pages import Block
 
 from meshtf.bin import checkpoint, compare, eval, export, plan, train  # noqa: A004
+from tests.fresh_process import forking_context
 
-_PROGRAMS = {module.PROGRAM: module for module in (checkpoint, compare, eval, export, plan, train)}
-_FORK = multiprocessing.get_context("fork")
-
-
-def main() -> None:
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what pages print is no answer
-    for line in sys.stdin:
-        page = json.loads(line)
-        blocks = [Block(*fields) for fields in page["blocks"]]
-        print(json.dumps(run_page(page["name"], page["folder"], blocks)), file=answers, flush=True)
+PROGRAMS = {module.PROGRAM: module for module in (checkpoint, compare, eval, export, plan, train)}
 
 
-def run_page(name: str, folder: str, blocks: Sequence[Block]) -> str:
+def run_page(name: str, folder: Path, blocks: Sequence[Block]) -> str:
     """The first error of a page; "" where there is none."""
-    python, theirs = _FORK.Pipe()
-    process = _FORK.Process(target=_interpret, args=(name, folder, python, theirs))
+    python, theirs = forking_context().Pipe()
+    process = forking_context().Process(target=_interpret, args=[name, folder, theirs])
     process.start()
     theirs.close()
     errors = (f"{name}:{block.line}: {error}" for block in blocks if (error := _run_block(block, folder, python)))
@@ -51,16 +36,16 @@ def run_page(name: str, folder: str, blocks: Sequence[Block]) -> str:
     return first
 
 
-def _run_block(block: Block, folder: str, python: Connection) -> str:
+def _run_block(block: Block, folder: Path, python: Connection) -> str:
     if block.title is not None:
-        Path(folder, block.title).write_text(block.text)
+        (folder / block.title).write_text(block.text)
     elif block.language == "python":
         python.send((block.line, block.text))
         return _answer(python)
     elif block.language == "bash" and block.is_long:
         return _run_in_shell(block.text, folder)
     for words in block.commands:
-        process = _FORK.Process(target=_run_command, args=(words, folder))
+        process = forking_context().Process(target=_run_command, args=[words, folder])
         process.start()
         process.join()
         if process.exitcode:
@@ -75,9 +60,8 @@ def _answer(python: Connection) -> str:
         return "the interpreter ended"
 
 
-def _interpret(name: str, folder: str, theirs: Connection, blocks: Connection) -> None:
+def _interpret(name: str, folder: Path, blocks: Connection) -> None:
     """Runs blocks in one namespace, each at its own line of the page, so that an error points there."""
-    theirs.close()  # else this process would hold the other end open, and never see it end
     os.chdir(folder)
     names: dict[str, Any] = {"__name__": "__main__"}
     while True:
@@ -92,7 +76,7 @@ def _interpret(name: str, folder: str, theirs: Connection, blocks: Connection) -
             blocks.send(traceback.format_exc())
 
 
-def _run_command(words: Sequence[str], folder: str) -> None:
+def _run_command(words: Sequence[str], folder: Path) -> None:
     """Runs a program of ours, perhaps with settings of the environment in front, as its script would."""
     os.chdir(folder)
     settings = [word for word in words if "=" in word and not word.startswith("-")]
@@ -101,16 +85,12 @@ def _run_command(words: Sequence[str], folder: str) -> None:
         if name == "PYTHONPATH":
             sys.path[:0] = [os.path.abspath(path) for path in value.split(os.pathsep)]
     arguments = [word for word in words if word not in settings]
-    sys.exit(_PROGRAMS[arguments[0]].main(arguments))
+    sys.exit(PROGRAMS[arguments[0]].main(arguments))
 
 
-def _run_in_shell(text: str, folder: str) -> str:
+def _run_in_shell(text: str, folder: Path) -> str:
     environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
     done = subprocess.run(
         ["bash", "-e", "-c", text], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     return done.stderr if done.returncode else ""
-
-
-if __name__ == "__main__":
-    main()
