@@ -10,6 +10,7 @@ from meshtf.autodiff import gradients
 from meshtf.backends.plan_mesh_impl import PlanMeshImpl
 from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.backends.tpu_mesh_impl import TpuMeshImpl
+from meshtf.cluster.initialize_cluster import initialize_cluster
 from meshtf.control_flow import (
     LayersAbreast,
     PipelineSteps,
@@ -334,6 +335,7 @@ __all__ = [
     "ifft",
     "imag",
     "import_tf_tensor",
+    "initialize_cluster",
     "irfft",
     "is_finite",
     "layer_stack",

@@ -41,6 +41,14 @@ class CollectiveError(MeshtfError, RuntimeError):
     """A collective that failed or timed out."""
 
 
+class ProcessLostError(CollectiveError):
+    """A process of the cluster died, was stopped, or cannot be reached any more."""
+
+
+class ClusterError(MeshtfError, RuntimeError):
+    """Processes that cannot join, or that do not run the same program."""
+
+
 class ExecutionError(MeshtfError, RuntimeError):
     """A failure of a local operation while a program ran."""
 

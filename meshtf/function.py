@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
@@ -16,11 +16,13 @@ from meshtf.errors import FeedError, GraphError, UsageError, nearest
 from meshtf.graph import Graph, Mesh, Operation, Tensor, VariableDType, dtype_of, shape_of
 from meshtf.layout import TensorLayout
 from meshtf.lowering.feeding import check_feeds, inputs_of
+from meshtf.lowering.local_inputs import input_slices, whole_inputs
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.lowering.report.memory_check import check_memory
 from meshtf.lowering.report.report import Report
 from meshtf.lowering.variable_store import VariableStore
+from meshtf.mesh_impl.device_names import local_cores
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.side_effects.summaries import wanted_summaries, write_summaries
@@ -106,6 +108,27 @@ class Function:
         if not self._fits_memory:
             check_memory(self._execution.plan, self.lowering.mesh_impl, self.name, self.variables, besides)
             self._fits_memory = True
+
+    def input_slices(self) -> dict[str, tuple[slice, ...]]:
+        """By the name of each input that the program reads, the part of it that the cores of this process read.
+
+        All of it, where one process has all cores, or some work needs it whole. In a cluster, a process need make no
+        more than this part: see `local_inputs`.
+        """
+        return input_slices(self._execution.plan, self._local_cores)
+
+    @property
+    def _local_cores(self) -> Sequence[int]:
+        mesh_impl = self.lowering.mesh_impl
+        return local_cores(mesh_impl.devices) or range(mesh_impl.shape.size)  # on paper there are no devices
+
+    def local_inputs(self, **parts: Any) -> dict[str, np.ndarray]:
+        """What to feed, as `step(**step.local_inputs(x=part))`, where this process has made only its `input_slices()`.
+
+        Raises:
+          FeedError: a part has other sizes than its slices, or is of no input.
+        """
+        return whole_inputs(parts, self.input_slices(), self._execution.plan)
 
     def report(self) -> Report:
         """Layouts, memory per core, every collective. Printable, and as data."""

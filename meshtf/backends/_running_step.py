@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from meshtf.lowering.emit.scopes import origins
-from meshtf.mesh_impl.spmd.collective_runtime import step_in_progress
-from meshtf.mesh_impl.spmd.step_errors import translate
+from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime, step_in_progress
+from meshtf.mesh_impl.spmd.step_errors import may_be_a_loss, translate
 from meshtf.planning.plan import Plan
 
 
@@ -20,10 +20,13 @@ def running_step(program: str, plan: Plan) -> Iterator[None]:
     Raises:
       UsageError: another thread is inside a step.
       CollectiveError: a collective failed or timed out, now or earlier in this process.
+      ProcessLostError: a process of the cluster is gone; names it, and the collective and line that waited for it.
       ExecutionError: an operation failed; names it and the user's line.
     """
     with step_in_progress(f'program "{program}"'):
         try:
             yield
         except tf.errors.OpError as error:
-            raise translate(error, origins(plan.instructions)) from None
+            cluster = collective_runtime().cluster
+            lost = cluster.explained_loss() if cluster is not None and may_be_a_loss(error) else None
+            raise translate(error, origins(plan.instructions), lost and str(lost)) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, Unpack, final
 
 import tensorflow as tf
@@ -13,9 +13,10 @@ from meshtf.call_sites import says_where, user_site
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import UsageError
 from meshtf.layout import LayoutLike, LayoutRules
-from meshtf.mesh_impl.mesh_impl import checked_mesh
+from meshtf.mesh_impl.mesh_impl import Slices, checked_mesh
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
 from meshtf.planning.plan import Plan
+from meshtf.planning.process_spans import ProcessOfCore
 
 _ON_PAPER = """\
 program "{program}" was lowered for mesh [{shape}] on paper, which runs nothing; give mtf.SpmdMeshImpl to run it, or \
@@ -81,15 +82,23 @@ class PlanMeshImpl:
         """There are none."""
         return ()
 
+    @property
+    def process_of_core(self) -> ProcessOfCore:
+        """As the options say; none are there."""
+        return self.options.process_of_core(self.shape)
+
     def check_runs(self, program: str) -> NoReturn:
         """Raises UsageError: nothing runs on paper."""
         raise UsageError(_ON_PAPER.format(program=program, shape=self.shape, site=user_site()))
 
-    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> tuple[tf.Variable, ...]:
-        """No slices, since there are no devices."""
-        return ()
+    def check_alike(self, program: str, texts: Callable[[], Mapping[str, str]]) -> None:
+        """Nothing runs."""
 
-    def program(self, plan: Plan, slices: Mapping[str, Sequence[tf.Variable]], *, runs_once: bool = False) -> NoReturn:
+    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> dict[int, tf.Variable]:
+        """No slices, since there are no devices."""
+        return {}
+
+    def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> NoReturn:
         """Raises UsageError: nothing runs on paper."""
         self.check_runs("unnamed")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Unpack, final
 
@@ -11,13 +11,16 @@ import tensorflow as tf
 from meshtf.backends._running_step import running_step
 from meshtf.call_sites import says_where
 from meshtf.dimension import ShapeLike
+from meshtf.errors import DeviceError
 from meshtf.layout import LayoutLike
 from meshtf.lowering.emit.emission import EmittedProgram
-from meshtf.mesh_impl.device_names import checked_devices, default_devices
-from meshtf.mesh_impl.mesh_impl import Program, checked_mesh
+from meshtf.mesh_impl.device_names import checked_devices, default_devices, local_cores, process_of
+from meshtf.mesh_impl.mesh_impl import Program, Slices, checked_mesh
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
+from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.mesh_impl.zero_slices import zero_slices
 from meshtf.planning.plan import Plan
+from meshtf.planning.process_spans import ProcessOfCore
 
 
 @final
@@ -46,7 +49,8 @@ class SpmdMeshImpl:
         options: MeshOptions | None = None,
         **changes: Unpack[MeshOptionKeywords],
     ) -> None:
-        """`devices` are by default the first GPUs if there are enough of them, else the first CPUs. Every field of
+        """`devices` are by default the first GPUs if there are enough of them, else the first CPUs; in a cluster
+        (`mtf.initialize_cluster`) equally many of each process, the innermost axes within a process. Every field of
         `mtf.MeshOptions` is a keyword, as in `parameter_layout="hidden:rows"`; keywords replace fields of `options`.
 
         Raises:
@@ -55,7 +59,26 @@ class SpmdMeshImpl:
           UsageError: for an option with a value that it cannot have.
         """
         self.shape, self.layout_rules, self.options = checked_mesh(shape, layout_rules, options, changes)
-        self.devices = default_devices(self.shape) if devices is None else checked_devices(self.shape, devices)
+        axes = self.options.axes_over_processes
+        self.devices = default_devices(self.shape, axes) if devices is None else checked_devices(self.shape, devices)
+        self._process_of_core = self._checked_processes()
+
+    def _checked_processes(self) -> ProcessOfCore:
+        """DeviceError where this process has no core of the mesh, or the options speak of other processes."""
+        processes, planned = tuple(map(process_of, self.devices)), self.options.process_of_core(self.shape)
+        if not local_cores(self.devices):
+            raise DeviceError(
+                f"mesh [{self.shape}] has no core in this process, and every process that makes it runs a part of it; "
+                f"its devices are {', '.join(self.devices)}"
+            )
+        if len(set(processes)) == 1:
+            return planned
+        if self.options.num_processes not in (None, len(set(processes))):
+            raise DeviceError(
+                f"mesh [{self.shape}] is on devices of {len(set(processes))} processes, and num_processes says "
+                f"{self.options.num_processes}"
+            )
+        return processes
 
     @property
     def size(self) -> int:
@@ -67,14 +90,25 @@ class SpmdMeshImpl:
         """Number of mesh axes."""
         return self.shape.ndims
 
+    @property
+    def process_of_core(self) -> ProcessOfCore:
+        """By core, the process that its device is in; in one process, as the options say."""
+        return self._process_of_core
+
     def check_runs(self, program: str) -> None:
         """Every program runs here."""
 
-    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> tuple[tf.Variable, ...]:
+    def check_alike(self, program: str, texts: Callable[[], Mapping[str, str]]) -> None:
+        """ClusterError, in every process of the mesh, where they have other texts of the program."""
+        cluster = collective_runtime().cluster
+        if cluster is not None and len(set(map(process_of, self.devices))) > 1:
+            cluster.check_alike(f'program "{program}"', texts(), self.options.collective_timeout_seconds)
+
+    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> dict[int, tf.Variable]:
         """A new variable: for each core a slice on its device."""
         return zero_slices(self.devices, name, slice_shape, dtype)
 
-    def program(self, plan: Plan, slices: Mapping[str, Sequence[tf.Variable]], *, runs_once: bool = False) -> Program:
+    def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> Program:
         """The plan as one TensorFlow function, which every device calls."""
         return EmittedProgram(plan, self, slices, runs_once=runs_once)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Unpack, final
 
@@ -16,12 +16,13 @@ from meshtf.errors import DeviceError
 from meshtf.layout import LayoutLike, LayoutRules
 from meshtf.lowering.emit.tpu_program import TpuProgram
 from meshtf.lowering.emit.xla_hlo import hlo_of
-from meshtf.mesh_impl.mesh_impl import Program, checked_mesh
+from meshtf.mesh_impl.mesh_impl import Program, Slices, checked_mesh
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
 from meshtf.mesh_impl.tpu.torus import Torus
 from meshtf.mesh_impl.tpu.tpu_system import LOCAL, TpuSystem, tpu_system
 from meshtf.mesh_impl.zero_slices import zero_slices
 from meshtf.planning.plan import Plan
+from meshtf.planning.process_spans import ProcessOfCore
 
 _ANOTHER_TORUS = """\
 mesh [{shape}] was laid onto {given}, and TPU "{tpu}" has {found}; leave physical_torus out, or give the TPU's own."""
@@ -110,14 +111,22 @@ class TpuMeshImpl:
         """Puts replica number c of a program at the place of core c. DeviceError as for `devices`."""
         return self._system().device_assignment(self.core_positions)
 
+    @property
+    def process_of_core(self) -> ProcessOfCore:
+        """Empty: this process hands all cores their programs."""
+        return ()
+
     def check_runs(self, program: str) -> None:
         """Every program runs on a TPU; `devices` says whether there is one."""
 
-    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> tuple[tf.Variable, ...]:
+    def check_alike(self, program: str, texts: Callable[[], Mapping[str, str]]) -> None:
+        """Nothing: one process hands all cores their programs."""
+
+    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> dict[int, tf.Variable]:
         """A new variable: a slice on each core."""
         return zero_slices(self.devices, name, slice_shape, dtype)
 
-    def program(self, plan: Plan, slices: Mapping[str, Sequence[tf.Variable]], *, runs_once: bool = False) -> Program:
+    def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> Program:
         """The plan as one XLA program, a replica of which runs on every core."""
         return TpuProgram(plan, self.device_assignment, slices)
 

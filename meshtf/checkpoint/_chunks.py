@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
@@ -13,6 +14,7 @@ import tensorflow as tf
 from meshtf.checkpoint._box import Box
 from meshtf.dimension import Shape
 from meshtf.lowering.variable_store import VariableSlices
+from meshtf.mesh_impl.device_names import process_of
 
 LARGEST_CHUNK = 32 << 20
 """Bytes. A reader that needs a part of a chunk reads all of it."""
@@ -46,6 +48,7 @@ class Chunk:
       variable: the variable's name in the store.
       core: one that holds it; None where a type must be saved whole, and is put together from all.
       index: the chunk in the core's slice, or in the whole variable.
+      process: which writes it, where the variable is in several.
     """
 
     tensor: str
@@ -55,6 +58,7 @@ class Chunk:
     variable: str
     core: int | None
     index: tuple[int | slice, ...]
+    process: int | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -106,28 +110,47 @@ def layers_in(variable: Stored, box: Box) -> Iterator[Layer]:
 
 
 def boxes(variable: VariableSlices) -> dict[Box, list[int]]:
-    """Each different box of the variable that cores hold, without padding, and the cores that hold it."""
+    """Each different box of the variable that cores of this process hold, without padding, and those that hold it."""
     found: dict[Box, list[int]] = {}
-    for core in range(len(variable.slices)):
+    for core in variable.slices:
         found.setdefault(Box.of_slices(variable.box(core)), []).append(core)
     return found
 
 
+def saved_boxes(variable: VariableSlices) -> dict[Box, int]:
+    """Each different box of the variable on the whole mesh, and the core whose process writes it.
+
+    Of what several processes hold, each writes a part.
+    """
+    holders: dict[Box, dict[int, int]] = {}
+    for core in range(variable.num_cores):
+        box = Box.of_slices(variable.box(core))
+        holders.setdefault(box, {}).setdefault(process_of(variable.devices[core]), core)
+    start = zlib.crc32(variable.name.encode())
+    chosen = {}
+    for number, (box, first_cores) in enumerate(holders.items(), start):
+        cores = list(first_cores.values())
+        chosen[box] = cores[number % len(cores)]
+    return chosen
+
+
 def chunks_of(variables: Iterable[VariableSlices], largest: int = LARGEST_CHUNK) -> Iterator[Chunk]:
-    """What is written of these variables, in chunks of at most so many bytes."""
+    """What is written of these variables by all processes together, in chunks of at most so many bytes."""
     for variable in variables:
         whole = Box.whole(variable.unpadded_shape.to_integer_list)
         if variable.dtype in WHOLE_TYPES or not whole.num_elements:
             yield from _in_box(variable, whole, None, max(whole.num_elements, 1))
             continue
-        for box, cores in boxes(variable).items():
+        for box, core in saved_boxes(variable).items():
             if box.num_elements:
-                yield from _in_box(variable, box, cores[0], max(largest // variable.dtype.size, 1))
+                yield from _in_box(variable, box, core, max(largest // variable.dtype.size, 1))
 
 
 def _in_box(variable: VariableSlices, held: Box, core: int | None, max_elements: int) -> Iterator[Chunk]:
     shape = saved_shape(variable)
+    processes = [process_of(device) for device in variable.devices]
+    process = processes[core or 0] if len(set(processes)) > 1 else None
     for layer in layers_in(variable, held):
         for box in layer.box(held).subdivided(max_elements):
             index = layer.index_in(held, box)
-            yield Chunk(layer.name, shape, variable.dtype, box, variable.name, core, index)
+            yield Chunk(layer.name, shape, variable.dtype, box, variable.name, core, index, process)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from meshtf.checkpoint._chunks import WHOLE_TYPES, Chunk, boxes, chunks_of
+from meshtf.checkpoint._chunks import WHOLE_TYPES, Chunk, chunks_of, saved_boxes
 from meshtf.lowering.variable_store import VariableSlices, VariableStore
 
 
@@ -38,10 +38,10 @@ class HostBuffers:
 
 
 def _cores(variable: VariableSlices) -> list[int | None]:
-    """One core for each different slice, or None for a variable that is put together."""
+    """One core for each different slice that this process writes, or None for a variable that is put together."""
     if variable.dtype in WHOLE_TYPES or not variable.unpadded_shape.size:
-        return [None]
-    return [cores[0] for box, cores in boxes(variable).items() if box.num_elements]
+        return [None] if 0 in variable.slices else []
+    return [core for box, core in saved_boxes(variable).items() if box.num_elements and core in variable.slices]
 
 
 def _value(variable: VariableSlices, core: int | None) -> np.ndarray:

@@ -11,10 +11,13 @@ import tensorflow as tf
 
 from meshtf.checkpoint._chunks import Chunk
 from meshtf.checkpoint.atomic_folder import atomic_folder
-from meshtf.checkpoint.formats.tensor_files import write_chunks
+from meshtf.checkpoint.formats.tensor_files import merge, write_chunks
 from meshtf.checkpoint.manifest import MANIFEST, Manifest, checked_state, tensors_of
 from meshtf.checkpoint.saved_checkpoint import PREFIX, described_file
+from meshtf.checkpoint.writing_together import own_prefix, write_together
+from meshtf.cluster.cluster import Cluster
 from meshtf.errors import CheckpointError, SaveError
+from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 
 _NOT_SAVED = """\
 the checkpoint of step {step} cannot be written to {folder}: {error}
@@ -36,19 +39,52 @@ def write_checkpoint(
     """
     check_not_empty(chunks)
     kept = checked_state(state)
+    cluster = cluster_that_writes(chunks)
+
+    def finish(temporary: Path) -> None:
+        # With this file tf.train.load_checkpoint takes the folder, too.
+        (temporary / "checkpoint").write_text(f'model_checkpoint_path: "{PREFIX}"\n')
+        files = {path.name: described_file(path) for path in sorted(temporary.iterdir())}
+        (temporary / MANIFEST).write_text(Manifest(step, kept, tensors_of(chunks), files).text(), "utf-8")
+
     try:
+        if cluster is not None:
+            _write_with_others(cluster, folder, chunks, value_of, finish)
+            return
         with atomic_folder(folder) as temporary:
             write_chunks(temporary / PREFIX, chunks, value_of)
-            # With this file tf.train.load_checkpoint takes the folder, too.
-            (temporary / "checkpoint").write_text(f'model_checkpoint_path: "{PREFIX}"\n')
-            files = {path.name: described_file(path) for path in sorted(temporary.iterdir())}
-            (temporary / MANIFEST).write_text(Manifest(step, kept, tensors_of(chunks), files).text(), "utf-8")
+            finish(temporary)
     except (OSError, tf.errors.OpError) as error:
         reason = getattr(error, "strerror", None) or getattr(error, "message", None) or str(error)
         existing = next(path for path in folder.absolute().parents if path.exists())
         needed, free = sum(chunk.num_bytes for chunk in chunks), shutil.disk_usage(existing).free
         message = _NOT_SAVED.format(step=step, folder=folder, error=reason, needed=needed, free=free)
         raise SaveError(message) from error
+
+
+def cluster_that_writes(chunks: Sequence[Chunk]) -> Cluster | None:
+    """The processes that write these chunks together; None where this one has all."""
+    return collective_runtime().cluster if any(chunk.process is not None for chunk in chunks) else None
+
+
+def _write_with_others(
+    cluster: Cluster,
+    folder: Path,
+    chunks: Sequence[Chunk],
+    value_of: Callable[[Chunk], tf.Tensor],
+    finish: Callable[[Path], None],
+) -> None:
+    own = [chunk for chunk in chunks if chunk.process == cluster.process_index]
+
+    def write_own(temporary: Path) -> None:
+        if own:
+            write_chunks(temporary / own_prefix(cluster), own, value_of, part=f"{own_prefix(cluster)}_part")
+
+    def join(temporary: Path) -> None:
+        merge([path.with_suffix("") for path in sorted(temporary.glob("process_*.index"))], temporary / PREFIX)
+        finish(temporary)
+
+    write_together(cluster, folder, write_own, join)
 
 
 def check_not_empty(chunks: Sequence[Chunk]) -> None:

@@ -26,8 +26,8 @@ def atomic_folder(final: Path) -> Iterator[Path]:
     try:
         yield temporary
         for path in temporary.iterdir():
-            _synchronize(path)
-        _synchronize(temporary)
+            synchronize(path)
+        synchronize(temporary)
         _put_in_place(temporary, final)
     except BaseException:
         with contextlib.suppress(OSError):  # the first error is the one to tell of
@@ -67,11 +67,12 @@ def _put_in_place(temporary: Path, final: Path) -> None:
     if final.exists():
         final.rename(replaced)
     temporary.rename(final)
-    _synchronize(final.parent)
+    synchronize(final.parent)
     _remove(replaced)
 
 
-def _synchronize(path: Path) -> None:
+def synchronize(path: Path) -> None:
+    """Returns when what was written to a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

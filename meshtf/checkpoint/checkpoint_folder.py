@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.checkpoint._chunks import Chunk, chunks_of
-from meshtf.checkpoint._write_checkpoint import write_checkpoint
+from meshtf.checkpoint._write_checkpoint import cluster_that_writes, write_checkpoint
 from meshtf.checkpoint.atomic_folder import delete_folder, give_back_replaced, remove_unfinished
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError, DamagedCheckpointError
@@ -130,6 +130,9 @@ class CheckpointFolder:
         check_step(step)
         path = self.path(step)
         write_checkpoint(path, step, chunks, value_of, state)
+        cluster = cluster_that_writes(chunks)
+        if cluster is not None and not cluster.is_leader:
+            return path
         # Later ones that are there were passed over as damaged; they must not take the place of this one.
         older = [known for known in self.steps() if known < step]
         for old in older[: max(len(older) - self.keep + 1, 0)] if self.keep else []:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
@@ -16,6 +17,7 @@ from meshtf.layout import TensorLayout
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
 from meshtf.lowering.initial_values import initialize
 from meshtf.lowering.make_plan import first_failure
+from meshtf.lowering.program_texts import program_texts
 from meshtf.lowering.variable_store import handles
 from meshtf.mesh_impl.mesh_impl import Program
 from meshtf.planning.plan import Check, Plan, ReadVariable
@@ -61,6 +63,7 @@ class Execution:
         """The emitted program. Makes the variables that are not there yet, and gives them their initial values."""
         if self._program is None:
             store, mesh_impl, plan = self._lowering.variables, self._lowering.device_mesh, self.plan
+            mesh_impl.check_alike(self._name, functools.partial(program_texts, self._lowering, plan))
             ensure_variables(plan, self._lowering)
             self._program = mesh_impl.program(plan, handles(store, plan.variable_names))
         return self._program
@@ -78,6 +81,8 @@ class Execution:
           NonFiniteError, IndexRangeError: a `check_finite` of the program found a NaN or an infinity, a `check_indices`
             an id outside of its range; nothing was assigned.
           CollectiveError: a collective failed or timed out.
+          ProcessLostError: a process of the cluster is gone; names it.
+          ClusterError: before the first step, another process runs another program; says what differs first.
         """
         self._check_surroundings()
         feeds = self._checked(feeds)

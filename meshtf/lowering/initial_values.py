@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,7 @@ def initialize(variables: Sequence[Variable], layouts: Mapping[str, TensorLayout
         rules, axis_parts = mesh_impl.layout_rules, lowering.axis_parts
         mesh_shape = axis_parts.taken_apart(mesh_impl.shape)
         plan = initial_plan(computed, layouts, mesh_shape, rules, lowering.seed, axis_parts)
+        plan = dataclasses.replace(plan, process_of_core=mesh_impl.process_of_core)
         program = mesh_impl.program(plan, handles(store, plan.variable_names), runs_once=True)
         with tf.init_scope():
             program([tf.convert_to_tensor(i.value) for i in inputs_of(plan)])

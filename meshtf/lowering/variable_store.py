@@ -12,9 +12,9 @@ import tensorflow as tf
 from meshtf.axis_parts import WHOLE_AXES, AxisParts
 from meshtf.call_sites import says_where
 from meshtf.dimension import Shape, described
-from meshtf.errors import GraphError, LayoutError, ShapeError, nearest
+from meshtf.errors import GraphError, LayoutError, ShapeError, UsageError, nearest
 from meshtf.layout import LayoutRules, TensorLayout
-from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.mesh_impl.mesh_impl import MeshImpl, Slices
 from meshtf.planning import core_positions
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.stored_variables import StoredVariable
@@ -26,7 +26,7 @@ program was lowered before that one ran. Call the one that updates it, or its in
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class VariableSlices:
-    """One variable: its named shape, its layout, and a slice on each core's device.
+    """One variable: its named shape, its layout, and by core, of the cores in this process, its slice.
 
     Attributes:
       shape: as the slices hold it. unpadded_shape: as users and files see it, without the zeros at the ends.
@@ -45,7 +45,7 @@ class VariableSlices:
     mesh_shape: Shape
     axis_parts: AxisParts
     devices: tuple[str, ...]
-    slices: tuple[tf.Variable, ...]
+    slices: Slices
 
     def layout_under(self, axis_parts: AxisParts) -> TensorLayout:
         """The layout as a program has it that takes these axes apart.
@@ -68,16 +68,32 @@ class VariableSlices:
         return tuple(slice(min(b * n, e), min((b + 1) * n, e)) for b, n, e in zip(block, sizes, ends, strict=True))
 
     def numpy(self) -> np.ndarray:
-        """The whole value, [unpadded_shape], on the host."""
+        """The whole value, [unpadded_shape], on the host. UsageError where another process has a part of it."""
+        self._check_all_here()
         whole = np.empty(self.unpadded_shape.to_integer_list, self.dtype.as_numpy_dtype)
         done = set()
-        for core, piece in enumerate(self.slices):
+        for core, piece in self.slices.items():
             block = core_positions.block(core, self.layout.axes, self.mesh_shape)
             if block not in done:
                 done.add(block)
                 box = self.box(core)
                 whole[box] = piece.numpy()[tuple(slice(b.stop - b.start) for b in box)]
         return whole
+
+    def _check_all_here(self) -> None:
+        blocks = {core: core_positions.block(core, self.layout.axes, self.mesh_shape) for core in range(self.num_cores)}
+        elsewhere = set(blocks.values()) - {blocks[core] for core in self.slices}
+        if elsewhere:
+            raise UsageError(
+                f'{len(elsewhere)} of the {len(set(blocks.values()))} slices of variable "{self.name}" '
+                f"[{self.layout.to_string(self.shape)}] are in other processes; return it from a program, as with "
+                f"mtf.read_variable, or save a checkpoint"
+            )
+
+    @property
+    def num_cores(self) -> int:
+        """Of the whole mesh."""
+        return self.mesh_shape.size
 
     @says_where
     def assign(self, value: Any) -> None:
@@ -89,7 +105,7 @@ class VariableSlices:
             )
         array = array.astype(self.dtype.as_numpy_dtype)
         sizes = self.layout.slice_shape(self.shape, self.mesh_shape)
-        for core, piece in enumerate(self.slices):
+        for core, piece in self.slices.items():
             part = array[self.box(core)]
             padded = np.zeros(sizes, array.dtype)
             padded[tuple(slice(n) for n in part.shape)] = part
@@ -224,6 +240,6 @@ def _short(devices: Sequence[str]) -> str:
     return ", ".join(names if len(names) <= 8 else [*names[:7], "...", names[-1]])
 
 
-def handles(store: VariableStore, names: Sequence[str]) -> dict[str, tuple[tf.Variable, ...]]:
+def handles(store: VariableStore, names: Sequence[str]) -> dict[str, Slices]:
     """The slices of these variables, by name."""
     return {name: store.slices(name).slices for name in names}

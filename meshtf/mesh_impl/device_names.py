@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -10,6 +11,11 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.errors import DeviceError, nearest
+from meshtf.layout import Axes
+from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
+from meshtf.planning.process_spans import place_of_core
+
+_TASK = re.compile(r"/task:(\d+)")
 
 _Parts: TypeAlias = tuple[str, int, int, str | None, int | None]
 
@@ -26,16 +32,54 @@ def device_order(name: str) -> tuple[str, int, int, str, int]:
     return spec.job or "", spec.replica or 0, spec.task or 0, spec.device_type or "", spec.device_index or 0
 
 
-def default_devices(shape: Shape) -> tuple[str, ...]:
-    """The first GPUs if a mesh has no more cores than there are, else the first CPUs. DeviceError with too few."""
-    names = {kind: [d.name for d in tf.config.list_logical_devices(kind)] for kind in ("GPU", "CPU")}
+def process_of(device: str) -> int:
+    """The process that a device is in: the task of its full name, else 0."""
+    task = _TASK.search(device)
+    return int(task[1]) if task else 0
+
+
+def local_cores(devices: Sequence[str]) -> list[int]:
+    """The cores whose devices are in this process: all of them, where it has joined no other."""
+    cluster = collective_runtime().cluster
+    own = 0 if cluster is None else cluster.process_index
+    return [core for core, device in enumerate(devices) if process_of(device) == own]
+
+
+def default_devices(shape: Shape, axes_over_processes: Axes = ()) -> tuple[str, ...]:
+    """The first GPUs if a mesh has no more cores than there are, else the first CPUs. DeviceError with too few.
+
+    In a cluster, equally many of each process: those of process 0 first, for the axes of the mesh in their order, but
+    `axes_over_processes` before the others.
+    """
+    names = {kind: _by_process(kind) for kind in ("GPU", "CPU")}
     for kind in ("GPU", "CPU"):
-        if len(names[kind]) >= shape.size:
-            return tuple(names[kind][: shape.size])
+        if sum(map(len, names[kind])) >= shape.size:
+            chosen = _evenly(names[kind], shape)
+            return tuple(chosen[place] for place in place_of_core(shape, axes_over_processes))
+    names = {kind: [name for own in names[kind] for name in own] for kind in names}
     cpus = len(names["CPU"])
     raise DeviceError(
         _TOO_FEW.format(shape=shape, size=shape.size, cpus=cpus, s="" if cpus == 1 else "s", gpus=len(names["GPU"]))
     )
+
+
+def _by_process(kind: str) -> list[list[str]]:
+    """All devices of a kind, in the order of the processes that they are in."""
+    found: dict[int, list[str]] = {}
+    for name in sorted((d.name for d in tf.config.list_logical_devices(kind)), key=device_order):
+        found.setdefault(process_of(name), []).append(name)
+    return list(found.values())
+
+
+def _evenly(names: Sequence[Sequence[str]], shape: Shape) -> list[str]:
+    each, rest = divmod(shape.size, len(names))
+    if rest or any(len(own) < each for own in names):
+        raise DeviceError(
+            f"mesh [{shape}] has {shape.size} cores, and the cluster {len(names)} processes with "
+            f"{' + '.join(str(len(own)) for own in names)} devices; each takes an equal part of a mesh. Make the "
+            f"number of cores a multiple of {len(names)}, or give devices= for a mesh of one process"
+        )
+    return [name for own in names for name in own[:each]]
 
 
 def checked_devices(shape: Shape, devices: Sequence[str]) -> tuple[str, ...]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import tensorflow as tf
 
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
-from meshtf.errors import DeviceError, ShapeError, UsageError, nearest
+from meshtf.errors import DeviceError, LayoutError, ShapeError, UsageError, nearest
 from meshtf.layout import LayoutLike, LayoutRules, check_mesh_axes, convert_to_layout_rules
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
 from meshtf.planning.plan import Plan
+from meshtf.planning.process_spans import ProcessOfCore
+
+Slices: TypeAlias = Mapping[int, tf.Variable]
+"""A variable's, by core, of the cores in this process."""
 
 
 class Program(Protocol):
@@ -58,20 +62,30 @@ class MeshImpl(Protocol):
         """
         ...
 
+    @property
+    def process_of_core(self) -> ProcessOfCore:
+        """By core, the process that it is in: the same in all of them. Empty where one process has all cores."""
+        ...
+
     def check_runs(self, program: str) -> None:
         """UsageError, for the program of this name, where the mesh runs nothing: asked before anything is made."""
         ...
 
-    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> tuple[tf.Variable, ...]:
-        """A new variable: for each core a slice, zero, where the core's work finds it."""
+    def check_alike(self, program: str, texts: Callable[[], Mapping[str, str]]) -> None:
+        """Called before a program of this name first runs: ClusterError where other processes, whose cores the mesh
+        has, too, have other texts of it."""
         ...
 
-    def program(self, plan: Plan, slices: Mapping[str, Sequence[tf.Variable]], *, runs_once: bool = False) -> Program:
+    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> dict[int, tf.Variable]:
+        """A new variable: for each core of this process a slice, zero, where the core's work finds it."""
+        ...
+
+    def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> Program:
         """The plan, to be run on the mesh.
 
         Args:
           plan: what each core does.
-          slices: of each of the plan's variables, by core.
+          slices: of each of the plan's variables, by core, of the cores in this process.
           runs_once: so that what is compiled costs more than what it then saves.
         """
         ...
@@ -114,6 +128,12 @@ def checked_mesh(
     chosen = dataclasses.replace(options or MeshOptions(), **changes)
     for some in (rules, chosen.parameter_layout_rules or rules):
         check_mesh_axes(some, converted)
+    unknown = [axis for axis in chosen.axes_over_processes if axis not in converted.dimension_names]
+    if unknown:
+        raise LayoutError(
+            f"axes_over_processes names {', '.join(unknown)}, and mesh [{converted}] has no such axis"
+            f"{nearest(unknown[0], converted.dimension_names)}"
+        )
     if converted.size < 1:
         raise DeviceError(f"mesh [{converted}] has no cores; every axis has at least size 1")
     return converted, rules, chosen

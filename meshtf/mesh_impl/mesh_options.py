@@ -8,8 +8,10 @@ from typing import Any, TypedDict
 import tensorflow as tf
 
 from meshtf.call_sites import says_where
+from meshtf.dimension import Shape
 from meshtf.errors import DeviceError, UsageError, nearest
 from meshtf.layout import LayoutLike, LayoutRules, convert_to_layout_rules
+from meshtf.planning.process_spans import ProcessOfCore, laid_over
 
 SUM_DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 """In which gradients may be summed over cores, by name."""
@@ -31,9 +33,13 @@ class MeshOptions:
         can tell.
       check_memory: whether a program that needs more memory than the machine has left is refused before it takes any;
         its need is counted from the plan.
+      axes_over_processes: axes of the mesh that are laid over the processes of a cluster before the others, so that
+        these stay within a process; by default the mesh's first ones are.
+      num_processes: over how many processes to plan, where the mesh is on paper or in one process; None: one. A mesh
+        in a cluster has those of its devices.
 
     Raises:
-      DeviceError: `collective_timeout_seconds` is not positive.
+      DeviceError: `collective_timeout_seconds` or `num_processes` is not positive.
       LayoutError: `parameter_layout` is no layout.
       UsageError: `bucket_bytes` are no number of bytes, gradients cannot be summed in `gradient_sum_dtype`, or
         `check_memory` is neither True nor False.
@@ -50,6 +56,8 @@ class MeshOptions:
     gradient_sum_dtype: tf.DType | None = None
     collective_timeout_seconds: float = 300.0
     check_memory: bool = True
+    axes_over_processes: tuple[str, ...] = ()
+    num_processes: int | None = None
 
     @says_where
     def __post_init__(self) -> None:
@@ -63,6 +71,19 @@ class MeshOptions:
             )
         if not isinstance(self.check_memory, bool):
             raise UsageError(f"check_memory must be True or False, and is {self.check_memory!r}")
+        object.__setattr__(self, "axes_over_processes", tuple(self.axes_over_processes))
+        if self.num_processes is not None and not self.num_processes > 0:
+            raise DeviceError(f"num_processes must be positive, or None for one, and is {self.num_processes}")
+
+    def process_of_core(self, shape: Shape) -> ProcessOfCore:
+        """By core of a mesh of this shape, the process that is planned for it. Empty where that is one.
+
+        DeviceError where the processes cannot have equally many cores each.
+        """
+        number = self.num_processes or 1
+        if shape.size % number:
+            raise DeviceError(f"mesh [{shape}] has {shape.size} cores, which {number} processes cannot share equally")
+        return laid_over(shape, number, self.axes_over_processes) if number > 1 else ()
 
     @property
     def parameter_layout_rules(self) -> LayoutRules | None:
@@ -79,6 +100,8 @@ class MeshOptionKeywords(TypedDict, total=False):
     gradient_sum_dtype: tf.DType | None
     collective_timeout_seconds: float
     check_memory: bool
+    axes_over_processes: tuple[str, ...]
+    num_processes: int | None
 
 
 def _check_bucket_bytes(number: int) -> None:

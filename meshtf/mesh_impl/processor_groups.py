@@ -13,6 +13,7 @@ import numpy as np
 
 from meshtf.dimension import Shape
 from meshtf.errors import LayoutError, nearest
+from meshtf.planning.core_positions import groups_along
 
 MeshShape: TypeAlias = "Shape | Sequence[int]"
 """A mesh's named shape, or only its sizes (axes are then given by index)."""
@@ -83,10 +84,7 @@ def ordered_groups(mesh_shape: MeshShape, axes: Iterable[str | int]) -> np.ndarr
 
     The order of a dimension that is split over `axes`: block j of it is on member j.
     """
-    sizes, grouped = _sizes(mesh_shape), _axis_indices(mesh_shape, axes)
-    others = [axis for axis in range(len(sizes)) if axis not in grouped]
-    cores = np.arange(math.prod(sizes)).reshape(sizes).transpose(others + grouped)
-    return cores.reshape(-1, math.prod(sizes[axis] for axis in grouped))
+    return groups_along(_sizes(mesh_shape), _axis_indices(mesh_shape, axes))
 
 
 def _sizes(mesh_shape: MeshShape) -> list[int]:

@@ -1,4 +1,4 @@
-"""Slices of a variable on the devices of a mesh."""
+"""Slices of a variable on the devices of a mesh that are in this process."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from meshtf.mesh_impl.device_names import local_cores
+
 
 def zero_slices(
     devices: Sequence[str], name: str, slice_shape: Sequence[int], dtype: tf.DType
-) -> tuple[tf.Variable, ...]:
-    """A slice on each device, zero."""
-    slices = []
+) -> dict[int, tf.Variable]:
+    """By core, of the cores in this process: a slice on its device, zero."""
+    slices = {}
     # A program may first run inside a user's tf.function, which must not own the variables.
     with tf.init_scope():
-        for device in devices:
-            with tf.device(device):
-                slices.append(_zeros(name.replace("/", "_"), slice_shape, dtype))
-    return tuple(slices)
+        for core in local_cores(devices):
+            with tf.device(devices[core]):
+                slices[core] = _zeros(name.replace("/", "_"), slice_shape, dtype)
+    return slices
 
 
 def _zeros(name: str, size: Sequence[int], dtype: tf.DType) -> tf.Variable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -43,6 +43,14 @@ def positions(axes: Axes, mesh_shape: Shape) -> np.ndarray:
     for axis in axes:
         result = result * sizes[axis] + own[axis]
     return result
+
+
+def groups_along(sizes: Sequence[int], axes: Sequence[int]) -> np.ndarray:
+    """`int[groups, members]`: cores of a mesh of these sizes that differ only along some axes, given by index; each
+    group by position along them, the first of them major."""
+    others = [axis for axis in range(len(sizes)) if axis not in axes]
+    cores = np.arange(math.prod(sizes)).reshape(sizes).transpose([*others, *axes])
+    return cores.reshape(-1, math.prod(sizes[axis] for axis in axes))
 
 
 def destinations(axes: Axes, place: Callable[[int], int], mesh_shape: Shape) -> tuple[int, ...]:

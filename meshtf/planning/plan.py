@@ -19,6 +19,7 @@ from meshtf.graph import Operation
 from meshtf.layout import Axes, TensorLayout
 from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.pipeline_note import PipelineNote
+from meshtf.planning.process_spans import ProcessOfCore
 from meshtf.planning.work_facts import NOTHING_KNOWN, WorkFacts
 
 Cut: TypeAlias = tuple[int, Axes, int]
@@ -393,7 +394,8 @@ class Plan:
     """A whole program for every core of a mesh.
 
     awaited: by instruction, an earlier one that it waits for, besides those that make its inputs.
-    feed_checks: of what the program is fed; the others are part of it.
+    feed_checks: of what the program is fed; the others are part of it. process_of_core: by core, the process that it is
+    in; empty where one has all.
     """
 
     mesh_shape: Shape
@@ -403,6 +405,7 @@ class Plan:
     uses_random: bool
     awaited: Mapping[Instruction, Compute | Collective] = dataclasses.field(default_factory=dict)
     feed_checks: tuple[FeedCheck, ...] = ()
+    process_of_core: ProcessOfCore = ()
 
     @property
     def feeds(self) -> list[Feed]:

@@ -460,7 +460,10 @@ class Planner:
         def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
             return tf.slice(x, core.begin(len(size), tuple(cuts)), size)
 
-        spec, facts = (value.shape, value.dtype, layout), WorkFacts(only_moves=True, is_trivial=True)
+        spec, facts = (
+            (value.shape, value.dtype, layout),
+            WorkFacts(only_moves=True, is_trivial=True, takes_own_slice=True),
+        )
         return self.compute("slice", emit, [value], [spec], pending=value.pending, facts=facts)[0]
 
     def _made_pending(self, value: Value, axes: Axes) -> Value:

@@ -28,6 +28,8 @@ class WorkFacts:
       is_cast: the one output is the one input in another dtype.
       is_trivial: it costs so little that cores need not divide it: numbers known before, a slice.
       is_update: works element by element, and what it makes are variables of the next step.
+      takes_own_slice: the one output is the core's own slice, in its layout, of the one input, which the core has whole
+        along the dimensions that are cut.
       draws_random_bits: any device gives the same bits.
     """
 
@@ -37,6 +39,7 @@ class WorkFacts:
     is_cast: bool = False
     is_trivial: bool = False
     is_update: bool = False
+    takes_own_slice: bool = False
     draws_random_bits: bool = False
 
     @property

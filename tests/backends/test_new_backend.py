@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +14,9 @@ import meshtf as mtf
 from meshtf.checkpoint import CheckpointFolder, restore
 from meshtf.errors import NonFiniteError, UsageError
 from meshtf.lowering.interpreter import Interpreter
-from meshtf.mesh_impl.mesh_impl import MeshImpl, Program
+from meshtf.mesh_impl.mesh_impl import MeshImpl, Program, Slices
 from meshtf.planning.plan import Plan
+from meshtf.planning.process_spans import ProcessOfCore
 from meshtf.testing import assert_close
 
 
@@ -30,22 +31,29 @@ class InterpretedMeshImpl:
     def devices(self) -> tuple[str, ...]:
         return ("host",) * self.shape.size
 
+    @property
+    def process_of_core(self) -> ProcessOfCore:
+        return ()
+
     def check_runs(self, program: str) -> None:
         """Every program runs here."""
 
-    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> tuple[tf.Variable, ...]:
-        return tuple(tf.Variable(tf.zeros(slice_shape, dtype)) for _ in self.devices)
+    def check_alike(self, program: str, texts: Callable[[], Mapping[str, str]]) -> None:
+        """There is one process."""
 
-    def program(self, plan: Plan, slices: Mapping[str, Sequence[tf.Variable]], *, runs_once: bool = False) -> Program:
+    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> dict[int, tf.Variable]:
+        return {core: tf.Variable(tf.zeros(slice_shape, dtype)) for core in range(self.shape.size)}
+
+    def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> Program:
         def run(feeds: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
-            interpreter = Interpreter(plan, {name: [s.numpy() for s in own] for name, own in slices.items()})
+            interpreter = Interpreter(plan, {name: [s.numpy() for s in own.values()] for name, own in slices.items()})
             try:
                 fetches = interpreter.run({f.name: x.numpy() for f, x in zip(plan.feeds, feeds, strict=True)})
             except NonFiniteError as error:
                 fetched = [tf.zeros(value.shape.to_integer_list, value.dtype) for value in plan.fetches]
                 return fetched, tf.constant([check.text for check in plan.checks].index(str(error)))
             for name, own in slices.items():
-                for variable, array in zip(own, interpreter.variables[name], strict=True):
+                for variable, array in zip(own.values(), interpreter.variables[name], strict=True):
                     variable.assign(array)
             return [tf.constant(x) for x in fetches], tf.constant(-1)
 

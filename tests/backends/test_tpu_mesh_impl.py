@@ -71,13 +71,13 @@ def test_every_core_is_handed_the_feeds_and_its_own_slices() -> None:
         return loss
 
     plan = mtf.function(train_step, impl, inputs={"x": mtf.TensorSpec([BATCH, D_MODEL])})._execution.plan
-    slices = {name: [tf.Variable(_zeros(plan, name)) for _ in range(8)] for name in plan.variable_names}
+    slices = {name: {c: tf.Variable(_zeros(plan, name)) for c in range(8)} for name in plan.variable_names}
     program = TpuProgram(plan, impl.device_assignment, slices).traced(asserted=True)
     replicated = [op for op in program.graph.get_operations() if op.type == "TPUReplicatedInput"]
     captured = {inner.name: outer for outer, inner in program.graph.captures}
     handles = [[captured[x.name] for x in op.inputs] for op in replicated[1:]]
     for name, given in zip(plan.variable_names, handles, strict=True):
-        assert all(handle is variable.handle for handle, variable in zip(given, slices[name], strict=True))
+        assert all(handle is variable.handle for handle, variable in zip(given, slices[name].values(), strict=True))
     (metadata,) = (op for op in program.graph.get_operations() if op.type == "TPUReplicateMetadata")
     assert metadata.get_attr("num_replicas") == 8
     places = np.reshape(metadata.get_attr("device_assignment"), [8, 4])

@@ -26,7 +26,9 @@ class PerCoreProgram:
     traces: int = 0
 
     def __post_init__(self) -> None:
-        mesh = DeviceMesh(self.mesh.shape, self.mesh.devices, self.mesh.options.collective_timeout_seconds)
+        mesh = DeviceMesh(
+            self.mesh.shape, self.mesh.devices, self.mesh.options.collective_timeout_seconds, self.mesh.process_of_core
+        )
         self.collectives = SpmdCollectives(mesh, self.axes, self.permutations)
         self._function: Any = None
 

@@ -50,6 +50,16 @@ def test_an_option_that_cannot_be() -> None:
         mtf.MeshOptions(collective_timeout_seconds=0)
     with pytest.raises(LayoutError, match="dimension:axis"):
         mtf.MeshOptions(parameter_layout="rows")
+    with pytest.raises(DeviceError, match="num_processes must be positive, or None for one, and is 0"):
+        mtf.MeshOptions(num_processes=0)
+
+
+def test_processes_that_do_not_fit_the_mesh() -> None:
+    with pytest.raises(DeviceError, match=r"mesh \[rows:4\] has 4 cores, which 3 processes cannot share equally"):
+        mtf.SpmdMeshImpl("rows:4", "", num_processes=3)
+    with pytest.raises(LayoutError, match=r'names row, and mesh \[rows:4\] has no such axis; did you mean "rows"'):
+        mtf.PlanMeshImpl("rows:4", "", axes_over_processes=("row",))
+    assert mtf.PlanMeshImpl("rows:2;cols:2", "", num_processes=2).process_of_core == (0, 0, 1, 1)
 
 
 def test_one_layout_and_one_dtype_however_they_are_written() -> None:

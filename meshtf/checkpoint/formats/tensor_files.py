@@ -18,8 +18,11 @@ BYTES_AT_ONCE = 128 << 20
 _PATTERN = frozenset("*?[]\\")
 
 
-def write_chunks(prefix: Path, chunks: Iterable[Chunk], value_of: Callable[[Chunk], tf.Tensor]) -> None:
-    """Writes `<prefix>.index` and `<prefix>.data-...`, with each value held no longer than it is being written.
+def write_chunks(
+    prefix: Path, chunks: Iterable[Chunk], value_of: Callable[[Chunk], tf.Tensor], part: str = "part"
+) -> None:
+    """Writes `<prefix>.index` and `<prefix>.data-...`, with each value held no longer than it is being written. Names
+    of files on the way begin with `part`.
 
     Raises:
       tf.errors.OpError, OSError: it cannot be written.
@@ -27,14 +30,22 @@ def write_chunks(prefix: Path, chunks: Iterable[Chunk], value_of: Callable[[Chun
     parts = []
     with tf.init_scope(), tf.device("CPU:0"):
         for number, group in enumerate(_groups(chunks)):
-            parts.append(str(prefix.with_name(f"part_{number:05d}")))
+            parts.append(str(prefix.with_name(f"{part}_{number:05d}")))
             tf.raw_ops.SaveV2(
                 prefix=parts[-1],
                 tensor_names=[chunk.tensor for chunk in group],
                 shape_and_slices=[chunk.box.specification(chunk.shape) for chunk in group],
                 tensors=[value_of(chunk) for chunk in group],
             )
-        tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=str(prefix), delete_old_dirs=False)
+    merge(parts, prefix)
+
+
+def merge(parts: Sequence[Path | str], prefix: Path) -> None:
+    """Makes one of several checkpoints, which are gone then."""
+    with tf.init_scope(), tf.device("CPU:0"):
+        tf.raw_ops.MergeV2Checkpoints(
+            checkpoint_prefixes=list(map(str, parts)), destination_prefix=str(prefix), delete_old_dirs=False
+        )
 
 
 def read_box(prefix: Path, tensor: str, shape: Sequence[int], dtype: tf.DType, box: Box) -> tf.Tensor:

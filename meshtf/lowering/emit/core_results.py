@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -11,20 +11,25 @@ from meshtf.planning.plan import Plan, Value
 
 NO_CHECK_FAILED = -1
 
-CoreResults = Sequence[Sequence[tf.Tensor]]
-"""By core: slices of the fetches, and the index of the check that failed, or -1."""
+CoreResults = Mapping[int, Sequence[tf.Tensor]]
+"""By core, of the cores in this process: slices of the fetches, and the index of the check that failed, or -1."""
 
 
 def whole_fetches(plan: Plan, results: CoreResults) -> list[tf.Tensor]:
     """The fetches, whole."""
-    return [_joined(plan, value, [r[i] for r in results]) for i, value in enumerate(plan.fetches)]
+    return [_joined(plan, value, {core: r[i] for core, r in results.items()}) for i, value in enumerate(plan.fetches)]
+
+
+def first_of(results: CoreResults) -> Sequence[tf.Tensor]:
+    """Of the first core in this process."""
+    return next(iter(results.values()))
 
 
 def asserted_fetches(plan: Plan, results: CoreResults) -> tuple[list[tf.Tensor], tf.Tensor]:
     """The fetches, whole, and the index of the failed check, where a failed check is an InvalidArgumentError."""
-    failed = results[0][-1]
+    failed = first_of(results)[-1]
     # Only when all cores are through: an error ends the collectives that are under way, and spoils the process.
-    with tf.control_dependencies([r[-1] for r in results]):
+    with tf.control_dependencies([r[-1] for r in results.values()]):
         texts = tf.constant([c.text for c in plan.checks])
         text = tf.gather(texts, tf.maximum(failed, 0))
         assertion = tf.debugging.Assert(tf.equal(failed, NO_CHECK_FAILED), [text])
@@ -32,11 +37,11 @@ def asserted_fetches(plan: Plan, results: CoreResults) -> tuple[list[tf.Tensor],
         return whole_fetches(plan, results), tf.identity(failed)
 
 
-def _joined(plan: Plan, value: Value, slices: Sequence[tf.Tensor]) -> tf.Tensor:
+def _joined(plan: Plan, value: Value, slices: Mapping[int, tf.Tensor]) -> tf.Tensor:
     """The whole tensor from the slices of the cores. Slices that are alike are taken from the first core."""
     layout_axes = value.layout.axes
     blocks: dict[tuple[int, ...], tf.Tensor] = {}
-    for core, piece in enumerate(slices):
+    for core, piece in slices.items():
         blocks.setdefault(core_positions.block(core, layout_axes, plan.mesh_shape), piece)
     for dim in reversed(range(len(layout_axes))):
         joined: dict[tuple[int, ...], list[tf.Tensor]] = {}

@@ -12,10 +12,17 @@ import tensorflow as tf
 from meshtf.layout import Axes
 from meshtf.lowering.emit._grappler import grappler_off
 from meshtf.lowering.emit.control_flow import emit_branch, emit_loop, only_sliced
-from meshtf.lowering.emit.core_results import NO_CHECK_FAILED, asserted_fetches, whole_fetches
+from meshtf.lowering.emit.core_results import (
+    NO_CHECK_FAILED,
+    CoreResults,
+    asserted_fetches,
+    first_of,
+    whole_fetches,
+)
 from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.passes.update_fusion import FusedUpdate, consumers_of, updates_in_place
-from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.mesh_impl.device_names import local_cores
+from meshtf.mesh_impl.mesh_impl import MeshImpl, Slices
 from meshtf.mesh_impl.processor_products import product_dtype
 from meshtf.mesh_impl.spmd.spmd_collectives import DeviceMesh, SpmdCollectives
 from meshtf.planning import core_positions
@@ -42,7 +49,7 @@ class EmittedProgram:
     Args:
       plan: what each core runs.
       mesh_impl: where; it has devices.
-      slices: of each variable, by core.
+      slices: of each variable, by core, of the cores in this process.
       runs_once: so that what is compiled costs more than what it then saves.
     """
 
@@ -50,7 +57,7 @@ class EmittedProgram:
         self,
         plan: Plan,
         mesh_impl: MeshImpl,
-        slices: Mapping[str, Sequence[tf.Variable]],
+        slices: Mapping[str, Slices],
         *,
         runs_once: bool = False,
     ) -> None:
@@ -58,6 +65,7 @@ class EmittedProgram:
         self._mesh_impl = mesh_impl
         self._slices = slices
         self._runs_once = runs_once
+        self._cores = [(core, mesh_impl.devices[core]) for core in local_cores(mesh_impl.devices)]
         self._collectives = _collectives(plan, mesh_impl)
         self.trace_count = 0
         signature = [tf.TensorSpec([plan.mesh_shape.ndims], tf.int32), *self._collectives.signature()]
@@ -89,25 +97,25 @@ class EmittedProgram:
 
     def _on_every_core(self, *feeds: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
         results = self._started(feeds)
-        with tf.device(self._mesh_impl.devices[0]):
-            return whole_fetches(self._plan, results), tf.identity(results[0][-1])
+        with tf.device(self._cores[0][1]):
+            return whole_fetches(self._plan, results), tf.identity(first_of(results)[-1])
 
     def _on_every_core_asserted(self, *feeds: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
         results = self._started(feeds)
-        with tf.device(self._mesh_impl.devices[0]):
+        with tf.device(self._cores[0][1]):
             return asserted_fetches(self._plan, results)
 
-    def _started(self, feeds: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
-        """What each core gives: slices of the fetches, and the index of the failed check."""
-        results = []
-        for core, device in enumerate(self._mesh_impl.devices):
+    def _started(self, feeds: Sequence[tf.Tensor]) -> CoreResults:
+        """What each core of this process gives: slices of the fetches, and the index of the failed check."""
+        results = {}
+        for core, device in self._cores:
             with tf.device(device):
                 handles = [self._slices[name][core].handle for name in self._plan.variable_names]
                 coordinates = tf.constant(
                     list(core_positions.coordinates(core, self._plan.mesh_shape).values()), tf.int32
                 )
                 arguments = self._collectives.arguments(core)
-                results.append(self.core_function(coordinates, *arguments, *feeds, *handles))
+                results[core] = self.core_function(coordinates, *arguments, *feeds, *handles)
         return results
 
     def _core_program(self, coordinates: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:
@@ -117,7 +125,7 @@ class EmittedProgram:
         bound = self._collectives.bind(arguments[: counts[0]])
         feeds = arguments[counts[0] : counts[0] + counts[1]]
         handles = dict(zip(plan.variable_names, arguments[counts[0] + counts[1] :], strict=True))
-        devices = self._mesh_impl.devices
+        devices = [device for _, device in self._cores]
         on_processors = all(tf.DeviceSpec.from_string(d).device_type == "CPU" for d in devices)
         body = CoreProgram(
             plan,
@@ -329,5 +337,5 @@ def _collectives(plan: Plan, mesh_impl: MeshImpl) -> SpmdCollectives:
     permutations = dict.fromkeys(s.destinations for s in steps if s.destinations is not None)
     exchanging = [s.axes for s in steps if s.split_dim is not None]
     timeout_seconds = mesh_impl.options.collective_timeout_seconds
-    mesh = DeviceMesh(plan.mesh_shape, mesh_impl.devices, timeout_seconds)
+    mesh = DeviceMesh(plan.mesh_shape, mesh_impl.devices, timeout_seconds, plan.process_of_core)
     return SpmdCollectives(mesh, list(axes), list(permutations), exchanging)

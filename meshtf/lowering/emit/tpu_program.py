@@ -8,7 +8,8 @@ from typing import cast
 import tensorflow as tf
 
 from meshtf.lowering.emit._xla_emission import emit_for_xla
-from meshtf.lowering.emit.core_results import CoreResults, asserted_fetches, whole_fetches
+from meshtf.lowering.emit.core_results import CoreResults, asserted_fetches, first_of, whole_fetches
+from meshtf.mesh_impl.mesh_impl import Slices
 from meshtf.planning.plan import Plan
 
 
@@ -27,7 +28,7 @@ class TpuProgram:
         self,
         plan: Plan,
         device_assignment: tf.tpu.experimental.DeviceAssignment,
-        slices: Mapping[str, Sequence[tf.Variable]],
+        slices: Mapping[str, Slices],
     ) -> None:
         self._plan = plan
         self._assignment = device_assignment
@@ -51,7 +52,7 @@ class TpuProgram:
 
     def _on_every_core(self, *feeds: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
         results = self._started(feeds)
-        return whole_fetches(self._plan, results), tf.identity(results[0][-1])
+        return whole_fetches(self._plan, results), tf.identity(first_of(results)[-1])
 
     def _on_every_core_asserted(self, *feeds: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
         return asserted_fetches(self._plan, self._started(feeds))
@@ -66,4 +67,5 @@ class TpuProgram:
             return emit_for_xla(self._plan, given[: len(feeds)], given[len(feeds) :])
 
         # What TPUStrategy.run calls. A strategy's own variables are the same on every core; ours are slices.
-        return cast("CoreResults", tf.compat.v1.tpu.replicate(program, arguments, device_assignment=self._assignment))
+        results = tf.compat.v1.tpu.replicate(program, arguments, device_assignment=self._assignment)
+        return dict(enumerate(cast("Sequence[Sequence[tf.Tensor]]", results)))

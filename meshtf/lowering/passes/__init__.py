@@ -16,6 +16,7 @@ from meshtf.lowering.passes.gradient_sums import sum_gradients
 from meshtf.lowering.passes.pacing import pace
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.passes.regathered_weights import gather_weights_again
+from meshtf.lowering.passes.results_everywhere import gather_results
 from meshtf.lowering.passes.unasked_assignments import remove_unasked_assignments
 from meshtf.lowering.passes.update_fusion import fuse_updates
 from meshtf.lowering.passes.weight_update_sharding import sharded_updates
@@ -44,6 +45,8 @@ PLAN_PASSES: tuple[PlanPass, ...] = (
     remove_unasked_assignments,
     # When updates are what they will be, and each collective still stands alone: one that travels cannot move.
     update_early,
+    # After all that could do without a fetch's other slices, and before buckets, in which small results travel.
+    gather_results,
     # When collectives stand where they are wanted: those that come close to one another travel together.
     bucket_collectives,
     # Last: it says who waits for whom in the order that is final.

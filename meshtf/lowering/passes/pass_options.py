@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.lowering.passes.update_in_blocks import BlockSizes
+from meshtf.planning.process_spans import ProcessOfCore
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +20,7 @@ class PassOptions:
       gradient_sum_dtype: in which gradients are summed over cores; None: each in its own.
       gathers_weights_again: whether weights that are kept split are gathered anew for each use.
       bucket_bytes: of the largest bucket of small collectives; 0: each travels alone.
+      process_of_core: by core, the process that it is in; empty where one has all.
       assigns: whether the plan assigns variables.
       trained: shapes of the variables that are trained, by name.
       smallest_divided_update: elements of the smallest variable whose update cores divide among themselves: below, a
@@ -36,6 +38,7 @@ class PassOptions:
     gradient_sum_dtype: tf.DType | None = None
     gathers_weights_again: bool = False
     bucket_bytes: int = 0
+    process_of_core: ProcessOfCore = ()
     assigns: bool = True
     trained: Mapping[str, Shape] = dataclasses.field(default_factory=dict)
     smallest_divided_update: int = 1 << 14

@@ -11,6 +11,7 @@ from meshtf.layout import Axes, axes_size
 from meshtf.lowering.report import accounting
 from meshtf.lowering.report._pipelines import Pipeline
 from meshtf.planning.plan import Collective, Plan, Value
+from meshtf.planning.process_spans import crossing_axes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,7 +42,9 @@ class CollectiveRecord:
     operation: which asked for it. filename, line, function: the user's. axes: over which mesh axes; cores: how many
     take part in each group. times: how often it runs, in loops. bytes_sent: by each core, in all of them. layout,
     result_layout: of the tensor before and after. members: of a bucket, the collectives that travel in it as one; its
-    own operation and line are then those of the first.
+    own operation and line are then those of the first. process_axes: those of the axes that cross processes;
+    bytes_between_processes: sent by each process to others, all its cores together, in all of them; stages: how it
+    goes, where it crosses processes.
     """
 
     kind: str
@@ -59,6 +62,9 @@ class CollectiveRecord:
     dtype: str
     reduction: str | None
     members: tuple[CollectiveRecord, ...] = ()
+    process_axes: Axes = ()
+    bytes_between_processes: int = 0
+    stages: str = ""
 
     @classmethod
     def of(cls, collective: Collective, times: int, plan: Plan, axis_parts: AxisParts) -> CollectiveRecord:
@@ -80,6 +86,9 @@ class CollectiveRecord:
             dtype=before.dtype.name,
             reduction=step.reduction,
             members=tuple(cls.of(member, times, plan, axis_parts) for member in collective.members),
+            process_axes=axis_parts.axes_joined(crossing_axes(step.axes, plan.mesh_shape, plan.process_of_core)),
+            bytes_between_processes=times * accounting.bytes_between_processes(collective, plan),
+            stages=accounting.stages(collective, plan),
         )
 
 

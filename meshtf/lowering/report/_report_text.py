@@ -27,6 +27,8 @@ def render(report: Report, *, tensors: bool, width: int) -> str:
     """The whole text."""
     mesh, parts = (" ".join(f"{name}:{size}" for name, size in axes) for axes in (report.mesh, report.axis_parts))
     cores = "1 core" if report.cores == 1 else f"{report.cores} cores"
+    if report.processes > 1:
+        cores += f" of {report.processes} processes"
     lines = [f'program "{report.program}" on {cores}, mesh [{mesh}]{parts and f", in parts [{parts}]"}']
     if not (report.variables or report.results or report.collectives):
         lines.append(_EMPTY)
@@ -36,6 +38,7 @@ def render(report: Report, *, tensors: bool, width: int) -> str:
         _pipelines,
         _kept_of_pipelines,
         _traffic,
+        _between_processes,
         _buckets,
         _collectives,
         _repeated_updates,
@@ -115,13 +118,41 @@ def _sent(report: Report) -> str:
     count = sum(c.times for c in report.collectives)
     if not count:
         return "none: no core sends anything to another"
-    return f"{_trimmed(bytes_text(report.bytes_sent_per_core))} sent per core, in {_counted(count, 'collective')}"
+    sent = f"{_trimmed(bytes_text(report.bytes_sent_per_core))} sent per core, in {_counted(count, 'collective')}"
+    if report.processes == 1:
+        return sent
+    return f"{sent}; {_trimmed(bytes_text(report.bytes_between_processes))} from each process to others"
 
 
 def _traffic(report: Report, width: int) -> list[str]:
     columns = [Column("kind"), Column("mesh axes"), Column("times", True), Column("sent per core", True)]
     rows = [(t.kind, "+".join(t.axes), f"{t.count}", bytes_text(t.bytes_sent)) for t in report.traffic]
     return _section("communication by kind and mesh axes", columns, rows, width)
+
+
+def _between_processes(report: Report, width: int) -> list[str]:
+    titles = ("times", "sent per process")
+    columns = [
+        Column("kind"),
+        Column("mesh axes"),
+        *(Column(t, True) for t in titles),
+        Column("across"),
+        Column("stages"),
+    ]
+    crossing = [c for c in report.collectives if c.process_axes]
+    rows = [
+        (
+            group[0].kind,
+            "+".join(group[0].axes),
+            f"{sum(c.times for c in group)}",
+            bytes_text(sum(c.bytes_between_processes for c in group)),
+            "+".join(group[0].process_axes),
+            group[0].stages,
+        )
+        for group in _grouped(crossing, lambda c: (c.kind, c.axes, c.stages))
+    ]
+    title = "communication between processes; across: the mesh axes that cross them"
+    return _section(title, columns, rows, width)
 
 
 def _collectives(report: Report, width: int) -> list[str]:
@@ -133,13 +164,20 @@ def _collectives(report: Report, width: int) -> list[str]:
         Column("operation", keeps="end"),
         Column("tensor", keeps="start"),
     ]
+    if report.processes > 1:
+        columns.insert(1, Column("by process", True))
     rows: list[Row] = []
     asked = [a for i, c in enumerate(report.collectives) for a in _asked(c, _bucket_names(report).get(i, ""))]
     for lines in _most_first(_grouped(asked, lambda a: (a[0].filename, a[0].line)), _bytes_asked):
         first, _ = lines[0]
         rows.append(f"{_place(first.filename, first.line)} in {first.function}")
-        rows += [_collective_row(group) for group in _most_first(_grouped(lines, _alike), _bytes_asked)]
-    return _section("every collective, by the line that asked for it; bytes sent per core", columns, rows, width)
+        rows += [
+            _collective_row(group, report.processes) for group in _most_first(_grouped(lines, _alike), _bytes_asked)
+        ]
+    title = "every collective, by the line that asked for it; bytes sent per core"
+    if report.processes > 1:
+        title += ", and by each process to others"
+    return _section(title, columns, rows, width)
 
 
 _Asked: TypeAlias = tuple[CollectiveRecord, str]
@@ -192,10 +230,12 @@ def _kind(c: CollectiveRecord) -> str:
     return c.kind if c.reduction in (None, "add") else f"{c.kind} ({c.reduction})"
 
 
-def _collective_row(group: Sequence[_Asked]) -> tuple[str, ...]:
+def _collective_row(group: Sequence[_Asked], processes: int) -> tuple[str, ...]:
     first, bucket = group[0]
+    between = [bytes_text(sum(c.bytes_between_processes for c, _ in group))] if processes > 1 else []
     return (
         bytes_text(sum(c.bytes_sent for c, _ in group)),
+        *between,
         bucket or f"{sum(c.times for c, _ in group)}",
         _kind(first),
         "+".join(first.axes),
@@ -248,8 +288,13 @@ def _feeds_and_results(report: Report, width: int) -> list[str]:
     feeds, results = ([_tensor_row([t]) for t in tensors] for tensors in (report.feeds, report.results))
     return [
         *_section("inputs, handed whole to every core", _TENSOR_COLUMNS, feeds, width),
-        *_section("results, put together on the first core", _TENSOR_COLUMNS, results, width),
+        *_section(_results_title(report), _TENSOR_COLUMNS, results, width),
     ]
+
+
+def _results_title(report: Report) -> str:
+    where = "the first core" if report.processes == 1 else "the first core of each process"
+    return f"results, put together on {where}"
 
 
 def _tensors(report: Report, width: int) -> list[str]:

@@ -14,6 +14,7 @@ from meshtf.lowering.passes.update_fusion import updates_in_place
 from meshtf.lowering.report._execution_orders import collectives_early, collectives_late
 from meshtf.lowering.report._scratch_memory import stacking_space
 from meshtf.planning.plan import Branch, Collective, Compute, Feed, Instruction, Loop, Plan, ReadVariable, Value, walk
+from meshtf.planning.process_spans import crossing_axes, groups_over, span_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -207,6 +208,22 @@ def collectives(plan: Plan) -> list[tuple[Collective, int]]:
 def collective_bytes(collective: Collective, plan: Plan) -> int:
     """Bytes that each core sends in one collective, by the best algorithm."""
     return collective.step.bytes_sent(collective.input.slice_bytes, plan.mesh_shape)
+
+
+def bytes_between_processes(collective: Collective, plan: Plan) -> int:
+    """Bytes that a process sends to others in one collective, all its cores together."""
+    if not plan.process_of_core:
+        return 0
+    return collective.step.bytes_between_processes(collective.input.slice_bytes, plan.mesh_shape, plan.process_of_core)
+
+
+def stages(collective: Collective, plan: Plan) -> str:
+    """How a collective goes that crosses processes; empty of one that does not."""
+    step, processes = collective.step, plan.process_of_core
+    if not crossing_axes(step.axes, plan.mesh_shape, processes):
+        return ""
+    span = None if step.destinations is not None else span_of(groups_over(step.axes, plan.mesh_shape), processes)
+    return "each core by itself" if span is None else str(span)
 
 
 def traffic(plan: Plan) -> list[Traffic]:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from meshtf.errors import DeviceError
 from meshtf.lowering.report.accounting import PeakMemory, peak_memory, stored_variables
+from meshtf.mesh_impl.device_names import local_cores
 from meshtf.mesh_impl.host_memory import HostMemory, host_memory
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.planning.plan import Plan, walk
@@ -34,6 +35,7 @@ def check_memory(plan: Plan, mesh_impl: MeshImpl, program: str, there: Collectio
       DeviceError: it is more; says how much, and what can be done.
     """
     devices = mesh_impl.devices if mesh_impl.options.check_memory else ()
+    devices = [devices[core] for core in local_cores(devices)]
     if not devices or not all("CPU" in device.upper() for device in devices):
         return
     memory = host_memory()

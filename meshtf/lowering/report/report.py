@@ -66,6 +66,7 @@ class Report:
     mesh: tuple[tuple[str, int], ...]
     axis_parts: tuple[tuple[str, int], ...]
     cores: int
+    processes: int
     layout: str
     parameter_layout: str
     variables: tuple[TensorRecord, ...]
@@ -103,6 +104,7 @@ class Report:
             mesh=tuple((d.name, d.size) for d in layouts.whole_mesh_shape),
             axis_parts=tuple((p.name, p.size) for _, own in axis_parts.parts for p in own),
             cores=plan.mesh_shape.size,
+            processes=max(plan.process_of_core, default=0) + 1,
             layout=str(layouts.rules),
             parameter_layout=str(layouts.rules if parameter_rules is None else parameter_rules),
             variables=tuple(TensorRecord.of(name, value, axis_parts) for name, value in stored.items()),
@@ -129,6 +131,11 @@ class Report:
         return sum(c.bytes_sent for c in self.collectives)
 
     @property
+    def bytes_between_processes(self) -> int:
+        """Sent by each process to others, in all collectives together."""
+        return sum(c.bytes_between_processes for c in self.collectives)
+
+    @property
     def repeated_flops_per_core(self) -> int:
         """Of `flops_per_core`, those that other cores do as well."""
         return sum(w.flops for w in self.repeated_work)
@@ -142,6 +149,7 @@ class Report:
         data = _plain(self)
         data |= {
             "bytes_sent_per_core": self.bytes_sent_per_core,
+            "bytes_between_processes": self.bytes_between_processes,
             "repeated_flops_per_core": self.repeated_flops_per_core,
         }
         if not tensors:

@@ -44,6 +44,26 @@ class BoundGroup:
     ranks: tf.Tensor | None  # int32[members]: of each position; None where ranks are positions in every group
     positions: tf.Tensor | None  # int32[members]: of each rank
     pairs: BoundPairs | None
+    crosses: bool = False  # processes
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundStages:
+    """The group of the running core over mesh axes that span processes, as two groups that it is in.
+
+    A place in the group counts the processes, and in each of them its members.
+    """
+
+    size: int
+    within: BoundGroup | None  # of its process, by member; None where the core is the only one there
+    across: BoundGroup  # of the members of its number, by process
+    places: tf.Tensor | None  # int32[size]: the position at each place; None where places are positions in every group
+    placed: tf.Tensor | None  # int32[size]: the place of each position
+
+    @property
+    def members(self) -> int:
+        """In each process."""
+        return self.within.size if self.within else 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,11 +81,14 @@ class BoundCollectives:
 
     def __init__(
         self,
-        groups: Mapping[tuple[str, ...], BoundGroup],
+        groups: Mapping[tuple[str, ...], BoundGroup | BoundStages],
         permutations: Mapping[tuple[int, ...], BoundPermutation],
         tokens: Sequence[tf.Tensor],
         mesh_shape: Shape,
+        waited: tf.Tensor | None = None,
     ) -> None:
+        """`waited`: where the mesh spans processes, the handle of the device's count of the time in collectives."""
+        self._waited = waited
         self._groups = groups
         self._permutations = permutations
         self._tokens = tokens
@@ -81,6 +104,8 @@ class BoundCollectives:
             return x
         if x.dtype.is_complex and reduction == "multiply":
             return tf.reduce_prod(self._gather_blocks(x, group), axis=0)
+        if isinstance(group, BoundStages):
+            return reduce_with(x, reduction, lambda y, merge_op: self._reduce_in_stages(y, group, merge_op))
         return reduce_with(x, reduction, lambda y, merge_op: self._reduce(y, group, merge_op))
 
     def all_gather(self, x: tf.Tensor, axes: Sequence[str], dim: int) -> tf.Tensor:
@@ -104,7 +129,10 @@ class BoundCollectives:
         group = self._group(axes)
         if group is None:
             return x
-        return stacked_sum(self._exchange(split_to_front(x, dim, group.size), group))
+        blocks = split_to_front(x, dim, group.size)
+        if isinstance(group, BoundStages):
+            return self._reduce_scatter_in_stages(blocks, group)
+        return stacked_sum(self._exchange(blocks, group))
 
     def permute(self, x: tf.Tensor, destinations: Sequence[int]) -> tf.Tensor:
         """The `x` of core c ends on core `destinations[c]`, bit for bit."""
@@ -117,7 +145,7 @@ class BoundCollectives:
         moved = _carried(lambda blocks: self._send_and_receive(blocks, permutation), flat, _GATHER_TAKES)
         return tf.reshape(moved, x.shape)
 
-    def _group(self, axes: Sequence[str]) -> BoundGroup | None:
+    def _group(self, axes: Sequence[str]) -> BoundGroup | BoundStages | None:
         """None where there is nothing to communicate."""
         if axes_size(axes, self._mesh_shape) == 1:
             return None
@@ -131,16 +159,23 @@ class BoundCollectives:
             input=x,
             group_size=group.size,
             group_key=group.key,
+            crosses=group.crosses,
             merge_op=merge_op,
             final_op="Id",
         )
 
-    def _gather_blocks(self, x: tf.Tensor, group: BoundGroup) -> tf.Tensor:
+    def _gather_blocks(self, x: tf.Tensor, group: BoundGroup | BoundStages) -> tf.Tensor:
         """`[..]` as `[members, ..]`, by position."""
+        if isinstance(group, BoundStages):
+            return self._gather_in_stages(x, group)
 
         def gather(block: tf.Tensor) -> tf.Tensor:
             gathered = self._emit(
-                tf.raw_ops.CollectiveGatherV2, input=block, group_size=group.size, group_key=group.key
+                tf.raw_ops.CollectiveGatherV2,
+                crosses=group.crosses,
+                input=block,
+                group_size=group.size,
+                group_key=group.key,
             )
             gathered.set_shape([group.size, block.shape[1]])
             return gathered if group.ranks is None else tf.gather(gathered, group.ranks)
@@ -148,10 +183,12 @@ class BoundCollectives:
         blocks = _carried(gather, tf.reshape(x, [1, x.shape.num_elements()]), _GATHER_TAKES)
         return tf.reshape(blocks, [group.size, *x.shape])
 
-    def _exchange(self, blocks: tf.Tensor, group: BoundGroup) -> tf.Tensor:
+    def _exchange(self, blocks: tf.Tensor, group: BoundGroup | BoundStages) -> tf.Tensor:
         """Of `[members, ..]`, block j goes to position j; the result is by the position that sent."""
         if not blocks.shape.num_elements():
             return blocks
+        if isinstance(group, BoundStages):
+            return self._exchange_in_stages(blocks, group)
         flat = tf.reshape(blocks, [group.size, blocks.shape[1:].num_elements()])
         pairs = group.pairs
         if pairs is None and group.size > LARGEST_ALLTOALL:
@@ -159,22 +196,30 @@ class BoundCollectives:
         if pairs is None:
             moved = _carried(lambda x: self._exchange_at_once(x, group), flat, _ALL_TO_ALL_TAKES)
         else:
-            moved = _carried(lambda x: self._exchange_in_pairs(x, group.size, pairs), flat, _GATHER_TAKES)
+            moved = _carried(lambda x: self._exchange_in_pairs(x, group, pairs), flat, _GATHER_TAKES)
         return tf.reshape(moved, blocks.shape)
 
     def _exchange_at_once(self, blocks: tf.Tensor, group: BoundGroup) -> tf.Tensor:
         by_rank = blocks if group.positions is None else tf.gather(blocks, group.positions)
-        moved = self._emit(tf.raw_ops.CollectiveAllToAllV2, input=by_rank, group_size=group.size, group_key=group.key)
+        moved = self._emit(
+            tf.raw_ops.CollectiveAllToAllV2,
+            crosses=group.crosses,
+            input=by_rank,
+            group_size=group.size,
+            group_key=group.key,
+        )
         moved.set_shape(blocks.shape)
         return moved if group.ranks is None else tf.gather(moved, group.ranks)
 
-    def _exchange_in_pairs(self, blocks: tf.Tensor, size: int, pairs: BoundPairs) -> tf.Tensor:
+    def _exchange_in_pairs(self, blocks: tf.Tensor, group: BoundGroup, pairs: BoundPairs) -> tf.Tensor:
         """In round r, positions p and q with p + q = r (modulo the size) exchange; alone where p = q."""
+        size = group.size
 
         def exchange(turn: tf.Tensor, received: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             partner = tf.math.floormod(turn - pairs.own_position, size)
             both = self._emit(
                 tf.raw_ops.CollectiveGatherV2,
+                crosses=group.crosses,
                 input=tf.gather(blocks, partner[None]),
                 group_size=tf.where(tf.equal(partner, pairs.own_position), 1, 2),
                 group_key=tf.gather(pairs.keys, partner),
@@ -185,6 +230,50 @@ class BoundCollectives:
         loop = tf.while_loop(lambda turn, _: turn < size, exchange, (0, tf.zeros_like(blocks)), parallel_iterations=1)
         return tf.ensure_shape(loop[1], blocks.shape)
 
+    def _gather_in_stages(self, x: tf.Tensor, stages: BoundStages) -> tf.Tensor:
+        """Each core hears from those of its number in other processes, and then from the others of its process."""
+        blocks = self._gather_blocks(x, stages.across)
+        if stages.within is not None:
+            blocks = _exchanged_leading(self._gather_blocks(blocks, stages.within))
+        blocks = tf.reshape(blocks, [stages.size, *x.shape])
+        return blocks if stages.placed is None else tf.gather(blocks, stages.placed)
+
+    def _exchange_in_stages(self, blocks: tf.Tensor, stages: BoundStages) -> tf.Tensor:
+        """What goes to members of one number in all processes is brought together on the one of this process."""
+        moved = self._exchange(self._exchange_within(blocks, stages), stages.across)
+        moved = tf.reshape(moved, blocks.shape)
+        return moved if stages.placed is None else tf.gather(moved, stages.placed)
+
+    def _exchange_within(self, blocks: tf.Tensor, stages: BoundStages) -> tf.Tensor:
+        """`[processes, members, ..]`: by the process that they go to, and the member of this process that sent them."""
+        by_place = blocks if stages.places is None else tf.gather(blocks, stages.places)
+        by_place = tf.reshape(by_place, [stages.across.size, stages.members, *blocks.shape[1:]])
+        if stages.within is None:
+            return by_place
+        return _exchanged_leading(self._exchange(_exchanged_leading(by_place), stages.within))
+
+    def _reduce_scatter_in_stages(self, blocks: tf.Tensor, stages: BoundStages) -> tf.Tensor:
+        """What is sent to another process is the sum over this one's members."""
+        terms = _exchanged_leading(self._exchange_within(blocks, stages))
+        return stacked_sum(self._exchange(stacked_sum(terms), stages.across))
+
+    def _reduce_in_stages(self, x: tf.Tensor, stages: BoundStages, merge_op: str) -> tf.Tensor:
+        """Each member of a process reduces its part of what the process has, then the same part with other processes.
+
+        In the order of places, so that sums are the same bits however many processes there really are.
+        """
+        combine, elements = _STACKED[merge_op], x.shape.num_elements()
+        parts = stages.across.size * stages.members
+        flat = tf.pad(tf.reshape(x, [elements]), [[0, -elements % parts]])
+        own = tf.reshape(flat, [stages.members, -1])
+        if stages.within is not None:
+            own = combine(self._exchange(own, stages.within))
+        own = combine(self._exchange(tf.reshape(own, [stages.across.size, -1]), stages.across))
+        whole = self._gather_blocks(own, stages.across)
+        if stages.within is not None:
+            whole = self._gather_blocks(whole, stages.within)
+        return tf.reshape(tf.slice(tf.reshape(whole, [-1]), [0], [elements]), x.shape)
+
     def _send_and_receive(self, sent: tf.Tensor, permutation: BoundPermutation) -> tf.Tensor:
         """Two gathers over groups of two, of which only the sender's half is used, or one where cores exchange. A core
         that keeps its own is alone.
@@ -193,31 +282,66 @@ class BoundCollectives:
         """
         options: dict[str, Any] = {
             "input": sent,
+            "crosses": True,  # for some cores
             "group_size": 2 if permutation.moves is None else permutation.moves + 1,
-            "instance_key": collective_runtime().new_instance_key(),
+            "instance_key": self._new_instance_key(),
         }
         both = self._emit(tf.raw_ops.CollectiveGatherV2, group_key=permutation.send_key, **options)
         if permutation.receive_key is not None:
             both = self._emit(tf.raw_ops.CollectiveGatherV2, _BACKWARD, group_key=permutation.receive_key, **options)
         return tf.ensure_shape(tf.gather(both, permutation.row[None]), sent.shape)
 
+    def _new_instance_key(self) -> int:
+        return collective_runtime().new_instance_key(spans_processes=self._waited is not None)
+
     def _leave(self, token: tf.Tensor) -> None:
         """Makes the token even: an error elsewhere may have ended the last step while this core was in a collective."""
         value = tf.raw_ops.ReadVariableOp(resource=token, dtype=tf.int64)
         tf.raw_ops.AssignAddVariableOp(resource=token, value=tf.bitwise.bitwise_and(value, self._one))
 
-    def _emit(self, op: Callable[..., tf.Tensor], token: int = _FORWARD, **options: Any) -> tf.Tensor:
+    def _emit(
+        self, op: Callable[..., tf.Tensor], token: int = _FORWARD, *, crosses: bool = False, **options: Any
+    ) -> tf.Tensor:
         """The op between two steps of its token, which is odd inside it: so the watchdog sees one that waits.
 
         All three take the token, so automatic control dependencies keep their order.
         """
         handle = self._tokens[token]
-        options.setdefault("instance_key", collective_runtime().new_instance_key())
+        options.setdefault("instance_key", self._new_instance_key())
         with tf.control_dependencies([options["input"]]):  # a core that still computes its input does not wait yet
             tf.raw_ops.AssignAddVariableOp(resource=handle, value=self._one)
-        result = op(ordering_token=[handle], **options)
+        if crosses and self._waited is not None:
+            result = _timed(lambda: op(ordering_token=[handle], **options), options["input"], self._waited)
+        else:
+            result = op(ordering_token=[handle], **options)
         tf.raw_ops.AssignAddVariableOp(resource=handle, value=self._one)
         return result
+
+
+_STACKED: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+    "Add": stacked_sum,
+    "Mul": lambda x: tf.reduce_prod(x, axis=0),
+    "Max": lambda x: tf.reduce_max(x, axis=0),
+    "Min": lambda x: tf.reduce_min(x, axis=0),
+}
+"""Of TensorFlow's merge operations, the reduction of what stands one behind the other."""
+
+
+def _timed(communicate: Callable[[], tf.Tensor], sent: tf.Tensor, waited: tf.Tensor) -> tf.Tensor:
+    """Adds the microseconds from when the input is there to when the result is."""
+    with tf.control_dependencies([sent]):
+        began = tf.timestamp()
+    with tf.control_dependencies([began]):
+        result = communicate()
+    with tf.control_dependencies([result]):
+        microseconds = tf.cast((tf.timestamp() - began) * 1e6, tf.int64)
+    tf.raw_ops.AssignAddVariableOp(resource=waited, value=microseconds)
+    return result
+
+
+def _exchanged_leading(x: tf.Tensor) -> tf.Tensor:
+    """`[a, b, ..]` as `[b, a, ..]`."""
+    return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
 
 
 def _carried(move: Callable[[tf.Tensor], tf.Tensor], blocks: tf.Tensor, takes: Sequence[tf.DType]) -> tf.Tensor:

@@ -28,7 +28,11 @@ class GroupFacts:
     @classmethod
     def of(cls, shape: Shape, axes: Sequence[str], order: Sequence[int] | np.ndarray) -> GroupFacts:
         """`order[core]` is the place of the core's device among all devices."""
-        groups = ordered_groups(shape, axes)
+        return cls.of_groups(ordered_groups(shape, axes), order)
+
+    @classmethod
+    def of_groups(cls, groups: np.ndarray, order: Sequence[int] | np.ndarray) -> GroupFacts:
+        """`int[groups, members]`: the cores of each, by position."""
         return cls(groups, np.argsort(np.argsort(np.asarray(order)[groups], axis=1), axis=1))
 
     @property
@@ -66,6 +70,10 @@ class GroupFacts:
     def partner_rows(self) -> np.ndarray:
         """`int[cores, members]`: for each position, its member's rank in the group of two with the core (itself: 0)."""
         return self._by_core((self.rank[:, None, :] > self.rank[:, :, None]).astype(int))
+
+    def by_core(self, by_group: np.ndarray) -> np.ndarray:
+        """`int[cores, n]`: for each core, what `[groups, n]` has of its group."""
+        return self._by_core(np.broadcast_to(by_group[:, None, :], (*self.groups.shape, by_group.shape[1])))
 
     def _by_core(self, by_group: np.ndarray) -> np.ndarray:
         """From `[groups, members, n]` to `[cores, n]`."""

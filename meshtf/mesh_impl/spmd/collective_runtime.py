@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -20,7 +21,12 @@ from meshtf.mesh_impl.spmd._failure_text import is_collective_failure, short_tex
 from meshtf.mesh_impl.spmd._stall_detector import Stall
 from meshtf.mesh_impl.spmd._watchdog import Watchdog
 
+if TYPE_CHECKING:
+    from meshtf.cluster.cluster import Cluster
+
 _FIRST_KEY = 1 << 20  # out of the way of tf.distribute and DTensor in the same process, which count from 1
+_FIRST_KEY_OF_PROCESSES = 1 << 30
+_KEYS_OF_PROCESS = 1 << 20
 _TOKENS_PER_DEVICE = 2  # the second is for the opposite direction of permutes
 
 _TWO_THREADS = """\
@@ -41,12 +47,23 @@ class CollectiveRuntime:
         self._lock = threading.Lock()
         self._group_keys: dict[tuple[str, ...], int] = {}
         self._pair_keys: dict[tuple[str, ...], int] = {}
-        self._next_group_key = _FIRST_KEY
-        self._instance_keys = itertools.count(_FIRST_KEY)
+        self._next_group_keys: dict[int | None, int] = {None: _FIRST_KEY}
+        self._instance_keys = {spanning: itertools.count(_FIRST_KEY) for spanning in (False, True)}
         self._tokens: dict[str, tuple[tf.Variable, ...]] = {}
+        self._waited: dict[str, tf.Variable] = {}
         self._watchdog = Watchdog(self._on_stall)
         self._running: tuple[threading.Thread, str] | None = None
         self._failed: str | None = None
+        self._cluster: Cluster | None = None
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The processes that this one has joined, if it has."""
+        return self._cluster
+
+    def join(self, cluster: Cluster) -> None:
+        """To be called once, before a mesh is made."""
+        self._cluster = cluster
 
     @property
     def failed(self) -> str | None:
@@ -65,14 +82,28 @@ class CollectiveRuntime:
 
     def _reserve(self, keys: dict[tuple[str, ...], int], devices: tuple[str, ...], count: int) -> int:
         if devices not in keys:
-            keys[devices] = self._next_group_key
-            self._next_group_key += count
+            home = self._home(devices)
+            keys[devices] = self._next_group_keys.setdefault(
+                home, _FIRST_KEY_OF_PROCESSES + _KEYS_OF_PROCESS * (home or 0)
+            )
+            self._next_group_keys[home] += count
         return keys[devices]
 
-    def new_instance_key(self) -> int:
-        """A key that no other collective of this process has."""
+    def _home(self, devices: tuple[str, ...]) -> int | None:
+        """The one process of a cluster that has the devices; None where there are several, or no cluster.
+
+        Keys mean the same in all processes. Of groups that span some, all give out the same keys, since all make the
+        same programs; of those in one process, which may make others for itself, they come from a range of its own.
+        """
+        if self._cluster is None:
+            return None
+        processes = {tf.DeviceSpec.from_string(device).task or 0 for device in devices}
+        return processes.pop() if len(processes) == 1 else None
+
+    def new_instance_key(self, *, spans_processes: bool = False) -> int:
+        """A key that no other collective of this process has, among those of programs that span processes, or not."""
         with self._lock:
-            return next(self._instance_keys)
+            return next(self._instance_keys[spans_processes])
 
     def tokens(self, device: str, timeout_seconds: float) -> tuple[tf.Variable, ...]:
         """The device's ordering tokens, `int64[]`; each counts how often the device entered or left a collective."""
@@ -85,6 +116,20 @@ class CollectiveRuntime:
         self._watchdog.watch(device, tokens, timeout_seconds)
         return tokens
 
+    def waited(self, device: str) -> tf.Variable:
+        """`int64[]`: the microseconds that the device has spent in collectives between processes."""
+        with self._lock:
+            if device not in self._waited:
+                with tf.init_scope(), tf.device(device):
+                    self._waited[device] = _new_token()
+            return self._waited[device]
+
+    @property
+    def seconds_waited(self) -> float:
+        """In collectives between processes, of the device of this process that was in them longest."""
+        with self._lock:
+            return max((int(waited.numpy()) for waited in self._waited.values()), default=0) / 1e6
+
     @contextlib.contextmanager
     def step_in_progress(self, description: str) -> Iterator[None]:
         """Held while a step runs; the same thread may enter again.
@@ -94,6 +139,7 @@ class CollectiveRuntime:
         Raises:
           UsageError: if another thread is inside a step.
           CollectiveError: if a collective failed earlier in this process.
+          ProcessLostError: if a process of the cluster is gone.
         """
         self._check_not_failed(description)
         outermost = self._enter(description)
@@ -116,6 +162,8 @@ class CollectiveRuntime:
         self.fail(f"{running[1] if running else 'a step'}: {stall}")
 
     def _check_not_failed(self, called: str) -> None:
+        if self._cluster is not None:
+            self._cluster.check_complete()
         if self._failed:
             raise CollectiveError(_FAILED.format(called=called, first=self._failed))
 

@@ -10,20 +10,30 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.errors import UsageError
-from meshtf.mesh_impl.device_names import device_order
-from meshtf.mesh_impl.spmd._bound_collectives import BoundCollectives, BoundGroup, BoundPairs, BoundPermutation
+from meshtf.mesh_impl.device_names import device_order, process_of
+from meshtf.mesh_impl.spmd._bound_collectives import (
+    BoundCollectives,
+    BoundGroup,
+    BoundPairs,
+    BoundPermutation,
+    BoundStages,
+)
 from meshtf.mesh_impl.spmd._group_facts import LARGEST_ALLTOALL, GroupFacts
+from meshtf.mesh_impl.spmd._stage_facts import StageFacts
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.planning.collectives.permute import is_exchange
+from meshtf.planning.process_spans import ProcessOfCore
 
 
 @dataclasses.dataclass(frozen=True)
 class DeviceMesh:
-    """Devices in a mesh, by core number, and how long one of them may wait in a collective."""
+    """Devices in a mesh, by core number, how long one of them may wait in a collective, and the process of each, where
+    collectives between processes are to go in stages."""
 
     shape: Shape
     devices: tuple[str, ...]
     timeout_seconds: float
+    process_of_core: ProcessOfCore = ()
 
     @property
     def size(self) -> int:
@@ -35,7 +45,8 @@ class SpmdCollectives:
     """The groups and permutations of one program, and the numbers by which each core finds its own.
 
     The program is traced once for all cores, so what differs between them arrives as arguments: one vector of int32,
-    and the ordering tokens of the core's device. A program without communication is handed nothing.
+    the ordering tokens of the core's device and, where the mesh spans processes, its count of the time spent in
+    collectives between them. A program without communication is handed nothing.
     """
 
     def __init__(
@@ -59,11 +70,19 @@ class SpmdCollectives:
         every_axes = dict.fromkeys(tuple(a) for a in axes)
         groups = {a: GroupFacts.of(mesh.shape, a, self._order) for a in every_axes}
         self._groups = {a: facts for a, facts in groups.items() if facts.size > 1}
+        staged = {a: StageFacts.of(g, self._order, mesh.process_of_core) for a, g in self._groups.items()}
+        self._stages = {a: stages for a, stages in staged.items() if stages is not None}
+        self._processes = np.asarray([process_of(device) for device in mesh.devices])
+        self._spans_processes = len(set(self._processes.tolist())) > 1
         self._permutations = [p for p in dict.fromkeys(tuple(p) for p in permutations) if self._moves(p)]
         # Keys are given out here, for all cores in order, so that processes which run the same programs agree on them.
         self._columns: dict[str, np.ndarray] = {}
         for axes_, facts in self._groups.items():
-            self._columns |= self._group_columns(axes_, facts)
+            name, exchanges = "+".join(axes_), self._exchanging is None or axes_ in self._exchanging
+            if axes_ in self._stages:
+                self._columns |= self._stage_columns(name, facts, self._stages[axes_])
+            else:
+                self._columns |= self._group_columns(name, facts, exchanges)
         for i, permutation in enumerate(self._permutations):
             self._columns |= self._permutation_columns(f"permutation_{i}", permutation)
 
@@ -72,7 +91,8 @@ class SpmdCollectives:
         if not self._columns:
             return []
         length = sum(_length(column) for column in self._columns.values())
-        return [tf.TensorSpec([length], tf.int32), tf.TensorSpec([], tf.resource), tf.TensorSpec([], tf.resource)]
+        handles = 3 if self._spans_processes else 2
+        return [tf.TensorSpec([length], tf.int32), *(tf.TensorSpec([], tf.resource) for _ in range(handles))]
 
     def arguments(self, core: int) -> list[tf.Tensor]:
         """The same for one core, made on its device; to be called where its program is."""
@@ -82,30 +102,49 @@ class SpmdCollectives:
         tokens = collective_runtime().tokens(device, self._mesh.timeout_seconds)
         facts = np.concatenate([np.atleast_1d(column[core]) for column in self._columns.values()])
         with tf.device(device):
-            return [tf.constant(facts, tf.int32), *(token.handle for token in tokens)]
+            waited = [collective_runtime().waited(device)] if self._spans_processes else []
+            return [tf.constant(facts, tf.int32), *(variable.handle for variable in (*tokens, *waited))]
 
     def bind(self, arguments: Sequence[tf.Tensor]) -> BoundCollectives:
         """Inside the trace of the per-core program, outside its loops: emits collectives that use these arguments."""
         if not self._columns:
             return BoundCollectives({}, {}, (), self._mesh.shape)
-        facts, *tokens = arguments
+        facts, *tokens = arguments[:3]
+        waited = arguments[3] if self._spans_processes else None
         columns, start = {}, 0
         for name, column in self._columns.items():
             fact = tf.slice(facts, [start], [_length(column)])
             columns[name] = fact if column.ndim == 2 else tf.reshape(fact, [])
             start += _length(column)
-        groups = {axes: _bind_group("+".join(axes), g.size, columns) for axes, g in self._groups.items()}
+        groups = {axes: self._bound_group(axes, columns) for axes in self._groups}
         permutations = {p: _bind_permutation(f"permutation_{i}", columns) for i, p in enumerate(self._permutations)}
-        return BoundCollectives(groups, permutations, tokens, self._mesh.shape)
+        return BoundCollectives(groups, permutations, tokens, self._mesh.shape, waited)
 
     def _moves(self, destinations: tuple[int, ...]) -> bool:
         if sorted(destinations) != list(range(self._mesh.size)):
             raise UsageError(f"{destinations} is not a permutation of the {self._mesh.size} cores of the mesh")
         return destinations != tuple(range(self._mesh.size))
 
-    def _group_columns(self, axes: tuple[str, ...], facts: GroupFacts) -> dict[str, np.ndarray]:
+    def _bound_group(self, axes: tuple[str, ...], columns: dict[str, tf.Tensor]) -> BoundGroup | BoundStages:
+        name, size, stages = "+".join(axes), self._groups[axes].size, self._stages.get(axes)
+        if stages is None:
+            crosses = (np.ptp(self._processes[self._groups[axes].groups], axis=1) > 0).any()
+            return _bind_group(name, size, columns, crosses=bool(crosses))
+        within = None if stages.within is None else _bind_group(f"{name} within", stages.within.size, columns)
+        across = _bind_group(f"{name} across", stages.across.size, columns, crosses=True)
+        return BoundStages(size, within, across, columns.get(f"{name} places"), columns.get(f"{name} placed"))
+
+    def _stage_columns(self, name: str, facts: GroupFacts, stages: StageFacts) -> dict[str, np.ndarray]:
+        columns = self._group_columns(f"{name} across", stages.across, exchanges=True)
+        if stages.within is not None:
+            columns |= self._group_columns(f"{name} within", stages.within, exchanges=True)
+        if not stages.in_order:
+            placed = np.argsort(stages.places, axis=1)
+            columns |= {f"{name} places": facts.by_core(stages.places), f"{name} placed": facts.by_core(placed)}
+        return columns
+
+    def _group_columns(self, name: str, facts: GroupFacts, exchanges: bool) -> dict[str, np.ndarray]:
         """`int[cores]` or `int[cores, members]` each."""
-        name, exchanges = "+".join(axes), self._exchanging is None or axes in self._exchanging
         runtime, devices = collective_runtime(), self._mesh.devices
         columns = {f"{name} key": facts.keys(lambda cores: runtime.group_key([devices[core] for core in cores]))}
         if not facts.in_order:
@@ -142,12 +181,12 @@ def _length(column: np.ndarray) -> int:
     return 1 if column.ndim == 1 else column.shape[1]
 
 
-def _bind_group(name: str, size: int, columns: dict[str, tf.Tensor]) -> BoundGroup:
+def _bind_group(name: str, size: int, columns: dict[str, tf.Tensor], *, crosses: bool = False) -> BoundGroup:
     pairs = None
     if f"{name} pair_keys" in columns:
         pairs = BoundPairs(*(columns[f"{name} {fact}"] for fact in ("own_position", "pair_keys", "pair_rows")))
     ranks, positions = columns.get(f"{name} ranks"), columns.get(f"{name} positions")
-    return BoundGroup(size, columns[f"{name} key"], ranks, positions, pairs)
+    return BoundGroup(size, columns[f"{name} key"], ranks, positions, pairs, crosses)
 
 
 def _bind_permutation(name: str, columns: dict[str, tf.Tensor]) -> BoundPermutation:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import tensorflow as tf
 
-from meshtf.errors import CollectiveError, ExecutionError, MeshtfError
+from meshtf.errors import CollectiveError, ExecutionError, MeshtfError, ProcessLostError
 from meshtf.mesh_impl.spmd._failure_text import is_collective_failure, message_of, nodes, short_text
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 
@@ -18,6 +18,12 @@ _MOST_COLLECTIVES_NAMED = 4
 _LOST = """\
 an operation failed on one of the cores, and TensorFlow lost its text: the other cores were cancelled ({fact}).
 Run the program on a mesh of one core to see the error."""
+
+
+_LOST_PROCESS = """\
+{lost}
+This process waited in {where}
+Start all processes again; training resumes from its last checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,11 +48,20 @@ def failed_collectives(text: str) -> list[FailedCollective]:
     return list(dict.fromkeys(FailedCollective(*match) for match in _SCOPE.findall(text)))
 
 
-def translate(error: tf.errors.OpError, scope_to_origin: Mapping[str, str]) -> MeshtfError:
-    """An error in the user's terms; to be raised `from None`.
+def may_be_a_loss(error: tf.errors.OpError) -> bool:
+    """Whether the end of another process can be what ended a step of this one."""
+    return is_collective_failure(error) or isinstance(
+        error, tf.errors.CancelledError | tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.InternalError
+    )
+
+
+def translate(error: tf.errors.OpError, scope_to_origin: Mapping[str, str], lost: str | None = None) -> MeshtfError:
+    """An error in the user's terms; to be raised `from None`. `lost`: which process is gone, where one is.
 
     `scope_to_origin` maps the first part of a name scope, as `collective_17`, to its operation and the user's line.
     """
+    if lost is not None:
+        return ProcessLostError(_LOST_PROCESS.format(lost=lost, where=_where(error, scope_to_origin)))
     cancelled = isinstance(error, tf.errors.CancelledError)
     if is_collective_failure(error) or (cancelled and collective_runtime().failed):
         return CollectiveError(_collective_text(error, scope_to_origin))
@@ -56,17 +71,22 @@ def translate(error: tf.errors.OpError, scope_to_origin: Mapping[str, str]) -> M
 
 
 def _collective_text(error: tf.errors.OpError, scope_to_origin: Mapping[str, str]) -> str:
-    named = failed_collectives(message_of(error))[:_MOST_COLLECTIVES_NAMED]
-    lines = [
-        f"{c.kind} over mesh axes {c.axes.replace('-', '+')}, for {scope_to_origin.get(c.scope, 'an unknown line')}"
-        for c in named
-    ]
-    where = "; ".join(lines) or "a collective (TensorFlow's error does not say which)"
+    where = _where(error, scope_to_origin)
     fact = short_text(error)
     first = collective_runtime().failed
     if first and fact not in first:  # a cancelled core's text, where the watchdog knows more
         fact = f"{first} ({fact})"
     return f"{where}\nfailed: {fact}\nThe process must be restarted."
+
+
+def _where(error: tf.errors.OpError, scope_to_origin: Mapping[str, str]) -> str:
+    """The collectives that an error names, and the lines that asked for them."""
+    named = failed_collectives(message_of(error))[:_MOST_COLLECTIVES_NAMED]
+    lines = [
+        f"{c.kind} over mesh axes {c.axes.replace('-', '+')}, for {scope_to_origin.get(c.scope, 'an unknown line')}"
+        for c in named
+    ]
+    return "; ".join(lines) or "a collective (TensorFlow's error does not say which)"
 
 
 def _origin_prefix(text: str, scope_to_origin: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ from meshtf.dimension import Shape
 from meshtf.layout import Axes, axes_size
 from meshtf.planning.collectives._blocks_in_memory import bytes_to_reorder, in_each_group
 from meshtf.planning.collectives.backend_collectives import BackendCollectives
+from meshtf.planning.process_spans import ProcessOfCore, groups_over, ring_bytes, span_of
 
 if TYPE_CHECKING:
     from meshtf.planning.plan import Value
@@ -32,6 +33,13 @@ class AllGather:
 
     def bytes_sent(self, slice_bytes: int, mesh_shape: Shape) -> int:
         return slice_bytes * (axes_size(self.axes, mesh_shape) - 1)
+
+    def bytes_between_processes(self, slice_bytes: int, mesh_shape: Shape, process_of_core: ProcessOfCore) -> int:
+        groups = groups_over(self.axes, mesh_shape)
+        span = span_of(groups, process_of_core)
+        if span is None:
+            return ring_bytes(groups, process_of_core, slice_bytes * (groups.shape[1] - 1))
+        return span.groups_of_each * span.members * slice_bytes * (span.processes - 1)
 
     def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:
         """None where slices are received where they belong."""

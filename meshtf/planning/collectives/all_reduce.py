@@ -17,6 +17,7 @@ from meshtf.layout import Axes, axes_size
 from meshtf.planning.collectives._blocks_in_memory import in_each_group
 from meshtf.planning.collectives._reduced_arrays import reduced
 from meshtf.planning.collectives.backend_collectives import BackendCollectives
+from meshtf.planning.process_spans import ProcessOfCore, groups_over, ring_bytes, span_of
 from meshtf.planning.reductions import Reduction
 
 if TYPE_CHECKING:
@@ -38,6 +39,14 @@ class AllReduce:
     def bytes_sent(self, slice_bytes: int, mesh_shape: Shape) -> int:
         n = axes_size(self.axes, mesh_shape)
         return 2 * slice_bytes * (n - 1) // n
+
+    def bytes_between_processes(self, slice_bytes: int, mesh_shape: Shape, process_of_core: ProcessOfCore) -> int:
+        groups = groups_over(self.axes, mesh_shape)
+        span = span_of(groups, process_of_core)
+        if span is None:
+            n = groups.shape[1]
+            return ring_bytes(groups, process_of_core, 2 * slice_bytes * (n - 1) // n)
+        return span.groups_of_each * 2 * slice_bytes * (span.processes - 1) // span.processes
 
     def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:
         """The neighbours' parts, before they are added."""

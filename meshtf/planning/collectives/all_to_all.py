@@ -13,6 +13,7 @@ from meshtf.dimension import Shape
 from meshtf.layout import Axes, axes_size
 from meshtf.planning.collectives._blocks_in_memory import bytes_to_reorder, in_each_group
 from meshtf.planning.collectives.backend_collectives import BackendCollectives
+from meshtf.planning.process_spans import ProcessOfCore, exchanged_bytes, groups_over
 
 if TYPE_CHECKING:
     from meshtf.planning.plan import Value
@@ -36,6 +37,10 @@ class AllToAll:
     def bytes_sent(self, slice_bytes: int, mesh_shape: Shape) -> int:
         n = axes_size(self.axes, mesh_shape)
         return slice_bytes * (n - 1) // n
+
+    def bytes_between_processes(self, slice_bytes: int, mesh_shape: Shape, process_of_core: ProcessOfCore) -> int:
+        groups = groups_over(self.axes, mesh_shape)
+        return exchanged_bytes(groups, process_of_core, slice_bytes // groups.shape[1])
 
     def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:
         """Blocks that are cut out before, and put in order afterwards."""

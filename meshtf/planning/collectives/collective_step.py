@@ -14,6 +14,7 @@ import tensorflow as tf
 from meshtf.dimension import Shape
 from meshtf.layout import Axes
 from meshtf.planning.collectives.backend_collectives import BackendCollectives
+from meshtf.planning.process_spans import ProcessOfCore
 from meshtf.planning.reductions import Reduction
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ class CollectiveStep(Protocol):
 
     def bytes_sent(self, slice_bytes: int, mesh_shape: Shape) -> int:
         """Bytes that each core must send, by the best algorithm, from a slice of so many bytes."""
+        ...
+
+    def bytes_between_processes(self, slice_bytes: int, mesh_shape: Shape, process_of_core: ProcessOfCore) -> int:
+        """The most bytes that a process sends to others, from slices of so many bytes on each of its cores: in stages,
+        where the groups lie over processes evenly."""
         ...
 
     def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:

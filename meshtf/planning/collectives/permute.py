@@ -12,6 +12,7 @@ import tensorflow as tf
 from meshtf.dimension import Shape
 from meshtf.layout import Axes
 from meshtf.planning.collectives.backend_collectives import BackendCollectives
+from meshtf.planning.process_spans import ProcessOfCore, most_leaving
 
 if TYPE_CHECKING:
     from meshtf.planning.plan import Value
@@ -34,6 +35,9 @@ class Permute:
 
     def bytes_sent(self, slice_bytes: int, mesh_shape: Shape) -> int:
         return slice_bytes
+
+    def bytes_between_processes(self, slice_bytes: int, mesh_shape: Shape, process_of_core: ProcessOfCore) -> int:
+        return most_leaving(self.destinations, process_of_core) * slice_bytes
 
     def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:
         """Gathers of two slices each: one where cores exchange, else one with the core sent to and one with the core

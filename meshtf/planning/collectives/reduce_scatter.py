@@ -14,6 +14,7 @@ from meshtf.layout import Axes, axes_size
 from meshtf.planning.collectives._blocks_in_memory import bytes_to_reorder, in_each_group
 from meshtf.planning.collectives._reduced_arrays import reduced
 from meshtf.planning.collectives.backend_collectives import BackendCollectives
+from meshtf.planning.process_spans import ProcessOfCore, exchanged_bytes, groups_over, span_of
 from meshtf.planning.reductions import Reduction
 
 if TYPE_CHECKING:
@@ -41,6 +42,13 @@ class ReduceScatter:
     def bytes_sent(self, slice_bytes: int, mesh_shape: Shape) -> int:
         n = axes_size(self.axes, mesh_shape)
         return slice_bytes * (n - 1) // n
+
+    def bytes_between_processes(self, slice_bytes: int, mesh_shape: Shape, process_of_core: ProcessOfCore) -> int:
+        groups = groups_over(self.axes, mesh_shape)
+        span = span_of(groups, process_of_core)
+        if span is None:
+            return exchanged_bytes(groups, process_of_core, slice_bytes // groups.shape[1])
+        return span.groups_of_each * slice_bytes * (span.processes - 1) // span.processes
 
     def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:
         """All terms of the own block, blocks that are cut out before, and short numbers as they are added up."""

@@ -71,7 +71,7 @@ def first_non_finite_variable(variables: mtf.VariableStore) -> str | None:
         variable = variables.slices(name)
         if not variable.dtype.is_floating:
             continue
-        parts = {str(variable.box(core)): piece for core, piece in enumerate(variable.slices)}  # equal ones once
+        parts = {str(variable.box(core)): piece for core, piece in variable.slices.items()}  # equal ones once
         for value in parts.values():
             with tf.device(value.device):
                 if not bool(tf.reduce_all(tf.math.is_finite(value))):

@@ -70,7 +70,9 @@ def test_slots_are_kept_in_equal_shares(mesh_shape: str, layout: str, options: d
     (batch,) = SIZES.batches(1)
     divided(**batch)
     slot = divided.variables.slices("first/adam_m")
-    assert {piece.shape.num_elements() for piece in slot.slices} == {SIZES.inner.size * SIZES.hidden.size // CORES}
+    assert {piece.shape.num_elements() for piece in slot.slices.values()} == {
+        SIZES.inner.size * SIZES.hidden.size // CORES
+    }
     sent, whole = (
         program(OPTIMIZERS["adamw"], mesh_shape, layout, shard_weight_update=sharded, **options)
         .report()

@@ -24,10 +24,10 @@ PERMUTED = ("all:12", "rows:4;cols:4")
 FURTHER_PERMUTED = ("rows:2;cols:4", "all:8", "a:2;b:2;c:2", "rows:3;cols:4")
 
 
-def make_mesh(shape: str, permuted: bool = False) -> SpmdMeshImpl:
+def make_mesh(shape: str, permuted: bool = False, **options: Any) -> SpmdMeshImpl:
     size = convert_to_shape(shape).size
     indices = [i for i in REVERSED_PAIRS if i < size] if permuted else range(size)
-    return SpmdMeshImpl(shape, "", [f"CPU:{i}" for i in indices], collective_timeout_seconds=60)
+    return SpmdMeshImpl(shape, "", [f"CPU:{i}" for i in indices], collective_timeout_seconds=60, **options)
 
 
 def every_order(mesh: SpmdMeshImpl) -> list[tuple[str, ...]]:
@@ -85,16 +85,24 @@ def rotations(size: int) -> tuple[int, ...]:
     return (*range(1, size), 0)
 
 
+IN_STAGES = (
+    ("rows:4;cols:2", {"num_processes": 2}),
+    ("rows:2;cols:4", {"num_processes": 4, "axes_over_processes": ("cols",)}),
+    ("all:12", {"num_processes": 12}),
+)
+
+
 @pytest.mark.parametrize(
-    ("shape", "permuted"),
+    ("shape", "permuted", "options"),
     [
-        *((shape, False) for shape in IN_ORDER),
-        *((shape, True) for shape in PERMUTED),
-        *(pytest.param(shape, True, marks=pytest.mark.long) for shape in FURTHER_PERMUTED),
+        *((shape, False, {}) for shape in IN_ORDER),
+        *((shape, True, {}) for shape in PERMUTED),
+        *((shape, True, options) for shape, options in IN_STAGES),
+        *(pytest.param(shape, True, {}, marks=pytest.mark.long) for shape in FURTHER_PERMUTED),
     ],
 )
-def test_every_order_of_axes(program: Callable[..., Any], shape: str, permuted: bool) -> None:
-    mesh = make_mesh(shape, permuted)
+def test_every_order_of_axes(program: Callable[..., Any], shape: str, permuted: bool, options: dict[str, Any]) -> None:
+    mesh = make_mesh(shape, permuted, **options)
     axes, n = every_order(mesh), 2 * mesh.size
     swap = (1, 0, *range(2, mesh.size))  # both directions between two cores; the others keep theirs
 

@@ -189,4 +189,4 @@ def test_sums_in_the_stored_precision() -> None:
 def test_a_tape_of_the_users_does_not_watch_the_variables() -> None:
     step = mtf.function(train, mesh_of_four(), SPECS)
     step(X)
-    assert not any(v.trainable for v in step.variables.slices("weights").slices)
+    assert not any(v.trainable for v in step.variables.slices("weights").slices.values())

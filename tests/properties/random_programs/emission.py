@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -75,19 +76,26 @@ def run_batch(batch: Batch) -> list[str]:
     A CollectiveError goes through: no more can be run in this process.
     """
     joint = Joint(batch)
+    lowering, values = run_joint(joint, [f"CPU:{d}" for d in batch.devices])
+    return _differences(joint, values, lowering, batch)
+
+
+def run_joint(joint: Joint, devices: Sequence[str] | None, **options: Any) -> tuple[mtf.Lowering, list[tf.Tensor]]:
+    """The programs of a batch, lowered as one for a mesh on these devices, and what they returned, run once."""
     mesh_impl = mtf.SpmdMeshImpl(
         joint.mesh_shape,
         joint.layout,
-        [f"CPU:{d}" for d in batch.devices],
+        devices,
         parameter_layout=joint.parameter_layout,
         collective_timeout_seconds=_TIMEOUT_SECONDS,
+        **options,
     )
     lowering = mtf.Lowering(joint.mesh.graph, {joint.mesh: mesh_impl})
     fetches = [x for program in joint.programs for x in program.fetches]
     values = lowering.run(fetches, {name: x for program in joint.programs for name, x in program.feeds.items()})
     assert isinstance(values, list)
     assert lowering.execution(fetches).program.trace_count == 1, "the per-core program was traced more than once"
-    return _differences(joint, values, lowering, batch)
+    return lowering, values
 
 
 def _differences(joint: Joint, values: Sequence[tf.Tensor], lowering: mtf.Lowering, batch: Batch) -> list[str]:

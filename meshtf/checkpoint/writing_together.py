@@ -1,0 +1,136 @@
+"""One checkpoint's folder, written by all processes of a cluster: each its own slices, whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import tensorflow as tf
+
+from meshtf.checkpoint.atomic_folder import WRITING, atomic_folder, synchronize
+from meshtf.cluster.cluster import Cluster
+from meshtf.errors import CheckpointError
+
+_NOT_SHARED = "process {process} ({address}) does not find there what process 0 wrote"
+_SECONDS_TO_SEE = 5.0
+"""Network file systems show what another machine made after a while."""
+
+
+class ElsewhereError(OSError):
+    """What failed in some process, as all of them are told."""
+
+
+def write_together(
+    cluster: Cluster, folder: Path, write_own: Callable[[Path], None], finish: Callable[[Path], None]
+) -> None:
+    """Called by every process with the same folder, which appears whole, or in no process.
+
+    Args:
+      cluster: its processes.
+      folder: on a disk that all share.
+      write_own: writes what this process has into a temporary folder.
+      finish: what process 0 does there when all have written.
+
+    Raises:
+      OSError: in every process, of what failed in any.
+    """
+    meetings = _Meetings(cluster, cluster.meeting(f"checkpoint {folder.name}"))
+    if not cluster.is_leader:
+        meetings.hold()
+        meetings.hold(_fault(lambda: _write_into(folder.with_name(WRITING + folder.name), write_own, cluster)))
+        meetings.hold()
+        return
+    try:
+        with atomic_folder(folder) as temporary:
+            meetings.hold()
+            meetings.hold(_fault(lambda: write_own(temporary)))
+            finish(temporary)
+    except ElsewhereError:
+        raise  # all know
+    except (OSError, tf.errors.OpError) as error:
+        meetings.hold(_text(error))
+    meetings.hold()
+
+
+def check_folder_is_shared(cluster: Cluster, folder: Path) -> None:
+    """Called by every process before a run, with the folder of its files.
+
+    Raises:
+      CheckpointError: in every process, where one sees another folder under this path than process 0.
+    """
+    name = cluster.meeting(f"folder {folder.name}")
+    sign = folder / f".seen-by-process-0-{os.path.basename(name)}-{os.getpid()}" if cluster.is_leader else None
+    with contextlib.ExitStack() as held:
+        if sign is not None:
+            held.enter_context(_sign(sign))
+        shown = cluster.gathered(f"{name}/sign", "" if sign is None else sign.name)[0]
+        faults = cluster.gathered(f"{name}/seen", "" if _appears(folder / shown) else "not seen")
+    missing = [i for i, fault in enumerate(faults) if fault]
+    if missing:
+        named = "; ".join(_NOT_SHARED.format(process=i, address=cluster.addresses[i]) for i in missing)
+        raise CheckpointError(
+            f"{folder} is not one folder for all processes: {named}. Give one on a disk that all share"
+        )
+
+
+@contextlib.contextmanager
+def _sign(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    try:
+        yield
+    finally:
+        path.unlink()
+
+
+class _Meetings:
+    """Where processes tell one another how far they have come, or what failed."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self._cluster, self._name, self._stage = cluster, name, 0
+
+    def hold(self, fault: str = "") -> None:
+        """Raises ElsewhereError in all processes where some have a fault."""
+        self._stage += 1
+        faults = self._cluster.gathered(f"{self._name}/{self._stage}", fault)
+        addresses = self._cluster.addresses
+        told = [f"process {i} ({addresses[i]}): {text}" for i, text in enumerate(faults) if text]
+        if told:
+            raise ElsewhereError("; ".join(told))
+
+
+def _write_into(temporary: Path, write_own: Callable[[Path], None], cluster: Cluster) -> None:
+    if not _appears(temporary):
+        raise OSError(f"it does not see the folder {temporary} that process 0 made; is it on a disk that all share?")
+    write_own(temporary)
+    for path in temporary.glob(own_prefix(cluster) + "*"):
+        synchronize(path)
+
+
+def own_prefix(cluster: Cluster) -> str:
+    """How the names of this process's files begin, until all are one checkpoint."""
+    return f"process_{cluster.process_index:05d}"
+
+
+def _appears(path: Path) -> bool:
+    end = time.monotonic() + _SECONDS_TO_SEE
+    while not path.exists():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _fault(write: Callable[[], None]) -> str:
+    try:
+        write()
+    except Exception as error:  # whatever it is, the others must not wait for this process
+        return _text(error)
+    return ""
+
+
+def _text(error: Exception) -> str:
+    return getattr(error, "strerror", None) or getattr(error, "message", None) or str(error) or type(error).__name__

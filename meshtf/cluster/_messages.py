@@ -1,0 +1,98 @@
+"""What processes say to one another before TensorFlow's server runs: lines of JSON, which a shared token signs."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import hmac
+import json
+import secrets
+import socket
+from typing import Any
+
+_LONGEST_LINE = 1 << 20
+_GREETING = "meshtf waits for processes"
+
+
+@dataclasses.dataclass
+class Line:
+    """One connection, on which each side has challenged the other to sign with the token.
+
+    A line of the wrong signature is a BadMessageError; the end of the connection is an EOFError.
+    """
+
+    connection: socket.socket
+    token: str
+    own_challenge: str = dataclasses.field(default_factory=lambda: secrets.token_hex(16))
+    their_challenge: str = ""
+    _received: bytes = b""
+
+    def greet(self) -> None:
+        """What the side that listens says first."""
+        self._write({"greeting": _GREETING, "challenge": self.own_challenge})
+
+    def take_greeting(self) -> None:
+        """Waits for it."""
+        greeting = self._parsed(self._next_line())
+        if greeting.get("greeting") != _GREETING:
+            raise BadMessageError
+        self.their_challenge = str(greeting.get("challenge"))
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Signed, and with a challenge for the answers."""
+        body = json.dumps(message)
+        signature = self._signature(self.their_challenge, body)
+        self._write({"body": body, "signature": signature, "challenge": self.own_challenge})
+
+    def receive(self) -> dict[str, Any]:
+        """The next message, as long as the connection's own time limit."""
+        return self._opened(self._next_line())
+
+    def receive_available(self) -> list[dict[str, Any]]:
+        """The whole messages that have arrived; does not wait."""
+        self._fill()
+        messages = []
+        while b"\n" in self._received:
+            messages.append(self._opened(self._next_line()))
+        return messages
+
+    def _opened(self, line: bytes) -> dict[str, Any]:
+        outer = self._parsed(line)
+        body, signature = str(outer.get("body")), str(outer.get("signature"))
+        if not hmac.compare_digest(signature, self._signature(self.own_challenge, body)):
+            raise BadMessageError
+        self.their_challenge = str(outer.get("challenge"))
+        return self._parsed(body.encode())
+
+    def _signature(self, challenge: str, body: str) -> str:
+        return hmac.new(self.token.encode(), f"{challenge} {body}".encode(), hashlib.sha256).hexdigest()
+
+    def _parsed(self, line: bytes) -> dict[str, Any]:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            raise BadMessageError from None
+        if not isinstance(message, dict):
+            raise BadMessageError
+        return message
+
+    def _next_line(self) -> bytes:
+        while b"\n" not in self._received:
+            self._fill()
+        line, _, self._received = self._received.partition(b"\n")
+        return line
+
+    def _fill(self) -> None:
+        chunk = self.connection.recv(1 << 16)
+        if not chunk:
+            raise EOFError
+        self._received += chunk
+        if b"\n" not in self._received and (len(self._received) > _LONGEST_LINE or not self._received.startswith(b"{")):
+            raise BadMessageError
+
+    def _write(self, message: dict[str, Any]) -> None:
+        self.connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+class BadMessageError(Exception):
+    """What came is not signed with the token, or does not come from meshtf."""

@@ -1,0 +1,129 @@
+"""Learns that a process is gone: each asks TensorFlow's server of every other, now and then, whether it is there.
+
+What asks goes the way that collectives go, to the address that they use: a process that is dead, stopped, or cut off
+from this one does not answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+import grpc
+
+_METHOD = "/tensorflow.WorkerService/GetStatus"
+_LOOKS_PER_TIMEOUT = 8
+_LONGEST_PERIOD = 1.0
+_REFUSALS = 2
+"""So often in a row nobody listens at an address, before its process counts as dead."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Lost:
+    """Processes that are gone, by index, and what of each is known."""
+
+    processes: Mapping[int, str]
+
+    def __str__(self) -> str:
+        return "; ".join(self.processes.values())
+
+
+@dataclasses.dataclass
+class _Peer:
+    """What is known of another process."""
+
+    name: str
+    ask: Callable[[], grpc.Future]
+    answered: float
+    refusals: int = 0
+    asked: grpc.Future | None = None
+
+
+class PeerWatch:
+    """A thread that asks; tells `on_lost` once, of those who are gone first."""
+
+    def __init__(self, addresses: Mapping[int, str], timeout_seconds: float, on_lost: Callable[[Lost], None]) -> None:
+        """`addresses`: of the other processes, by index. `timeout_seconds`: after which one that does not answer is
+        gone."""
+        self._timeout = timeout_seconds
+        self._period = min(_LONGEST_PERIOD, timeout_seconds / _LOOKS_PER_TIMEOUT)
+        self._on_lost = on_lost
+        self._stopped = threading.Event()
+        self._found = threading.Event()
+        self.lost: Lost | None = None
+        self._channels = {i: _channel(address) for i, address in addresses.items()}
+        now = time.monotonic()
+        self._peers = {
+            i: _Peer(f"process {i} ({addresses[i]})", self._asking(channel), now)
+            for i, channel in self._channels.items()
+        }
+        self._thread = threading.Thread(target=self._run, name="meshtf_peer_watch", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks no more."""
+        self._stopped.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout=self._timeout)
+        for channel in self._channels.values():
+            channel.close()
+
+    def wait_for_loss(self, timeout_seconds: float) -> Lost | None:
+        """Who is gone; None where for so long nobody is."""
+        self._found.wait(timeout_seconds)
+        return self.lost
+
+    @property
+    def period(self) -> float:
+        """Seconds between two questions."""
+        return self._period
+
+    def _asking(self, channel: grpc.Channel) -> Callable[[], grpc.Future]:
+        call = channel.unary_unary(_METHOD, request_serializer=bytes, response_deserializer=len)
+        return lambda: call.future(b"", timeout=self._timeout)
+
+    def _run(self) -> None:
+        looked = time.monotonic()
+        while not self._stopped.wait(self._period):
+            now = time.monotonic()
+            # A process that was stopped itself, and goes on, has heard nothing meanwhile, of anybody.
+            paused = max(now - looked - 2 * self._period, 0.0)
+            looked = now
+            gone = {i: why for i, peer in self._peers.items() if (why := self._look_at(peer, now, paused))}
+            if gone:
+                self.lost = Lost(gone)
+                self._on_lost(self.lost)
+                self._found.set()
+                return
+
+    def _look_at(self, peer: _Peer, now: float, paused: float) -> str | None:
+        """Why it is gone, if it is."""
+        peer.answered += paused
+        if peer.asked is not None and peer.asked.done():
+            code = peer.asked.code()
+            peer.refusals = peer.refusals + 1 if code == grpc.StatusCode.UNAVAILABLE else 0
+            peer.answered = now if code == grpc.StatusCode.OK else peer.answered
+            peer.asked = None
+        if peer.refusals >= _REFUSALS:
+            return f"{peer.name} has died or ended: nothing listens there any more"
+        if now - peer.answered > self._timeout:
+            return f"{peer.name} has not answered for {now - peer.answered:.0f} seconds: stopped, or cut off"
+        peer.asked = peer.asked or peer.ask()
+        return None
+
+
+def _channel(address: str) -> grpc.Channel:
+    return grpc.insecure_channel(
+        address,
+        options=[
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.min_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 500),
+            ("grpc.use_local_subchannel_pool", 1),
+        ],
+    )

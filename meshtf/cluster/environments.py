@@ -1,0 +1,149 @@
+"""Reading from the environment which processes there are: TF_CONFIG, torchrun's variables, Slurm's, Open MPI's."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from meshtf.cluster.process_addresses import ProcessAddresses
+from meshtf.errors import ClusterError, nearest
+
+_Environment = Mapping[str, str]
+
+_JOBS = ("chief", "worker")
+"""The jobs of a TF_CONFIG whose tasks compute; tasks are numbered in this order of jobs."""
+
+_FIRST_PORT, _PORTS = 20_000, 40_000
+
+_NOTHING_FOUND = """\
+no variable says which processes there are. Give initialize_cluster(addresses=["a:4000", "b:4000"], process_index=0), \
+or leader=, num_processes= and process_index=; or start them by Slurm, mpirun or torchrun, or with TF_CONFIG."""
+
+_TF_CONFIG_EXAMPLE = (
+    '{"cluster": {"worker": ["a:4000", "b:4000"]}, "task": {"type": "worker", "index": 0}}, index 1 in the second'
+)
+
+
+def addresses_from(environment: _Environment, leader: str | None = None) -> ProcessAddresses:
+    """The processes, as the first of these says: TF_CONFIG, torchrun's variables, Open MPI's, Slurm's.
+
+    Args:
+      environment: such as os.environ.
+      leader: address of process 0, in place of the one that is found.
+
+    Raises:
+      ClusterError: there is none of them, or one is wrong, or contradicts itself.
+    """
+    for variable, read in _READERS.items():
+        if variable in environment:
+            return read(environment, leader)
+    raise ClusterError(_NOTHING_FOUND)
+
+
+def _from_tf_config(environment: _Environment, leader: str | None) -> ProcessAddresses:
+    config = _parsed(environment["TF_CONFIG"])
+    cluster, task = config["cluster"], config["task"]
+    addresses: list[str] = []
+    starts: dict[str, int] = {}
+    for job in sorted(cluster, key=_job_order):
+        starts[job] = len(addresses)
+        addresses += cluster[job]
+    job, index = task.get("type"), task.get("index")
+    if job not in starts:
+        raise _wrong_tf_config(f"the task is of job {job!r}, which its cluster lacks{nearest(str(job), starts)}")
+    if not isinstance(index, int) or not 0 <= index < len(cluster[job]):
+        raise _wrong_tf_config(f"the task is number {index!r} of job {job!r}, which has {len(cluster[job])}, from 0")
+    if leader is not None and leader != addresses[0]:
+        raise _wrong_tf_config(f"its first process is {addresses[0]}, and leader= says {leader}")
+    return ProcessAddresses.listed(addresses, starts[job] + index, "TF_CONFIG")
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """TF_CONFIG, with a cluster of lists of addresses and a task."""
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise _wrong_tf_config(f"it is no JSON: {error}") from None
+    if not isinstance(config, dict) or not all(isinstance(config.get(key), dict) for key in ("cluster", "task")):
+        raise _wrong_tf_config('it has no "cluster" and "task"')
+    for job, addresses in config["cluster"].items():
+        if job not in _JOBS:
+            raise _wrong_tf_config(f"job {job!r} does not compute here; there are {' and '.join(_JOBS)}")
+        if not isinstance(addresses, list) or not all(isinstance(a, str) for a in addresses):
+            raise _wrong_tf_config(f"the processes of job {job!r} must be a list of addresses, not {addresses!r}")
+    return config
+
+
+def _wrong_tf_config(what: str) -> ClusterError:
+    return ClusterError(f"TF_CONFIG: {what}. It is to be as {_TF_CONFIG_EXAMPLE}")
+
+
+def _job_order(job: str) -> int:
+    return _JOBS.index(job)
+
+
+def _from_torchrun(environment: _Environment, leader: str | None) -> ProcessAddresses:
+    index, number = _integers(environment, ("RANK", "WORLD_SIZE"))
+    told = leader or f"{_given(environment, 'MASTER_ADDR', 'RANK')}:{_given(environment, 'MASTER_PORT', 'RANK')}"
+    return ProcessAddresses(index, number, told, None, "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT")
+
+
+def _from_open_mpi(environment: _Environment, leader: str | None) -> ProcessAddresses:
+    names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+    index, number, here = _integers(environment, names)
+    if leader is None and here != number:
+        raise ClusterError(
+            f"Open MPI: {number} processes, {here} of them on this host; its variables do not say where process 0 "
+            f'is: give initialize_cluster(leader="host:port"), the same in every process'
+        )
+    told = (
+        leader
+        or f"127.0.0.1:{_port_of(environment.get('PMIX_NAMESPACE', environment.get('OMPI_MCA_ess_base_jobid', '')))}"
+    )
+    return ProcessAddresses(index, number, told, None, "Open MPI")
+
+
+def _from_slurm(environment: _Environment, leader: str | None) -> ProcessAddresses:
+    # TensorFlow's SlurmClusterResolver sorts hosts by name, n10 before n2, where Slurm numbers tasks in its own order.
+    index, number = _integers(environment, ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
+    job = f"{_given(environment, 'SLURM_JOB_ID', 'SLURM_PROCID')}.{environment.get('SLURM_STEP_ID', '0')}"
+    hosts = _given(environment, "SLURM_STEP_NODELIST", "SLURM_PROCID")
+    told = leader or f"{_first_host(hosts)}:{_port_of(job)}"
+    return ProcessAddresses(index, number, told, None, "Slurm")
+
+
+def _first_host(hosts: str) -> str:
+    """Of Slurm's list: `n3` of `n[3-4,7],m1`."""
+    match = re.match(r"([^,\[\]]+)(?:\[(\d+))?", hosts)
+    if match is None:
+        raise ClusterError(f"SLURM_STEP_NODELIST is {hosts!r}, which is no list of hosts")
+    return match[1] + (match[2] or "")
+
+
+def _port_of(job: str) -> int:
+    """A port that two jobs on one host are unlikely to share; where they do, the second is told."""
+    return _FIRST_PORT + sum(byte * 251**place for place, byte in enumerate(job.encode())) % _PORTS
+
+
+def _integers(environment: _Environment, names: Sequence[str]) -> list[int]:
+    texts = [_given(environment, name, names[0]) for name in names]
+    for name, text in zip(names, texts, strict=True):
+        if not text.isdecimal():
+            raise ClusterError(f"{name} must be a number, and is {text!r}")
+    return [int(text) for text in texts]
+
+
+def _given(environment: _Environment, name: str, beside: str) -> str:
+    if not environment.get(name):
+        raise ClusterError(f"{beside} is set and {name} is not; both say which processes there are")
+    return environment[name]
+
+
+_READERS: dict[str, Callable[[_Environment, str | None], ProcessAddresses]] = {
+    "TF_CONFIG": _from_tf_config,
+    "RANK": _from_torchrun,
+    "OMPI_COMM_WORLD_RANK": _from_open_mpi,
+    "SLURM_PROCID": _from_slurm,
+}

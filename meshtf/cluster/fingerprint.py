@@ -1,0 +1,28 @@
+"""Whether processes have the same texts, and where the first difference is."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Mapping, Sequence
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def first_differing(digests: Sequence[Mapping[str, str]]) -> tuple[int, str] | None:
+    """Of digests by the name of a part, one mapping a process: the first process that differs from the first, and the
+    part in which it does. None where all are alike."""
+    first = digests[0]
+    for process, own in enumerate(digests):
+        for part in dict.fromkeys([*first, *own]):
+            if own.get(part) != first.get(part):
+                return process, part
+    return None
+
+
+def first_difference(one: str, other: str) -> tuple[str, str]:
+    """The first line of each that the other has not in its place; "(nothing)" beyond the end."""
+    pairs = itertools.zip_longest(one.splitlines(), other.splitlines(), fillvalue="(nothing)")
+    return next(((a, b) for a, b in pairs if a != b), ("", ""))

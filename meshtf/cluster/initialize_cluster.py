@@ -1,0 +1,134 @@
+"""Joining other processes."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import platform
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.call_sites import says_where
+from meshtf.cluster._peer_watch import Lost, PeerWatch
+from meshtf.cluster._rendezvous import JoinOptions, rendezvous
+from meshtf.cluster._tensorflow_server import KeyValueStore, abort_collectives, check_not_started, start_server
+from meshtf.cluster.cluster import Cluster
+from meshtf.cluster.environments import addresses_from
+from meshtf.cluster.process_addresses import ProcessAddresses
+from meshtf.errors import ClusterError
+from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
+
+
+@says_where
+def initialize_cluster(
+    addresses: Sequence[str] | None = None,
+    process_index: int | None = None,
+    *,
+    leader: str | None = None,
+    num_processes: int | None = None,
+    token: str = "",
+    join_timeout_seconds: float = 300.0,
+    heartbeat_timeout_seconds: float = 10.0,
+    listen_port: int | None = None,
+) -> Cluster:
+    """Joins this process with others, so that meshes span the devices of all. Called once, in each of them, before
+    TensorFlow starts, and after `mtf.virtual_cpus`.
+
+    Who the others are is said by arguments, or else by the environment: `TF_CONFIG`, torchrun's `RANK`, `WORLD_SIZE`,
+    `MASTER_ADDR` and `MASTER_PORT`, Open MPI's variables, or Slurm's. All processes have the same number of devices.
+
+    TensorFlow's runtime, which carries the values, knows no passwords and no encryption: whoever reaches a process's
+    port can make it compute. It belongs into a private network.
+
+    Args:
+      addresses: of all processes, as "host:port", in the order of their indices; with `process_index`.
+      process_index: which of them this one is, from 0.
+      leader: address of process 0, where the others' are not known before: each tells its own as it joins. With
+        `process_index` and `num_processes`, or beside Open MPI's or Slurm's variables.
+      num_processes: how many there are, with `leader`.
+      token: a text that all share; a process that does not know it is not let in.
+      join_timeout_seconds: how long to wait for all.
+      heartbeat_timeout_seconds: after which a process that does not answer counts as lost.
+      listen_port: on which this process listens, where its address is that of something that passes on to it, as a
+        container's is; by default its address's.
+
+    Raises:
+      ClusterError: addresses that are wrong or contradict each other, a port in use, somebody who did not come (each by
+        host and port), another job on the same port, another token, TensorFlow started already.
+
+    Examples:
+      >>> try:
+      ...     cluster = mtf.initialize_cluster(["10.0.0.1:4000", "10.0.0.2:4000"], process_index=2)
+      ... except mtf.errors.ClusterError as error:
+      ...     print(str(error).splitlines()[0])
+      initialize_cluster: process 2 does not exist where there are 2, which count from 0
+    """
+    for name, seconds in (("join", join_timeout_seconds), ("heartbeat", heartbeat_timeout_seconds)):
+        if not seconds > 0:
+            raise ClusterError(f"{name}_timeout_seconds must be positive, and is {seconds}")
+    processes = _processes(addresses, process_index, leader, num_processes)
+    check_not_started()
+    joined = rendezvous(processes, JoinOptions(token, join_timeout_seconds, _facts(), listen_port))
+    start_server(joined.addresses, processes.process_index, joined.port, heartbeat_timeout_seconds)
+    others = {i: a for i, a in enumerate(joined.addresses) if i != processes.process_index}
+    watch = PeerWatch(others, heartbeat_timeout_seconds, _on_lost) if others else None
+    cluster = Cluster(processes.process_index, joined.addresses, heartbeat_timeout_seconds, KeyValueStore(), watch)
+    _check_one_start(cluster, joined.nonce, join_timeout_seconds)
+    collective_runtime().join(cluster)
+    if watch is not None:
+        watch.start()
+    atexit.register(cluster.leave)
+    return cluster
+
+
+def _processes(
+    addresses: Sequence[str] | None, process_index: int | None, leader: str | None, num_processes: int | None
+) -> ProcessAddresses:
+    source = "initialize_cluster"
+    if addresses is not None:
+        if isinstance(addresses, str):
+            raise ClusterError(
+                f'addresses must be a list, one "host:port" for each process, not the text {addresses!r}'
+            )
+        if process_index is None:
+            raise ClusterError("addresses say where the processes are; process_index must say which this one is")
+        if leader not in (None, *addresses[:1]) or num_processes not in (None, len(addresses)):
+            raise ClusterError("addresses say who leads and how many there are; leader and num_processes say otherwise")
+        return ProcessAddresses.listed(list(addresses), process_index, source)
+    if process_index is None and num_processes is None:
+        return addresses_from(os.environ, leader)
+    if process_index is None or num_processes is None or leader is None:
+        raise ClusterError("leader, num_processes and process_index are given together, or addresses in their place")
+    return ProcessAddresses(process_index, num_processes, leader, None, source)
+
+
+def _facts() -> dict[str, str]:
+    """What must be alike in every process for collectives between them to be right."""
+    kinds = {kind: len(_logical(kind)) for kind in ("CPU", "GPU")}
+    return {
+        "devices": ", ".join(f"{number} {kind}" for kind, number in kinds.items() if number),
+        "versions": f"Python {platform.python_version()}, TensorFlow {tf.__version__}, NumPy {np.__version__}",
+    }
+
+
+def _logical(kind: str) -> list[object]:
+    """What will be logical devices, which nobody may list before TensorFlow starts."""
+    found: list[object] = []
+    for device in tf.config.list_physical_devices(kind):
+        found += tf.config.get_logical_device_configuration(device) or [None]
+    return found
+
+
+def _check_one_start(cluster: Cluster, nonce: str, timeout_seconds: float) -> None:
+    """ClusterError where TensorFlow's server of process 0 is another job's than the one that was joined."""
+    if cluster.is_leader:
+        cluster.put("start", nonce)
+    elif cluster.get("start", timeout_seconds) != nonce:
+        raise ClusterError(f"{cluster.addresses[0]} is another job's by now; two jobs were started on one port")
+
+
+def _on_lost(lost: Lost) -> None:
+    collective_runtime().fail(str(lost))
+    abort_collectives(str(lost))

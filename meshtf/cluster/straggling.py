@@ -1,0 +1,40 @@
+"""How long each process has waited for the others: who waits least is whom the others wait for."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+
+from meshtf.cluster.cluster import Cluster
+from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
+
+
+@dataclasses.dataclass(frozen=True)
+class Waits:
+    """Seconds that each process has spent in collectives between processes, since it joined.
+
+    The time that values travel is in them, for all alike.
+    """
+
+    seconds: tuple[float, ...]
+
+    @property
+    def straggler(self) -> int:
+        """The process for which the others waited most."""
+        return min(range(len(self.seconds)), key=lambda process: self.seconds[process])
+
+    def since(self, earlier: Waits) -> Waits:
+        """Of the time after `earlier`, as of a step."""
+        return Waits(tuple(now - then for now, then in zip(self.seconds, earlier.seconds, strict=True)))
+
+
+def seconds_waited() -> float:
+    """Of this process; its core that waited longest."""
+    return collective_runtime().seconds_waited
+
+
+def waits_of_all(cluster: Cluster) -> Waits:
+    """Of every process; called by all, between steps."""
+    texts: Sequence[str] = cluster.gathered(cluster.meeting("waits"), json.dumps(seconds_waited()))
+    return Waits(tuple(json.loads(text) for text in texts))

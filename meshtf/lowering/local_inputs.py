@@ -1,0 +1,67 @@
+"""Which part of each input the cores of one process read, so that each process need only feed its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from meshtf.errors import FeedError
+from meshtf.planning import core_positions
+from meshtf.planning.plan import Compute, Feed, Instruction, Plan, Value, walk
+
+Box = tuple[slice, ...]
+
+
+def input_slices(plan: Plan, cores: Sequence[int]) -> dict[str, Box]:
+    """By the name of each input, the smallest box that holds all that these cores read of it.
+
+    That is all of it where some work needs it whole.
+    """
+    readers: dict[Value, list[Instruction]] = {feed.output: [] for feed in plan.feeds}
+    for instruction, _ in walk(plan.instructions):
+        for value in instruction.inputs:
+            if value in readers:
+                readers[value].append(instruction)
+    for value in plan.fetches:
+        if value in readers:
+            readers[value].append(next(feed for feed in plan.feeds if feed.output is value))
+    return {feed.name: _box(feed, readers[feed.output], plan, cores) for feed in plan.feeds}
+
+
+def _box(feed: Feed, readers: Sequence[Instruction], plan: Plan, cores: Sequence[int]) -> Box:
+    sizes = feed.output.shape.to_integer_list
+    if not all(isinstance(i, Compute) and i.facts.takes_own_slice for i in readers):
+        return tuple(slice(0, n) for n in sizes)
+    starts, stops = list(sizes), [0] * len(sizes)
+    for value in (v for i in readers for v in i.outputs):
+        for core in cores:
+            block = core_positions.block(core, value.layout.axes, plan.mesh_shape)
+            for dim, (place, size) in enumerate(zip(block, value.slice_shape, strict=True)):
+                starts[dim] = min(starts[dim], place * size)
+                stops[dim] = max(stops[dim], min((place + 1) * size, sizes[dim]))
+    return tuple(slice(min(a, b), b) for a, b in zip(starts, stops, strict=True))
+
+
+def whole_inputs(parts: Mapping[str, np.ndarray], boxes: Mapping[str, Box], plan: Plan) -> dict[str, np.ndarray]:
+    """Arrays of the inputs' whole sizes, which hold these parts in their boxes, and zeros elsewhere.
+
+    Raises:
+      FeedError: a part that does not have its box's sizes, or is of no input.
+    """
+    feeds = {feed.name: feed.output for feed in plan.feeds}
+    whole = {}
+    for name, part in parts.items():
+        if name not in feeds:
+            raise FeedError(f'no input "{name}"; the inputs that the program reads are: {", ".join(feeds) or "none"}')
+        sizes = tuple(box.stop - box.start for box in boxes[name])
+        if np.shape(part) != sizes:
+            shape = feeds[name].shape
+            box = ", ".join(f"{d.name} {b.start} to {b.stop}" for d, b in zip(shape, boxes[name], strict=True))
+            raise FeedError(
+                f'of input "{name}" [{shape}], this process feeds {box}: an array of shape {list(sizes)}, and not '
+                f"{list(np.shape(part))}"
+            )
+        whole[name] = np.zeros(feeds[name].shape.to_integer_list, np.asarray(part).dtype)
+        whole[name][boxes[name]] = part
+    return whole

@@ -1,0 +1,43 @@
+"""The groups of a collective that goes in stages: within each process, and across processes. Pure arithmetic."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from meshtf.mesh_impl.spmd._group_facts import GroupFacts
+from meshtf.planning.process_spans import ProcessOfCore, by_process, span_of
+
+
+@dataclasses.dataclass(frozen=True)
+class StageFacts:
+    """Groups of cores over some mesh axes, taken apart: `members` of each in one of `processes` processes.
+
+    A member's place in its group counts the processes, and in each of them its members: place = process * members +
+    member. Each core is in one group `within` its process, by member, and in one `across` processes, by process.
+    """
+
+    within: GroupFacts | None  # None where there is one member in each process
+    across: GroupFacts
+    places: np.ndarray  # int[groups, size]: the position of the member at a place
+
+    @classmethod
+    def of(
+        cls, facts: GroupFacts, order: Sequence[int] | np.ndarray, process_of_core: ProcessOfCore
+    ) -> StageFacts | None:
+        """None where the groups do not span processes evenly."""
+        span = span_of(facts.groups, process_of_core)
+        if span is None:
+            return None
+        places = by_process(facts.groups, process_of_core, span)
+        cores = np.take_along_axis(facts.groups, places, 1).reshape(-1, span.processes, span.members)
+        within = GroupFacts.of_groups(cores.reshape(-1, span.members), order) if span.members > 1 else None
+        across = GroupFacts.of_groups(cores.transpose(0, 2, 1).reshape(-1, span.processes), order)
+        return cls(within, across, places)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether places are positions in every group."""
+        return bool((self.places == np.arange(self.places.shape[1])).all())

@@ -1,0 +1,125 @@
+"""How a mesh lies over processes: which axes cross them, and how groups of cores are made up of processes' members.
+
+Within a process values move through memory, between processes over a network: a collective whose group spans processes
+is done in stages, so that each byte crosses once per process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from meshtf.dimension import Shape
+from meshtf.layout import Axes
+from meshtf.planning.core_positions import groups_along
+
+ProcessOfCore = tuple[int, ...]
+"""The process of each core; empty where one process has all."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProcessSpan:
+    """How the groups of cores over some mesh axes lie over processes: each in the same way.
+
+    Attributes:
+      processes: how many processes a group has members in.
+      members: how many members a group has in each of them.
+      groups_of_each: in how many such groups a process takes part.
+    """
+
+    processes: int
+    members: int
+    groups_of_each: int
+
+    def __str__(self) -> str:
+        if self.members == 1:
+            return f"across {self.processes} processes"
+        return f"within each process ({self.members} cores), across {self.processes} processes, within"
+
+
+def groups_over(axes: Sequence[str], mesh_shape: Shape) -> np.ndarray:
+    """`int[groups, members]`: cores that differ only along `axes`, by position along them, the first axis major."""
+    names = mesh_shape.dimension_names
+    return groups_along(mesh_shape.to_integer_list, [names.index(axis) for axis in axes])
+
+
+def crossing_axes(axes: Iterable[str], mesh_shape: Shape, process_of_core: ProcessOfCore) -> Axes:
+    """Those of the axes along which some neighbours are in different processes."""
+    if not process_of_core:
+        return ()
+    process = np.asarray(process_of_core)
+    return tuple(a for a in axes if (np.ptp(process[groups_over([a], mesh_shape)], axis=1) > 0).any())
+
+
+def span_of(groups: np.ndarray, process_of_core: ProcessOfCore) -> ProcessSpan | None:
+    """None where no group spans processes, or they do so unevenly: then each collective goes as within one process."""
+    if not process_of_core:
+        return None
+    processes = np.asarray(process_of_core)[groups]
+    counts = [np.unique(own, return_counts=True) for own in processes]
+    numbers, members = {len(which) for which, _ in counts}, {int(n) for _, own in counts for n in own}
+    if len(numbers) != 1 or len(members) != 1 or numbers == {1}:
+        return None
+    taking_part = np.unique(np.concatenate([which for which, _ in counts]), return_counts=True)[1]
+    if len(set(taking_part.tolist())) != 1:
+        return None
+    return ProcessSpan(numbers.pop(), members.pop(), int(taking_part[0]))
+
+
+def by_process(groups: np.ndarray, process_of_core: ProcessOfCore, span: ProcessSpan) -> np.ndarray:
+    """`int[groups, processes * members]`: positions in each group, those of one process side by side.
+
+    Processes stand in the order in which they come in the group, and a process's members likewise.
+    """
+    processes = np.asarray(process_of_core)[groups]
+    orders = []
+    for own in processes:
+        first = {process: i for i, process in reversed(list(enumerate(own.tolist())))}
+        orders.append(np.argsort([first[process] for process in own.tolist()], kind="stable"))
+    return np.asarray(orders)
+
+
+def exchanged_bytes(groups: np.ndarray, process_of_core: ProcessOfCore, sent_to_each: int) -> int:
+    """The most that a process sends to others where each core of a group sends so many bytes to each other one."""
+    processes = np.asarray(process_of_core)
+    sent: dict[int, int] = {}
+    for group in groups if process_of_core else ():
+        which, counts = np.unique(processes[group], return_counts=True)
+        for process, own in zip(which.tolist(), counts.tolist(), strict=True):
+            sent[process] = sent.get(process, 0) + own * (len(group) - own) * sent_to_each
+    return max(sent.values(), default=0)
+
+
+def ring_bytes(groups: np.ndarray, process_of_core: ProcessOfCore, sent_on: int) -> int:
+    """The most that a process sends to others where each core of a group sends so many bytes to the next one, in an
+    order in which those of one process follow one another."""
+    processes = np.asarray(process_of_core)
+    spanning = [np.unique(processes[group]) for group in groups] if process_of_core else []
+    taking_part = [process for which in spanning if len(which) > 1 for process in which.tolist()]
+    return max((taking_part.count(process) for process in set(taking_part)), default=0) * sent_on
+
+
+def most_leaving(destinations: Sequence[int], process_of_core: ProcessOfCore) -> int:
+    """Of how many cores of a process the slice goes to another process, where most do."""
+    if not process_of_core:
+        return 0
+    leaving = [p for core, p in enumerate(process_of_core) if process_of_core[destinations[core]] != p]
+    return max((leaving.count(p) for p in set(leaving)), default=0)
+
+
+def laid_over(shape: Shape, num_processes: int, outermost: Axes) -> ProcessOfCore:
+    """By core, the process that it is in, each having equally many; the axes `outermost` are laid over them first."""
+    place = place_of_core(shape, outermost)
+    each = shape.size // num_processes
+    return tuple(int(k) // each for k in place)
+
+
+def place_of_core(shape: Shape, outermost: Axes) -> np.ndarray:
+    """`int[cores]`: where each core stands among devices in the order of processes."""
+    rest = tuple(n for n in shape.dimension_names if n not in outermost)
+    cores_in_order = groups_over((*outermost, *rest), shape).reshape(-1)
+    place = np.empty(shape.size, np.int64)
+    place[cores_in_order] = np.arange(shape.size)
+    return place

@@ -1,0 +1,99 @@
+"""What processes agree on through the key-value store, here as threads over one dictionary."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from meshtf.cluster.cluster import Cluster
+from meshtf.cluster.fingerprint import first_difference, first_differing
+from meshtf.errors import ClusterError
+
+
+class Texts:
+    """A store of this process."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._changed = threading.Condition()
+
+    def put(self, key: str, value: str) -> None:
+        with self._changed:
+            assert key not in self._texts, f"{key} is written twice"
+            self._texts[key] = value
+            self._changed.notify_all()
+
+    def get(self, key: str, timeout_seconds: float) -> str | None:
+        with self._changed:
+            self._changed.wait_for(lambda: key in self._texts, timeout_seconds)
+            return self._texts.get(key)
+
+
+def in_each(number: int, function: Callable[[Cluster], Any], present: int | None = None) -> list[Any]:
+    """What `function` returns or raises in each of so many processes, of which the first `present` are there."""
+    texts = Texts()
+    addresses = tuple(f"host{i}:4000" for i in range(number))
+
+    def call(index: int) -> Any:
+        try:
+            return function(Cluster(index, addresses, 2.0, texts, None))
+        except ClusterError as error:
+            return error
+
+    with concurrent.futures.ThreadPoolExecutor(number) as pool:
+        return list(pool.map(call, range(number if present is None else present)))
+
+
+def test_each_gives_and_all_read() -> None:
+    gathered = in_each(3, lambda cluster: cluster.gathered("names", f"of {cluster.process_index}"))
+    assert gathered == [["of 0", "of 1", "of 2"]] * 3
+
+
+def test_a_barrier_is_passed_when_all_have_come() -> None:
+    came = itertools.count()
+    passed: list[int] = []
+
+    def late(cluster: Cluster) -> None:
+        time.sleep(0.1 * cluster.process_index)
+        next(came)
+        cluster.barrier("b")
+        passed.append(next(came))
+
+    in_each(3, late)
+    assert min(passed) == 3
+
+
+def test_who_does_not_come_is_named() -> None:
+    found = in_each(3, lambda cluster: cluster.barrier("b", timeout_seconds=0.2), present=2)
+    for error in found:
+        assert "process 2 (host2:4000) did not come to barrier/b within 0.2 seconds" in str(error)
+    (missing,) = in_each(1, lambda cluster: cluster.get("key", timeout_seconds=0.1))
+    assert 'no process has put "key"' in str(missing)
+
+
+def test_the_first_difference_is_told_in_every_process() -> None:
+    def check(cluster: Cluster) -> None:
+        graph = "x = Input()\ny = Multiply(x, 2.0)\n" + (
+            "z = Add(y, x)" if cluster.process_index == 2 else "z = Add(x)"
+        )
+        cluster.check_alike('program "train"', {"seed": "0", "graph": "same"})
+        cluster.check_alike('program "train"', {"seed": "0", "graph": graph, "plan": str(cluster.process_index)})
+
+    for error in in_each(4, check):
+        assert isinstance(error, ClusterError)
+        # Processes 1 to 3 differ in their plans; what is told is the first of them, in the first text.
+        assert 'program "train" differs between process 0 and process 1, in its plan' in str(error)
+        assert "process 0: 0\n  process 1: 1" in str(error)
+
+
+def test_first_differences() -> None:
+    alike, other = {"seed": "a", "graph": "b"}, {"seed": "a", "graph": "c"}
+    assert first_differing([alike, alike]) is None
+    assert first_differing([alike, alike, other]) == (2, "graph")
+    assert first_differing([alike, {"seed": "a"}]) == (1, "graph")
+    assert first_difference("a\nb\nc", "a\nx\nc") == ("b", "x")
+    assert first_difference("a", "a\nb") == ("(nothing)", "b")

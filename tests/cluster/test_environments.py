@@ -1,0 +1,85 @@
+"""Who the processes are, from every launcher's variables, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from meshtf.cluster.environments import addresses_from
+from meshtf.cluster.process_addresses import ProcessAddresses
+from meshtf.errors import ClusterError
+
+TWO = ["a:4000", "b:4000"]
+
+
+def tf_config(**changes: object) -> dict[str, str]:
+    return {"TF_CONFIG": json.dumps({"cluster": {"worker": TWO}, "task": {"type": "worker", "index": 1}, **changes})}
+
+
+TORCHRUN = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "a", "MASTER_PORT": "4000"}
+OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}
+SLURM = {
+    "SLURM_PROCID": "3",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_NODELIST": "n[2,10],m1",
+    "SLURM_JOB_ID": "77",
+}
+
+
+def test_tf_config() -> None:
+    found = addresses_from(tf_config())
+    assert (found.process_index, found.num_processes, found.leader, found.addresses) == (1, 2, "a:4000", tuple(TWO))
+    assert found.own == "b:4000"
+    assert found.name(1) == "process 1 (b:4000)"
+    with_chief = addresses_from(tf_config(cluster={"worker": TWO, "chief": ["c:1"]}))
+    assert (with_chief.addresses, with_chief.process_index) == (("c:1", *TWO), 2)
+
+
+def test_launchers_that_tell_the_leader_alone() -> None:
+    assert addresses_from(TORCHRUN) == ProcessAddresses(
+        1, 4, "a:4000", None, "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+    )
+    here = addresses_from(OPEN_MPI)
+    assert (here.process_index, here.num_processes, here.leader.split(":")[0]) == (2, 4, "127.0.0.1")
+    slurm = addresses_from(SLURM)
+    assert (slurm.process_index, slurm.num_processes, slurm.leader.split(":")[0]) == (3, 4, "n2")
+    assert slurm == addresses_from(SLURM | {"SLURM_PROCID": "3"})
+    another_job = addresses_from(SLURM | {"SLURM_JOB_ID": "78"})
+    assert another_job.leader.split(":")[1] != slurm.leader.split(":")[1]
+    assert addresses_from(SLURM, leader="head:5").leader == "head:5"
+    assert slurm.own is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({}, ["initialize_cluster(addresses=", "torchrun"]),
+        ({"TF_CONFIG": "{"}, ["TF_CONFIG: it is no JSON", '"task"']),
+        ({"TF_CONFIG": "[]"}, ['no "cluster" and "task"']),
+        ({"TF_CONFIG": '{"cluster": {}}'}, ['no "cluster" and "task"']),
+        (tf_config(task={"type": "wroker", "index": 0}), ["'wroker'", 'did you mean "worker"']),
+        (tf_config(task={"type": "worker", "index": 2}), ["number 2 of job 'worker', which has 2"]),
+        (tf_config(task={"type": "worker", "index": "1"}), ["number '1'"]),
+        (tf_config(cluster={"worker": TWO, "ps": ["c:1"]}), ["job 'ps' does not compute here"]),
+        (tf_config(cluster={"worker": "a:4000"}), ["must be a list of addresses", "'a:4000'"]),
+        (tf_config(cluster={"worker": ["a:4000", "a:4000"]}), ["a:4000 stands twice"]),
+        (tf_config(cluster={"worker": ["a:4000", "b"]}), ["'b' is no address", '"10.0.0.1:4000"']),
+        (tf_config(cluster={"worker": ["a:4000", "b:99999"]}), ["'b:99999' is no address"]),
+        ({k: v for k, v in TORCHRUN.items() if k != "MASTER_PORT"}, ["RANK is set and MASTER_PORT is not"]),
+        (TORCHRUN | {"RANK": "one"}, ["RANK must be a number, and is 'one'"]),
+        (TORCHRUN | {"RANK": "4"}, ["process 4 does not exist where there are 4"]),
+        (OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, ["4 processes, 2 of them on this host", "leader="]),
+        (SLURM | {"SLURM_STEP_NODELIST": "[]"}, ["'[]'", "no list of hosts"]),
+    ],
+)
+def test_wrong_variables(environment: dict[str, str], words: list[str]) -> None:
+    with pytest.raises(ClusterError) as raised:
+        addresses_from(environment)
+    for word in words:
+        assert word in str(raised.value)
+
+
+def test_a_leader_that_contradicts_tf_config() -> None:
+    with pytest.raises(ClusterError, match="its first process is a:4000, and leader= says c:1"):
+        addresses_from(tf_config(), leader="c:1")

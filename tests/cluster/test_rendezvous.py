@@ -1,0 +1,166 @@
+"""Processes find one another, here as threads: it is sockets alone. Who is missing, wrong or twice there is named."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import logging
+import socket
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+import meshtf.cluster._rendezvous as module
+from meshtf.cluster._rendezvous import Joined, JoinOptions, rendezvous
+from meshtf.cluster.process_addresses import ProcessAddresses
+from meshtf.errors import ClusterError
+from tests.cluster.joined_processes import free_ports
+
+Result = Joined | ClusterError
+
+
+def options(token: str = "", timeout_seconds: float = 20.0, devices: str = "2 CPU") -> JoinOptions:
+    return JoinOptions(token, timeout_seconds, {"devices": devices})
+
+
+def listed(index: int, ports: Sequence[int]) -> ProcessAddresses:
+    return ProcessAddresses.listed([f"127.0.0.1:{port}" for port in ports], index, "test")
+
+
+def joined(*given: tuple[ProcessAddresses, JoinOptions], delay: float = 0.0) -> list[Result]:
+    """What each got, started `delay` seconds after the one before."""
+
+    def join(processes: ProcessAddresses, how: JoinOptions) -> Result:
+        try:
+            return rendezvous(processes, how)
+        except ClusterError as error:
+            return error
+
+    with concurrent.futures.ThreadPoolExecutor(len(given)) as pool:
+        futures = []
+        for processes, how in given:
+            futures.append(pool.submit(join, processes, how))
+            time.sleep(delay)
+        return [future.result() for future in futures]
+
+
+def test_all_get_all_addresses_in_whatever_order_they_come() -> None:
+    ports = free_ports(4)
+    found = joined(*((listed(i, ports), options("secret")) for i in (2, 1, 3, 0)), delay=0.05)
+    assert all(isinstance(x, Joined) for x in found), found
+    assert {x.addresses for x in found if isinstance(x, Joined)} == {tuple(f"127.0.0.1:{p}" for p in ports)}
+    assert len({x.nonce for x in found if isinstance(x, Joined)}) == 1
+    assert [x.port for x in found if isinstance(x, Joined)] == [ports[i] for i in (2, 1, 3, 0)]
+
+
+def test_where_the_leader_alone_is_told_each_tells_its_own() -> None:
+    leader = f"127.0.0.1:{free_ports(1)[0]}"
+    found = joined(*((ProcessAddresses(i, 3, leader, None, "test"), options()) for i in range(3)))
+    assert all(isinstance(x, Joined) for x in found), found
+    addresses = {x.addresses for x in found if isinstance(x, Joined)}.pop()
+    assert addresses[0] == leader
+    assert len(set(addresses)) == 3
+    assert [f"127.0.0.1:{x.port}" for x in found if isinstance(x, Joined)] == list(addresses)
+
+
+def test_who_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(module, "_SECONDS_BETWEEN_LINES", 0.3)
+    ports = free_ports(3)
+    with caplog.at_level(logging.WARNING, "meshtf.cluster"):
+        found = joined(*((listed(i, ports), options(timeout_seconds=1.5)) for i in (0, 1)))
+    for result in found:
+        assert isinstance(result, ClusterError)
+        assert f"process 2 (127.0.0.1:{ports[2]}) did not come within 1.5 seconds" in str(result)
+    lines = [record.getMessage() for record in caplog.records]
+    assert any(line.startswith(f"waiting for process 2 (127.0.0.1:{ports[2]}), for ") for line in lines)
+    assert any(line.startswith(f"process 0 (127.0.0.1:{ports[0]}) waits for process 2") for line in lines)
+
+
+def test_a_missing_leader_is_named() -> None:
+    ports = free_ports(2)
+    (found,) = joined((listed(1, ports), options(timeout_seconds=0.6)))
+    assert f"process 0 (127.0.0.1:{ports[0]}) did not come within 0.6 seconds" in str(found)
+
+
+@contextlib.contextmanager
+def listening(answer: bytes = b"") -> Iterator[int]:
+    """A port on which somebody else listens, and answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        server.settimeout(0.1)
+        open_, held = [True], []
+
+        def serve() -> None:
+            while open_:
+                with contextlib.suppress(TimeoutError):
+                    held.append(server.accept()[0])
+                    held[-1].sendall(answer)
+
+        pool.submit(serve)
+        yield server.getsockname()[1]
+        open_.clear()
+    for connection in held:
+        connection.close()
+
+
+def test_a_port_in_use() -> None:
+    with listening() as port:
+        (found,) = joined((listed(0, [port, free_ports(1)[0]]), options()))
+    assert f"process 0 (127.0.0.1:{port}): port {port} is in use on this machine" in str(found)
+
+
+def test_another_server_in_the_leaders_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As TensorFlow's server of another job greets, or of this one, which has started."""
+    monkeypatch.setattr(module, "_STRANGER_SECONDS", 0.3)
+    with listening(b"\x00\x00\x18\x04\x00") as port:
+        (found,) = joined((listed(1, [port, free_ports(1)[0]]), options()))
+    assert "another job on that port" in str(found)
+
+
+def test_addresses_that_nobody_knows_or_that_are_elsewhere() -> None:
+    port = free_ports(1)[0]
+    unknown = ProcessAddresses.listed([f"127.0.0.1:{port}", "no-such-host.invalid:4000"], 0, "TF_CONFIG")
+    elsewhere = ProcessAddresses.listed([f"192.0.2.1:{port}", f"192.0.2.2:{port}"], 0, "TF_CONFIG")
+    found = joined((unknown, options()))[0], joined((elsewhere, options()))[0]
+    assert "TF_CONFIG: the host of no-such-host.invalid:4000 is unknown here" in str(found[0])
+    assert "192.0.2.1 is no address of this machine" in str(found[1])
+
+
+def test_another_token() -> None:
+    ports = free_ports(2)
+    leader, other = joined(
+        (listed(0, ports), options("one", timeout_seconds=1.5)), (listed(1, ports), options("two", timeout_seconds=1.5))
+    )
+    assert f"process 1 (127.0.0.1:{ports[1]}) did not come" in str(leader)
+    assert f"process 0 (127.0.0.1:{ports[0]}) has another token" in str(other)
+
+
+def test_what_contradicts_ends_all_at_once() -> None:
+    """Two tell of other addresses, or have other devices: each of them is told, and who waits beside them."""
+    ports, strange = free_ports(3), free_ports(1)[0]
+    began = time.monotonic()
+    found = joined(
+        (listed(0, ports), options()),
+        (listed(1, ports), options()),
+        (listed(2, [ports[0], strange, ports[2]]), options()),
+        delay=0.4,
+    )
+    assert time.monotonic() - began < 15
+    for result in found:
+        assert isinstance(result, ClusterError)
+        assert "differ in addresses" in str(result)
+        assert str(strange) in str(result)
+    ports = free_ports(2)
+    found = joined((listed(0, ports), options()), (listed(1, ports), options(devices="4 CPU")))
+    for result in found:
+        assert "differ in devices: 4 CPU and 2 CPU" in str(result)
+
+
+def test_two_of_one_index() -> None:
+    """As two jobs on one port; those who came first go on."""
+    leader = f"127.0.0.1:{free_ports(1)[0]}"
+    first, own, twin, last = joined(
+        *((ProcessAddresses(i, 3, leader, None, "test"), options()) for i in (0, 1, 1, 2)), delay=0.5
+    )
+    assert "process 1 is there already; are two jobs started on one port" in str(twin)
+    assert all(isinstance(x, Joined) for x in (first, own, last))
