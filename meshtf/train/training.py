@@ -64,12 +64,14 @@ class Training(mtf.MeshOptions):
       log_every: steps between two lines of metrics, shown and written.
       check_gradients: whether a step whose gradients are not finite ends training before it is taken, although its loss
         is; their norm is then written, too. This wants whole gradients, where updates may need parts of them only.
-      parameter_layout: see `mtf.MeshOptions`, as are the next five.
+      parameter_layout: see `mtf.MeshOptions`, as are the next seven.
       shard_weight_update: whether repeated updates are divided.
       bucket_bytes: of the largest bucket of collectives.
       gradient_sum_dtype: by its name.
       collective_timeout_seconds: of one collective.
       check_memory: whether a training that needs more memory than the machine has left is refused.
+      axes_over_processes: laid over the processes of a cluster before the others.
+      num_processes: over how many processes to plan.
       callbacks: are told of steps, evaluations and checkpoints, and may end training; TensorBoard's is there anyway.
       peak_flops_per_core: what a core can do in a second, in FLOPs; with it the share that training reaches is shown.
     """

@@ -39,7 +39,7 @@ def test_options_reach_every_mesh(make: Callable[..., Any]) -> None:
 def test_what_every_mesh_refuses(make: Callable[..., Any]) -> None:
     with pytest.raises(LayoutError, match=r'mesh axis "row", which mesh \[rows:2\] does not have; did you mean "rows"'):
         make("rows:2", "", parameter_layout="d:row")
-    with pytest.raises(TypeError, match="unexpected keyword argument 'bucket_size'"):
+    with pytest.raises(UsageError, match='a mesh has no option "bucket_size"; did you mean "bucket_bytes"'):
         make("rows:2", "", bucket_size=8)
 
 
