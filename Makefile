@@ -20,11 +20,16 @@ TEST_ARGS ?=
 PLAIN = $(shell grep -rlw plain_cpu tests --include='test_*.py')
 WORKERS := -n auto --maxprocesses=4 --dist worksteal
 
-.PHONY: train test test-long test-quick tests-of lint typecheck docs benchmark format clean $(BENCHMARKS:%=benchmark-%)
+.PHONY: train train-cluster test test-long test-quick tests-of lint typecheck docs benchmark format clean $(BENCHMARKS:%=benchmark-%)
 
 train: $(VENV)/has-examples
 	$(BIN)/meshtf-train $(TRAIN_ARGS)
 	$(BIN)/meshtf-decode $(DECODE_ARGS)
+
+# Over two processes of four cores: the losses, and the hash at the end, are those of `make train`.
+train-cluster: $(VENV)/has-examples
+	$(BIN)/meshtf-launch --processes=2 --cores_per_process=4 -- \
+		$(BIN)/meshtf-train --gin_file=$(RUN).gin --model_dir=runs/$(RUN)_cluster
 
 # A tenth of the tests runs a second time as on a CPU without AVX-512, where this one has it; not with TEST_ARGS, which
 # may leave none of it.

@@ -194,8 +194,15 @@ def define_trust_config(values: flags.FlagValues) -> None:
 
 
 def define_mesh_flags(values: flags.FlagValues) -> None:
-    """--backend, --mesh_shape and --layout."""
+    """--backend, --cluster, --mesh_shape and --layout."""
     define_backend_flag(values)
+    flags.DEFINE_bool(
+        "cluster",
+        False,
+        "Whether this is one of several processes over which the mesh is laid, as TF_CONFIG, torchrun's, Open MPI's or "
+        "Slurm's variables say; each has an equal part of the cores. What meshtf-launch starts joins without it.",
+        flag_values=values,
+    )
     define_layout_flags(values)
 
 

@@ -1,10 +1,12 @@
-"""The mesh of a training, on the devices that `--backend` names."""
+"""The mesh of a training, on the devices that `--backend` names, over the processes that `--cluster` joins."""
 
 from __future__ import annotations
 
 import tensorflow as tf
+from absl import flags
 
 import meshtf as mtf
+from meshtf.bin._cluster import join_cluster, wants_cluster
 from meshtf.errors import DeviceError, LayoutError
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.planning.layout_table import unused_rules
@@ -17,12 +19,17 @@ _TOO_FEW_GPUS = """\
 Give a smaller --mesh_shape, or --backend=cpu."""
 
 
-def mesh_for(backend: str, training: Training) -> MeshImpl:
-    """The mesh that a training asks for. To be called before TensorFlow's first op.
+def mesh_for(values: flags.FlagValues, training: Training) -> MeshImpl:
+    """The mesh that a training asks for, by --backend and --cluster. To be called before TensorFlow's first op.
 
     Raises:
-      DeviceError: there is no such device, there are too few, or the mesh does not fit a TPU's torus.
+      DeviceError: there is no such device, there are too few, or the mesh does not fit a TPU's torus, or the processes.
+      ClusterError: the others do not come, or the environment does not say who they are.
     """
+    backend = values.backend
+    if wants_cluster(values):
+        join_cluster(backend, mtf.convert_to_shape(training.mesh_shape))
+        return mesh_of(training)
     if backend == "tpu":
         return mtf.TpuMeshImpl(training.mesh_shape, training.layout, options=training.mesh_options)
     shape = mtf.convert_to_shape(training.mesh_shape)

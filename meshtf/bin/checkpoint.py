@@ -13,6 +13,7 @@ import tensorflow as tf
 from absl import flags
 
 from meshtf.bin._checkpoint_text import comparison_text, contents_text, list_row, list_text
+from meshtf.bin._cluster import is_left_to_process_0
 from meshtf.bin._command_line import define_tensorflow_logs
 from meshtf.checkpoint.average import Average
 from meshtf.checkpoint.checkpoint_paths import all_checkpoints, open_checkpoint, open_source, write_to
@@ -94,6 +95,8 @@ def run() -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Does what the arguments say, the first of which is the program's name; returns the exit status."""
+    if is_left_to_process_0():
+        return DONE
     if len(arguments) < 2 or {"-h", "-help", "--help", "--helpshort"} & set(arguments[1:]):
         print(help_text(), end="")
         return DONE if len(arguments) > 1 else BAD_USAGE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from absl import flags
 
+from meshtf.bin._cluster import wants_cluster
 from meshtf.bin._command_line import (
     CommandLine,
     define_checkpoint_flags,
@@ -22,7 +24,8 @@ from meshtf.bin._decoding_flags import decoding_of, define_decoding_flags
 from meshtf.bin._exit_status import ExitStatus
 from meshtf.bin._mesh import check_rules_are_used, mesh_for
 from meshtf.bin._run_program import run_program
-from meshtf.train.configuration import check_every_binding_is_read
+from meshtf.train.agreement import Agreement
+from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
 from meshtf.train.decoding.output import Output, open_output
 from meshtf.train.decoding.prompt_text import given_texts
 from meshtf.train.decoding.results import TextScore
@@ -31,6 +34,10 @@ from meshtf.train.gin_files.bindings import shown
 from meshtf.train.run_folder import RunFolder
 
 PROGRAM = "meshtf-decode"
+
+_ONE_HAS_THE_INPUT = """\
+standard input reaches none of the processes of a cluster, which all work on the same texts: give --prompt or \
+--prompt_file."""
 
 
 def run() -> None:
@@ -98,8 +105,10 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     training = folder.read_training([*values.gin_param, *mesh_bindings(values)], trust_config=values.trust_config)
     decoding = decoding_of(values, training, is_score=values.score)
     files = [Path(name) for name in values.prompt_file]
+    if wants_cluster(values) and not (values.prompt or files):
+        raise ConfigurationError(_ONE_HAS_THE_INPUT)
     texts = given_texts(values.prompt, files, sys.stdin.buffer)
-    mesh_impl = mesh_for(values.backend, training)
+    mesh_impl = mesh_for(values, training)
     make = ScoredTexts if values.score else ContinuedTexts
     work = make(training, mesh_impl, decoding, texts)
     if not values.allow_unread_bindings:
@@ -110,7 +119,8 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     what = "scoring" if values.score else f"decoding ({decoding.method})"
     where = f"step {step} of {shown(folder.path.absolute())} on mesh [{mesh_impl.shape}], layout [{training.layout}]"
     print(f"{what} {len(texts):,} texts with {where}", file=sys.stderr, flush=True)
-    output = functools.partial(open_output, values.output, len(texts), is_json=values.format == "jsonl")
+    path = values.output if Agreement.of_this_process().is_leader else os.devnull
+    output = functools.partial(open_output, path, len(texts), is_json=values.format == "jsonl")
     return functools.partial(write_results, work, output)
 
 

@@ -7,6 +7,7 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from absl import flags
 
@@ -21,6 +22,7 @@ from meshtf.bin._exit_status import ExitStatus
 from meshtf.bin._mesh import check_rules_are_used, mesh_for
 from meshtf.bin._run_program import run_program
 from meshtf.files.unlinked_file import append_to_file
+from meshtf.train.agreement import Agreement
 from meshtf.train.configuration import check_every_binding_is_read
 from meshtf.train.evaluation import Evaluator
 from meshtf.train.gin_files.bindings import shown
@@ -67,7 +69,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the run's configuration, builds and checks the program, and restores the checkpoint."""
     folder = RunFolder.existing(values.model_dir)
     training = folder.read_training([*values.gin_param, *mesh_bindings(values)], trust_config=values.trust_config)
-    evaluator = Evaluator(training, mesh_for(values.backend, training))
+    evaluator = Evaluator(training, mesh_for(values, training))
     if not values.allow_unread_bindings:
         check_every_binding_is_read(of_flags_alone=True)
     if values.layout is not None:
@@ -94,14 +96,20 @@ def write_evaluation(
         "mesh_shape": training.mesh_shape,
         "layout": training.layout,
     }
+    if Agreement.of_this_process().is_leader:
+        append_evaluation(folder, line)
+    evaluation.check()
+    return ExitStatus.DONE
+
+
+def append_evaluation(folder: RunFolder, line: Mapping[str, Any]) -> None:
+    """To the run's evaluations, if they can be written."""
     try:
         append_to_file(folder.evaluations, (json.dumps(line) + "\n").encode())
     except OSError as error:
         if error.errno not in _READ_ONLY:
             raise
         print(f"it is only shown, and not in {shown(folder.evaluations.absolute())}: {error.strerror}")
-    evaluation.check()
-    return ExitStatus.DONE
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Any
 from absl import flags
 
 import meshtf as mtf
+from meshtf.bin._cluster import is_left_to_process_0
 from meshtf.bin._command_line import CommandLine, define_checkpoint_flags, define_gin_param
 from meshtf.bin._decoding_flags import decoding_of, define_decoding_flags, given_options
 from meshtf.bin._exit_status import ExitStatus
@@ -33,6 +34,8 @@ def run() -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Exports; returns the exit status."""
+    if is_left_to_process_0():
+        return ExitStatus.DONE
     return run_program(command_line(), prepare, arguments)
 
 

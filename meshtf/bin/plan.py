@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from absl import flags
 
 import meshtf as mtf
+from meshtf.bin._cluster import is_left_to_process_0
 from meshtf.bin._command_line import CommandLine, define_gin_flags, define_layout_flags, mesh_bindings
 from meshtf.bin._exit_status import ExitStatus
 from meshtf.bin._run_program import run_program
@@ -27,6 +28,8 @@ def run() -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Plans; returns the exit status."""
+    if is_left_to_process_0():
+        return ExitStatus.DONE
     return run_program(command_line(), prepare, arguments)
 
 
@@ -45,6 +48,13 @@ def command_line() -> CommandLine:
     )
     define_gin_flags(line.flags)
     define_layout_flags(line.flags)
+    flags.DEFINE_integer(
+        "processes",
+        1,
+        "Over how many processes the mesh is laid: the report says which bytes go between them.",
+        lower_bound=1,
+        flag_values=line.flags,
+    )
     return line
 
 
@@ -53,7 +63,9 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     files = [find_gin_file(name) for name in values.gin_file]
     read_configuration(files, [*values.gin_param, *mesh_bindings(values)])
     training = configured_training()
-    mesh_impl = mtf.PlanMeshImpl(training.mesh_shape, training.layout, options=training.mesh_options)
+    mesh_impl = mtf.PlanMeshImpl(
+        training.mesh_shape, training.layout, options=training.mesh_options, num_processes=values.processes
+    )
     program = training_step(training, mesh_impl)
     if not values.allow_unread_bindings:
         check_every_binding_is_read()

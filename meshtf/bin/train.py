@@ -17,12 +17,12 @@ from meshtf.bin._exit_status import ExitStatus
 from meshtf.bin._mesh import mesh_for
 from meshtf.bin._run_program import run_program
 from meshtf.files.replaced_file import replace_file
+from meshtf.train.agreement import Agreement
 from meshtf.train.configuration import check_every_binding_is_read, find_gin_file, read_configuration
 from meshtf.train.dry_run import dry_run
 from meshtf.train.gin_files.bindings import shown
 from meshtf.train.loop import TrainingRun
 from meshtf.train.monitoring.description import described, one_line
-from meshtf.train.monitoring.metrics import digest_of
 from meshtf.train.monitoring.summary import summary_table
 from meshtf.train.resuming import Start, changed_bindings, resumed_start
 from meshtf.train.run_folder import RunFolder
@@ -93,7 +93,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     files = [find_gin_file(name) for name in values.gin_file]
     read_configuration(files, [*values.gin_param, *mesh_bindings(values)])
     training = configured_training()
-    trainer = Trainer(training, mesh_for(values.backend, training))
+    trainer = Trainer(training, mesh_for(values, training))
     if not values.allow_unread_bindings:
         check_every_binding_is_read()
     path = run_path(f"runs/{files[-1].stem}" if values.model_dir is None else values.model_dir)
@@ -101,9 +101,13 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     if values.dry_run:
         return functools.partial(rehearse, trainer, files)
     folder = RunFolder.made(path)
+    agreement = Agreement.of_this_process()
     with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(agreement.own_folder(folder))
         stack.enter_context(folder.lock())
-        start = resumed_start(trainer, folder, from_scratch=values.from_scratch)
+        resumed = functools.partial(resumed_start, trainer, folder, from_scratch=values.from_scratch)
+        start = agreement.leader_first(resumed)
+        agreement.check_same_step(start.step, folder)
         print("configuration:", *map(shown, files))
         print(one_line(training, trainer.train_step), flush=True)
         if values.report:
@@ -153,7 +157,8 @@ def train(trainer: Trainer, folder: RunFolder, start: Start) -> int:
     num_steps = trainer.training.num_steps
     if start.step >= num_steps:
         print(f"finished already, after {start.step} steps; a larger Training.num_steps trains on")
-    with stop_request() as stop:
+    with stop_request() as request:
+        stop = Agreement.of_this_process().stop(request)
         training_run = TrainingRun(trainer, folder, start, stop)
         evaluation = training_run.run()
         if stop.signal is not None and evaluation is None:
@@ -161,7 +166,7 @@ def train(trainer: Trainer, folder: RunFolder, start: Start) -> int:
             return ExitStatus.of_signal(stop.signal)
     console, title = Console(), f"{shown(folder.path.absolute())}: step {training_run.step}"
     console.print(summary_table(training_run.metrics, title, console.width))
-    print(f"variables:     sha256 {digest_of(trainer.variables)}")
+    print(f"variables:     sha256 {training_run.digest()}")
     print(f"written to:    {shown(folder.path.absolute())} ({', '.join(_written(folder.path))})")
     print(f"held out:      {evaluation}")
     if evaluation is not None:

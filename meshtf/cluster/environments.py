@@ -1,4 +1,4 @@
-"""Reading from the environment which processes there are: TF_CONFIG, torchrun's variables, Slurm's, Open MPI's."""
+"""Reading from the environment which processes there are: meshtf-launch's, TF_CONFIG, torchrun's, Slurm's, MPI's."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from meshtf.cluster.process_addresses import ProcessAddresses
 from meshtf.errors import ClusterError, nearest
+from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 
 _Environment = Mapping[str, str]
 
@@ -27,7 +28,8 @@ _TF_CONFIG_EXAMPLE = (
 
 
 def addresses_from(environment: _Environment, leader: str | None = None) -> ProcessAddresses:
-    """The processes, as the first of these says: TF_CONFIG, torchrun's variables, Open MPI's, Slurm's.
+    """The processes, as the first of these says: MESHTF_LAUNCH, which meshtf-launch sets, TF_CONFIG, torchrun's
+    variables, Open MPI's, Slurm's.
 
     Args:
       environment: such as os.environ.
@@ -40,6 +42,16 @@ def addresses_from(environment: _Environment, leader: str | None = None) -> Proc
         if variable in environment:
             return read(environment, leader)
     raise ClusterError(_NOTHING_FOUND)
+
+
+def _from_launcher(environment: _Environment, leader: str | None) -> ProcessAddresses:
+    try:
+        launched = Launched.from_text(environment[MESHTF_LAUNCH])
+    except ValueError as error:
+        raise ClusterError(f"{MESHTF_LAUNCH}: {error}. meshtf-launch sets it; unset it elsewhere") from None
+    if leader not in (None, launched.addresses[0]):
+        raise ClusterError(f"{MESHTF_LAUNCH}: its first process is {launched.addresses[0]}, and leader= says {leader}")
+    return ProcessAddresses.listed(launched.addresses, launched.process_index, "meshtf-launch", launched.token)
 
 
 def _from_tf_config(environment: _Environment, leader: str | None) -> ProcessAddresses:
@@ -142,6 +154,7 @@ def _given(environment: _Environment, name: str, beside: str) -> str:
 
 
 _READERS: dict[str, Callable[[_Environment, str | None], ProcessAddresses]] = {
+    MESHTF_LAUNCH: _from_launcher,
     "TF_CONFIG": _from_tf_config,
     "RANK": _from_torchrun,
     "OMPI_COMM_WORLD_RANK": _from_open_mpi,

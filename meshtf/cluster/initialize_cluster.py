@@ -36,8 +36,9 @@ def initialize_cluster(
     """Joins this process with others, so that meshes span the devices of all. Called once, in each of them, before
     TensorFlow starts, and after `mtf.virtual_cpus`.
 
-    Who the others are is said by arguments, or else by the environment: `TF_CONFIG`, torchrun's `RANK`, `WORLD_SIZE`,
-    `MASTER_ADDR` and `MASTER_PORT`, Open MPI's variables, or Slurm's. All processes have the same number of devices.
+    Who the others are is said by arguments, or else by the environment: as meshtf-launch sets it, `TF_CONFIG`,
+    torchrun's `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`, Open MPI's variables, or Slurm's. All processes
+    have the same number of devices.
 
     TensorFlow's runtime, which carries the values, knows no passwords and no encryption: whoever reaches a process's
     port can make it compute. It belongs into a private network.
@@ -70,7 +71,7 @@ def initialize_cluster(
             raise ClusterError(f"{name}_timeout_seconds must be positive, and is {seconds}")
     processes = _processes(addresses, process_index, leader, num_processes)
     check_not_started()
-    joined = rendezvous(processes, JoinOptions(token, join_timeout_seconds, _facts(), listen_port))
+    joined = rendezvous(processes, JoinOptions(token or processes.token, join_timeout_seconds, _facts(), listen_port))
     start_server(joined.addresses, processes.process_index, joined.port, heartbeat_timeout_seconds)
     others = {i: a for i, a in enumerate(joined.addresses) if i != processes.process_index}
     watch = PeerWatch(others, heartbeat_timeout_seconds, _on_lost) if others else None

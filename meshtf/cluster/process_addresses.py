@@ -24,6 +24,7 @@ class ProcessAddresses:
       leader: address, as "host:port", of process 0.
       addresses: of all processes, where they are told; else None, and each tells the leader its own as it joins.
       source: what said so, for messages.
+      token: that all share, where the same source gives one.
 
     Raises:
       ClusterError: an index beyond the processes, an address that is none, or stands twice.
@@ -34,6 +35,7 @@ class ProcessAddresses:
     leader: str
     addresses: tuple[str, ...] | None
     source: str
+    token: str = dataclasses.field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.process_index < self.num_processes:
@@ -49,11 +51,11 @@ class ProcessAddresses:
             raise ClusterError(f"{self.source}: {', '.join(twice)} stands twice; each process needs a port of its own")
 
     @classmethod
-    def listed(cls, addresses: Sequence[str], process_index: int, source: str) -> ProcessAddresses:
+    def listed(cls, addresses: Sequence[str], process_index: int, source: str, token: str = "") -> ProcessAddresses:
         """Of processes that all are told where each is."""
         if not addresses:
             raise ClusterError(f"{source}: there is no process")
-        return cls(process_index, len(addresses), addresses[0], tuple(addresses), source)
+        return cls(process_index, len(addresses), addresses[0], tuple(addresses), source, token)
 
     @property
     def own(self) -> str | None:

@@ -11,12 +11,13 @@ import numpy as np
 
 from meshtf.checkpoint import BackgroundSaver
 from meshtf.errors import CollectiveError, MeshtfError, NonFiniteError, SaveError
+from meshtf.train.agreement import Agreement
 from meshtf.train.callback import Callback, CallbackError, Outcome
 from meshtf.train.callbacks import TensorBoard
 from meshtf.train.callbacks._delivery import Delivery
 from meshtf.train.evaluation import Evaluation
 from meshtf.train.monitoring.loss_curve import draw_loss_curve
-from meshtf.train.monitoring.metrics import DIGEST, MetricsLog, digest_of, held_out_names
+from meshtf.train.monitoring.metrics import DIGEST, MetricsLog, held_out_names
 from meshtf.train.monitoring.non_finite import first_non_finite_variable, where_it_began
 from meshtf.train.monitoring.progress import ProgressDisplay, Speedometer, StepReport, progress_display
 from meshtf.train.resuming import RunState, Start
@@ -66,7 +67,7 @@ class TrainingRun:
         self.trainer, self.training, self.folder = trainer, trainer.training, folder
         self.step = self.first_step = start.step
         self.reason_to_stop: str | None = None
-        self._stop, self._start = stop, start
+        self._stop, self._start, self._agreement = stop, start, Agreement.of_this_process()
         self._log = MetricsLog(folder.metrics, start.step)
         self._saved_step, self._saved_at = start.step, time.monotonic()
         self._has_looked_at_weights = False
@@ -76,7 +77,9 @@ class TrainingRun:
         self._speedometer = _speedometer(trainer)
         self._checkpoints = folder.checkpoints(self.training.keep_checkpoints)
         self._kept_steps: collections.Counter[int] = collections.Counter()
-        self._callbacks = Delivery(_default_callbacks(self.training) if callbacks is None else callbacks, self)
+        self._callbacks = Delivery(
+            _default_callbacks(self.training, self._agreement) if callbacks is None else callbacks, self
+        )
 
     @property
     def is_finished(self) -> bool:
@@ -245,7 +248,7 @@ class TrainingRun:
             return None
         held_out = {} if is_written else held_out_names(evaluation.means)
         vectors = {} if is_written else held_out_names(evaluation.vectors)
-        digest = {DIGEST: digest_of(self.trainer.variables)} if is_last and not self._log.has_digest(self.step) else {}
+        digest = {DIGEST: self.digest()} if is_last and not self._log.has_digest(self.step) else {}
         if held_out or digest:  # in one line, where both are new
             self._log.write(self.step, {**held_out, **digest}, vectors)
         if not is_last:
@@ -266,7 +269,13 @@ class TrainingRun:
             self._evaluated = (self.step, evaluation)
         return evaluation
 
+    def digest(self) -> str:
+        """The hash of all variables, after the step of the newest checkpoint."""
+        return self._agreement.digest_of(self.trainer.variables, lambda: self._checkpoints.open(self.step))
+
     def _draw(self) -> None:
+        if not self._agreement.is_leader:
+            return
         problem = draw_loss_curve(self._log.lines, str(self.folder.path), self.folder.loss_curve)
         if problem is not None and self.is_finished:
             print(problem)
@@ -275,13 +284,15 @@ class TrainingRun:
         training = self.training
         minutes = training.checkpoint_every_minutes
         is_time = minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
-        return self._is_save_wanted or is_time or _is_due(self.step, training.checkpoint_every_steps)
+        if _is_due(self.step, training.checkpoint_every_steps):
+            return True
+        return self._agreement.any_process(self._is_save_wanted or is_time)
 
     def _save(self, saver: BackgroundSaver, position: Position) -> None:
         self._is_save_wanted = False
         if self.step == self._saved_step:
             return
-        name = first_non_finite_variable(self.trainer.variables)
+        name = self._agreement.first_text(first_non_finite_variable(self.trainer.variables))
         if name is not None:
             raise NonFiniteError(_VARIABLE_NOT_FINITE.format(step=self.step, name=name))
         state = RunState.of(self.training, position, self._callbacks.state_dict()).to_dict()
@@ -301,7 +312,9 @@ class TrainingRun:
                 self._callbacks.checkpoint(path)
 
 
-def _default_callbacks(training: Training) -> list[Callback]:
+def _default_callbacks(training: Training, agreement: Agreement) -> list[Callback]:
+    if not agreement.is_leader:
+        return [callback for callback in training.callbacks if not callback.is_observer]
     has_board = any(isinstance(callback, TensorBoard) for callback in training.callbacks)
     return [*([] if has_board else [TensorBoard()]), *training.callbacks]
 

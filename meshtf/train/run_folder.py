@@ -53,9 +53,15 @@ _SUPERSEDED = "superseded_"
 
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
-    """Paths of what a run leaves behind."""
+    """Paths of what a run leaves behind.
+
+    Attributes:
+      path: of the folder.
+      checkpoints_path: of its checkpoints, where they are elsewhere.
+    """
 
     path: Path
+    checkpoints_path: Path | None = None
 
     @classmethod
     def existing(cls, path: str | Path) -> RunFolder:
@@ -123,7 +129,7 @@ class RunFolder:
 
     def checkpoints(self, keep: int | None = None) -> CheckpointFolder:
         """The checkpoints, of which `save` keeps so many."""
-        return CheckpointFolder(self.path / "checkpoints", keep)
+        return CheckpointFolder(self.checkpoints_path or self.path / "checkpoints", keep)
 
     def read_training(self, parameters: Sequence[str] = (), *, trust_config: bool = False) -> Training:
         """The training as it was configured, with gin bindings that override parts of it.

@@ -22,6 +22,7 @@ from pages import PAGES, TREE, Block, blocks_of, name_of
 
 from meshtf.bin import compare, decode, eval, export, plan, train, vocab  # noqa: A004
 from meshtf.train.configuration import find_gin_file, read_configuration
+from meshtf_programs.launching import launch
 
 LANGUAGES = {"python", "bash", "gin", "json", "text"}
 CONFIGURED = {module.PROGRAM: module for module in (decode, eval, export, plan, train, vocab)}
@@ -129,6 +130,8 @@ def check_command(words: Sequence[str]) -> None:
         values = CONFIGURED[words[0]].command_line().parse(words)
         if "gin_file" in values:
             read_configuration([find_gin_file(name) for name in values.gin_file], values.gin_param)
+    elif words[0] == launch.PROGRAM:
+        check_command(launch.parse(words).command)
     elif words[0] == compare.PROGRAM:
         compare.parse(words)
     else:

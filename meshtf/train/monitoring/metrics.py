@@ -11,7 +11,6 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-import meshtf as mtf
 from meshtf.files.regular_file import read_regular
 from meshtf.files.replaced_file import replace_file
 from meshtf.files.unlinked_file import append_to_file
@@ -108,7 +107,7 @@ def as_lists(vectors: Vectors) -> dict[str, list[Any]]:
     return {name: np.vectorize(lambda number: float(f"{number:.6g}"))(x).tolist() for name, x in short.items()}
 
 
-def digest_of(variables: mtf.VariableStore) -> str:
+def digest_of(variables: Mapping[str, Any]) -> str:
     """A hash of every variable's name, type, shape and bits: equal for two runs that ended in the same bits.
 
     Reads one whole variable at a time, so it is for models whose largest variable fits on the host.

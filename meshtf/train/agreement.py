@@ -1,0 +1,147 @@
+"""What the processes of a cluster decide together, and what only one of them does."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from meshtf.checkpoint import SavedCheckpoint
+from meshtf.checkpoint.saved_values import SavedValues
+from meshtf.checkpoint.writing_together import check_folder_is_shared
+from meshtf.cluster.cluster import Cluster
+from meshtf.errors import ClusterError
+from meshtf.lowering.variable_store import VariableStore
+from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
+from meshtf.train.monitoring.metrics import digest_of
+from meshtf.train.run_folder import RunFolder
+from meshtf.train.signals import StopRequest
+
+Value = TypeVar("Value")
+
+_DIFFERENT_STARTS = """\
+the processes would not go on from the same step: {steps}. They see other checkpoints in {folder}; is it on a disk \
+that all share?"""
+
+
+class OthersRefuseError(ClusterError):
+    """Some other process cannot take part, and says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """Of the processes that this one has joined; without a cluster it agrees with itself, and costs nothing.
+
+    Every method is called by all processes, in the same order.
+    """
+
+    cluster: Cluster | None
+
+    @classmethod
+    def of_this_process(cls) -> Agreement:
+        """With those that it has joined by now."""
+        return cls(collective_runtime().cluster)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process shows progress, and writes what is written once."""
+        return self.cluster is None or self.cluster.is_leader
+
+    def any_process(self, flag: bool) -> bool:
+        """Whether it is true in some process."""
+        return flag if self.cluster is None else "1" in self._gathered("flag", "1" if flag else "0")
+
+    def first_text(self, text: str | None) -> str | None:
+        """What the first process says that says something."""
+        if self.cluster is None:
+            return text
+        said = [json.loads(each) for each in self._gathered("text", json.dumps(text))]
+        return next((each for each in said if each is not None), None)
+
+    def check_none_refuses(self, refusal: str = "") -> None:
+        """OthersRefuseError where another process gives a refusal, in words."""
+        if self.cluster is None:
+            return
+        said = self._gathered("refusal", refusal)
+        others = [f"process {i} ({self.cluster.addresses[i]}): {text}" for i, text in enumerate(said) if text]
+        if others and not refusal:
+            raise OthersRefuseError("another process cannot take part:\n" + "\n".join(others))
+
+    def leader_first(self, do: Callable[[], Value]) -> Value:
+        """Does it in process 0, then in the others, since it changes what they find. What fails in one fails in all."""
+        if not self.is_leader:
+            self.check_none_refuses()
+        result = self._told(do)
+        if self.is_leader:
+            self.check_none_refuses()
+        self.check_none_refuses()
+        return result
+
+    def check_same_step(self, step: int, folder: RunFolder) -> None:
+        """ClusterError where the processes found checkpoints of different steps."""
+        if self.cluster is None:
+            return
+        steps = self._gathered("step", str(step))
+        if len(set(steps)) > 1:
+            found = ", ".join(f"process {i}: {found}" for i, found in enumerate(steps))
+            raise ClusterError(_DIFFERENT_STARTS.format(steps=found, folder=folder.checkpoints().folder))
+
+    def digest_of(self, variables: VariableStore, saved_last: Callable[[], SavedCheckpoint]) -> str:
+        """The hash of all variables; over processes, of which none has all, from the checkpoint that was just saved."""
+        if self.cluster is None:
+            return digest_of(variables)
+        if not self.is_leader:
+            return ""
+        return digest_of(SavedValues(saved_last(), variables))
+
+    def stop(self, own: StopRequest) -> StopRequest:
+        """A request to stop that reaches every process at the same place, whichever was asked."""
+        return own if self.cluster is None else _AgreedStop(self, own)
+
+    @contextlib.contextmanager
+    def own_folder(self, folder: RunFolder) -> Iterator[RunFolder]:
+        """The run's folder; in all processes but the first one that is forgotten afterwards, with the same checkpoints.
+
+        Raises:
+          CheckpointError: in every process, where some see another folder.
+        """
+        if self.cluster is not None:
+            check_folder_is_shared(self.cluster, folder.path)
+        if self.is_leader:
+            yield folder
+            return
+        with tempfile.TemporaryDirectory(prefix="meshtf_process_") as path:
+            own = RunFolder(Path(path), folder.checkpoints().folder)
+            if folder.metrics.exists():
+                own.metrics.write_bytes(folder.metrics.read_bytes())
+            yield own
+
+    def _told(self, do: Callable[[], Value]) -> Value:
+        try:
+            return do()
+        except Exception as error:
+            self.check_none_refuses(f"{type(error).__name__}: {error}")
+            raise
+
+    def _gathered(self, name: str, text: str) -> list[str]:
+        assert self.cluster is not None
+        return self.cluster.gathered(self.cluster.meeting(name), text)
+
+
+class _AgreedStop(StopRequest):
+    """Asked for by any process; each look at it is a meeting of all, until it is true."""
+
+    def __init__(self, agreement: Agreement, own: StopRequest) -> None:
+        super().__init__()
+        self._agreement, self._own = agreement, own
+
+    def __bool__(self) -> bool:
+        if self.signal is None:
+            number = self._agreement.first_text(None if self._own.signal is None else str(int(self._own.signal)))
+            self.signal = None if number is None else signal.Signals(int(number))
+        return self.signal is not None

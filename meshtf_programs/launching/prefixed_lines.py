@@ -1,0 +1,46 @@
+"""The output of several processes on one terminal: whole lines, each with the number of its process."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from typing import IO, TextIO
+
+_COLOURS = ("36", "33", "32", "35", "34", "31")
+_LOCK = threading.Lock()
+
+
+def colour_of(index: int, stream: TextIO) -> str:
+    """The number of a terminal's colour; none where nobody sees colours, or NO_COLOR is set."""
+    return _COLOURS[index % len(_COLOURS)] if stream.isatty() and not os.environ.get("NO_COLOR") else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class PrefixedLines:
+    """Lines on their way to a stream.
+
+    Attributes:
+      prefix: goes before each.
+      colour: of the prefix; empty: none.
+      stream: they are written to.
+    """
+
+    prefix: str
+    colour: str
+    stream: TextIO
+
+    def copy(self, source: IO[bytes]) -> None:
+        """All lines of a source, until its end. Reads on where nobody takes them, lest its writer stand still."""
+        with source:
+            for line in source:
+                self._write(line.decode(errors="replace").rstrip("\n"))
+
+    def _write(self, line: str) -> None:
+        prefix = f"\x1b[{self.colour}m{self.prefix}\x1b[0m" if self.colour else self.prefix
+        with _LOCK:
+            try:
+                self.stream.write(f"{prefix}{line}\n")
+                self.stream.flush()
+            except OSError:  # nobody reads
+                pass

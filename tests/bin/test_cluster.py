@@ -1,0 +1,115 @@
+"""The programs in several processes, as meshtf-launch starts them: results are those of one; what each fault does."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshtf.bin._exit_status import ExitStatus
+from meshtf_programs.launching.free_ports import free_ports
+from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
+from tests.fresh_process import Finished, FreshProcess, run_fresh
+
+pytestmark = pytest.mark.timeout(600)
+
+TRAIN = [
+    "-m", "meshtf.bin.train", "--gin_file=digits_mlp.gin", "--mesh_shape=rows:2;cols:4",
+    "--gin_param=Training.evaluate_every=20", "--gin_param=Training.checkpoint_every_steps=20",
+    "--gin_param=Training.log_every=1",
+]  # fmt: skip
+
+
+def steps(number: int) -> str:
+    return f"--gin_param=Training.num_steps={number}"
+
+
+def started(number: int, arguments: Sequence[str], folder: Path, cores: int | None = None) -> list[FreshProcess]:
+    addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(number))
+    told = [Launched(i, addresses, "token", cores).to_text() for i in range(number)]
+    return [FreshProcess(arguments, folder, environment={MESHTF_LAUNCH: text}) for text in told]
+
+
+def run_together(number: int, arguments: Sequence[str], folder: Path, cores: int | None = None) -> list[Finished]:
+    return [process.finish(400) for process in started(number, arguments, folder, cores)]
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    """Without speeds, which no two runs share."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if "_per_second" not in name} for line in lines]
+
+
+def wait_until(is_true: Callable[[], bool], seconds: float = 200.0) -> None:
+    end = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_training_and_evaluation_in_two_processes_are_those_of_one(tmp_path: Path) -> None:
+    assert run_fresh([*TRAIN, steps(40), "--model_dir=one"], tmp_path, timeout_seconds=400).status == ExitStatus.DONE
+    leader, other = run_together(2, [*TRAIN, steps(40), "--model_dir=two"], tmp_path)
+    assert (leader.status, other.status) == (ExitStatus.DONE, ExitStatus.DONE), leader.stderr + other.stderr
+    one, two = metrics(tmp_path / "one"), metrics(tmp_path / "two")
+    assert two == one
+    assert one[-1]["variables_sha256"] in leader.stdout
+    assert "cluster:       2 processes, 4 cores each (127.0.0.1:" in leader.stdout
+    assert other.stdout == ""
+    files = {path.name for path in (tmp_path / "two").iterdir()}
+    assert files == {path.name for path in (tmp_path / "one").iterdir()}
+    boards = [list((tmp_path / run / "tensorboard").iterdir()) for run in ("one", "two")]
+    assert len(boards[0]) == len(boards[1])
+    evaluated = run_together(2, ["-m", "meshtf.bin.eval", "--model_dir=two"], tmp_path)
+    assert [each.status for each in evaluated] == [ExitStatus.DONE] * 2
+    (evaluation,) = map(json.loads, (tmp_path / "two" / "evaluations.jsonl").read_text().splitlines())
+    assert evaluation["loss"] == one[-1]["held_out_loss"]
+    listed = run_together(2, ["-m", "meshtf.bin.checkpoint", "list", "two"], tmp_path)
+    assert ["step_00000040" in each.stdout for each in listed] == [True, False]
+
+
+def test_a_killed_process_ends_the_others_and_the_next_start_goes_on(tmp_path: Path) -> None:
+    assert run_fresh([*TRAIN, steps(300), "--model_dir=one"], tmp_path, timeout_seconds=400).status == ExitStatus.DONE
+    run = [*TRAIN, steps(300), "--model_dir=two"]
+    survivor, killed = started(2, run, tmp_path)
+    wait_until((tmp_path / "two" / "checkpoints" / "step_00000040").exists)
+    killed.kill()
+    start = time.monotonic()
+    ended = survivor.finish(60)
+    assert time.monotonic() - start < 30
+    assert killed.finish().status == -9
+    assert ended.status == ExitStatus.COLLECTIVE_FAILED, ended.stderr
+    assert "process 1 (127.0.0.1:" in ended.stderr
+    assert "The same command resumes from the checkpoint of step" in ended.stderr
+    again = run_together(2, run, tmp_path)
+    assert [each.status for each in again] == [ExitStatus.DONE] * 2
+    assert "resumed:       from step" in again[0].stdout
+    assert metrics(tmp_path / "two") == metrics(tmp_path / "one")
+
+
+def test_one_process_that_is_asked_to_stop_stops_all_after_the_same_step(tmp_path: Path) -> None:
+    leader, asked = started(2, [*TRAIN, steps(100_000), "--model_dir=two"], tmp_path)
+    wait_until((tmp_path / "two" / "checkpoints" / "step_00000020").exists)
+    asked.terminate()
+    ended = [leader.finish(100), asked.finish(100)]
+    assert [each.status for each in ended] == [143, 143], ended
+    assert "SIGTERM: stopped after step" in ended[0].stdout
+    last = metrics(tmp_path / "two")[-1]["step"]
+    assert (tmp_path / "two" / "checkpoints" / f"step_{last:08d}").exists()
+
+
+@pytest.mark.parametrize(("number", "cores", "message"), [
+    (3, None, "has 8 cores, and there are 3 processes, which take equal parts of it"),
+    (2, 2, "has 8 cores, and 2 processes with --cores_per_process=2 have 4.\nGive --cores_per_process=4"),
+])  # fmt: skip
+def test_cores_that_do_not_fit_the_mesh(number: int, cores: int | None, message: str, tmp_path: Path) -> None:
+    (ended,) = [
+        FreshProcess(TRAIN, tmp_path, environment={MESHTF_LAUNCH: text}).finish()
+        for text in [Launched(0, tuple(f"127.0.0.1:{4000 + i}" for i in range(number)), "", cores).to_text()]
+    ]
+    assert ended.status == ExitStatus.BAD_CONFIGURATION
+    assert message in ended.stderr

@@ -1,0 +1,186 @@
+"""meshtf-launch, with shell commands in place of programs: how they are told, shown, ended, and started again."""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from meshtf_programs.launching.launch import main
+from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
+from meshtf_programs.launching.prefixed_lines import PrefixedLines, colour_of
+
+TREE = Path(__file__).parents[3]
+
+
+def launched(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "meshtf_programs.launching.launch", *arguments]
+    return subprocess.Popen(command, cwd=TREE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def shell(script: str) -> list[str]:
+    return ["--", "sh", "-c", script]
+
+
+def told(lines: Sequence[str]) -> list[Launched]:
+    return [Launched.from_text(line.partition("] ")[2]) for line in sorted(lines)]
+
+
+def test_each_process_is_told_of_all_and_its_lines_are_marked() -> None:
+    process = launched("--processes=3", "--cores_per_process=2", *shell(f'echo "${MESHTF_LAUNCH}"; echo bad >&2'))
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert sorted(err.splitlines()) == ["[0] bad", "[1] bad", "[2] bad"]
+    found = told(out.splitlines())
+    assert [each.process_index for each in found] == [0, 1, 2]
+    assert len({(each.addresses, each.token, each.cores_per_process) for each in found}) == 1
+    assert len(set(found[0].addresses)) == 3
+    assert all(address.startswith("127.0.0.1:") for address in found[0].addresses)
+    assert len(found[0].token) == 32
+
+
+def test_one_that_fails_ends_all_and_its_status_is_returned(tmp_path: Path) -> None:
+    """Process 1 fails; the others, which would sleep for an hour beside a child of their own, are ended."""
+    script = f'case "${MESHTF_LAUNCH}" in *\'index": 1\'*) exit 7;; esac; sleep 3600 & echo $! > {tmp_path}/$$; wait'
+    process = launched("--processes=3", "--grace_seconds=1", *shell(script))
+    process.communicate(timeout=60)
+    assert process.returncode == 7
+    for path in tmp_path.iterdir():
+        for pid in (path.name, path.read_text().strip()):
+            assert not is_running(int(pid))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_are_passed_on_and_end_restarts(number: signal.Signals) -> None:
+    script = "trap 'echo asked; exit 9' INT TERM HUP; echo ready; while :; do sleep 0.05; done"
+    process = launched("--processes=2", "--max_restarts=5", *shell(script))
+    assert process.stdout is not None
+    assert sorted(process.stdout.readline() for _ in range(2)) == ["[0] ready\n", "[1] ready\n"]
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert sorted(out.splitlines()) == ["[0] asked", "[1] asked"]
+    assert process.returncode == 9
+    assert "again" not in err
+
+
+def test_it_starts_again_as_often_as_allowed_with_other_ports(tmp_path: Path) -> None:
+    """Each start fails but the third."""
+    script = f'echo "${MESHTF_LAUNCH}"; echo x >> {tmp_path}/starts; [ $(wc -l < {tmp_path}/starts) -ge 3 ] || exit 5'
+    process = launched("--processes=1", "--max_restarts=2", *shell(script))
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert [line.partition(";")[0] for line in err.splitlines()] == [
+        "meshtf-launch: start 1 of 2 again in 1 s",
+        "meshtf-launch: start 2 of 2 again in 2 s",
+    ]
+    assert len({each.token for each in told(out.splitlines())}) == 3
+
+
+def test_a_wrong_configuration_is_not_started_again(tmp_path: Path) -> None:
+    process = launched("--processes=1", "--max_restarts=9", *shell(f"echo x >> {tmp_path}/starts; exit 2"))
+    process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert (tmp_path / "starts").read_text() == "x\n"
+
+
+def test_a_process_that_a_signal_ends_has_a_shells_status() -> None:
+    process = launched("--processes=2", "--grace_seconds=0", *shell("kill -9 $$"))
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGKILL
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--processes=2"], "there is no command; it comes after --"),
+    (["--processes=2", "--"], "there is no command"),
+    (["--processes=0", "--", "true"], "--processes must be at least 1, and is 0"),
+    (["--processes=2", "--cores_per_process=0", "--", "true"], "--cores_per_process must be at least 1, and is 0"),
+    (["--processes=2", "--max_restarts=-1", "--", "true"], "--max_restarts must be at least 0, and is -1"),
+    (["--processes=2", "--grace_seconds=nan", "--", "true"], "--grace_seconds must be 0 or more, and is nan"),
+    (["--", "true"], "--processes says how many to start here, or --hosts where"),
+    (["--processes=2", "--hosts=a", "--", "true"], "give one of them"),
+    (["--hosts=a,,b", "--", "true"], "--hosts=a,,b has an empty name, or one twice"),
+    (["--hosts=a,a", "--", "true"], "or one twice"),
+    (["--hosts=a", "--port=70000", "--", "true"], "--port must be at most 65535, and is 70000"),
+    (["--hosts=a", "--max_restarts=1", "--", "true"], "with --hosts nothing is started"),
+])  # fmt: skip
+def test_what_is_wrong_is_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["meshtf-launch", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--processes=two", "--", "true"], "invalid int value: 'two'"),
+    (["--proceses=2", "--", "true"], "--proceses=2"),
+])  # fmt: skip
+def test_flags_that_cannot_be_read(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["meshtf-launch", *arguments])
+    assert message in capsys.readouterr().err
+
+
+def test_an_unknown_program_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["meshtf-launch", "--processes=2", "--", "meshtf-trian"]) == 127
+    assert "there is no program 'meshtf-trian' here" in capsys.readouterr().err
+
+
+def test_commands_for_hosts_tell_each_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--hosts=10.0.0.1,b", "--port=4100", "--cores_per_process=4", "--", "meshtf-train", "--layout=a b"]
+    assert main(["meshtf-launch", *arguments]) == 0
+    _, *lines = capsys.readouterr().out.splitlines()
+    for index, (line, host) in enumerate(zip(lines, ("10.0.0.1", "b"), strict=True)):
+        ssh, to, command = shlex.split(line)
+        assert (ssh, to) == ("ssh", host)
+        *_, folder, and_then, variable, program, layout = shlex.split(command)
+        assert (folder, and_then, program, layout) == (os.getcwd(), "&&", "meshtf-train", "--layout=a b")
+        own = Launched.from_text(variable.removeprefix(f"{MESHTF_LAUNCH}="))
+        assert (own.process_index, own.addresses, own.cores_per_process) == (index, ("10.0.0.1:4100", "b:4100"), 4)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert colour_of(0, Terminal()) != colour_of(1, Terminal()) != ""
+    assert colour_of(0, io.StringIO()) == ""
+    terminal = Terminal()
+    PrefixedLines("[1] ", "33", terminal).copy(io.BytesIO(b"one\n\xff"))
+    assert terminal.getvalue() == "\x1b[33m[1] \x1b[0mone\n\x1b[33m[1] \x1b[0m�\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert colour_of(0, Terminal()) == ""
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"process_index": 2, "addresses": ["a:1"], "token": ""}'])
+def test_what_no_launcher_wrote_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not what meshtf-launch writes|process 2 of 1"):
+        Launched.from_text(text)
+
+
+def test_a_launcher_that_waits_to_start_again_ends_at_a_signal() -> None:
+    process = launched("--processes=1", "--max_restarts=5", *shell("exit 1"))
+    assert process.stderr is not None
+    assert "again in 1 s" in process.stderr.readline()
+    assert "again in 2 s" in process.stderr.readline()
+    start = time.monotonic()
+    time.sleep(0.3)
+    process.terminate()
+    assert process.wait(timeout=60) == 143
+    process.communicate()
+    assert time.monotonic() - start < 30
