@@ -26,7 +26,7 @@ train: $(VENV)/has-examples
 	$(BIN)/meshtf-train $(TRAIN_ARGS)
 	$(BIN)/meshtf-decode $(DECODE_ARGS)
 
-# Over two processes of four cores: the losses, and the hash at the end, are those of `make train`.
+# Over two processes of four cores: the losses are those of `make train`, but for rounding in sums of four cores.
 train-cluster: $(VENV)/has-examples
 	$(BIN)/meshtf-launch --processes=2 --cores_per_process=4 -- \
 		$(BIN)/meshtf-train --gin_file=$(RUN).gin --model_dir=runs/$(RUN)_cluster

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Sequence
@@ -50,8 +51,9 @@ def command_line() -> CommandLine:
     define_layout_flags(line.flags)
     flags.DEFINE_integer(
         "processes",
-        1,
-        "Over how many processes the mesh is laid: the report says which bytes go between them.",
+        None,
+        "Over how many processes the mesh is laid; overrides Training.num_processes. The report says which bytes go "
+        "between them.",
         lower_bound=1,
         flag_values=line.flags,
     )
@@ -63,9 +65,10 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     files = [find_gin_file(name) for name in values.gin_file]
     read_configuration(files, [*values.gin_param, *mesh_bindings(values)])
     training = configured_training()
-    mesh_impl = mtf.PlanMeshImpl(
-        training.mesh_shape, training.layout, options=training.mesh_options, num_processes=values.processes
-    )
+    options = training.mesh_options
+    if values.processes is not None:
+        options = dataclasses.replace(options, num_processes=values.processes)
+    mesh_impl = mtf.PlanMeshImpl(training.mesh_shape, training.layout, options=options)
     program = training_step(training, mesh_impl)
     if not values.allow_unread_bindings:
         check_every_binding_is_read()
