@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +26,7 @@ TRAIN = [
     "--gin_param=Training.evaluate_every=20", "--gin_param=Training.checkpoint_every_steps=20",
     "--gin_param=Training.log_every=1",
 ]  # fmt: skip
+LAUNCH = [sys.executable, "-m", "meshtf_programs.launching.launch"]
 
 
 def steps(number: int) -> str:
@@ -113,3 +118,19 @@ def test_cores_that_do_not_fit_the_mesh(number: int, cores: int | None, message:
     ]
     assert ended.status == ExitStatus.BAD_CONFIGURATION
     assert message in ended.stderr
+
+
+@pytest.mark.long
+def test_the_launcher_starts_again_what_was_killed_and_ends_in_the_same_bits(tmp_path: Path) -> None:
+    assert run_fresh([*TRAIN, steps(300), "--model_dir=one"], tmp_path, timeout_seconds=400).status == ExitStatus.DONE
+    options = ["--processes=2", "--cores_per_process=4", "--max_restarts=3"]
+    command = [*LAUNCH, *options, "--", sys.executable, *TRAIN, steps(300), "--model_dir=two"]
+    job = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_until((tmp_path / "two" / "checkpoints" / "step_00000040").exists)
+    children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+    os.kill(int(children[1]), signal.SIGKILL)
+    out, err = job.communicate(timeout=400)
+    assert job.returncode == ExitStatus.DONE, err
+    assert "meshtf-launch: start 1 of 3 again in 1 s" in err
+    assert "[0] resumed:       from step" in out
+    assert metrics(tmp_path / "two") == metrics(tmp_path / "one")
