@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
+from meshtf.divisors import divisors
 from meshtf.errors import ShapeError
 from meshtf.layers.pipeline_schedule import PipelineSchedule
 
@@ -151,7 +152,7 @@ def _group_size(layers: mtf.Dimension, schedule: PipelineSchedule) -> int:
     groups = schedule.num_stages * schedule.num_rounds
     if layers.size % groups:
         rounds = f" of {schedule.num_rounds} rounds" if schedule.num_rounds > 1 else ""
-        fitting = [n for n in range(1, layers.size + 1) if layers.size % (n * schedule.num_rounds) == 0]
+        fitting = [] if layers.size % schedule.num_rounds else divisors(layers.size // schedule.num_rounds)
         raise ShapeError(
             f'"{layers}" does not divide into {schedule.num_stages} stages{rounds}; these numbers of stages fit: '
             f"{fitting}"
@@ -181,8 +182,7 @@ class _Cut:
         for x in xs:
             x.shape.axis(batch)
         if batch.size % count:
-            fitting = [n for n in range(1, batch.size + 1) if batch.size % n == 0]
-            raise ShapeError(f'"{batch}" does not divide into {count} micro-batches; these fit: {fitting}')
+            raise ShapeError(f'"{batch}" does not divide into {count} micro-batches; these fit: {divisors(batch.size)}')
         return cls(batch, mtf.Dimension(MICROBATCH, count), tuple(aliases))
 
     @property

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import meshtf as mtf
+from meshtf.divisors import divisors
 from meshtf.errors import ShapeError
 from meshtf.layers.pipeline import pipeline_with_sums
 from meshtf.layers.pipeline_schedule import PipelineSchedule
@@ -96,9 +97,8 @@ def sequences_together(sublayers: Sequence[Sublayer], shape: mtf.Shape, schedule
             )
     units = batch.size // together
     if units % schedule.num_microbatches:
-        fitting = [n for n in range(1, units + 1) if units % n == 0]
         facts = {"batch": batch, "length": length, "culprit": culprit.name, "together": together, "units": units}
-        raise ShapeError(_DO_NOT_FIT.format(**facts, count=schedule.num_microbatches, fitting=fitting))
+        raise ShapeError(_DO_NOT_FIT.format(**facts, count=schedule.num_microbatches, fitting=divisors(units)))
     return together
 
 

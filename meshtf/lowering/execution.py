@@ -12,12 +12,13 @@ from tensorflow.python import pywrap_tfe  # no public name tells whether a Gradi
 from tensorflow.python.ops import control_flow_util  # nor whether an outer function is compiled by XLA
 
 from meshtf.call_sites import user_site
-from meshtf.errors import MeshtfError, UsageError
+from meshtf.errors import CollectiveError, ExecutionError, MeshtfError, UsageError
 from meshtf.layout import TensorLayout
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
 from meshtf.lowering.initial_values import initialize
 from meshtf.lowering.make_plan import first_failure
 from meshtf.lowering.program_texts import program_texts
+from meshtf.lowering.slicewise_failure import slicewise_failure
 from meshtf.lowering.variable_store import handles
 from meshtf.mesh_impl.mesh_impl import Program
 from meshtf.planning.plan import Check, Plan, ReadVariable
@@ -83,9 +84,16 @@ class Execution:
           CollectiveError: a collective failed or timed out.
           ProcessLostError: a process of the cluster is gone; names it.
           ClusterError: before the first step, another process runs another program; says what differs first.
+          ExecutionError: an operation failed; names it, the user's line, and of a slicewise the core and its slices.
         """
         self._check_surroundings()
         feeds = self._checked(feeds)
+        try:
+            return self._run(feeds)
+        except (CollectiveError, ExecutionError) as error:
+            raise slicewise_failure(error, self.plan, self._lowering, feeds) or error from None
+
+    def _run(self, feeds: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         with self._step():
             results, failed = self.program(feeds)
             if not tf.executing_eagerly():

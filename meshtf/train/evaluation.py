@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 import meshtf as mtf
-from meshtf.errors import MeshtfError, NonFiniteError
+from meshtf.errors import IndexRangeError, MeshtfError, NonFiniteError
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train._metric_sums import MetricError
 from meshtf.train.batches.feature_checks import check_features, first_non_finite_feature
@@ -116,13 +116,20 @@ class Evaluator:
         Numerators and denominators are summed over all batches, in float64, before they are divided. What a metric
         tells of a batch as a whole counts as often as the batch has examples; the last batch is then one without
         padding.
+
+        Raises:
+          IndexRangeError: an id or a label is outside of its range; names the batch, beside the feature and the place.
         """
         task, sums = self._training.task, _Sums()
-        for features in task.evaluation_batches(self._training.batch_size):
+        for number, features in enumerate(task.evaluation_batches(self._training.batch_size), 1):
             if is_stopped():
                 return None
             program, fed = self._program_for(features)
-            sums.add(features, program(**fed), task)
+            try:
+                results = program(**fed)
+            except IndexRangeError as error:
+                raise IndexRangeError(f"batch {number} of the held-out examples: {error}") from None
+            sums.add(features, results, task)
         return sums.evaluation(task)
 
     def _program_for(self, features: Batch) -> tuple[mtf.Function, Batch]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from meshtf.checkpoint import BackgroundSaver
-from meshtf.errors import CollectiveError, MeshtfError, NonFiniteError, SaveError
+from meshtf.errors import CollectiveError, IndexRangeError, MeshtfError, NonFiniteError, SaveError
 from meshtf.train.agreement import Agreement
 from meshtf.train.callback import Callback, CallbackError, Outcome
 from meshtf.train.callbacks import TensorBoard
@@ -115,6 +115,7 @@ class TrainingRun:
 
         Raises:
           NonFiniteError: a loss, or a variable about to be saved, is not finite; says where that began.
+          IndexRangeError: an id or a label of a batch, or of the held-out examples, is outside of its range.
           CollectiveError: a collective failed; says from where the same command resumes.
           CallbackError: a callback failed; a checkpoint was written first, and the message says from where it goes on.
           SaveError: a checkpoint could not be written; those before are as they were.
@@ -139,7 +140,7 @@ class TrainingRun:
                 self._draw()
                 return None
             return self._evaluate(is_last=True)
-        except (CollectiveError, NonFiniteError) as error:
+        except (CollectiveError, IndexRangeError, NonFiniteError) as error:
             raise type(error)(_ENDED.format(error=error, resume=self.how_to_resume())) from None
         except CallbackError as error:
             raise CallbackError(f"{error}\n{self.how_to_resume()}") from error.__cause__
@@ -198,8 +199,8 @@ class TrainingRun:
             results = {name: np.asarray(value) for name, value in self.trainer.train_step(**features).items()}
         except NonFiniteError as error:
             raise NonFiniteError(self._where_it_began(error, features)) from None
-        except CollectiveError as error:
-            raise CollectiveError(f"step {self.step + 1}: {error}") from None
+        except (CollectiveError, IndexRangeError) as error:
+            raise type(error)(f"step {self.step + 1}: {error}") from None
         self.step += 1
         if not (results[LOSS] or self._has_looked_at_weights):
             self._has_looked_at_weights = True

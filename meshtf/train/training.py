@@ -10,6 +10,7 @@ import gin
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.divisors import divisors
 from meshtf.errors import MeshtfError, nearest
 from meshtf.mesh_impl.mesh_options import SUM_DTYPES
 from meshtf.train.callback import Callback
@@ -141,10 +142,9 @@ class Training(mtf.MeshOptions):
 
     def _check_microbatches(self) -> None:
         if self.batch_size % self.num_microbatches:
-            fitting = [n for n in range(1, self.batch_size + 1) if self.batch_size % n == 0]
             raise ConfigurationError(
                 f"Training.num_microbatches is {self.num_microbatches}, which does not divide the batch_size "
-                f"{self.batch_size}; these do: {', '.join(map(str, fitting))}"
+                f"{self.batch_size}; these do: {', '.join(map(str, divisors(self.batch_size)))}"
             )
 
     def _check_mesh(self) -> None:

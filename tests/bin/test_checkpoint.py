@@ -202,6 +202,8 @@ def test_outputs_that_cannot_be_written(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    ended = run("convert", saved, f"--output={tmp_path / 'a.txt'}")
+    assert (ended.status, "a.txt ends in .txt, and no format does" in ended.err) == (BAD_USAGE, True), ended.err
     (tmp_path / "there").mkdir()
     ended = run("convert", saved, f"--output={tmp_path / 'there'}")
     assert (ended.status, "is there already; give another output" in ended.err) == (BAD_USAGE, True)

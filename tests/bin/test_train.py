@@ -314,6 +314,14 @@ def test_what_stands_in_the_way_is_found_before_the_first_step(name: str, capsys
     assert "step " not in captured.out
 
 
+def test_a_label_out_of_range_is_told_with_its_step_and_place(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(DIGITS, *TINY, "--gin_param=MLPClassifier.num_classes=8") == ExitStatus.FAILED
+    error = capsys.readouterr().err
+    assert 'step 1: a target outside of 0 to 7 in input "labels" [batch:64] int32: ' in error
+    assert "Traceback" not in error
+    assert "There is no checkpoint yet" in error
+
+
 def test_a_dry_run_goes_through_everything_and_leaves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     callbacks = "--gin_param=Training.callbacks=[@EarlyStopping(), @TensorBoard(), @Profile()]"
     assert status_of(DIGITS, *TINY, callbacks, "--dry_run") == ExitStatus.DONE

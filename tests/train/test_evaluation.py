@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import FeedError, NonFiniteError
+from meshtf.errors import FeedError, IndexRangeError, NonFiniteError
 from meshtf.testing import assert_close
 from meshtf.train import Evaluation, Trainer, Training
 from meshtf.train._metric_sums import MetricError
@@ -240,6 +240,26 @@ def test_held_out_examples_that_the_program_cannot_take_are_found_before_trainin
     assert 'the held-out examples of the task "tiny" are not what its `inputs` say they are' in str(caught.value)
     assert 'input "x" must be [batch:8 length:6 d_model:4] float32, and has dtype float64' in str(caught.value)
     assert not trainer.variables
+
+
+def test_a_label_out_of_range_is_told_with_its_batch_and_place(tiny_training: Make) -> None:
+    """In the second held-out batch; what is padded there counts for nothing."""
+
+    class Classes:
+        def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, Any]:
+            classes = mtf.Dimension("classes", 3)
+            logits = mtf.layers.dense(features["x"], [classes])
+            return {"loss": mtf.layers.softmax_cross_entropy_with_logits(logits, features["labels"], classes)}
+
+    d_model = mtf.Dimension("d_model", 4)
+    features = {"x": np.ones([11, 4], np.float32), "labels": np.arange(11, dtype=np.int32) % 3}
+    held_out = {**features, "labels": np.where(np.arange(11) == 9, 3, features["labels"]).astype(np.int32)}
+    task = ArrayTask("tiny", {"x": mtf.Shape([d_model]), "labels": mtf.Shape([])}, features, held_out)
+    with pytest.raises(IndexRangeError) as caught:
+        evaluated(tiny_training(model=Classes(), task=task))
+    place = 'a target outside of 0 to 2 in input "labels" [batch:8] int32: 3 at batch 1'
+    assert str(caught.value).startswith(f"batch 2 of the held-out examples: {place}\n")
+    assert f"at {__file__}" in str(caught.value)
 
 
 def test_an_evaluation_may_be_stopped(tiny_training: Make) -> None:

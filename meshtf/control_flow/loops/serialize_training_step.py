@@ -18,6 +18,7 @@ from meshtf.control_flow.loops.loop_spec import (
     StackedTensor,
 )
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
+from meshtf.divisors import divisors
 from meshtf.errors import GraphError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype, with_nested
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
@@ -70,8 +71,9 @@ def serialize_training_step(
     batch = convert_to_dimension(batch_dim)
     assert batch is not None
     if num_splits < 1 or batch.size % num_splits:
-        fitting = [n for n in range(1, batch.size + 1) if batch.size % n == 0]
-        raise ShapeError(f'"{batch}" does not divide into {num_splits} micro-batches; these fit: {fitting}')
+        raise ShapeError(
+            f'"{batch}" does not divide into {num_splits} micro-batches; these fit: {divisors(batch.size)}'
+        )
     micro, splits = Dimension(batch.name, batch.size // num_splits), Dimension(_MICROBATCH, num_splits)
     cut = {name: x for name, x in features.items() if check_tensor(x).shape.has(batch.name)}
     if not cut:

@@ -15,9 +15,13 @@ from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 _SCOPE = re.compile(r"(collective_\d+)\.([a-z_]+)\.([A-Za-z0-9_-]+)")
 _MOST_COLLECTIVES_NAMED = 4
 
-_LOST = """\
-an operation failed on one of the cores, and TensorFlow lost its text: the other cores were cancelled ({fact}).
+_GROUP_CANCELLED = "group is cancelled"
+_LOST_TEXT = "an operation failed on one of the cores, and TensorFlow lost its text"
+_LOST = (
+    _LOST_TEXT
+    + """: the other cores were cancelled ({fact}).
 Run the program on a mesh of one core to see the error."""
+)
 
 
 _LOST_PROCESS = """\
@@ -68,6 +72,14 @@ def translate(error: tf.errors.OpError, scope_to_origin: Mapping[str, str], lost
     if cancelled:
         return ExecutionError(_LOST.format(fact=short_text(error)))
     return ExecutionError(_origin_prefix(message_of(error), scope_to_origin) + short_text(error))
+
+
+def lost_its_text(error: MeshtfError) -> bool:
+    """Whether an error may be of an operation of which TensorFlow says nothing: all that is told was cancelled.
+
+    In a first step TensorFlow may have cancelled the making of a group of cores, which it takes for a failure for good.
+    """
+    return _LOST_TEXT in str(error) or (isinstance(error, CollectiveError) and _GROUP_CANCELLED in str(error))
 
 
 def _collective_text(error: tf.errors.OpError, scope_to_origin: Mapping[str, str]) -> str:

@@ -92,6 +92,7 @@ def test_an_empty_side(texts: type) -> None:
         read(texts((b"a",)), 1e-9)
     assert "no document of 1 is held out" in str(caught.value)
     assert "TextTask.held_out = @" in str(caught.value)
+    assert 'TextFiles.document = "paragraph" makes each paragraph a document' in str(caught.value)
     with pytest.raises(ConfigurationError, match=r"no document of 1 is left to train on"):
         read(texts((b"a",)), 1 - 1e-9)
 

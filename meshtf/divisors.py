@@ -1,0 +1,20 @@
+"""The numbers that divide another, for errors that tell which would have fitted."""
+
+from __future__ import annotations
+
+import math
+
+_MOST_TRIED = 10**6
+
+
+def divisors(number: int) -> list[int]:
+    """The positive divisors in rising order; of numbers above 10^12 only those up to 10^6, so that none takes long.
+
+    Examples:
+      >>> divisors(12)
+      [1, 2, 3, 4, 6, 12]
+    """
+    small = [n for n in range(1, min(math.isqrt(number), _MOST_TRIED) + 1) if number % n == 0]
+    if number > _MOST_TRIED**2:
+        return small
+    return sorted({*small, *(number // n for n in small)})
