@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -34,8 +35,10 @@ class CheckpointFolder:
     """
 
     def __init__(self, folder: Path | str, keep: int | None = 3) -> None:
-        if keep is not None and keep < 1:
-            raise CheckpointError(f"keep must be at least 1, or None to keep all, and is {keep}")
+        if not isinstance(folder, str | os.PathLike):
+            raise CheckpointError(f"the folder of checkpoints must be a path, and is {folder!r}")
+        if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 1):
+            raise CheckpointError(f"keep must be at least 1, or None to keep all, and is {keep!r}")
         self.folder = Path(folder)
         self.keep = keep
         self.kept_steps: frozenset[int] = frozenset()

@@ -18,7 +18,8 @@ _LISTED = 20  # names, in a message
 def check_patterns(owner: object, field: str, patterns: Sequence[str]) -> None:
     """Refuses what is no sequence of regular expressions; one string alone would be read letter by letter."""
     kind = type(owner).__name__
-    if isinstance(patterns, str) or not all(isinstance(pattern, str) for pattern in patterns):
+    is_sequence = isinstance(patterns, Iterable) and not isinstance(patterns, str)
+    if not is_sequence or not all(isinstance(pattern, str) for pattern in patterns):
         raise ValueError(f"{kind}: {field} must be a sequence of regular expressions, and is {patterns!r}")
     for pattern in patterns:
         try:

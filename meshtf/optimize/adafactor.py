@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import meshtf as mtf
-from meshtf.optimize.field_checks import check_above_zero, check_are_real, check_fractions
+from meshtf.optimize.field_checks import check_above_zero, check_are_real, check_flags, check_fractions
 from meshtf.optimize.norms import mean_over, root_mean_square
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
@@ -70,6 +70,7 @@ class AdafactorOptimizer(Optimizer):
             check_rates(self, "learning_rate")
         check_above_zero(self, "decay_exponent", "clipping_threshold", "epsilon_1", "epsilon_2")
         check_fractions(self, "beta_1")
+        check_flags(self, "multiply_by_parameter_scale", "factored", "is_mesh_tensorflow_variant")
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
         check_are_real(self, parameters)

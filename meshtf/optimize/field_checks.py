@@ -31,9 +31,20 @@ def check_fractions(owner: object, *fields: str) -> None:
         check(owner, field, is_number(value) and value < 1, "a number from 0 to below 1")
 
 
+def check_flags(owner: object, *fields: str) -> None:
+    """Refuses what is neither True nor False."""
+    for field in fields:
+        check(owner, field, isinstance(getattr(owner, field), bool), "True or False")
+
+
 def is_number(value: object) -> bool:
     """Whether it is a finite number from 0 on."""
-    return isinstance(value, numbers.Real) and 0 <= float(value) < math.inf
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    try:
+        return 0 <= float(value) < math.inf
+    except OverflowError:  # of an integer that no float holds
+        return False
 
 
 def check(owner: object, field: str, holds: bool, wanted: str) -> None:

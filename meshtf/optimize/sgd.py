@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import meshtf as mtf
-from meshtf.optimize.field_checks import check_fractions
+from meshtf.optimize.field_checks import check_flags, check_fractions
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 from meshtf.optimize.rates import rate_now
@@ -68,6 +68,7 @@ class MomentumOptimizer(Optimizer):
     def __post_init__(self) -> None:
         check_rates(self, "learning_rate")
         check_fractions(self, "momentum")
+        check_flags(self, "nesterov")
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
         rate = rate_now(self.learning_rate, parameters[0].variable.mesh, "momentum")

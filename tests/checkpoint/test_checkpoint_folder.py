@@ -7,8 +7,9 @@ import errno
 import os
 import resource
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -180,6 +181,32 @@ def test_arguments(store: mtf.VariableStore, tmp_path: Path) -> None:
     folder.save(3, store, {})
     with pytest.raises(CheckpointError, match="has no checkpoint of step 4; there are: 3"):
         folder.open(4)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda folder: CheckpointFolder(3), "the folder of checkpoints must be a path, and is 3"),
+        (lambda folder: CheckpointFolder(None), "the folder of checkpoints must be a path, and is None"),
+        (lambda folder: CheckpointFolder(b"a"), "the folder of checkpoints must be a path, and is b'a'"),
+        (lambda folder: CheckpointFolder(folder, "3"), "keep must be at least 1, or None to keep all, and is '3'"),
+        (lambda folder: CheckpointFolder(folder, 1.5), "keep must be at least 1, or None to keep all, and is 1.5"),
+        (lambda folder: CheckpointFolder(folder / "no").open(3), "has no checkpoint of step 3; there are: none"),
+        (
+            lambda folder: CheckpointFolder(folder).save(mtf.VariableStore(), 3, {}),
+            "a store of variables is saved, such as step.variables, not int",
+        ),
+        (
+            lambda folder: CheckpointFolder(folder).save(3, {"w": 1}, {}),
+            "a store of variables is saved, such as step.variables, not dict",
+        ),
+    ],
+)
+def test_arguments_that_are_wrong(call: Callable[[Any], Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        call(tmp_path)
+    assert message in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -106,6 +106,10 @@ def test_minimize_without_variables() -> None:
         ),
         (lambda: optimize.LionOptimizer(1e-3, exclude_from_weight_decay=["["]), r"has '\[', no regular expression"),
         (lambda: optimize.AdafactorOptimizer(decay_exponent=0), r"decay_exponent must be a number above 0, and is 0"),
+        (lambda: optimize.AdafactorOptimizer(factored="no"), r"factored must be True or False, and is 'no'"),
+        (lambda: optimize.SgdOptimizer(10**400), r"SgdOptimizer: learning_rate must be 0 or more, and is 1000"),
+        (lambda: optimize.SgdOptimizer(True), r"SgdOptimizer: learning_rate must be 0 or more, and is True"),
+        (lambda: optimize.AdamWOptimizer(0.1, exclude_from_weight_decay=2.0), r"regular expressions, and is 2\.0"),
         (lambda: optimize.LarsOptimizer(1.0, trust_coefficient=-1), r"trust_coefficient must be a number above 0"),
     ],
 )
