@@ -103,6 +103,33 @@ def test_from_two_threads(step: mtf.Function) -> None:
     assert step(X) == 140
 
 
+def test_graphs_may_be_built_in_several_threads() -> None:
+    """Each thread has a current graph, a scope and a user's line of its own."""
+    met = threading.Barrier(3, timeout=20)
+    reports: dict[int, str] = {}
+
+    def build(size: int) -> None:
+        graph = mtf.Graph("program")
+        mesh = mtf.Mesh(graph)
+        with graph, mtf.variable_scope(f"of_{size}"):
+            met.wait()
+            x = mtf.placeholder(mesh, f"batch:{size}", name="x")
+            met.wait()
+            w = mtf.get_variable(mesh, "w", f"batch:{size}")
+            met.wait()
+            (gradient,) = mtf.gradients([mtf.reduce_sum(x * w)], [w])
+        assert list(graph.variables) == [f"of_{size}/w"]
+        reports[size] = str(mtf.Lowering(graph, {mesh: mtf.PlanMeshImpl("rows:2", "batch:rows")}).report([gradient]))
+
+    threads = [threading.Thread(target=build, args=(size,)) for size in (2, 4, 6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(reports) == [2, 4, 6]
+    assert all(f"batch:{size}" in report for size, report in reports.items())
+
+
 def test_a_nan_where_a_check_was_asked_for(read: Callable[..., str]) -> None:
     def sgd(x: mtf.Tensor) -> mtf.Tensor:
         v = mtf.get_variable(x.mesh, "v", "batch:8", initializer=np.ones(8))
