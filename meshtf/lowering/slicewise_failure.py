@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -47,8 +48,8 @@ def slicewise_failure(
             return ExecutionError(
                 f"{text}\nThe process must be restarted." if isinstance(error, CollectiveError) else text
             )
-        except (MeshtfError, tf.errors.OpError):
-            return None  # of something before it
+        except Exception:  # of what comes before it, or of a function that does not always fail: nothing is known then
+            return None
     return None
 
 
@@ -83,8 +84,10 @@ class _Again(Interpreter):
         if isinstance(instruction.operation, SlicewiseOperation):
             for core in self._range:
                 own = [slices[v][core] for v in instruction.inputs]
+                # As in the program: what raises in Python is TensorFlow's error there, and itself if run eagerly.
+                local = tf.function(functools.partial(instruction.emit, KnownCore(self.plan, core)), autograph=False)
                 try:
-                    instruction.emit(KnownCore(self.plan, core), *map(tf.constant, own))
+                    local(*map(tf.constant, own))
                 except tf.errors.OpError as error:
                     raise _FailedError(_text(instruction, self.plan, core, own, short_text(error))) from None
         return super()._compute(instruction, slices)
