@@ -288,7 +288,7 @@ def test_a_resume_that_is_refused_changes_nothing(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model_dir="], "the model folder is empty text"),
+        (["--model_dir="], "--model_dir is empty"),
         (["--model_dir=gs://bucket/run"], "is on gs://, and runs are kept in file systems only"),
         (["--model_dir=~nobody_of_this_name/run"], "cannot be found"),
         (["--gin_param=Training.batch_size=1000000000000"], "1 core with the batches made ahead, and "),
@@ -304,7 +304,7 @@ def test_what_is_refused_leaves_no_folder(
     assert not list(Path().iterdir())
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "metrics.jsonl", "tensorboard", "report.txt"])
+@pytest.mark.parametrize("name", ["checkpoints", "metrics.jsonl", "report.txt"])
 def test_what_stands_in_the_way_is_found_before_the_first_step(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     place = Path("run") / name
     place.mkdir(parents=True) if place.suffix else (place.parent.mkdir(), place.touch())

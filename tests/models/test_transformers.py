@@ -259,15 +259,15 @@ def test_every_published_configuration_is_counted() -> None:
         (
             "llama",
             "TransformerLM.stack = @TransformerStack",
-            "TransformerLM: stack must be a TransformerStack, and is <class",
+            "TransformerLM.stack must be a TransformerStack, and is @TransformerStack; in gin @Name() makes one",
         ),
         (
             "llama",
             "TransformerLM.output = 3",
-            "TransformerLM: output must be a VocabularyEmbedding, and is 3; in gin @Voc",
+            "TransformerLM.output must be a VocabularyEmbedding, or None, and is 3; in gin @Name() makes one",
         ),
-        ("t5_1_0", "EncoderDecoder.encoder = None", "EncoderDecoder: encoder must be a TransformerStack, and is None"),
-        ("bert", "d_model = '32'", "MaskedLM: d_model must be a positive integer, and is '32'"),
+        ("t5_1_0", "EncoderDecoder.encoder = None", "EncoderDecoder.encoder must be a TransformerStack, and is None"),
+        ("bert", "d_model = '32'", "MaskedLM.d_model must be an integer, and is '32'"),
         ("bert", "MaskedLM.activation = 'glu'", "activation 'glu' is not a function; did you mean \"gelu\"?"),
     ],
 )

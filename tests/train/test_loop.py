@@ -194,7 +194,7 @@ def test_a_variable_that_has_a_nan_points_to_the_update_before(tiny_training: Ma
     assert "An update before made it so; with Training.check_gradients = True" in message
     batch = {**batch, "x": np.full([8, 6, 4], np.inf, np.float32)}
     message = where_it_began(training, trainer.mesh_impl, trainer.variables, batch)
-    assert "An infinity comes before it, in input x [batch:8 length:6 d_model:4] float32" in str(message)
+    assert 'An infinity comes before it, in the feature "x" [batch:8 length:6 d_model:4]' in str(message)
 
 
 def test_a_variable_that_is_not_finite_is_not_saved(tiny_training: Make, tmp_path: Path) -> None:

@@ -7,12 +7,22 @@ import pty
 import signal
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from meshtf.train.signals import SIGNALS, StopRequest, leave_dead_terminal, stop_request, watch
 
 SOON = 5.0  # seconds
+
+
+@pytest.fixture(autouse=True)
+def usual_handlers() -> Iterator[None]:
+    """Whoever started the tests, as nohup does, may have had signals ignored, and they would stay so."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def wait_for(stop: StopRequest) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
@@ -96,7 +97,8 @@ def check_finite(b: Builder) -> None:
 
 
 def check_indices(b: Builder) -> None:
-    x = b.pick(b.rng.choice([tf.int32, tf.int64]), low=0, high=4)
+    dtype = b.rng.choice([tf.int32, tf.int64])
+    x = b.pick(dtype, low=0, high=4, accepts=lambda x: bool(np.all((x.array >= 0) & (x.array < 5))))
     b.step("check_indices", [x], mtf.check_indices(x.tensor, 5), tf.identity, is_exact=True)
 
 
