@@ -23,6 +23,8 @@ PROGRAM = "meshtf-launch"
 _BAD_USAGE = 2
 _LARGEST_PORT = 65535
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0
+_OWN_FOLDER = os.path.dirname(sys.executable)
+"""That of meshtf's programs in an environment which is not activated."""
 _NEVER_AGAIN = frozenset({_BAD_USAGE})
 """Statuses of what another start would not mend: a wrong flag or configuration."""
 
@@ -68,9 +70,14 @@ def main(arguments: Sequence[str]) -> int:
     if options.hosts:
         print(commands_for_hosts(options))
         return 0
-    if shutil.which(options.command[0]) is None:
-        print(f"{PROGRAM}: error: there is no program {options.command[0]!r} here", file=sys.stderr)
+    program = shutil.which(options.command[0]) or shutil.which(options.command[0], path=_OWN_FOLDER)
+    if program is None:
+        print(
+            f"{PROGRAM}: error: there is no program {options.command[0]!r} on PATH, nor in {_OWN_FOLDER}",
+            file=sys.stderr,
+        )
         return 127
+    options.command[0] = program
     return _run_again_and_again(options)
 
 
