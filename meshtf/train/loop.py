@@ -20,6 +20,7 @@ from meshtf.train.monitoring.loss_curve import draw_loss_curve
 from meshtf.train.monitoring.metrics import DIGEST, MetricsLog, held_out_names
 from meshtf.train.monitoring.non_finite import first_non_finite_variable, where_it_began
 from meshtf.train.monitoring.progress import ProgressDisplay, Speedometer, StepReport, progress_display
+from meshtf.train.monitoring.step_waits import StepWaits
 from meshtf.train.resuming import RunState, Start
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.signals import StopRequest
@@ -74,7 +75,7 @@ class TrainingRun:
         self._is_save_wanted = False
         self._untold_checkpoints: collections.deque[int] = collections.deque()
         self._evaluated: tuple[int, Evaluation] | None = None
-        self._speedometer = _speedometer(trainer)
+        self._speedometer, self._waits = _speedometer(trainer), StepWaits(self._agreement.cluster)
         self._checkpoints = folder.checkpoints(self.training.keep_checkpoints)
         self._kept_steps: collections.Counter[int] = collections.Counter()
         self._callbacks = Delivery(
@@ -181,7 +182,7 @@ class TrainingRun:
 
     def _take_steps(self, batches: Batches, display: ProgressDisplay, saver: BackgroundSaver) -> None:
         while not (self.is_finished or self._stop):
-            with self._speedometer.step():
+            with self._speedometer.step(), self._waits.step():
                 results = self._take_step(next(batches))
             report = self._report(results)
             display.show(report)
@@ -212,14 +213,16 @@ class TrainingRun:
         scalars = {name: float(x) for name, x in results.items() if not x.ndim}
         loss = scalars.pop(LOSS)
         unseen = {GRADIENT_NORM, *self.trainer.train_step.graph.summaries}
+        is_logged = _is_due(self.step, self.training.log_every) or self.step in (1, self.training.num_steps)
+        waits = self._waits.by_process() if is_logged else {}
         return StepReport(
             step=self.step,
             loss=loss,
             speed=self._speedometer.speed,
             scalars={name: value for name, value in scalars.items() if name not in unseen},
             vectors={name: x for name, x in results.items() if x.ndim},
-            summaries={name: value for name, value in scalars.items() if name in unseen},
-            is_logged=_is_due(self.step, self.training.log_every) or self.step in (1, self.training.num_steps),
+            summaries={**{name: value for name, value in scalars.items() if name in unseen}, **waits},
+            is_logged=is_logged,
         )
 
     def _where_it_began(self, error: NonFiniteError, features: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -43,10 +44,36 @@ def run_together(number: int, arguments: Sequence[str], folder: Path, cores: int
     return [process.finish(400) for process in started(number, arguments, folder, cores)]
 
 
+WAITED = "waited_seconds/process_"
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
 def metrics(run: Path) -> list[dict[str, Any]]:
-    """Without speeds, which no two runs share."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if "_per_second" not in name} for line in lines]
+    """Without times, which no two runs share."""
+    times = re.compile(f"_per_second|{WAITED}")
+    return [{name: value for name, value in line.items() if not times.search(name)} for line in lines_of(run)]
+
+
+def waits(run: Path) -> dict[int, list[float]]:
+    """By step, the seconds that each process waited."""
+    return {
+        line["step"]: [value for name, value in line.items() if name.startswith(WAITED)]
+        for line in lines_of(run)
+        if "loss" in line
+    }
+
+
+def assert_waits_are_told(run: Path, num_processes: int, num_steps: int) -> None:
+    """Of each step but the first, of each process: more than nothing, since values travel; and on TensorBoard."""
+    told = waits(run)
+    assert told.pop(1) == []
+    assert len(told) == num_steps - 1
+    assert all(len(seconds) == num_processes and min(seconds) > 0 for seconds in told.values())
+    (board,) = (run / "tensorboard").glob("*.v2")
+    assert f"{WAITED}{num_processes - 1}".encode() in board.read_bytes()
 
 
 def wait_until(is_true: Callable[[], bool], seconds: float = 200.0) -> None:
@@ -62,6 +89,8 @@ def test_training_and_evaluation_in_two_processes_are_those_of_one(tmp_path: Pat
     assert (leader.status, other.status) == (ExitStatus.DONE, ExitStatus.DONE), leader.stderr + other.stderr
     one, two = metrics(tmp_path / "one"), metrics(tmp_path / "two")
     assert two == one
+    assert_waits_are_told(tmp_path / "two", num_processes=2, num_steps=40)
+    assert waits(tmp_path / "one")[40] == []
     assert one[-1]["variables_sha256"] in leader.stdout
     assert "cluster:       2 processes, 4 cores each (127.0.0.1:" in leader.stdout
     assert other.stdout == ""
