@@ -68,6 +68,7 @@ class TrainingRun:
         self.trainer, self.training, self.folder = trainer, trainer.training, folder
         self.step = self.first_step = start.step
         self.reason_to_stop: str | None = None
+        self._own_reason_to_stop: str | None = None
         self._stop, self._start, self._agreement = stop, start, Agreement.of_this_process()
         self._log = MetricsLog(folder.metrics, start.step)
         self._saved_step, self._saved_at = start.step, time.monotonic()
@@ -92,9 +93,11 @@ class TrainingRun:
         return self._log.lines
 
     def stop(self, reason: str) -> None:
-        """As `Run.stop` of callbacks."""
-        if self.reason_to_stop is None:
-            self.reason_to_stop = reason
+        """As `Run.stop` of callbacks. In a cluster it counts from when all processes have agreed."""
+        if self._own_reason_to_stop is None:
+            self._own_reason_to_stop = reason
+            if self._agreement.cluster is None:
+                self.reason_to_stop = reason
             print(f"step {self.step}: stopping early: {reason}", flush=True)
 
     def save_checkpoint(self) -> None:
@@ -136,6 +139,7 @@ class TrainingRun:
     def _run(self) -> Evaluation | None:
         try:
             self._callbacks.start(self._start.callbacks)
+            self._agree()
             self._train()
             if self._stop:
                 self._draw()
@@ -189,8 +193,11 @@ class TrainingRun:
             if report.is_logged:
                 self._log.write(report.step, report.values, report.vectors)
             self._callbacks.step(report)
-            if _is_due(self.step, self.training.evaluate_every) and not self._stop and not self.is_finished:
-                self._evaluate()
+            if _is_due(self.step, self.training.evaluate_every):
+                self._agree()
+                if not self._stop and not self.is_finished:
+                    self._evaluate()
+            self._agree()
             if self._is_checkpoint_due():
                 self._save(saver, batches.position)
             self._tell_of_checkpoint(saver)
@@ -284,13 +291,18 @@ class TrainingRun:
         if problem is not None and self.is_finished:
             print(problem)
 
-    def _is_checkpoint_due(self) -> bool:
-        training = self.training
-        minutes = training.checkpoint_every_minutes
+    def _agree(self) -> None:
+        """What callbacks of one process ask for is done by all."""
+        minutes = self.training.checkpoint_every_minutes
         is_time = minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
-        if _is_due(self.step, training.checkpoint_every_steps):
-            return True
-        return self._agreement.any_process(self._is_save_wanted or is_time)
+        save = "save" if self._is_save_wanted or is_time else None
+        agreed = self._agreement.first_wishes({"save": save, "stop": self._own_reason_to_stop})
+        self._is_save_wanted, self.reason_to_stop = agreed["save"] is not None, agreed["stop"]
+        if self.reason_to_stop is not None:
+            self.stop(self.reason_to_stop)
+
+    def _is_checkpoint_due(self) -> bool:
+        return self._is_save_wanted or _is_due(self.step, self.training.checkpoint_every_steps)
 
     def _save(self, saver: BackgroundSaver, position: Position) -> None:
         self._is_save_wanted = False

@@ -27,6 +27,25 @@ TRAIN = [
     "--gin_param=Training.evaluate_every=20", "--gin_param=Training.checkpoint_every_steps=20",
     "--gin_param=Training.log_every=1",
 ]  # fmt: skip
+ONE_SIDED = """\
+import gin
+
+from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
+from meshtf.train import Callback
+
+
+@gin.configurable
+class OneSided(Callback):
+    def on_step(self, run, report):
+        cluster = collective_runtime().cluster
+        if cluster is None or cluster.process_index == 1:
+            if report.step == 30:
+                run.save_checkpoint()
+            if report.step == 40:
+                run.stop("a process of two says so")
+"""
+"""Where there are two processes, the second alone asks for something."""
+
 LAUNCH = [sys.executable, "-m", "meshtf_programs.launching.launch"]
 
 
@@ -84,21 +103,30 @@ def wait_until(is_true: Callable[[], bool], seconds: float = 200.0) -> None:
 
 
 def test_training_and_evaluation_in_two_processes_are_those_of_one(tmp_path: Path) -> None:
-    assert run_fresh([*TRAIN, steps(40), "--model_dir=one"], tmp_path, timeout_seconds=400).status == ExitStatus.DONE
-    leader, other = run_together(2, [*TRAIN, steps(40), "--model_dir=two"], tmp_path)
+    (tmp_path / "one_sided.py").write_text(ONE_SIDED)
+    callbacks = "Training.callbacks = [@OneSided(), @BestCheckpoint(), @EarlyStopping()]"
+    (tmp_path / "callbacks.gin").write_text(f"import one_sided\n{callbacks}\n")
+    train = [*TRAIN, "--gin_file=callbacks.gin", steps(60)]
+    one_alone = run_fresh([*train, "--model_dir=one"], tmp_path, timeout_seconds=400)
+    assert one_alone.status == ExitStatus.DONE, one_alone.stderr
+    leader, other = run_together(2, [*train, "--model_dir=two"], tmp_path)
     assert (leader.status, other.status) == (ExitStatus.DONE, ExitStatus.DONE), leader.stderr + other.stderr
     one, two = metrics(tmp_path / "one"), metrics(tmp_path / "two")
     assert two == one
     assert_waits_are_told(tmp_path / "two", num_processes=2, num_steps=40)
     assert waits(tmp_path / "one")[40] == []
     assert one[-1]["variables_sha256"] in leader.stdout
+    assert "step 40: stopping early: a process of two says so" in leader.stdout
+    kept = [sorted(path.name for path in (tmp_path / run / "checkpoints").iterdir()) for run in ("one", "two")]
+    assert kept[0] == kept[1]
+    assert "step_00000030" in kept[1]
     assert "cluster:       2 processes, 4 cores each (127.0.0.1:" in leader.stdout
     assert other.stdout == ""
     files = {path.name for path in (tmp_path / "two").iterdir()}
     assert files == {path.name for path in (tmp_path / "one").iterdir()}
     boards = [list((tmp_path / run / "tensorboard").iterdir()) for run in ("one", "two")]
     assert len(boards[0]) == len(boards[1])
-    evaluated = run_together(2, ["-m", "meshtf.bin.eval", "--model_dir=two"], tmp_path)
+    evaluated = run_together(2, ["-m", "meshtf.bin.eval", "--model_dir=two", "--trust_config"], tmp_path)
     assert [each.status for each in evaluated] == [ExitStatus.DONE] * 2
     (evaluation,) = map(json.loads, (tmp_path / "two" / "evaluations.jsonl").read_text().splitlines())
     assert evaluation["loss"] == one[-1]["held_out_loss"]

@@ -10,7 +10,7 @@ from meshtf.cluster.straggling import Waits, seconds_waited
 
 
 class StepWaits:
-    """Measures steps; what happens between them, such as an evaluation, is left out, and so is the first, which compiles.
+    """Measures steps, but for the first, which compiles; what happens between them, such as an evaluation, is left out.
 
     Args:
       cluster: whose processes take the steps together; None: there is one process, which waits for nobody.
@@ -37,7 +37,7 @@ class StepWaits:
     def by_process(self) -> dict[str, float]:
         """Seconds in a step, the mean since the last call, as "waited_seconds/process_0"; called by all processes.
 
-        Of the one for which the others wait it is the least. Nothing where no step was measured, or there is no cluster.
+        Of the one for which the others wait it is the least. None where no step was measured, or there is no cluster.
         """
         if self._cluster is None or not self._num_steps:
             return {}

@@ -60,7 +60,7 @@ def test_one_that_fails_ends_all_and_its_status_is_returned(tmp_path: Path) -> N
 
 
 def test_a_killed_launcher_leaves_no_process_running(tmp_path: Path) -> None:
-    """SIGKILL, to the launcher alone: its processes, and the children of these, end all the same. One has ended before."""
+    """SIGKILL, to the launcher alone. Its processes end all the same, and their children; one has ended before."""
     script = (
         f'case "${MESHTF_LAUNCH}" in *\'index": 2\'*) exit;; esac; sleep 3600 & echo $! > {tmp_path}/$$; echo up; wait'
     )
