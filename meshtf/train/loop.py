@@ -25,7 +25,7 @@ from meshtf.train.resuming import RunState, Start
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.signals import StopRequest
 from meshtf.train.step_programs import GRADIENT_NORM, LOSS
-from meshtf.train.task import Batches, Position
+from meshtf.train.task import Batch, Batches, Position
 from meshtf.train.trainer import Trainer
 from meshtf.train.training import Training
 
@@ -170,7 +170,7 @@ class TrainingRun:
             self._evaluate()  # the run before was stopped in the step's place for it
         if self.is_finished:
             return
-        batches = training.task.training_batches(training.batch_size, training.seed, self._start.position)
+        batches = self.trainer.batches(self._start.position)
         failure: CallbackError | None = None
         with BackgroundSaver(self._checkpoints) as saver:
             try:
@@ -187,7 +187,8 @@ class TrainingRun:
     def _take_steps(self, batches: Batches, display: ProgressDisplay, saver: BackgroundSaver) -> None:
         while not (self.is_finished or self._stop):
             with self._speedometer.step(), self._waits.step():
-                results = self._take_step(next(batches))
+                position = batches.position
+                results = self._take_step(next(batches), position)
             report = self._report(results)
             display.show(report)
             if report.is_logged:
@@ -202,17 +203,18 @@ class TrainingRun:
                 self._save(saver, batches.position)
             self._tell_of_checkpoint(saver)
 
-    def _take_step(self, features: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _take_step(self, features: Batch, position: Position) -> dict[str, np.ndarray]:
         try:
             results = {name: np.asarray(value) for name, value in self.trainer.train_step(**features).items()}
         except NonFiniteError as error:
-            raise NonFiniteError(self._where_it_began(error, features)) from None
+            whole = self.trainer.whole_batch(features, position)
+            raise NonFiniteError(self._where_it_began(error, whole)) from None
         except (CollectiveError, IndexRangeError) as error:
             raise type(error)(f"step {self.step + 1}: {error}") from None
         self.step += 1
         if not (results[LOSS] or self._has_looked_at_weights):
             self._has_looked_at_weights = True
-            if not self.trainer.counts(features):
+            if not self.trainer.counts(self.trainer.whole_batch(features, position)):
                 print(_NOTHING_COUNTS.format(step=self.step), flush=True)
         return results
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from meshtf.bin._exit_status import ExitStatus
@@ -29,6 +30,7 @@ TRAIN = [
 ]  # fmt: skip
 ONE_SIDED = """\
 import gin
+import numpy as np
 
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.train import Callback
@@ -36,6 +38,11 @@ from meshtf.train import Callback
 
 @gin.configurable
 class OneSided(Callback):
+    def on_start(self, run, state):
+        cluster = collective_runtime().cluster
+        of = "all" if cluster is None else cluster.process_index
+        np.save(f"images_of_{of}.npy", next(run.trainer.batches())["images"])
+
     def on_step(self, run, report):
         cluster = collective_runtime().cluster
         if cluster is None or cluster.process_index == 1:
@@ -44,7 +51,7 @@ class OneSided(Callback):
             if report.step == 40:
                 run.stop("a process of two says so")
 """
-"""Where there are two processes, the second alone asks for something."""
+"""Where there are two processes, the second alone asks for something. Each writes down its first training batch."""
 
 LAUNCH = [sys.executable, "-m", "meshtf_programs.launching.launch"]
 
@@ -113,6 +120,10 @@ def test_training_and_evaluation_in_two_processes_are_those_of_one(tmp_path: Pat
     assert (leader.status, other.status) == (ExitStatus.DONE, ExitStatus.DONE), leader.stderr + other.stderr
     one, two = metrics(tmp_path / "one"), metrics(tmp_path / "two")
     assert two == one
+    images, *parts = (np.load(tmp_path / f"images_of_{of}.npy") for of in ("all", 0, 1))
+    half = len(images) // 2
+    np.testing.assert_array_equal(parts[0], np.concatenate([images[:half], np.zeros_like(images[half:])]))
+    np.testing.assert_array_equal(parts[1], np.concatenate([np.zeros_like(images[:half]), images[half:]]))
     assert_waits_are_told(tmp_path / "two", num_processes=2, num_steps=40)
     assert waits(tmp_path / "one")[40] == []
     assert one[-1]["variables_sha256"] in leader.stdout

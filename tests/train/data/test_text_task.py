@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,13 @@ from meshtf.train.data import (
     TextFiles,
     TextPairs,
     TextTask,
+    text_task,
 )
+from meshtf.train.data._packing import lay_out
 from meshtf.train.data.arrangement import Arrangement
 from meshtf.train.data.objectives.objective import Objective
 from meshtf.train.data.sources.document import Source
-from meshtf.train.task import WEIGHTS, Batch, Batches, Position, Task
+from meshtf.train.task import WEIGHTS, Batch, Batches, Position, Task, TaskByRows
 from tests.fresh_process import run_fresh
 
 VOCABULARY = ByteVocabulary(extra_ids=4)
@@ -115,6 +118,38 @@ def test_resumed_anywhere_it_is_the_same_run(many_texts: Source, data: st.DataOb
     expected = taken(whole, 30 - before)
     again = task_of(many_texts, objective, arrangement, length)  # as in another process
     assert_same(taken(again.training_batches(7, seed=1, position=position), 30 - before), expected)
+
+
+@pytest.mark.parametrize(("objective", "arrangement", "length"), OBJECTIVES)
+def test_rows_that_processes_make_are_those_of_whole_batches(
+    many_texts: Source,
+    objective: Objective,
+    arrangement: Arrangement,
+    length: int | dict[str, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For 1, 2 and 4 processes, what is random in a row among it; no row is laid out that is another process's."""
+    task = task_of(many_texts, objective, arrangement, length)
+    assert isinstance(task, TaskByRows)
+    expected = taken(task.training_batches(8, seed=2), 5)
+    numbers: list[int] = []
+
+    def counted(rows: Sequence[Any], *others: Any) -> dict[str, np.ndarray]:
+        numbers.append(len(rows))
+        return lay_out(rows, *others)
+
+    monkeypatch.setattr(text_task, "lay_out", counted)
+    for num_processes in (1, 2, 4):
+        each = 8 // num_processes
+        numbers.clear()
+        for process in range(num_processes):
+            rows = slice(process * each, (process + 1) * each)
+            parts = [{name: np.zeros_like(x) for name, x in batch.items()} for batch in expected]
+            for part, batch in zip(parts, expected, strict=True):
+                for name, x in batch.items():
+                    part[name][rows] = x[rows]
+            assert_same(taken(task.training_rows(rows, 8, seed=2), 5), parts)
+        assert set(numbers) == {each}
 
 
 def test_a_far_position_is_reached_at_once(many_texts: Source) -> None:
