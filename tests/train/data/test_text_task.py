@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +30,7 @@ from meshtf.train.data import (
     TextFiles,
     TextPairs,
     TextTask,
-    text_task,
 )
-from meshtf.train.data._packing import lay_out
 from meshtf.train.data.arrangement import Arrangement
 from meshtf.train.data.objectives.objective import Objective
 from meshtf.train.data.sources.document import Source
@@ -128,20 +125,21 @@ def test_rows_that_processes_make_are_those_of_whole_batches(
     length: int | dict[str, int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """For 1, 2 and 4 processes, what is random in a row among it; no row is laid out that is another process's."""
-    task = task_of(many_texts, objective, arrangement, length)
-    assert isinstance(task, TaskByRows)
-    expected = taken(task.training_batches(8, seed=2), 5)
-    numbers: list[int] = []
+    """For 1, 2 and 4 processes, what is random in a row among it; no row is made that is another process's."""
+    whole = task_of(many_texts, objective, arrangement, length)
+    assert isinstance(whole, TaskByRows)
+    expected = taken(whole.training_batches(8, seed=2), 5)
+    made: list[tuple[TextTask, int]] = []
+    features_of = TextTask._features
 
-    def counted(rows: Sequence[Any], *others: Any) -> dict[str, np.ndarray]:
-        numbers.append(len(rows))
-        return lay_out(rows, *others)
+    def noted(task: TextTask, text: Any, rows: Any, indices: np.ndarray, *others: Any) -> dict[str, np.ndarray]:
+        made.append((task, len(indices)))
+        return features_of(task, text, rows, indices, *others)
 
-    monkeypatch.setattr(text_task, "lay_out", counted)
+    monkeypatch.setattr(TextTask, "_features", noted)
     for num_processes in (1, 2, 4):
         each = 8 // num_processes
-        numbers.clear()
+        task = task_of(many_texts, objective, arrangement, length)
         for process in range(num_processes):
             rows = slice(process * each, (process + 1) * each)
             parts = [{name: np.zeros_like(x) for name, x in batch.items()} for batch in expected]
@@ -149,7 +147,7 @@ def test_rows_that_processes_make_are_those_of_whole_batches(
                 for name, x in batch.items():
                     part[name][rows] = x[rows]
             assert_same(taken(task.training_rows(rows, 8, seed=2), 5), parts)
-        assert set(numbers) == {each}
+        assert {count for of, count in list(made) if of is task} == {each}
 
 
 def test_a_far_position_is_reached_at_once(many_texts: Source) -> None:
