@@ -12,7 +12,8 @@ import gin
 from absl import flags
 from rich.console import Console
 
-from meshtf.bin._command_line import CommandLine, define_gin_flags, define_mesh_flags, mesh_bindings
+from meshtf.bin._cluster import wants_cluster
+from meshtf.bin._command_line import CommandLine, FlagError, define_gin_flags, define_mesh_flags, mesh_bindings
 from meshtf.bin._exit_status import ExitStatus
 from meshtf.bin._mesh import mesh_for
 from meshtf.bin._run_program import run_program
@@ -32,6 +33,10 @@ from meshtf.train.trainer import Trainer
 from meshtf.train.training import configured_training
 
 PROGRAM = "meshtf-train"
+
+_NO_DRY_RUN = """\
+--dry_run is for one process, and this is one of several. Give the command once, without meshtf-launch and --cluster,
+and with --gin_param=Training.num_processes=N, which plans as for N processes."""
 
 
 def run() -> None:
@@ -90,6 +95,8 @@ def command_line() -> CommandLine:
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the configuration, builds and checks everything that will run, and restores the newest checkpoint."""
+    if values.dry_run and wants_cluster(values):
+        raise FlagError(_NO_DRY_RUN)
     files = [find_gin_file(name) for name in values.gin_file]
     read_configuration(files, [*values.gin_param, *mesh_bindings(values)])
     training = configured_training()

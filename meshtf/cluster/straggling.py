@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
 
 from meshtf.cluster.cluster import Cluster
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
@@ -12,12 +11,17 @@ from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 
 @dataclasses.dataclass(frozen=True)
 class Waits:
-    """Seconds that each process has spent in collectives between processes, since it joined.
+    """Seconds that each process has spent in collectives between processes, such as since it joined.
 
     The time that values travel is in them, for all alike.
     """
 
     seconds: tuple[float, ...]
+
+    @classmethod
+    def of_all(cls, cluster: Cluster, seconds: float) -> Waits:
+        """Of every process what it gives; called by all."""
+        return cls(tuple(map(json.loads, cluster.gathered(cluster.meeting("waits"), json.dumps(seconds)))))
 
     @property
     def straggler(self) -> int:
@@ -36,5 +40,4 @@ def seconds_waited() -> float:
 
 def waits_of_all(cluster: Cluster) -> Waits:
     """Of every process; called by all, between steps."""
-    texts: Sequence[str] = cluster.gathered(cluster.meeting("waits"), json.dumps(seconds_waited()))
-    return Waits(tuple(json.loads(text) for text in texts))
+    return Waits.of_all(cluster, seconds_waited())

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -52,9 +52,12 @@ class Agreement:
         """Whether this process shows progress, and writes what is written once."""
         return self.cluster is None or self.cluster.is_leader
 
-    def any_process(self, flag: bool) -> bool:
-        """Whether it is true in some process."""
-        return flag if self.cluster is None else "1" in self._gathered("flag", "1" if flag else "0")
+    def first_wishes(self, wishes: Mapping[str, str | None]) -> dict[str, str | None]:
+        """By the same names in all processes, what the first of them wishes that wishes something; in one meeting."""
+        if self.cluster is None:
+            return dict(wishes)
+        said = [json.loads(each) for each in self._gathered("wishes", json.dumps(wishes))]
+        return {name: next((each[name] for each in said if each[name] is not None), None) for name in wishes}
 
     def first_text(self, text: str | None) -> str | None:
         """What the first process says that says something."""

@@ -20,11 +20,12 @@ from meshtf.train.monitoring.loss_curve import draw_loss_curve
 from meshtf.train.monitoring.metrics import DIGEST, MetricsLog, held_out_names
 from meshtf.train.monitoring.non_finite import first_non_finite_variable, where_it_began
 from meshtf.train.monitoring.progress import ProgressDisplay, Speedometer, StepReport, progress_display
+from meshtf.train.monitoring.step_waits import StepWaits
 from meshtf.train.resuming import RunState, Start
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.signals import StopRequest
 from meshtf.train.step_programs import GRADIENT_NORM, LOSS
-from meshtf.train.task import Batches, Position
+from meshtf.train.task import Batch, Batches, Position
 from meshtf.train.trainer import Trainer
 from meshtf.train.training import Training
 
@@ -67,6 +68,7 @@ class TrainingRun:
         self.trainer, self.training, self.folder = trainer, trainer.training, folder
         self.step = self.first_step = start.step
         self.reason_to_stop: str | None = None
+        self._own_reason_to_stop: str | None = None
         self._stop, self._start, self._agreement = stop, start, Agreement.of_this_process()
         self._log = MetricsLog(folder.metrics, start.step)
         self._saved_step, self._saved_at = start.step, time.monotonic()
@@ -74,7 +76,7 @@ class TrainingRun:
         self._is_save_wanted = False
         self._untold_checkpoints: collections.deque[int] = collections.deque()
         self._evaluated: tuple[int, Evaluation] | None = None
-        self._speedometer = _speedometer(trainer)
+        self._speedometer, self._waits = _speedometer(trainer), StepWaits(self._agreement.cluster)
         self._checkpoints = folder.checkpoints(self.training.keep_checkpoints)
         self._kept_steps: collections.Counter[int] = collections.Counter()
         self._callbacks = Delivery(
@@ -91,9 +93,11 @@ class TrainingRun:
         return self._log.lines
 
     def stop(self, reason: str) -> None:
-        """As `Run.stop` of callbacks."""
-        if self.reason_to_stop is None:
-            self.reason_to_stop = reason
+        """As `Run.stop` of callbacks. In a cluster it counts from when all processes have agreed."""
+        if self._own_reason_to_stop is None:
+            self._own_reason_to_stop = reason
+            if self._agreement.cluster is None:
+                self.reason_to_stop = reason
             print(f"step {self.step}: stopping early: {reason}", flush=True)
 
     def save_checkpoint(self) -> None:
@@ -135,6 +139,7 @@ class TrainingRun:
     def _run(self) -> Evaluation | None:
         try:
             self._callbacks.start(self._start.callbacks)
+            self._agree()
             self._train()
             if self._stop:
                 self._draw()
@@ -165,7 +170,7 @@ class TrainingRun:
             self._evaluate()  # the run before was stopped in the step's place for it
         if self.is_finished:
             return
-        batches = training.task.training_batches(training.batch_size, training.seed, self._start.position)
+        batches = self.trainer.batches(self._start.position)
         failure: CallbackError | None = None
         with BackgroundSaver(self._checkpoints) as saver:
             try:
@@ -181,30 +186,35 @@ class TrainingRun:
 
     def _take_steps(self, batches: Batches, display: ProgressDisplay, saver: BackgroundSaver) -> None:
         while not (self.is_finished or self._stop):
-            with self._speedometer.step():
-                results = self._take_step(next(batches))
+            with self._speedometer.step(), self._waits.step():
+                position = batches.position
+                results = self._take_step(next(batches), position)
             report = self._report(results)
             display.show(report)
             if report.is_logged:
                 self._log.write(report.step, report.values, report.vectors)
             self._callbacks.step(report)
-            if _is_due(self.step, self.training.evaluate_every) and not self._stop and not self.is_finished:
-                self._evaluate()
+            if _is_due(self.step, self.training.evaluate_every):
+                self._agree()
+                if not self._stop and not self.is_finished:
+                    self._evaluate()
+            self._agree()
             if self._is_checkpoint_due():
                 self._save(saver, batches.position)
             self._tell_of_checkpoint(saver)
 
-    def _take_step(self, features: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _take_step(self, features: Batch, position: Position) -> dict[str, np.ndarray]:
         try:
             results = {name: np.asarray(value) for name, value in self.trainer.train_step(**features).items()}
         except NonFiniteError as error:
-            raise NonFiniteError(self._where_it_began(error, features)) from None
+            whole = self.trainer.whole_batch(features, position)
+            raise NonFiniteError(self._where_it_began(error, whole)) from None
         except (CollectiveError, IndexRangeError) as error:
             raise type(error)(f"step {self.step + 1}: {error}") from None
         self.step += 1
         if not (results[LOSS] or self._has_looked_at_weights):
             self._has_looked_at_weights = True
-            if not self.trainer.counts(features):
+            if not self.trainer.counts(self.trainer.whole_batch(features, position)):
                 print(_NOTHING_COUNTS.format(step=self.step), flush=True)
         return results
 
@@ -212,14 +222,16 @@ class TrainingRun:
         scalars = {name: float(x) for name, x in results.items() if not x.ndim}
         loss = scalars.pop(LOSS)
         unseen = {GRADIENT_NORM, *self.trainer.train_step.graph.summaries}
+        is_logged = _is_due(self.step, self.training.log_every) or self.step in (1, self.training.num_steps)
+        waits = self._waits.by_process() if is_logged else {}
         return StepReport(
             step=self.step,
             loss=loss,
             speed=self._speedometer.speed,
             scalars={name: value for name, value in scalars.items() if name not in unseen},
             vectors={name: x for name, x in results.items() if x.ndim},
-            summaries={name: value for name, value in scalars.items() if name in unseen},
-            is_logged=_is_due(self.step, self.training.log_every) or self.step in (1, self.training.num_steps),
+            summaries={**{name: value for name, value in scalars.items() if name in unseen}, **waits},
+            is_logged=is_logged,
         )
 
     def _where_it_began(self, error: NonFiniteError, features: Mapping[str, Any]) -> str:
@@ -281,13 +293,18 @@ class TrainingRun:
         if problem is not None and self.is_finished:
             print(problem)
 
-    def _is_checkpoint_due(self) -> bool:
-        training = self.training
-        minutes = training.checkpoint_every_minutes
+    def _agree(self) -> None:
+        """What callbacks of one process ask for is done by all."""
+        minutes = self.training.checkpoint_every_minutes
         is_time = minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
-        if _is_due(self.step, training.checkpoint_every_steps):
-            return True
-        return self._agreement.any_process(self._is_save_wanted or is_time)
+        save = "save" if self._is_save_wanted or is_time else None
+        agreed = self._agreement.first_wishes({"save": save, "stop": self._own_reason_to_stop})
+        self._is_save_wanted, self.reason_to_stop = agreed["save"] is not None, agreed["stop"]
+        if self.reason_to_stop is not None:
+            self.stop(self.reason_to_stop)
+
+    def _is_checkpoint_due(self) -> bool:
+        return self._is_save_wanted or _is_due(self.step, self.training.checkpoint_every_steps)
 
     def _save(self, saver: BackgroundSaver, position: Position) -> None:
         self._is_save_wanted = False

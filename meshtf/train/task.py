@@ -80,3 +80,15 @@ class Task(Protocol):
     def num_bytes(self, features: Mapping[str, np.ndarray | tf.Tensor]) -> int | None:
         """How many bytes of text the targets of a batch stand for, where their weight is not 0; None for no text."""
         ...
+
+
+@runtime_checkable
+class TaskByRows(Task, Protocol):
+    """A task that can make some examples of a batch without the others, as each process of a cluster needs some."""
+
+    def training_rows(self, rows: slice, batch_size: int, seed: int, position: Position | None = None) -> Batches:
+        """As `training_batches`, but of each batch only these rows are made, `slice(start, stop)`; the others are 0.
+
+        What stands in a row is the same, whichever others are made with it.
+        """
+        ...

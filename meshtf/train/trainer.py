@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 
 import numpy as np
 
 import meshtf as mtf
 from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.train.batches.feature_checks import check_features
+from meshtf.train.batches.own_rows import rows_read
 from meshtf.train.data._shuffled_batches import READY_BATCHES
 from meshtf.train.evaluation import Evaluation, Evaluator
 from meshtf.train.step_programs import DENOMINATORS, LOSS, training_step
-from meshtf.train.task import WEIGHTS, Batch, Batches, Position
+from meshtf.train.task import WEIGHTS, Batch, Batches, Position, TaskByRows
 from meshtf.train.training import Training
 
 
@@ -71,10 +74,33 @@ class Trainer:
     def batches(self, position: Position | None = None) -> Batches:
         """What the task has to train on, from the start or from a position.
 
+        In a cluster, where the task can, each process makes only the rows that its cores read; the others are 0.
+
         Raises:
           ConfigurationError: the position is in other data.
         """
-        return self.training.task.training_batches(self.training.batch_size, self.training.seed, position)
+        training, task = self.training, self.training.task
+        if self._makes_all_rows or not isinstance(task, TaskByRows):
+            return task.training_batches(training.batch_size, training.seed, position)
+        return task.training_rows(self._rows, training.batch_size, training.seed, position)
+
+    def whole_batch(self, features: Batch, position: Position) -> Batch:
+        """A batch with all of its rows, of which this process may have made some; `position`: before it."""
+        training, task = self.training, self.training.task
+        if self._makes_all_rows or not isinstance(task, TaskByRows):
+            return features
+        return next(task.training_batches(training.batch_size, training.seed, position))
+
+    @functools.cached_property
+    def _rows(self) -> slice:
+        """Of a training batch, those that the cores of this process read."""
+        if collective_runtime().cluster is None:
+            return slice(0, self.training.batch_size)
+        return rows_read(self.train_step.input_slices(), self.training.batch)
+
+    @property
+    def _makes_all_rows(self) -> bool:
+        return self._rows == slice(0, self.training.batch_size)
 
     def counts(self, features: Batch) -> bool:
         """Whether anything of a full batch counts for the loss: whether not all of its weights are 0."""

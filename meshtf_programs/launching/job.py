@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
+from meshtf_programs.launching.guard import Guard
 from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 from meshtf_programs.launching.prefixed_lines import PrefixedLines, colour_of
 
@@ -42,10 +43,11 @@ class Job:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._readers: list[threading.Thread] = []
         self._asked: int | None = None
+        self._guard, self._guarded = Guard(), set[int]()
 
     def run(self) -> Ended:
         """Returns when all have ended."""
-        with self._signals_passed_on():
+        with self._guard, self._signals_passed_on():
             try:
                 for launched in self._launched:
                     self._start(launched)
@@ -71,6 +73,8 @@ class Job:
             start_new_session=True,
         )
         self._processes.append(process)
+        self._guard.begun(process.pid)
+        self._guarded.add(process.pid)
         index = launched.process_index
         for source, shown in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
             assert source is not None
@@ -82,7 +86,7 @@ class Job:
     def _wait_for_a_failure(self) -> int | None:
         """The process that failed first; None when all have ended well."""
         while True:
-            ended = [process.poll() for process in self._processes]
+            ended = self._looked_at()
             failed = next((i for i, status in enumerate(ended) if status), None)
             if failed is not None or None not in ended:
                 return failed
@@ -96,13 +100,23 @@ class Job:
 
     def _wait(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while time.monotonic() < end and any(process.poll() is None for process in self._processes):
+        while time.monotonic() < end and None in self._looked_at():
             time.sleep(_LOOK_EVERY_SECONDS)
+
+    def _looked_at(self) -> list[int | None]:
+        """The status of each, None where it runs; the guard forgets those that do not."""
+        statuses = [process.poll() for process in self._processes]
+        for process, status in zip(self._processes, statuses, strict=True):
+            if status is not None and process.pid in self._guarded:
+                self._guarded.remove(process.pid)
+                self._guard.ended(process.pid)
+        return statuses
 
     def _kill_all(self) -> None:
         self._send(signal.SIGKILL)
         for process in self._processes:
             process.wait()
+        self._looked_at()
 
     def _send(self, number: int) -> None:
         for process in self._processes:

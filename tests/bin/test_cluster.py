@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from meshtf.bin._exit_status import ExitStatus
@@ -26,6 +28,31 @@ TRAIN = [
     "--gin_param=Training.evaluate_every=20", "--gin_param=Training.checkpoint_every_steps=20",
     "--gin_param=Training.log_every=1",
 ]  # fmt: skip
+ONE_SIDED = """\
+import gin
+import numpy as np
+
+from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
+from meshtf.train import Callback
+
+
+@gin.configurable
+class OneSided(Callback):
+    def on_start(self, run, state):
+        cluster = collective_runtime().cluster
+        of = "all" if cluster is None else cluster.process_index
+        np.save(f"images_of_{of}.npy", next(run.trainer.batches())["images"])
+
+    def on_step(self, run, report):
+        cluster = collective_runtime().cluster
+        if cluster is None or cluster.process_index == 1:
+            if report.step == 30:
+                run.save_checkpoint()
+            if report.step == 40:
+                run.stop("a process of two says so")
+"""
+"""Where there are two processes, the second alone asks for something. Each writes down its first training batch."""
+
 LAUNCH = [sys.executable, "-m", "meshtf_programs.launching.launch"]
 
 
@@ -43,10 +70,36 @@ def run_together(number: int, arguments: Sequence[str], folder: Path, cores: int
     return [process.finish(400) for process in started(number, arguments, folder, cores)]
 
 
+WAITED = "waited_seconds/process_"
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
 def metrics(run: Path) -> list[dict[str, Any]]:
-    """Without speeds, which no two runs share."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if "_per_second" not in name} for line in lines]
+    """Without times, which no two runs share."""
+    times = re.compile(f"_per_second|{WAITED}")
+    return [{name: value for name, value in line.items() if not times.search(name)} for line in lines_of(run)]
+
+
+def waits(run: Path) -> dict[int, list[float]]:
+    """By step, the seconds that each process waited."""
+    return {
+        line["step"]: [value for name, value in line.items() if name.startswith(WAITED)]
+        for line in lines_of(run)
+        if "loss" in line
+    }
+
+
+def assert_waits_are_told(run: Path, num_processes: int, num_steps: int) -> None:
+    """Of each step but the first, of each process: more than nothing, since values travel; and on TensorBoard."""
+    told = waits(run)
+    assert told.pop(1) == []
+    assert len(told) == num_steps - 1
+    assert all(len(seconds) == num_processes and min(seconds) > 0 for seconds in told.values())
+    (board,) = (run / "tensorboard").glob("*.v2")
+    assert f"{WAITED}{num_processes - 1}".encode() in board.read_bytes()
 
 
 def wait_until(is_true: Callable[[], bool], seconds: float = 200.0) -> None:
@@ -57,19 +110,34 @@ def wait_until(is_true: Callable[[], bool], seconds: float = 200.0) -> None:
 
 
 def test_training_and_evaluation_in_two_processes_are_those_of_one(tmp_path: Path) -> None:
-    assert run_fresh([*TRAIN, steps(40), "--model_dir=one"], tmp_path, timeout_seconds=400).status == ExitStatus.DONE
-    leader, other = run_together(2, [*TRAIN, steps(40), "--model_dir=two"], tmp_path)
+    (tmp_path / "one_sided.py").write_text(ONE_SIDED)
+    callbacks = "Training.callbacks = [@OneSided(), @BestCheckpoint(), @EarlyStopping()]"
+    (tmp_path / "callbacks.gin").write_text(f"import one_sided\n{callbacks}\n")
+    train = [*TRAIN, "--gin_file=callbacks.gin", steps(60)]
+    one_alone = run_fresh([*train, "--model_dir=one"], tmp_path, timeout_seconds=400)
+    assert one_alone.status == ExitStatus.DONE, one_alone.stderr
+    leader, other = run_together(2, [*train, "--model_dir=two"], tmp_path)
     assert (leader.status, other.status) == (ExitStatus.DONE, ExitStatus.DONE), leader.stderr + other.stderr
     one, two = metrics(tmp_path / "one"), metrics(tmp_path / "two")
     assert two == one
+    images, *parts = (np.load(tmp_path / f"images_of_{of}.npy") for of in ("all", 0, 1))
+    half = len(images) // 2
+    np.testing.assert_array_equal(parts[0], np.concatenate([images[:half], np.zeros_like(images[half:])]))
+    np.testing.assert_array_equal(parts[1], np.concatenate([np.zeros_like(images[:half]), images[half:]]))
+    assert_waits_are_told(tmp_path / "two", num_processes=2, num_steps=40)
+    assert waits(tmp_path / "one")[40] == []
     assert one[-1]["variables_sha256"] in leader.stdout
+    assert "step 40: stopping early: a process of two says so" in leader.stdout
+    kept = [sorted(path.name for path in (tmp_path / run / "checkpoints").iterdir()) for run in ("one", "two")]
+    assert kept[0] == kept[1]
+    assert "step_00000030" in kept[1]
     assert "cluster:       2 processes, 4 cores each (127.0.0.1:" in leader.stdout
     assert other.stdout == ""
     files = {path.name for path in (tmp_path / "two").iterdir()}
     assert files == {path.name for path in (tmp_path / "one").iterdir()}
     boards = [list((tmp_path / run / "tensorboard").iterdir()) for run in ("one", "two")]
     assert len(boards[0]) == len(boards[1])
-    evaluated = run_together(2, ["-m", "meshtf.bin.eval", "--model_dir=two"], tmp_path)
+    evaluated = run_together(2, ["-m", "meshtf.bin.eval", "--model_dir=two", "--trust_config"], tmp_path)
     assert [each.status for each in evaluated] == [ExitStatus.DONE] * 2
     (evaluation,) = map(json.loads, (tmp_path / "two" / "evaluations.jsonl").read_text().splitlines())
     assert evaluation["loss"] == one[-1]["held_out_loss"]

@@ -23,6 +23,7 @@ from meshtf.bin._exit_status import ExitStatus
 from meshtf.errors import CollectiveError, NonFiniteError, SaveError
 from meshtf.train import RunFolder, TrainingRun
 from meshtf.train.monitoring.metrics import read_metrics
+from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 from tests.fresh_process import FreshProcess
 
 DIGITS = "--gin_file=digits_mlp.gin"
@@ -327,6 +328,20 @@ def test_a_dry_run_goes_through_everything_and_leaves_nothing(capsys: pytest.Cap
     assert status_of(DIGITS, *TINY, callbacks, "--dry_run") == ExitStatus.DONE
     out = capsys.readouterr().out
     assert "dry run: everything works; nothing is left behind\n  a batch        loss 2." in out
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_a_dry_run_is_refused_in_each_process_of_a_cluster(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At once, before anything waits for the others: no process is at these addresses."""
+    for index in (0, 1):
+        launched = Launched(index, ("127.0.0.1:1", "127.0.0.1:2"), "")
+        monkeypatch.setenv(MESHTF_LAUNCH, launched.to_text())
+        assert status_of(DIGITS, *TINY, "--dry_run") == ExitStatus.BAD_CONFIGURATION
+        error = capsys.readouterr().err
+        assert "--dry_run is for one process, and this is one of several" in error
+        assert "--gin_param=Training.num_processes=N" in error
     assert list(Path.cwd().iterdir()) == []
 
 

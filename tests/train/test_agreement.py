@@ -45,7 +45,7 @@ def agree(cluster: Cluster, folder: Path) -> dict[str, object]:
         checkpoints = found.checkpoints()
     return {
         "errors": errors,
-        "any": [agreement.any_process(flag) for flag in (False, own == 1, True)],
+        "wishes": agreement.first_wishes({"a": None, "b": f"of {own}", "c": "of 1" if own else None}),
         "text": [agreement.first_text(text) for text in (None, f"of {own}", "of 1" if own else None)],
         "stop": (before, after, stop.signal),
         "folder": (is_own, found.path.exists(), CheckpointFolder(folder / "checkpoints").folder == checkpoints.folder),
@@ -66,7 +66,7 @@ def test_two_processes_agree(tmp_path: Path) -> None:
     assert third == other_third
     assert "process 0: 0, process 1: 10" in third[1]
     for own, each in enumerate(found):
-        assert each["any"] == [False, True, True]
+        assert each["wishes"] == {"a": None, "b": "of 0", "c": "of 1"}
         assert each["text"] == [None, "of 0", "of 1"]
         assert each["stop"] == (False, True, signal.SIGTERM)
         assert each["folder"] == (own == 0, own == 0, True)
@@ -76,8 +76,7 @@ def test_two_processes_agree(tmp_path: Path) -> None:
 def test_a_process_by_itself_agrees_with_itself(tmp_path: Path) -> None:
     agreement, request, folder = Agreement(None), StopRequest(), RunFolder(tmp_path)
     assert agreement.is_leader
-    assert agreement.any_process(True)
-    assert not agreement.any_process(False)
+    assert agreement.first_wishes({"a": None, "b": "c"}) == {"a": None, "b": "c"}
     assert agreement.first_text("a") == "a"
     assert agreement.leader_first(lambda: 3) == 3
     assert agreement.stop(request) is request

@@ -10,7 +10,7 @@ import meshtf as mtf
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.array_task import ArrayTask
 from meshtf.train.digits import digits
-from meshtf.train.task import WEIGHTS, Position, Task
+from meshtf.train.task import WEIGHTS, Position, Task, TaskByRows
 
 FEATURES = {"x": np.arange(10, dtype=np.int32), "y": np.arange(20, dtype=np.float32).reshape(10, 2)}
 SHAPES = {"x": mtf.Shape([]), "y": mtf.Shape([("pair", 2)])}
@@ -24,6 +24,7 @@ def first_batches(count: int, seed: int = 0, position: Position | None = None, b
 
 def test_arrays_are_a_task() -> None:
     assert isinstance(TASK, Task)
+    assert isinstance(TASK, TaskByRows)
     assert TASK.tokens_per_example is None
     assert TASK.vocabulary is None
     assert TASK.num_bytes(FEATURES) is None
@@ -43,6 +44,22 @@ def test_batches_depend_on_seed_and_position_alone() -> None:
     batches = first_batches(7)
     np.testing.assert_array_equal(batches, first_batches(7))
     assert (batches != first_batches(7, seed=1)).any()
+
+
+@pytest.mark.parametrize("num_processes", [1, 2, 4])
+def test_rows_that_processes_make_are_those_of_whole_batches(num_processes: int) -> None:
+    """Over the ends of epochs, and from a position."""
+    each = 4 // num_processes
+    shares = [slice(i * each, (i + 1) * each) for i in range(num_processes)]
+    for position in (None, {"examples_taken": 6, "num_examples": 10}):
+        made = [TASK.training_rows(rows, 4, 0, position) for rows in shares]
+        for batch in itertools.islice(TASK.training_batches(4, 0, position), 7):
+            for rows, part in zip(shares, map(next, made), strict=True):
+                for name, value in batch.items():
+                    expected = np.zeros_like(value)
+                    expected[rows] = value[rows]
+                    np.testing.assert_array_equal(part[name], expected)
+        assert len({json.dumps(batches.position) for batches in made}) == 1
 
 
 def test_a_position_continues_after_the_batches_taken() -> None:

@@ -20,7 +20,7 @@ _FARTHEST = 2**62
 READY_BATCHES = 4  # made ahead, while steps run
 
 FeaturesOf: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], Batch]"
-"""(indices of examples, their places in the endless order), [batch] int64 each -> features [batch, ...]."""
+"""(indices of examples, their places in the endless order), [n] int64 each -> features [n, ...]."""
 
 OTHER_DATA = """\
 the saved position is in data of {saved:,} examples, and there are {found:,} now, so training cannot continue exactly.
@@ -37,12 +37,26 @@ class ShuffledBatches:
 
     Which example stands where depends on the seed and its place alone, so that any place is reached at once.
 
+    Args:
+      features_of: makes the features of examples.
+      num_examples: that there are.
+      batch_size: of whole batches, which is that of all features.
+      seed: of the permutations.
+      position: where to begin; None: at the start.
+      rows: of each batch, those that are made; the others are 0.
+
     Raises:
       ConfigurationError: the position is in data with another number of examples, or is none; or there is no example.
     """
 
     def __init__(
-        self, features_of: FeaturesOf, num_examples: int, batch_size: int, seed: int, position: Position | None
+        self,
+        features_of: FeaturesOf,
+        num_examples: int,
+        batch_size: int,
+        seed: int,
+        position: Position | None,
+        rows: slice,
     ) -> None:
         if num_examples < 1:
             raise ConfigurationError(NO_EXAMPLE)
@@ -52,7 +66,8 @@ class ShuffledBatches:
         places = tf.data.Dataset.range(self._taken, np.iinfo(np.int64).max)
         # One by one: index_shuffle of TensorFlow 2.21 refuses a vector of seeds, which the ends of epochs need.
         indices = places.map(lambda place: (_shuffled(place, num_examples, seed), place))
-        batches = indices.batch(batch_size, drop_remainder=True).map(features_of).prefetch(READY_BATCHES)
+        made = features_of if rows == slice(0, batch_size) else _of_rows(features_of, rows, batch_size)
+        batches = indices.batch(batch_size, drop_remainder=True).map(made).prefetch(READY_BATCHES)
         self._batches = iter(batches)
         # `next` of a dataset lets go of Python's lock, and waits to get it back while the batch after this one is made
         # in Python. Another thread can wait for that.
@@ -71,6 +86,17 @@ class ShuffledBatches:
         self._ahead = self._taker.submit(next, self._batches)
         self._taken += self._batch_size
         return batch
+
+
+def _of_rows(features_of: FeaturesOf, rows: slice, batch_size: int) -> FeaturesOf:
+    """Makes these rows alone, and zeros for the others."""
+    around = [rows.start, batch_size - rows.stop]
+
+    def made(indices: tf.Tensor, places: tf.Tensor) -> Batch:
+        features = features_of(indices[rows], places[rows])
+        return {name: tf.pad(x, [around] + [[0, 0]] * (x.shape.rank - 1)) for name, x in features.items()}
+
+    return made
 
 
 def _examples_taken(position: Position, num_examples: int) -> int:

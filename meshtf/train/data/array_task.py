@@ -20,7 +20,7 @@ Features: TypeAlias = "Mapping[str, np.ndarray]"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ArrayTask:
-    """A `Task` of examples in memory, in two parts.
+    """A `TaskByRows` of examples in memory, in two parts.
 
     Attributes:
       name: what it is called in messages.
@@ -53,12 +53,17 @@ class ArrayTask:
         }
 
     def training_batches(self, batch_size: int, seed: int, position: Position | None = None) -> ShuffledBatches:
+        return self.training_rows(slice(0, batch_size), batch_size, seed, position)
+
+    def training_rows(
+        self, rows: slice, batch_size: int, seed: int, position: Position | None = None
+    ) -> ShuffledBatches:
         tensors = {name: tf.constant(array) for name, array in self.train.items()}
 
         def features_of(indices: tf.Tensor, _: tf.Tensor) -> Batch:
             return {name: tf.gather(tensor, indices) for name, tensor in tensors.items()}
 
-        return ShuffledBatches(features_of, num_examples(self.train), batch_size, seed, position)
+        return ShuffledBatches(features_of, num_examples(self.train), batch_size, seed, position, rows)
 
     def evaluation_batches(self, batch_size: int) -> tf.data.Dataset:
         padding = -num_examples(self.held_out) % batch_size

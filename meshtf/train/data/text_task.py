@@ -31,7 +31,7 @@ NO_SUCH_KIND = "TextTask.{name} is no {name}: {value!r}; in gin @Name() makes on
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class TextTask:
-    """A `Task` of text. The text is read and made into tokens when it is first needed, and kept in memory.
+    """A `TaskByRows` of text. The text is read and made into tokens when it is first needed, and kept in memory.
 
     Attributes:
       source: the documents.
@@ -108,19 +108,24 @@ class TextTask:
         }
 
     def training_batches(self, batch_size: int, seed: int, position: Position | None = None) -> ShuffledBatches:
+        return self.training_rows(slice(0, batch_size), batch_size, seed, position)
+
+    def training_rows(
+        self, rows: slice, batch_size: int, seed: int, position: Position | None = None
+    ) -> ShuffledBatches:
         names = list(self._feature_sizes)
 
         def features_of(indices: tf.Tensor, places: tf.Tensor) -> Batch:
             arrays = tf.numpy_function(made, [indices, places], [feature_dtype(name) for name in names])
             for name, array in zip(names, arrays, strict=True):
-                array.set_shape([batch_size, self._feature_sizes[name]])
+                array.set_shape([indices.shape[0], self._feature_sizes[name]])
             return dict(zip(names, arrays, strict=True))
 
         def made(indices: np.ndarray, places: np.ndarray) -> list[np.ndarray]:
             features = self._features(self._text.train, self._train_rows, indices, places, seed)
             return [features[name] for name in names]
 
-        return ShuffledBatches(features_of, len(self._train_rows), batch_size, seed, position)
+        return ShuffledBatches(features_of, len(self._train_rows), batch_size, seed, position, rows)
 
     def evaluation_batches(self, batch_size: int) -> Iterator[Batch]:
         count = min(len(self._held_out_rows), self.num_evaluation_examples or len(self._held_out_rows))

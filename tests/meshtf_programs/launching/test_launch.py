@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from meshtf_programs.launching.guard import watch
 from meshtf_programs.launching.launch import main
 from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 from meshtf_programs.launching.prefixed_lines import PrefixedLines, colour_of
@@ -56,6 +57,32 @@ def test_one_that_fails_ends_all_and_its_status_is_returned(tmp_path: Path) -> N
     for path in tmp_path.iterdir():
         for pid in (path.name, path.read_text().strip()):
             assert not is_running(int(pid))
+
+
+def test_a_killed_launcher_leaves_no_process_running(tmp_path: Path) -> None:
+    """SIGKILL, to the launcher alone. Its processes end all the same, and their children; one has ended before."""
+    script = (
+        f'case "${MESHTF_LAUNCH}" in *\'index": 2\'*) exit;; esac; sleep 3600 & echo $! > {tmp_path}/$$; echo up; wait'
+    )
+    process = launched("--processes=3", *shell(script))
+    assert process.stdout is not None
+    assert sorted(process.stdout.readline() for _ in range(2)) == ["[0] up\n", "[1] up\n"]
+    pids = [int(pid) for path in tmp_path.iterdir() for pid in (path.name, path.read_text())]
+    assert len(pids) == 4
+    assert all(map(is_running, pids))
+    process.kill()
+    process.communicate(timeout=60)
+    end = time.monotonic() + 30
+    while any(map(is_running, pids)) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not [pid for pid in pids if is_running(pid)]
+
+
+def test_the_guard_forgets_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(os, "killpg", lambda group, _: ended.append(group))
+    watch(["begun 4\n", "begun 5\n", "begun 6\n", "ended 5\n"])
+    assert sorted(ended) == [4, 6]
 
 
 def is_running(pid: int) -> bool:

@@ -34,7 +34,7 @@ from meshtf.train.data import (
 from meshtf.train.data.arrangement import Arrangement
 from meshtf.train.data.objectives.objective import Objective
 from meshtf.train.data.sources.document import Source
-from meshtf.train.task import WEIGHTS, Batch, Batches, Position, Task
+from meshtf.train.task import WEIGHTS, Batch, Batches, Position, Task, TaskByRows
 from tests.fresh_process import run_fresh
 
 VOCABULARY = ByteVocabulary(extra_ids=4)
@@ -115,6 +115,39 @@ def test_resumed_anywhere_it_is_the_same_run(many_texts: Source, data: st.DataOb
     expected = taken(whole, 30 - before)
     again = task_of(many_texts, objective, arrangement, length)  # as in another process
     assert_same(taken(again.training_batches(7, seed=1, position=position), 30 - before), expected)
+
+
+@pytest.mark.parametrize(("objective", "arrangement", "length"), OBJECTIVES)
+def test_rows_that_processes_make_are_those_of_whole_batches(
+    many_texts: Source,
+    objective: Objective,
+    arrangement: Arrangement,
+    length: int | dict[str, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For 1, 2 and 4 processes, what is random in a row among it; no row is made that is another process's."""
+    whole = task_of(many_texts, objective, arrangement, length)
+    assert isinstance(whole, TaskByRows)
+    expected = taken(whole.training_batches(8, seed=2), 5)
+    made: list[tuple[TextTask, int]] = []
+    features_of = TextTask._features
+
+    def noted(task: TextTask, text: Any, rows: Any, indices: np.ndarray, *others: Any) -> dict[str, np.ndarray]:
+        made.append((task, len(indices)))
+        return features_of(task, text, rows, indices, *others)
+
+    monkeypatch.setattr(TextTask, "_features", noted)
+    for num_processes in (1, 2, 4):
+        each = 8 // num_processes
+        task = task_of(many_texts, objective, arrangement, length)
+        for process in range(num_processes):
+            rows = slice(process * each, (process + 1) * each)
+            parts = [{name: np.zeros_like(x) for name, x in batch.items()} for batch in expected]
+            for part, batch in zip(parts, expected, strict=True):
+                for name, x in batch.items():
+                    part[name][rows] = x[rows]
+            assert_same(taken(task.training_rows(rows, 8, seed=2), 5), parts)
+        assert {count for of, count in list(made) if of is task} == {each}
 
 
 def test_a_far_position_is_reached_at_once(many_texts: Source) -> None:

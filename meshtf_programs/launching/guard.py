@@ -1,0 +1,64 @@
+"""Ends the processes of a launcher that is gone, however it went: SIGKILL leaves it no time to do so itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from types import TracebackType
+
+_BEGUN, _ENDED = "begun", "ended"
+
+
+class Guard:
+    """A small process in a session of its own, which reads from a pipe until its other end, the launcher's, closes."""
+
+    def __enter__(self) -> Guard:
+        # A script by its path, without the user's packages: nothing that slows it, and nothing of the command's.
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            text=True,
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait()
+
+    def begun(self, group: int) -> None:
+        """A group of processes is there, which must not outlive the launcher."""
+        self._tell(_BEGUN, group)
+
+    def ended(self, group: int) -> None:
+        """It is gone, and its number may become another's."""
+        self._tell(_ENDED, group)
+
+    def _tell(self, what: str, group: int) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # somebody has ended the guard: there is none then
+            self._process.stdin.write(f"{what} {group}\n")
+            self._process.stdin.flush()
+
+
+def watch(lines: Iterable[str]) -> None:
+    """Reads what is told of groups until the end, and ends those that are there then."""
+    groups: set[int] = set()
+    for line in lines:
+        what, group = line.split()
+        (groups.add if what == _BEGUN else groups.discard)(int(group))
+    for group in groups:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    watch(sys.stdin)
