@@ -16,6 +16,7 @@ import grpc
 _METHOD = "/tensorflow.WorkerService/GetStatus"
 _LOOKS_PER_TIMEOUT = 8
 _LONGEST_PERIOD = 1.0
+_LONGEST_HANDSHAKE_MS = 5000
 _REFUSALS = 2
 """So often in a row nobody listens at an address, before its process counts as dead."""
 
@@ -104,9 +105,8 @@ class PeerWatch:
         """Why it is gone, if it is."""
         peer.answered += paused
         if peer.asked is not None and peer.asked.done():
-            code = peer.asked.code()
-            peer.refusals = peer.refusals + 1 if code == grpc.StatusCode.UNAVAILABLE else 0
-            peer.answered = now if code == grpc.StatusCode.OK else peer.answered
+            peer.refusals = peer.refusals + 1 if _is_refused(peer.asked) else 0
+            peer.answered = now if peer.asked.code() == grpc.StatusCode.OK else peer.answered
             peer.asked = None
         if peer.refusals >= _REFUSALS:
             return f"{peer.name} has died or ended: nothing listens there any more"
@@ -116,13 +116,18 @@ class PeerWatch:
         return None
 
 
+def _is_refused(asked: grpc.Future) -> bool:
+    """Whether nobody listens there. A process that is stopped, or slow to shake hands, is unavailable as well."""
+    return asked.code() == grpc.StatusCode.UNAVAILABLE and "refused" in (asked.details() or "").lower()
+
+
 def _channel(address: str) -> grpc.Channel:
     return grpc.insecure_channel(
         address,
         options=[
             ("grpc.enable_http_proxy", 0),
             ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", 100),
+            ("grpc.min_reconnect_backoff_ms", _LONGEST_HANDSHAKE_MS),  # which is how long one attempt may take
             ("grpc.max_reconnect_backoff_ms", 500),
             ("grpc.use_local_subchannel_pool", 1),
         ],

@@ -6,8 +6,10 @@ from pathlib import Path
 import gin
 import pytest
 import tensorflow as tf
+from absl import flags
 
 import meshtf as mtf
+from meshtf.bin._command_line import define_mesh_flags
 from meshtf.bin._mesh import mesh_for
 from meshtf.train.configuration import ConfigurationError, find_gin_file, read_configuration
 from meshtf.train.trainer import mesh_of
@@ -101,7 +103,10 @@ def test_how_gradients_are_summed_reaches_the_mesh() -> None:
         "Training.shard_weight_update = False",
         "Training.parameter_layout = 'hidden:rows'",
     )
-    for mesh_impl in (mesh_of(chosen), mesh_for("cpu", chosen)):
+    of_mesh_flags = flags.FlagValues()
+    define_mesh_flags(of_mesh_flags)
+    of_mesh_flags(["a program"])
+    for mesh_impl in (mesh_of(chosen), mesh_for(of_mesh_flags, chosen)):
         assert mesh_impl.options == mtf.MeshOptions(
             parameter_layout="hidden:rows", shard_weight_update=False, bucket_bytes=0, gradient_sum_dtype=tf.bfloat16
         )
