@@ -40,7 +40,8 @@ examples:
   {PROGRAM} --processes=2 -- python my_program.py   # which calls mtf.initialize_cluster()
 
 Each process is told of the others in the variable {MESHTF_LAUNCH}, which meshtf's programs and
-mtf.initialize_cluster() read. Addresses are of the loopback, where nobody else can reach them.
+mtf.initialize_cluster() read. TensorFlow's servers listen on every address of this machine: keep it in a private
+network.
 
 exit status:
   0      all processes are done
