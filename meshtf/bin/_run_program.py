@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import tensorflow as tf
 from absl import flags
@@ -37,6 +39,9 @@ _FAULT = """\
 {kind}: {error}
 No file, flag or code of yours is known to be the cause: this is a fault of meshtf, or of what it builds on. The lines
 above say where it was raised."""
+
+_OWN_LINE = re.compile(rf"\n  at {re.escape(str(Path(__file__).parent))}/.*")
+"""Where a program called the library, of which its user knows nothing."""
 
 _ABOUT_LAYOUTS = (LayoutError, LayoutWarning, DeviceError)
 _LAYOUT_BINDINGS = ("Training.mesh_shape", "Training.layout", "Training.parameter_layout")
@@ -109,7 +114,7 @@ def _message(error: Exception) -> str:
     """What is said of an error. A traceback goes before it only where nothing of the user's can be named."""
     if isinstance(error, MeshtfError | LayoutWarning):
         names = _LAYOUT_BINDINGS if isinstance(error, _ABOUT_LAYOUTS) else ()
-        text = str(error)
+        text = _OWN_LINE.sub("", str(error))
         return text + ("" if "  is from " in text else where_written(text, *names))
     if isinstance(error, _OF_FILES):
         return _BAD_FILE.format(error=error)

@@ -173,7 +173,7 @@ def train(trainer: Trainer, folder: RunFolder, start: Start) -> int:
             return ExitStatus.of_signal(stop.signal)
     console, title = Console(), f"{shown(folder.path.absolute())}: step {training_run.step}"
     console.print(summary_table(training_run.metrics, title, console.width))
-    print(f"variables:     sha256 {training_run.digest()}")
+    print(f"variables:     sha256 {training_run.digest}")
     print(f"written to:    {shown(folder.path.absolute())} ({', '.join(_written(folder.path))})")
     print(f"held out:      {evaluation}")
     if evaluation is not None:

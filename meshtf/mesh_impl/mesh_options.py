@@ -71,9 +71,12 @@ class MeshOptions:
             )
         if not isinstance(self.check_memory, bool):
             raise UsageError(f"check_memory must be True or False, and is {self.check_memory!r}")
+        if isinstance(self.axes_over_processes, str):
+            raise UsageError(f'axes_over_processes is a tuple of names, not the text "{self.axes_over_processes}"')
         object.__setattr__(self, "axes_over_processes", tuple(self.axes_over_processes))
-        if self.num_processes is not None and not self.num_processes > 0:
-            raise DeviceError(f"num_processes must be positive, or None for one, and is {self.num_processes}")
+        number = self.num_processes
+        if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
+            raise DeviceError(f"num_processes must be positive, or None for one, and is {number!r}")
 
     def process_of_core(self, shape: Shape) -> ProcessOfCore:
         """By core of a mesh of this shape, the process that is planned for it. Empty where that is one.

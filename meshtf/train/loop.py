@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -261,7 +262,7 @@ class TrainingRun:
             return None
         held_out = {} if is_written else held_out_names(evaluation.means)
         vectors = {} if is_written else held_out_names(evaluation.vectors)
-        digest = {DIGEST: self.digest()} if is_last and not self._log.has_digest(self.step) else {}
+        digest = {DIGEST: self.digest} if is_last and not self._log.has_digest(self.step) else {}
         if held_out or digest:  # in one line, where both are new
             self._log.write(self.step, {**held_out, **digest}, vectors)
         if not is_last:
@@ -282,8 +283,9 @@ class TrainingRun:
             self._evaluated = (self.step, evaluation)
         return evaluation
 
+    @functools.cached_property
     def digest(self) -> str:
-        """The hash of all variables, after the step of the newest checkpoint."""
+        """The hash of all variables at the end, of which every one is read once."""
         return self._agreement.digest_of(self.trainer.variables, lambda: self._checkpoints.open(self.step))
 
     def _draw(self) -> None:

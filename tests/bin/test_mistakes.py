@@ -426,3 +426,10 @@ def test_a_file_that_is_wrong_is_named_with_its_line(case: Files, capsys: pytest
         Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
     error = complaint(capsys, "meshtf-plan", MINE)
     assert [word for word in case.words if word not in error] == [], error
+
+
+def test_a_mesh_that_no_machine_has(capsys: pytest.CaptureFixture[str]) -> None:
+    error = complaint(capsys, train.PROGRAM, DIGITS, "--mesh_shape=rows:100000", "--layout=")
+    assert "more than 4096 take minutes to start" in error
+    assert "Training.mesh_shape = 'rows:100000'  is from --mesh_shape" in error
+    assert "_mesh.py" not in error  # a line of the program's own tells its user nothing

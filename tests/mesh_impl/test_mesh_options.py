@@ -52,6 +52,10 @@ def test_an_option_that_cannot_be() -> None:
         mtf.MeshOptions(parameter_layout="rows")
     with pytest.raises(DeviceError, match="num_processes must be positive, or None for one, and is 0"):
         mtf.MeshOptions(num_processes=0)
+    with pytest.raises(DeviceError, match="num_processes must be positive, or None for one, and is '2'"):
+        mtf.MeshOptions(num_processes="2")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match='axes_over_processes is a tuple of names, not the text "rows"'):
+        mtf.MeshOptions(axes_over_processes="rows")  # type: ignore[arg-type]
 
 
 def test_processes_that_do_not_fit_the_mesh() -> None:
