@@ -18,9 +18,10 @@ TRAIN_ARGS ?= --gin_file=$(RUN).gin --model_dir=runs/$(RUN)
 DECODE_ARGS ?= --model_dir=runs/$(RUN) --prompt='def ' --prompt='import ' --method=sample --top_p=0.8 --max_new_tokens=160
 TEST_ARGS ?=
 PLAIN = $(shell grep -rlw plain_cpu tests --include='test_*.py')
+TPU_TESTS := tests/xla tests/mesh_impl/tpu tests/lowering/ahead tests/backends/test_tpu_mesh_impl.py tests/bin/test_compile.py
 WORKERS := -n auto --maxprocesses=4 --dist worksteal
 
-.PHONY: train train-cluster test test-long test-quick tests-of lint typecheck docs benchmark format clean $(BENCHMARKS:%=benchmark-%)
+.PHONY: train train-cluster test test-long test-quick tpu-check tests-of lint typecheck docs benchmark format clean $(BENCHMARKS:%=benchmark-%)
 
 train: $(VENV)/has-examples
 	$(BIN)/meshtf-train $(TRAIN_ARGS)
@@ -40,6 +41,12 @@ test: lint
 test-long: lint $(VENV)/has-test-long
 	$(BIN)/python -m pytest $(WORKERS) -m "long or not long" --timeout=1800 $(TEST_ARGS)
 	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu $(WORKERS) -m "long or not long" --timeout=1800)
+
+# What can be known of programs for TPUs on a machine that has none: those of virtual cores run, and libtpu compiles them
+# all for real ones. An hour on two cores.
+tpu-check: $(VENV)/has-test
+	$(BIN)/python -m pytest $(WORKERS) -m "long or not long" --timeout=1800 $(TPU_TESTS) $(TEST_ARGS)
+	$(QUIET) $(BIN)/python -m benchmarks.plan_against_compiler
 
 # For the inner loop: the language on the interpreter of plans, without devices. Under a minute.
 test-quick: lint

@@ -77,7 +77,7 @@ def main() -> None:
     arguments = parser.parse_args()
     mtf.virtual_cpus(8)
     print(machine())
-    program = meshtf_step(arguments.mesh, arguments.layout)
+    program = meshtf_step(mtf.SpmdMeshImpl(arguments.mesh, arguments.layout))
     inputs, targets = map(tf.constant, examples())
 
     def step() -> float:
@@ -90,7 +90,7 @@ def main() -> None:
         checkpoints = CheckpointFolder(folder)
         synchronous = seconds(lambda: checkpoints.save(10**6, program.variables, {}))
         verified = seconds(checkpoints.newest_readable)
-        restored = seconds(lambda: restore(checkpoints.open(10**6), [meshtf_step("all:1", "")]))
+        restored = seconds(lambda: restore(checkpoints.open(10**6), [meshtf_step(mtf.SpmdMeshImpl("all:1", ""))]))
         num_bytes = checkpoints.open(10**6).num_bytes
     print(f"checkpoint of {num_bytes / 2**20:.1f} MiB, {arguments.saves} saves")
     other = statistics.median(times.others)

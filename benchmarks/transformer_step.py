@@ -24,6 +24,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from benchmarks.machine import machine
+from meshtf.mesh_impl.mesh_impl import MeshImpl
 
 LAYERS, D_MODEL, HEADS, D_FF, VOCAB, BATCH, LENGTH = 4, 256, 8, 1024, 256, 16, 128
 D_KV = D_MODEL // HEADS
@@ -144,12 +145,15 @@ SIZES = {"vocab": VOCAB, "d_model": D_MODEL, "length": LENGTH, "heads": HEADS, "
 
 def with_meshtf(mesh_shape: str, layout: str) -> Callable[[], tf.Tensor]:
     """The same step in the language, on a mesh of virtual CPUs."""
-    step = meshtf_step(mesh_shape, layout)
+    return fed(meshtf_step(mtf.SpmdMeshImpl(mesh_shape, layout)))
+
+
+def fed(step: mtf.Function) -> Callable[[], tf.Tensor]:
     inputs, targets = map(tf.constant, examples())
     return lambda: step(inputs=inputs, targets=targets)
 
 
-def meshtf_step(mesh_shape: str, layout: str) -> mtf.Function:
+def meshtf_step(mesh_impl: MeshImpl) -> mtf.Function:
     weights = initial_weights()
     batch, length, vocab, d_model = (
         mtf.Dimension(n, s) for n, s in [("batch", BATCH), ("length", LENGTH), ("vocab", VOCAB), ("d_model", D_MODEL)]
@@ -185,7 +189,7 @@ def meshtf_step(mesh_shape: str, layout: str) -> mtf.Function:
         return loss
 
     spec = mtf.TensorSpec([batch, length], tf.int32)
-    return mtf.function(train_step, mtf.SpmdMeshImpl(mesh_shape, layout), inputs={"inputs": spec, "targets": spec})
+    return mtf.function(train_step, mesh_impl, inputs={"inputs": spec, "targets": spec})
 
 
 def _named(name: str) -> list[tuple[str, int]]:

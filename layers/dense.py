@@ -63,7 +63,9 @@ def dense(
     function = activation_function(activation)
     initializer = (kernel_initializer or VarianceScalingInitializer())(reduced, new)
     with mtf.variable_scope(name, default_name="dense"):
-        kernel = mtf.get_variable(x.mesh, "kernel", experts + reduced + new, initializer=initializer)
+        kernel = mtf.get_variable(
+            x.mesh, "kernel", experts + reduced + new, initializer=initializer, matrix=(reduced, new)
+        )
         y = mtf.einsum([x, mtf.cast(kernel, x.dtype)], output_shape=x.shape - reduced + new)
         if use_bias:
             bias = mtf.get_variable(x.mesh, "bias", experts + new, initializer=mtf.zeros)

@@ -135,6 +135,7 @@ class VocabularyEmbedding:
       initializer: of the table, as of a dense layer that sums over d_model; by default normal of standard deviation 1.
       scale_embeddings: whether vectors are multiplied by sqrt(d_model) (Vaswani et al. 2017).
       scale_logits: whether logits are divided by sqrt(d_model) (T5, where the table is tied).
+      logit_cap: if given, logits become logit_cap · tanh(logits / logit_cap) (Gemma 2).
       use_output_bias: whether logits have a bias [vocab], zero at first (BERT).
       check_ids: whether a step with an id that is in no vocabulary raises IndexRangeError; else its vector is zeros.
       name: the scope of `weights` [vocab, d_model] and `bias` [vocab].
@@ -151,12 +152,15 @@ class VocabularyEmbedding:
     initializer: DenseInitializer | None = None
     scale_embeddings: bool = False
     scale_logits: bool = False
+    logit_cap: float | None = None
     use_output_bias: bool = False
     check_ids: bool = True
     name: str = "embedding"
 
     def __post_init__(self) -> None:
         padded_vocab_size(self.vocab_size, self.multiple)
+        if self.logit_cap is not None and not self.logit_cap > 0:
+            raise GraphError(f"VocabularyEmbedding: logit_cap must be above 0, and is {self.logit_cap!r}")
 
     @property
     def vocab(self) -> mtf.Dimension:
@@ -204,6 +208,8 @@ class VocabularyEmbedding:
         logits = mtf.einsum([x, weights], output_shape=x.shape - [summed] + [self.vocab])
         if self.use_output_bias:
             logits += mtf.cast(self._output_bias(x.mesh), x.dtype)
+        if self.logit_cap is not None:
+            logits = mtf.tanh(logits * (1.0 / self.logit_cap)) * self.logit_cap
         return mask_padded_logits(logits, self.vocab, self.vocab_size)
 
     def _output_bias(self, mesh: mtf.Mesh) -> mtf.Tensor:

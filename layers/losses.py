@@ -57,7 +57,8 @@ def softmax_cross_entropy_with_logits(
       >>> loss.shape, value(loss).round(3)
       (Shape[batch:4], array([2.773, 2.773, 2.773, 2.773], dtype=float32))
     """
-    checked_operand(logits, "the logits"), checked_operand(targets, "the targets")
+    checked_operand(logits, "the logits")
+    checked_operand(targets, "the targets")
     if not isinstance(vocab_dim, mtf.Dimension):
         raise ShapeError(f"the dimension of the classes is an mtf.Dimension, and not {vocab_dim!r}")
     size = vocab_dim.size if vocab_size is None else vocab_size

@@ -63,15 +63,22 @@ def layer_norm(
 
 @language_function
 def rms_norm(
-    x: mtf.Tensor, dim: OneOrMoreDims, epsilon: float = 1e-6, *, use_scale: bool = True, name: str | None = None
+    x: mtf.Tensor,
+    dim: OneOrMoreDims,
+    epsilon: float = 1e-6,
+    *,
+    use_scale: bool = True,
+    scale_offset: float = 0.0,
+    name: str | None = None,
 ) -> mtf.Tensor:
-    """x / sqrt(mean of squares + epsilon) · scale, with the mean over `dim` (Zhang & Sennrich 2019).
+    """x / sqrt(mean of squares + epsilon) · (scale_offset + scale), with the mean over `dim` (Zhang & Sennrich 2019).
 
     Args:
       x: [..., dim], floating, its dimensions in any order.
       dim: one dimension of x, or several, over which the mean is taken together.
       epsilon: added to the mean of squares.
-      use_scale: whether there is a variable `scale` [dim], 1 at first.
+      use_scale: whether there is a variable `scale` [dim], 1 - scale_offset at first.
+      scale_offset: added to it; 1 in Gemma, whose weight decay draws scales to 1.
       name: its scope; by default "rms_norm", made unique.
 
     Returns:
@@ -93,7 +100,8 @@ def rms_norm(
         mean_square = mtf.reduce_mean(mtf.square(wide), output_shape=x.shape - dims)
         y = wide * mtf.rsqrt(mean_square + epsilon)
         if use_scale:
-            y *= _parameter(y, "scale", dims, mtf.ones)
+            scale = _parameter(y, "scale", dims, _filled(1.0 - scale_offset) if scale_offset else mtf.ones)
+            y *= scale + scale_offset if scale_offset else scale
         return mtf.cast(y, x.dtype)
 
 
@@ -177,6 +185,10 @@ def _widened(x: mtf.Tensor) -> mtf.Tensor:
 
 def _parameter(like: mtf.Tensor, name: str, shape: mtf.Shape, initializer: Initializer) -> mtf.Tensor:
     return mtf.cast(mtf.get_variable(like.mesh, name, shape, initializer=initializer), like.dtype)
+
+
+def _filled(value: float) -> Initializer:
+    return lambda mesh, shape, dtype: mtf.fill(mesh, value, shape, dtype)
 
 
 def _moving_average(like: mtf.Tensor, name: str, shape: mtf.Shape, initializer: Initializer) -> mtf.Tensor:

@@ -37,6 +37,7 @@ from meshtf.mesh_impl.processor_groups import (
     processor_coordinates_to_pnum,
     processor_groups,
 )
+from meshtf.mesh_impl.tpu.tpu_system import virtual_tpu
 from meshtf.mesh_impl.virtual_cpus import virtual_cpus
 from meshtf.ops import (
     Print,
@@ -440,6 +441,7 @@ __all__ = [
     "unstack",
     "variable_scope",
     "virtual_cpus",
+    "virtual_tpu",
     "visualize_layout",
     "where",
     "while_loop",

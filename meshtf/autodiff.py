@@ -52,7 +52,7 @@ def differentiate(
         if all(g is None for g in own):
             continue
         before = len(operation.graph.operations)
-        with operation.graph.variable_scope("gradients"):
+        with operation.graph.gradient_of(operation):
             contributions = [
                 None if grad is None else sum_to(grad, x.shape)
                 for x, grad in zip(operation.inputs, operation.gradient(own), strict=True)

@@ -2,16 +2,24 @@
 
 512 cores along one axis divide no dimension of [d_model:768 d_ff:768], though 16 of them divide one and 32 the other.
 Taken apart, "data:512" is "data.0:16;data.1:32": cores keep their numbers, and what is split over the whole axis is
-split over both parts. Users never name parts; reports show them.
+split over both parts. Updates of weights take axes apart by themselves; with `axis_parts="data:16x32"` users do, and
+then name parts in layouts. Reports show them.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
-from meshtf.dimension import Dimension, Shape
+from meshtf.call_sites import says_where
+from meshtf.dimension import Dimension, Shape, parse_pairs
+from meshtf.errors import LayoutError, ShapeError, nearest
 from meshtf.layout import Axes, TensorLayout
+
+SizesOfParts: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
+"""By name of a mesh axis, the sizes of its parts."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,6 +44,10 @@ class AxisParts:
         """The mesh with the parts in the places of their axes."""
         parts = dict(self.parts)
         return Shape([part for axis in mesh_shape for part in parts.get(axis, (axis,))])
+
+    def named(self, mesh_shape: Shape) -> Shape:
+        """All axes that a rule may name: those of the whole mesh, and their parts."""
+        return Shape([*mesh_shape, *(part for _, own in self.parts for part in own)])
 
     def joined(self, mesh_shape: Shape) -> Shape:
         """The mesh as it was."""
@@ -66,6 +78,49 @@ class AxisParts:
     def __str__(self) -> str:
         """As `data:512 in data.0:16 and data.1:32`."""
         return "; ".join(f"{axis} in {' and '.join(map(str, parts))}" for axis, parts in self.parts)
+
+
+@says_where
+def sizes_of_parts(x: str | Mapping[str, Sequence[int]] | SizesOfParts) -> SizesOfParts:
+    """From text such as "data:16x32;model:2x4", or a mapping or pairs of names and sizes.
+
+    Raises:
+      LayoutError: it is neither, or an axis has fewer than two parts, or parts of no size.
+    """
+    form = "axis:sizexsize"
+    try:
+        pairs = parse_pairs(x, r"\d{1,9}(?:x\d{1,9})+", form) if isinstance(x, str) else dict(x).items()
+        found = [
+            (name, tuple(map(int, sizes.split("x"))) if isinstance(sizes, str) else tuple(sizes))
+            for name, sizes in pairs
+        ]
+    except (ShapeError, TypeError, ValueError) as error:
+        raise LayoutError(f'bad axis_parts, {error}; write "data:16x32", or {{"data": (16, 32)}}') from None
+    for name, own in found:
+        if len(own) < 2 or not all(isinstance(n, int) and n > 0 for n in own):
+            raise LayoutError(f'mesh axis "{name}" is to be taken apart into {own}; give two positive sizes or more')
+    return tuple(found)
+
+
+def axis_parts_of(mesh_shape: Shape, sizes: SizesOfParts) -> AxisParts:
+    """The parts that are asked for of axes of a mesh.
+
+    Raises:
+      LayoutError: the mesh has no such axis, or one of another size, or one that is called as a part is.
+    """
+    for name, own in sizes:
+        if not mesh_shape.has(name):
+            known = nearest(name, mesh_shape.dimension_names)
+            raise LayoutError(f'axis_parts names mesh axis "{name}", which mesh [{mesh_shape}] does not have{known}')
+        if mesh_shape.get_dim_by_name(name).size != math.prod(own):
+            raise LayoutError(
+                f"axis_parts has {'x'.join(map(str, own))} = {math.prod(own)} cores along {name}, "
+                f"and mesh [{mesh_shape}] has {mesh_shape.get_dim_by_name(name).size}"
+            )
+        for part in part_names(name, len(own)):
+            if mesh_shape.has(part):
+                raise LayoutError(f'a part of mesh axis "{name}" is called "{part}", as another axis of [{mesh_shape}]')
+    return AxisParts.of(mesh_shape, dict(sizes))
 
 
 def part_names(axis: str, count: int) -> tuple[str, ...]:

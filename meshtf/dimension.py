@@ -44,6 +44,8 @@ class Dimension:
         return f"{self.name}:{self.size}"
 
 
+_TOKEN = re.compile(r"(?:[^\s;,.]|\.(?=\d+(?:[+;,.\s}]|$)))+")
+
 _SHAPE_FORMS = 'give an mtf.Shape, a list of dimensions, or text such as "batch:64 hidden:8"'
 
 DimensionLike: TypeAlias = "Dimension | tuple[str, int]"
@@ -237,14 +239,17 @@ def convert_to_shape(x: ShapeLike | None) -> Shape | None:
     return Shape(x)
 
 
-def parse_pairs(text: str, value_pattern: str, form: str) -> list[tuple[str, str]]:
-    """Splits `a:x;b:y` into pairs; the error underlines the token that is not of the form."""
+def parse_pairs(text: str, value_pattern: str, form: str, *, shown: str | None = None) -> list[tuple[str, str]]:
+    """Splits `a:x;b:y` into pairs; the error underlines the token that is not of the form, in the text as `shown`.
+
+    A dot separates, but before a number that ends a name: "a:x.0" is the part 0 of x.
+    """
     pairs = []
-    for token in re.finditer(r"[^\s;,.]+", text):
+    for token in _TOKEN.finditer(text):
         match = re.fullmatch(rf"([^:]+):({value_pattern})", token.group())
         if match is None:
             underline = " " * token.start() + "^" * len(token.group())
-            raise ShapeError(f"not of the form {form}:\n    {text}\n    {underline}")
+            raise ShapeError(f"not of the form {form}:\n    {text if shown is None else shown}\n    {underline}")
         pairs.append((match[1], match[2]))
     return pairs
 

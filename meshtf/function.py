@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
@@ -15,6 +16,8 @@ from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import FeedError, GraphError, UsageError, nearest
 from meshtf.graph import Graph, Mesh, Operation, Tensor, VariableDType, dtype_of, shape_of
 from meshtf.layout import TensorLayout
+from meshtf.lowering.ahead.compilation import Compilation
+from meshtf.lowering.execution import Execution
 from meshtf.lowering.feeding import check_feeds, inputs_of
 from meshtf.lowering.local_inputs import input_slices, whole_inputs
 from meshtf.lowering.lowering import Lowering
@@ -24,8 +27,9 @@ from meshtf.lowering.report.report import Report
 from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.device_names import local_cores
 from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.mesh_impl.tpu.topology import TpuTopology
 from meshtf.ops.inputs.placeholder import InputOperation
-from meshtf.ops.side_effects.summaries import wanted_summaries, write_summaries
+from meshtf.ops.side_effects.summaries import Summary, wanted_summaries, write_summaries
 
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False)
@@ -138,6 +142,30 @@ class Function:
         """What every core of a TPU runs, a serialized HloModuleProto: see `mtf.Lowering.hlo`."""
         return self.lowering.hlo(self._fetches)
 
+    def compile(
+        self,
+        topology: str | TpuTopology,
+        *,
+        cache_dir: str | Path | None = None,
+        on_wait: Callable[[float], None] | None = None,
+    ) -> Compilation:
+        """Compiles the program with libtpu, the TPU's own compiler, for a TPU that need not be there; nothing runs.
+
+        Whatever mesh the program is on, its cores are laid onto the topology's. The compiler works in a process of its
+        own, some seconds to minutes long. Needs the extra `tpu`.
+
+        Args:
+          topology: a generation and its chips along each axis, as "v5e:4x4" or "v5p:2x2x4".
+          cache_dir: a folder in which answers are kept, so that a program is compiled once; by default none.
+          on_wait: called ten times a second while the compiler works, with the seconds that have passed.
+
+        Raises:
+          DeviceError: it takes more memory than a core has, the mesh does not fit the topology, there is no such
+            topology, or libtpu is not installed.
+          CompilationError: the compiler refuses an operation; named, with the user's line.
+        """
+        return self.lowering.compile(topology, self._fetches, cache_dir=cache_dir, on_wait=on_wait)
+
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program once.
@@ -146,6 +174,35 @@ class Function:
           FeedError: an input is missing, unknown, or of the wrong shape or dtype.
           DeviceError: the program needs more memory than there is: see `check_memory`.
         """
+        execution, arrays, summaries = self._prepared(args, kwargs)
+        return self._returned(execution(arrays), summaries)
+
+    def start(self, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        """Starts the program, and returns what waits for the results, and raises what calling the program would.
+
+        On a TPU, real or virtual, the cores work while the host goes on: with a step or two started ahead they need not
+        wait for it. Elsewhere a step is over when it has been started. Where a check of a step fails, those that were
+        started after it assign nothing either; they fail, too.
+
+        Raises:
+          FeedError, DeviceError: as when it is called.
+          UsageError: inside a tf.function.
+
+        Examples:
+          >>> two_cores = mtf.SpmdMeshImpl("rows:2", "batch:rows")
+          >>> step = mtf.function(lambda x: 2.0 * x, two_cores, inputs={"x": mtf.TensorSpec("batch:4")})
+          >>> started = [step.start(x=np.full([4], n, np.float32)) for n in range(3)]
+          >>> [results().numpy()[0].item() for results in started]
+          [0.0, 2.0, 4.0]
+        """
+        execution, arrays, summaries = self._prepared(args, kwargs)
+        wait = execution.start(arrays)
+        return lambda: self._returned(wait(), summaries)
+
+    def _prepared(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[Execution, list[tf.Tensor], Sequence[Summary]]:
+        """What to run, what to feed it, and the summaries that are fetched beside the results."""
         self.check_memory()
         feeds = self._named(args, kwargs)
         summaries, execution = wanted_summaries(self.graph), self._execution
@@ -156,7 +213,9 @@ class Function:
         checked = check_feeds([*self._inputs.values()], feeds, known, self.name)
         by_operation = dict(zip(self._inputs.values(), checked, strict=True))
         arrays = [by_operation[o] if o in by_operation else check_feeds([o], {}, known, self.name)[0] for o in needed]
-        results = execution(arrays)
+        return execution, arrays, summaries
+
+    def _returned(self, results: Sequence[tf.Tensor], summaries: Sequence[Summary]) -> Any:
         write_summaries(summaries, results[len(self._fetches) :])
         fetched = iter(results)
         return tf.nest.map_structure(lambda x: next(fetched) if isinstance(x, Tensor) else x, self._results)

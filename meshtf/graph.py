@@ -14,7 +14,7 @@ import tensorflow as tf
 from meshtf.call_sites import Site, says_where, user_site
 from meshtf.dimension import Dimension, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError, GraphError, ShapeError, nearest
-from meshtf.layer_scopes import LayerScope
+from meshtf.layer_scopes import LayerScope, Whereabouts
 from meshtf.tensor_operators import TensorOperators
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class Graph:
         """What `mtf.get_variable` asks inside a stack of layers, innermost last; see `mtf.layer_stack`."""
         self._scopes: list[str] = []
         self._layer_scopes: list[LayerScope] = []
+        self._whereabouts: Whereabouts | None = None
         self._names: dict[str, int] = {}
         self._scope_of_tensorflow = _scope_of_tensorflow()
 
@@ -167,6 +168,20 @@ class Graph:
                 yield
         finally:
             self._layer_scopes = before
+
+    @contextlib.contextmanager
+    def gradient_of(self, operation: Operation) -> Iterator[None]:
+        """Opens the scope of gradients. What is made inside is for rules by place where the operation is."""
+        before, self._whereabouts = self._whereabouts, operation.whereabouts
+        try:
+            with self.variable_scope("gradients"):
+                yield
+        finally:
+            self._whereabouts = before
+
+    def whereabouts(self, name: str) -> Whereabouts:
+        """Of an operation of this name that is made now."""
+        return self._whereabouts or Whereabouts(name, self.layer_scopes)
 
     @contextlib.contextmanager
     def rehearsal(self) -> Iterator[None]:
@@ -363,6 +378,9 @@ class Operation(abc.ABC):
     takes_any_layout: bool = False
     """Works on its input as it is held, whatever layout that is; its output may then be brought to its own."""
 
+    takes_padding: bool = False
+    """Works on slices of which the last end before they are full, and leaves such: see `Planner.read`."""
+
     is_product: bool = False
     """A contraction or a convolution: costly, and worth keeping rather than computing again."""
 
@@ -390,6 +408,7 @@ class Operation(abc.ABC):
         self.inputs: tuple[Tensor, ...] = tuple(inputs)
         self.name: str = self.graph.unique_name(name)
         self.site: Site = user_site()
+        self.whereabouts: Whereabouts = self.graph.whereabouts(self.name)
         self.outputs: tuple[Tensor, ...] = tuple(Tensor(self, s, d, i) for i, (s, d) in enumerate(outputs))
         self.place: Place = self.graph.place
         self.dependencies: tuple[Operation, ...] = ()
@@ -423,6 +442,11 @@ class Operation(abc.ABC):
         """Layouts of the outputs: by name from the inputs that were overridden, else from the rules."""
         return [layouts.inherited(self.inputs, output.shape) for output in self.outputs]
 
+    def needs_whole(self, name: str) -> bool:
+        """Whether it must see its tensors whole along a dimension of this name, where that is padded. All of those that
+        do not take padding must; but for one that treats the positions along a dimension alike."""
+        return not self.takes_padding
+
     def lay_out_like(self, x: Tensor) -> None:
         """Gives the one output the layout of another tensor of its shape."""
         self.like = x
@@ -431,6 +455,13 @@ class Operation(abc.ABC):
     def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
         """Mesh axes over which this operation itself leaves its output a pending sum."""
         return ()
+
+    def gathers_because(self, layouts: LayoutTable) -> str:
+        """Why it gathers what is split, where that is for want of a way to work on slices; empty where it is not.
+
+        What operands or results are gathered for because their layouts say so is no such want.
+        """
+        return ""
 
     def output_pending_axes(self, layouts: LayoutTable) -> Sequence[tuple[str, ...]]:
         """The same for each output, in an operation whose outputs differ in it."""

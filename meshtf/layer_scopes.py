@@ -94,6 +94,22 @@ class LayerScope:
         return name.startswith(f"{self.path}/")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where an operation is for rules by place: its name, and the scopes of layers that were open there.
+
+    What a gradient is made of is where the operation is that it is the gradient of.
+    """
+
+    name: str
+    layer_scopes: tuple[LayerScope, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name in each layer that it is for, as if these were unrolled."""
+        return layer_names(self.name, scopes_of(self.name, self.layer_scopes))
+
+
 def scopes_of(name: str, open_scopes: Sequence[LayerScope]) -> tuple[LayerScope, ...]:
     """Those of the open scopes, outermost first, under which a name stands: not all, where it was given at the root."""
     return tuple(scope for scope in open_scopes if scope.has(name))

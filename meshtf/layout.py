@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias, cast
 
 from meshtf.call_sites import says_where
@@ -12,6 +13,11 @@ from meshtf.dimension import Dimension, Shape, parse_pairs
 from meshtf.errors import LayoutError, ShapeError, nearest
 
 _FORMS = 'a layout is text such as "batch:rows;hidden:pods+cols", or a dict such as {"batch": "rows"}'
+
+_PLACE = re.compile(r"([^{};]*)\{([^{}]*)\}")
+
+MAX_PADDING = 1 / 3
+"""Of what cores hold along a dimension that does not divide: a layout under which more would be padding is an error."""
 
 Axes: TypeAlias = tuple[str, ...]
 """Mesh axes in order, the first one major: a dimension over ("pods", "rows") has `pods` outermost."""
@@ -55,19 +61,36 @@ class TensorLayout:
 class LayoutRules:
     """Maps names of dimensions to mesh axes: `LayoutRules({"batch": ("rows",), "hidden": ("cols",)})`.
 
+    Rules may be for one place of the program: `{"batch": "rows", "encoder/.*": {"hidden": "cols"}}`, as text
+    "batch:rows;encoder/.*{hidden:cols}". A place is a regular expression that matches the whole name of a scope, of an
+    operation or of a variable. Its rules hold for all that is there, in place of those for the same dimensions
+    elsewhere; of several places the last one counts. An axis that they take no longer splits another dimension of the
+    tensor. A rule with no axis, "encoder/.*{hidden:}", splits nothing.
+
+    Attributes:
+      rules: for the whole program.
+      places: rules by place.
+
     Examples:
       >>> rules = mtf.LayoutRules({"batch": "rows", "hidden": ("pods", "cols")})
       >>> str(rules)
       'batch:rows;hidden:pods+cols'
+      >>> str(mtf.LayoutRules({"batch": "rows", "encoder": {"hidden": "cols"}}))
+      'batch:rows;encoder{hidden:cols}'
     """
 
     rules: tuple[tuple[str, Axes], ...]
+    places: tuple[tuple[str, LayoutRules], ...]
 
     @says_where
-    def __init__(self, rules: Mapping[str, Axes | str] | Iterable[tuple[str, Axes | str]]) -> None:
+    def __init__(self, rules: Mapping[str, RuleLike] | Iterable[tuple[str, RuleLike]]) -> None:
         merged: dict[str, Axes] = {}
-        for name, axes in _pairs(rules):
-            axes = tuple(axes.split("+")) if isinstance(axes, str) else tuple(axes)
+        places: dict[str, LayoutRules] = {}
+        for name, own in _pairs(rules):
+            if isinstance(own, LayoutRules | Mapping):
+                places[_checked_place(name, places)] = _rules_of_place(name, own)
+                continue
+            axes = tuple(own.split("+") if own else ()) if isinstance(own, str) else tuple(own)
             if merged.setdefault(name, axes) != axes:
                 raise LayoutError(
                     f'two layout rules for dimension "{name}": {name}:{"+".join(merged[name])} and '
@@ -76,6 +99,7 @@ class LayoutRules:
             if len(set(axes)) != len(axes) or not all(axes):
                 raise LayoutError(f'layout rule "{name}:{"+".join(axes)}" names an axis twice, or an empty one')
         object.__setattr__(self, "rules", tuple(merged.items()))
+        object.__setattr__(self, "places", tuple(places.items()))
 
     def axes(self, name: str) -> Axes:
         """The mesh axes of a dimension, or an empty tuple."""
@@ -84,32 +108,66 @@ class LayoutRules:
     def rule_text(self, name: str) -> str:
         return f"{name}:{'+'.join(self.axes(name))}"
 
-    def tensor_layout(self, shape: Shape, mesh_shape: Shape) -> TensorLayout:
-        """The layout of a tensor under these rules, checked.
+    def tensor_layout(self, shape: Shape, mesh_shape: Shape, max_padding: float = MAX_PADDING) -> TensorLayout:
+        """The layout of a tensor under the rules for the whole program, checked.
 
         Raises:
-          LayoutError: a size is not divisible, or two dimensions stand on one mesh axis.
+          LayoutError: more than `max_padding` of a size would be padding, or two dimensions stand on one mesh axis.
         """
         by_name = dict(self.rules)
         layout = TensorLayout(tuple(by_name.get(d.name, ()) for d in shape))
-        check_tensor_layout(layout, shape, mesh_shape)
+        check_tensor_layout(layout, shape, mesh_shape, max_padding)
         return layout
 
+    def map_axes(self, fn: Callable[[Axes], Axes]) -> LayoutRules:
+        """The same rules with other axes."""
+        own = [(name, fn(axes)) for name, axes in self.rules]
+        return LayoutRules([*own, *((place, rules.map_axes(fn)) for place, rules in self.places)])
+
     def __str__(self) -> str:
-        return ";".join(f"{name}:{'+'.join(axes)}" for name, axes in self.rules)
+        own = [f"{name}:{'+'.join(axes)}" for name, axes in self.rules]
+        return ";".join([*own, *(f"{place}{{{rules}}}" for place, rules in self.places)])
 
 
-def _pairs(rules: object) -> list[tuple[str, Axes | str]]:
+RuleLike: TypeAlias = "Axes | str | LayoutRules | Mapping[str, Axes | str]"
+"""The axes of a dimension, or the rules of a place."""
+
+LayoutLike: TypeAlias = "LayoutRules | str | Mapping[str, RuleLike] | Iterable[tuple[str, RuleLike]]"
+
+
+def _pairs(rules: object) -> list[tuple[str, RuleLike]]:
     listed = list(rules.items() if isinstance(rules, Mapping) else rules) if isinstance(rules, Iterable) else [rules]
     for pair in listed:
-        is_pair = isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)
-        axes = pair[1] if is_pair else None
-        if not isinstance(axes, str) and not (isinstance(axes, list | tuple) and all(isinstance(a, str) for a in axes)):
+        name, axes = pair if isinstance(pair, list | tuple) and len(pair) == 2 else (None, None)
+        are_axes = isinstance(axes, list | tuple) and all(isinstance(a, str) for a in axes)
+        if not isinstance(name, str) or not (isinstance(axes, str | LayoutRules | Mapping) or are_axes):
             raise LayoutError(f"not a layout rule: {pair!r}; {_FORMS}")
-    return cast("list[tuple[str, Axes | str]]", listed)
+    return cast("list[tuple[str, RuleLike]]", listed)
 
 
-LayoutLike: TypeAlias = "LayoutRules | str | Mapping[str, Axes | str] | Iterable[tuple[str, Axes | str]]"
+def _checked_place(place: str, known: Collection[str]) -> str:
+    """LayoutError for what is no regular expression, or cannot be written as text, or stands there twice."""
+    if place in known:
+        raise LayoutError(f'two groups of layout rules for "{place}"; write them as one')
+    if not place or set(place) & set("{};") or place != place.strip():
+        raise LayoutError(
+            f'"{place}" cannot be the place of layout rules: give the name of a scope, such as "encoder", or a regular '
+            f'expression for names, such as "encoder/.*", without braces, semicolons and spaces around it'
+        )
+    try:
+        re.compile(place)
+    except re.error as error:
+        raise LayoutError(f'the place "{place}" of layout rules is no regular expression: {error}') from None
+    return place
+
+
+def _rules_of_place(place: str, rules: LayoutRules | Mapping[str, Axes | str]) -> LayoutRules:
+    own = convert_to_layout_rules(rules)
+    if own.places:
+        raise LayoutError(
+            f'the layout rules of "{place}" have a place inside, "{own.places[0][0]}"; write it by itself'
+        )
+    return own
 
 
 @says_where
@@ -117,8 +175,10 @@ def convert_to_layout_rules(x: LayoutLike) -> LayoutRules:
     """LayoutRules from themselves, a mapping, pairs, or "batch:rows;hidden:pods+cols".
 
     Examples:
-      >>> mtf.convert_to_layout_rules("batch:rows;hidden:pods+cols")
-      LayoutRules(rules=(('batch', ('rows',)), ('hidden', ('pods', 'cols'))))
+      >>> mtf.convert_to_layout_rules("batch:rows;hidden:pods+cols").rules
+      (('batch', ('rows',)), ('hidden', ('pods', 'cols')))
+      >>> mtf.convert_to_layout_rules("batch:rows;encoder/.*{hidden:cols}").places[0][1].rules
+      (('hidden', ('cols',)),)
     """
     if isinstance(x, LayoutRules):
         return x
@@ -126,16 +186,36 @@ def convert_to_layout_rules(x: LayoutLike) -> LayoutRules:
         raise LayoutError('a layout is needed; for one that splits nothing give ""')
     if isinstance(x, str):
         try:
-            return LayoutRules(parse_pairs(x, r"[^:]+", "dimension:axis or dimension:axis+axis"))
+            return LayoutRules(_parsed(x))
         except ShapeError as error:
             raise LayoutError(f"bad layout, {error}") from None
     return LayoutRules(x)
+
+
+def _parsed(text: str) -> list[tuple[str, RuleLike]]:
+    """The rules of a text, those of places last."""
+    form = "dimension:axis or dimension:axis+axis"
+    outside = _PLACE.sub(lambda match: " " * len(match[0]), text)
+    if set(outside) & set("{}"):
+        raise LayoutError(f'braces do not match in layout "{text}"; the rules of a place are place{{dimension:axis}}')
+    own: list[tuple[str, RuleLike]] = []
+    own += parse_pairs(outside, "[^:]+", form, shown=text)
+    for match in _PLACE.finditer(text):
+        inside = " " * match.start(2) + match[2]
+        own.append((match[1].strip(), LayoutRules(parse_pairs(inside, "[^:]*", form, shown=text))))
+    return own
 
 
 def axes_size(axes: Iterable[str], mesh_shape: Shape) -> int:
     """Number of cores along these mesh axes."""
     sizes = {d.name: d.size for d in mesh_shape}
     return math.prod(sizes[a] for a in axes)
+
+
+def padding_share(size: int, parts: int) -> float:
+    """Of what cores hold along a dimension in so many parts, how much is padding."""
+    padded = -(-size // parts) * parts
+    return (padded - size) / padded if size else 0.0
 
 
 def restricted(layout: TensorLayout, shape: Shape, part: Shape) -> TensorLayout:
@@ -148,8 +228,11 @@ def without_split(layout: TensorLayout, shape: Shape, dim_name: str) -> TensorLa
     return TensorLayout(tuple(() if d.name == dim_name else a for d, a in zip(shape, layout.axes, strict=True)))
 
 
-def check_tensor_layout(layout: TensorLayout, shape: Shape, mesh_shape: Shape) -> None:
-    """Raises LayoutError unless every size divides and no mesh axis splits two dimensions."""
+def check_tensor_layout(
+    layout: TensorLayout, shape: Shape, mesh_shape: Shape, max_padding: float = MAX_PADDING
+) -> None:
+    """Raises LayoutError unless every size divides, or with at most this share of padding, and no mesh axis splits two
+    dimensions."""
     holder: dict[str, Dimension] = {}
     for dim, axes in zip(shape, layout.axes, strict=True):
         for axis in axes:
@@ -161,23 +244,32 @@ def check_tensor_layout(layout: TensorLayout, shape: Shape, mesh_shape: Shape) -
                 )
             holder[axis] = dim
         parts = axes_size(axes, mesh_shape)
-        if dim.size % parts:
+        if (share := padding_share(dim.size, parts)) > max_padding:
             raise LayoutError(
                 f'dimension "{dim.name}" of size {dim.size} does not divide into {parts} parts '
-                f'(rule "{dim.name}:{"+".join(axes)}", mesh [{mesh_shape}]); '
-                f"{_legal(dim, parts, layout.used - set(axes), mesh_shape)}"
+                f'(rule "{dim.name}:{"+".join(axes)}", mesh [{mesh_shape}]): {share:.0%} of what cores '
+                f"hold would be padding, more than {max_padding:.0%}; "
+                f"{_legal(dim, parts, layout.used - set(axes), mesh_shape)}, or allow more with max_padding of "
+                f"mtf.MeshOptions"
             )
 
 
 def check_mesh_axes(rules: LayoutRules, mesh_shape: Shape) -> None:
     """Raises LayoutError where a rule names an axis that the mesh does not have."""
-    for name, axes in rules.rules:
+    for name, axes in [*rules.rules, *(rule for _, own in rules.places for rule in own.rules)]:
         for axis in axes:
             if not mesh_shape.has(axis):
                 raise LayoutError(
                     f'layout rule "{name}:{"+".join(axes)}" names mesh axis "{axis}", which mesh [{mesh_shape}] '
-                    f"does not have{nearest(axis, mesh_shape.dimension_names)}"
+                    f"does not have{_parts_hint(axis, mesh_shape) or nearest(axis, mesh_shape.dimension_names)}"
                 )
+
+
+def _parts_hint(axis: str, mesh_shape: Shape) -> str:
+    whole = axis.rpartition(".")[0]
+    is_apart = any(name.startswith(f"{whole}.") for name in mesh_shape.dimension_names)
+    is_wanted = mesh_shape.has(whole) and not is_apart
+    return f'; for parts of {whole} give axis_parts, such as "{whole}:2x4"' if is_wanted else ""
 
 
 def _legal(dim: Dimension, parts: int, taken: Collection[str], mesh_shape: Shape) -> str:

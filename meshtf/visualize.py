@@ -19,8 +19,10 @@ from meshtf.dimension import Shape, ShapeLike, convert_to_shape
 from meshtf.errors import LayoutError, UsageError
 from meshtf.graph import Tensor
 from meshtf.layout import LayoutLike, LayoutRules, TensorLayout, convert_to_layout_rules
+from meshtf.mesh_impl.mesh_options import MeshOptions
 from meshtf.planning import core_positions
 from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.rules_by_place import RuleSet
 
 _MOST_ROWS, _MOST_PANELS = 64, 16
 _NEEDS_MATPLOTLIB = "a picture is drawn with matplotlib: install it with `pip install meshtf[plots]`"
@@ -34,6 +36,9 @@ class LaidOutMesh(Protocol):
 
     @property
     def layout_rules(self) -> LayoutRules: ...
+
+    @property
+    def options(self) -> MeshOptions: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -203,8 +208,9 @@ def visualize_layout(
       >>> picture.title, len(picture.blocks)
       ('batch:4/rows hidden:8 on mesh rows:2', 2)
     """
-    mesh_shape, rules = _mesh_and_rules(mesh, layout)
-    shape, own, name = _laid_out(tensor_or_shape, mesh_shape, rules)
+    mesh_shape, rules, options = _mesh_and_rules(mesh, layout)
+    shape, own, name = _laid_out(tensor_or_shape, mesh_shape, rules, options)
+    mesh_shape = options.parts_of_axes(mesh_shape).taken_apart(mesh_shape)
     title = f"{name}{own.to_string(shape) or 'a scalar'} on mesh {mesh_shape}"
     picture = LayoutPicture(title, shape, own, mesh_shape, tuple(_blocks(shape, own, mesh_shape)))
     if show:
@@ -225,25 +231,29 @@ def runs(numbers: tuple[int, ...]) -> str:
     return ", ".join("-".join(map(str, run)) for run in found)
 
 
-def _mesh_and_rules(mesh: LaidOutMesh | ShapeLike, layout: LayoutLike | None) -> tuple[Shape, LayoutRules]:
+def _mesh_and_rules(mesh: LaidOutMesh | ShapeLike, layout: LayoutLike | None) -> tuple[Shape, LayoutRules, MeshOptions]:
     if hasattr(mesh, "layout_rules"):
         impl = cast("LaidOutMesh", mesh)
-        return impl.shape, impl.layout_rules if layout is None else convert_to_layout_rules(layout)
+        return impl.shape, impl.layout_rules if layout is None else convert_to_layout_rules(layout), impl.options
     if layout is None:
         raise LayoutError('with a mesh shape a layout is needed; for one that splits nothing give ""')
-    return convert_to_shape(mesh), convert_to_layout_rules(layout)  # type: ignore[arg-type]
+    return convert_to_shape(mesh), convert_to_layout_rules(layout), MeshOptions()  # type: ignore[arg-type]
 
 
 def _laid_out(
-    tensor_or_shape: Tensor | ShapeLike, mesh_shape: Shape, rules: LayoutRules
+    tensor_or_shape: Tensor | ShapeLike, mesh_shape: Shape, rules: LayoutRules, options: MeshOptions
 ) -> tuple[Shape, TensorLayout, str]:
-    table = LayoutTable(mesh_shape, rules)
+    axis_parts = options.parts_of_axes(mesh_shape)
     if isinstance(tensor_or_shape, Tensor):
+        variables = tensor_or_shape.graph.variables.values()
+        rule_set = RuleSet.of_variables(rules, options.activation_layout_rules, variables)
+        table = LayoutTable(axis_parts.taken_apart(mesh_shape), rule_set, axis_parts, options.max_padding)
         operations = tensor_or_shape.graph.operations
         last = operations.index(tensor_or_shape.operation)
         table.resolve(operations[: last + 1])
         return tensor_or_shape.shape, table[tensor_or_shape], f"{tensor_or_shape.name}: "
     shape = convert_to_shape(tensor_or_shape)
+    table = LayoutTable(axis_parts.taken_apart(mesh_shape), rules, axis_parts, options.max_padding)
     return shape, table.under_rules(shape).layout, ""
 
 
@@ -251,9 +261,13 @@ def _blocks(shape: Shape, layout: TensorLayout, mesh_shape: Shape) -> list[Block
     holders: dict[tuple[int, ...], list[int]] = {}
     for core in range(mesh_shape.size):
         holders.setdefault(core_positions.block(core, layout.axes, mesh_shape), []).append(core)
-    sizes, parts = layout.slice_shape(shape, mesh_shape), layout.parts(mesh_shape)
+    sizes = list(zip(shape.to_integer_list, layout.slice_shape(shape, mesh_shape), strict=True))
+    parts = layout.parts(mesh_shape)
     assert len(holders) == math.prod(parts)
     return [
-        Block(tuple((p * n, (p + 1) * n) for p, n in zip(position, sizes, strict=True)), tuple(holders[position]))
+        Block(
+            tuple((min(p * n, end), min((p + 1) * n, end)) for p, (end, n) in zip(position, sizes, strict=True)),
+            tuple(holders[position]),
+        )
         for position in itertools.product(*(range(n) for n in parts))
     ]

@@ -39,6 +39,10 @@ def plan() -> None:
     start("plan")
 
 
+def compile_ahead() -> None:
+    start("compile")
+
+
 def vocab() -> None:
     start("vocab")
 

@@ -8,8 +8,17 @@ from meshtf.models.incremental_decoder import IncrementalDecoder
 from meshtf.models.masked_lm import MaskedLM
 from meshtf.models.mlp_classifier import MLPClassifier
 from meshtf.models.resnet import ResNet50
+from meshtf.models.text_classifier import TextClassifier
 from meshtf.models.transformer_lm import TransformerLM
 
-__all__ = ["EncoderDecoder", "IncrementalDecoder", "MLPClassifier", "MaskedLM", "ResNet50", "TransformerLM"]
+__all__ = [
+    "EncoderDecoder",
+    "IncrementalDecoder",
+    "MLPClassifier",
+    "MaskedLM",
+    "ResNet50",
+    "TextClassifier",
+    "TransformerLM",
+]
 
 __getattr__ = unknown_name(__name__, __all__)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from meshtf.layers.embedding import VocabularyEmbedding
+
 
 def check_size(model: object, name: str) -> None:
     """Raises ValueError unless the setting of this name is a positive integer."""
     size = getattr(model, name)
     if not isinstance(size, int) or size < 1:
         raise ValueError(f"{type(model).__name__}: {name} must be a positive integer, and is {size!r}")
+
+
+def check_id(model: object, name: str, vocabulary: VocabularyEmbedding) -> None:
+    """Raises ValueError unless the setting of this name is an id of the vocabulary."""
+    token = getattr(model, name)
+    if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < vocabulary.vocab_size:
+        raise ValueError(
+            f"{type(model).__name__}: {name} must be an id, from 0 to {vocabulary.vocab_size - 1}, and is {token!r}"
+        )
 
 
 def check_parts(model: object, may_be_none: tuple[str, ...] = (), **kinds: type) -> None:

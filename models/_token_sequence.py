@@ -15,7 +15,7 @@ class TokenSequence:
     """Ids, and where each stands.
 
     Attributes:
-      ids: int32 [batch, length]; 0 is padding.
+      ids: int32 [batch, length].
       positions: int32 [batch, length], from 0 in each packed example; or [length], where nothing is packed.
       segments: int32 [batch, length], 0 on padding and from 1 on the number of the example; None where all see all.
     """
@@ -42,21 +42,29 @@ class TokenSequence:
         """As attention sees them: by their index along `length`, which differs as positions do inside a segment."""
         return Tokens.along(self.ids, self.segments)
 
-    @property
-    def unpadded_tokens(self) -> Tokens:
+    def unpadded_tokens(self, padding_id: int) -> Tokens:
         """The same for attention that is not causal: where no segments are given, whatever is no padding is one."""
-        segments = mtf.to_int32(mtf.not_equal(self.ids, 0)) if self.segments is None else self.segments
+        segments = mtf.to_int32(mtf.not_equal(self.ids, padding_id)) if self.segments is None else self.segments
         return Tokens.along(self.ids, segments)
 
-    @property
-    def shifted_right(self) -> mtf.Tensor:
-        """Before each token the one that comes before it in its example, 0 for the first. int32 [batch, length]."""
+    def shifted_right(self, start_id: int) -> mtf.Tensor:
+        """Before each token the one that comes before it in its example, `start_id` for the first. int32 [batch,
+        length]."""
         length = self.ids.shape.get_dim_by_name("length")
-        before = mtf.shift(self.ids, 1, length, wrap=False)
+        before = shifted_right(self.ids, start_id)
         if self.segments is None:
             return before
         is_within = mtf.equal(mtf.shift(self.segments, 1, length, wrap=False), self.segments)
-        return mtf.where(is_within, before, 0)
+        return mtf.where(is_within, before, start_id)
+
+
+def shifted_right(ids: mtf.Tensor, start_id: int) -> mtf.Tensor:
+    """Ids [.., length], each in the place behind its own, and `start_id` in the first."""
+    length = ids.shape.get_dim_by_name("length")
+    before = mtf.shift(ids, 1, length, wrap=False)
+    if not start_id:
+        return before
+    return mtf.where(mtf.equal(mtf.range(ids.mesh, length), 0), start_id, before, output_shape=ids.shape)
 
 
 def feature(features: Mapping[str, mtf.Tensor], name: str) -> mtf.Tensor:

@@ -12,7 +12,7 @@ from meshtf.layers.attention import AttentionMask
 from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.transformer import Context, Memory, Observations, TokenEmbedding, TokenLoss, TransformerStack
 from meshtf.layers.transformer.token_loss import TokenMetrics
-from meshtf.models._settings import check_parts, check_size
+from meshtf.models._settings import check_id, check_parts, check_size
 from meshtf.models._token_sequence import TokenSequence
 from meshtf.models.incremental_decoder import IncrementalDecoder
 
@@ -32,6 +32,8 @@ class EncoderDecoder:
       output: gives logits; by default the table of the targets' embedding.
       loss: smoothing and z-loss.
       targets_embedding: of the targets, where their vocabulary is another one; its table needs another name.
+      start_id: what the first target is predicted from.
+      padding_id: which of the inputs nobody sees, where no segments are given.
     """
 
     d_model: int
@@ -41,12 +43,15 @@ class EncoderDecoder:
     output: VocabularyEmbedding | None = None
     loss: TokenLoss = dataclasses.field(default_factory=TokenLoss)
     targets_embedding: TokenEmbedding | None = None
+    start_id: int = 0
+    padding_id: int = 0
 
     def __post_init__(self) -> None:
         check_size(self, "d_model")
         check_parts(self, embedding=TokenEmbedding, encoder=TransformerStack, decoder=TransformerStack, loss=TokenLoss)
         optional = ("output", "targets_embedding")
         check_parts(self, optional, output=VocabularyEmbedding, targets_embedding=TokenEmbedding)
+        check_id(self, "start_id", self._targets_embedding.vocabulary)
 
     @property
     def vocabulary(self) -> VocabularyEmbedding:
@@ -60,7 +65,7 @@ class EncoderDecoder:
     def _encoded(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> tuple[Memory, Observations]:
         """What the decoder attends to, and what the encoder's layers tell beside."""
         sequence = TokenSequence.of(features, "inputs")
-        tokens = sequence.unpadded_tokens
+        tokens = sequence.unpadded_tokens(self.padding_id)
         context = Context(AttentionMask(), tokens, sequence.positions, is_training)
         x = self.embedding(sequence.ids, sequence.positions, self._d_model, is_training=is_training)
         with mtf.variable_scope(ENCODER):
@@ -80,7 +85,7 @@ class EncoderDecoder:
         )
         embedding = self._targets_embedding
         embedding.vocabulary.checked(sequence.ids, features.get("targets_weights"))
-        ids, positions = sequence.shifted_right, sequence.positions
+        ids, positions = sequence.shifted_right(self.start_id), sequence.positions
         x = embedding(ids, positions, self._d_model, is_training=is_training, are_checked=True)
         with mtf.variable_scope(DECODER):
             x, more = self.decoder.observed(x, context)
@@ -97,7 +102,9 @@ class EncoderDecoder:
         """For decoding the outputs of `inputs` token by token."""
         memory, mask = self.encode(features, is_training=False), AttentionMask(is_causal=True)
         embedding = self._targets_embedding
-        return IncrementalDecoder(embedding, self.vocabulary, self.decoder, self._d_model, DECODER, mask, memory)
+        return IncrementalDecoder(
+            embedding, self.vocabulary, self.decoder, self._d_model, DECODER, mask, memory, self.start_id
+        )
 
     @property
     def _d_model(self) -> mtf.Dimension:

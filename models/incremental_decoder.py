@@ -11,14 +11,15 @@ from meshtf.errors import ShapeError
 from meshtf.layers.attention import AttentionMask, Tokens
 from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.transformer import Context, DecodingSpace, Memory, TokenEmbedding, TransformerStack
+from meshtf.models._token_sequence import shifted_right
 
 
 @dataclasses.dataclass(frozen=True)
 class IncrementalDecoder:
     """A decoder of one program.
 
-    At position i the decoder is given the token of position i - 1 (0 at the start), and gives the logits of that of
-    position i. Its state is a list of tensors over [layers, batch dimensions, ..], carried through a loop.
+    At position i the decoder is given the token of position i - 1 (`start_id` at the start), and gives the logits of
+    that of position i. Its state is a list of tensors over [layers, batch dimensions, ..], carried through a loop.
 
     Attributes:
       embedding: of the tokens.
@@ -28,6 +29,7 @@ class IncrementalDecoder:
       scope: of the stack's variables.
       mask: who sees whom. With `sees_prefix`, the tokens of a prompt all see each other.
       memory: of cross-attention.
+      start_id: what stands before the first token.
     """
 
     embedding: TokenEmbedding
@@ -37,6 +39,7 @@ class IncrementalDecoder:
     scope: str
     mask: AttentionMask
     memory: Memory | None = None
+    start_id: int = 0
 
     @property
     def vocab(self) -> mtf.Dimension:
@@ -77,7 +80,7 @@ class IncrementalDecoder:
         is_prefix = mtf.cast(mtf.less(places, prompt_lengths), tf.int32) if self.mask.sees_prefix else None
         context = Context(self.mask, Tokens(places, is_prefix=is_prefix), places, memory=self.memory)
         self.embedding.vocabulary.checked(prompts, mtf.less(places, prompt_lengths))
-        ids = mtf.shift(prompts, 1, length, wrap=False)
+        ids = shifted_right(prompts, self.start_id)
         x = self.embedding(ids, places, self.d_model, is_training=False, are_checked=True)
         with mtf.variable_scope(self.scope):
             return self.stack.fill(x, context)[1]
@@ -88,7 +91,7 @@ class IncrementalDecoder:
         """One step of all sequences.
 
         Args:
-          tokens: int32 [batch dimensions], those before `position`; 0 at the start.
+          tokens: int32 [batch dimensions], those before `position`; what it is at the start does not matter.
           position: int32 scalar.
           writes_at: int32 [batch dimensions] or fewer: `position`, or -1 where the state has that position already.
           state: from the step before.
@@ -97,6 +100,8 @@ class IncrementalDecoder:
           Logits [batch dimensions, vocab] of the tokens at `position`, and the new state.
         """
         context = Context(self.mask, Tokens(position), position, memory=self.memory)
+        if self.start_id:
+            tokens = mtf.where(mtf.equal(position, 0), self.start_id, tokens, output_shape=tokens.shape)
         # What a step is given was chosen by the model, or checked where prompts are read.
         x = self.embedding(tokens, position, self.d_model, is_training=False, are_checked=True)
         with mtf.variable_scope(self.scope):

@@ -31,6 +31,7 @@ class MaskedLM:
       activation: of the head.
       kernel_initializer: of the head's dense layer.
       loss: smoothing and z-loss.
+      padding_id: which of the inputs nobody sees, where no segments are given.
     """
 
     d_model: int
@@ -40,6 +41,7 @@ class MaskedLM:
     activation: str = "gelu_exact"
     kernel_initializer: DenseInitializer | None = None
     loss: TokenLoss = dataclasses.field(default_factory=TokenLoss)
+    padding_id: int = 0
 
     def __post_init__(self) -> None:
         check_size(self, "d_model")
@@ -56,7 +58,9 @@ class MaskedLM:
         token_types = features.get("inputs_token_types")
         x = self.embedding(sequence.ids, sequence.positions, d_model, is_training=is_training, token_types=token_types)
         with mtf.variable_scope("encoder"):
-            context = Context(AttentionMask(), sequence.unpadded_tokens, sequence.positions, is_training)
+            context = Context(
+                AttentionMask(), sequence.unpadded_tokens(self.padding_id), sequence.positions, is_training
+            )
             x, observations = self.stack.observed(x, context)
         with mtf.variable_scope("head"):
             x = dense(

@@ -12,7 +12,7 @@ from meshtf.layers.attention import AttentionMask
 from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.transformer import Context, Observations, TokenEmbedding, TokenLoss, TransformerStack
 from meshtf.layers.transformer.token_loss import TokenMetrics
-from meshtf.models._settings import check_parts, check_size
+from meshtf.models._settings import check_id, check_parts, check_size
 from meshtf.models._token_sequence import TokenSequence, feature
 from meshtf.models.incremental_decoder import IncrementalDecoder
 
@@ -32,6 +32,8 @@ class TransformerLM:
       loss: smoothing and z-loss.
       sees_prefix: whether the tokens marked as `targets_prefix` all see each other (prefix language model, Raffel et
         al. 2020).
+      start_id: what the first token is predicted from, such as the end of a text before (GPT-2), or a token that stands
+        at the beginning of every text (Llama).
     """
 
     d_model: int
@@ -40,11 +42,13 @@ class TransformerLM:
     output: VocabularyEmbedding | None = None
     loss: TokenLoss = dataclasses.field(default_factory=TokenLoss)
     sees_prefix: bool = False
+    start_id: int = 0
 
     def __post_init__(self) -> None:
         check_size(self, "d_model")
         check_parts(self, embedding=TokenEmbedding, stack=TransformerStack, loss=TokenLoss)
         check_parts(self, ("output",), output=VocabularyEmbedding)
+        check_id(self, "start_id", self.embedding.vocabulary)
 
     @property
     def vocabulary(self) -> VocabularyEmbedding:
@@ -60,7 +64,7 @@ class TransformerLM:
         sequence = TokenSequence.of(features, "targets")
         d_model = mtf.Dimension("d_model", self.d_model)
         self.embedding.vocabulary.checked(sequence.ids, features.get("targets_weights"))
-        ids, positions = sequence.shifted_right, sequence.positions
+        ids, positions = sequence.shifted_right(self.start_id), sequence.positions
         x = self.embedding(ids, positions, d_model, is_training=is_training, are_checked=True)
         is_prefix = feature(features, "targets_prefix") if self.sees_prefix else None
         tokens = dataclasses.replace(sequence.tokens, is_prefix=is_prefix)
@@ -82,7 +86,9 @@ class TransformerLM:
     def incremental_decoder(self, features: Mapping[str, mtf.Tensor]) -> IncrementalDecoder:
         """For decoding token by token. No feature is needed."""
         d_model = mtf.Dimension("d_model", self.d_model)
-        return IncrementalDecoder(self.embedding, self.vocabulary, self.stack, d_model, SCOPE, self._mask)
+        return IncrementalDecoder(
+            self.embedding, self.vocabulary, self.stack, d_model, SCOPE, self._mask, start_id=self.start_id
+        )
 
     @property
     def _mask(self) -> AttentionMask:

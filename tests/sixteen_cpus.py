@@ -1,4 +1,5 @@
-"""A plugin of pytest, for the processes that run tests: sixteen virtual CPUs, and no configuration of another test."""
+"""A plugin of pytest, for the processes that run tests: sixteen virtual CPUs, a virtual TPU of eight cores, and no
+configuration of another test."""
 
 from __future__ import annotations
 
@@ -8,11 +9,13 @@ from collections.abc import Iterator
 import gin
 import pytest
 
+from meshtf.mesh_impl.tpu.tpu_system import virtual_tpu
 from meshtf.mesh_impl.virtual_cpus import virtual_cpus
 
 
 def pytest_configure() -> None:
     virtual_cpus(16)
+    virtual_tpu(8)
 
 
 def pytest_collection_finish() -> None:

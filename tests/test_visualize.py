@@ -87,7 +87,7 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: Any, tmp
 def test_errors_say_what_is_wrong() -> None:
     with pytest.raises(LayoutError, match=r"with a mesh shape a layout is needed"):
         mtf.visualize_layout("batch:4", "rows:2")
-    with pytest.raises(LayoutError, match=r'"batch" of size 3 does not divide into 2 parts'):
-        mtf.visualize_layout("batch:3", "rows:2", "batch:rows")
+    with pytest.raises(LayoutError, match=r'"batch" of size 1 does not divide into 2 parts'):
+        mtf.visualize_layout("batch:1", "rows:2", "batch:rows")
     with pytest.raises(LayoutError, match=r'mesh axis "row"'):
         mtf.visualize_layout("batch:4", "rows:2", "batch:row")

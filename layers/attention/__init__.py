@@ -1,4 +1,4 @@
-"""Attention over named dimensions: projections, masks, positions, four ways to attend, and a cache for decoding.
+"""Attention over named dimensions: projections, masks, positions, five ways to attend, and a cache for decoding.
 
 Dimensions go by their names: `length` of the queries, `memory_length` of what they attend to, `heads` (with grouped
 queries also `queries_per_head`), `d_kv` of keys and values. Any of them may be split, and others may be beside them.
@@ -11,6 +11,7 @@ from meshtf.layers.attention.cache import KeyValueCache
 from meshtf.layers.attention.config import AttentionConfig, AttentionInitializers, t5_attention_initializers
 from meshtf.layers.attention.dot_product import dot_product_attention
 from meshtf.layers.attention.lean import lean_attention
+from meshtf.layers.attention.linear_bias import LinearBias
 from meshtf.layers.attention.local import local_attention
 from meshtf.layers.attention.mask import AttentionMask
 from meshtf.layers.attention.options import AttentionOptions
@@ -18,6 +19,8 @@ from meshtf.layers.attention.pattern import AttentionPattern, PositionBias
 from meshtf.layers.attention.positions import learned_positions, rotary_embedding, sinusoidal_positions
 from meshtf.layers.attention.projections import project_keys_and_values, project_output, project_queries
 from meshtf.layers.attention.relative_position_bias import RelativePositionBias, relative_position_bucket
+from meshtf.layers.attention.ring import ring_attention
+from meshtf.layers.attention.rotary_scaling import LinearRotaryScaling, Llama3RotaryScaling, RotaryScaling
 from meshtf.layers.attention.tokens import Tokens
 
 __all__ = [
@@ -27,8 +30,12 @@ __all__ = [
     "AttentionOptions",
     "AttentionPattern",
     "KeyValueCache",
+    "LinearBias",
+    "LinearRotaryScaling",
+    "Llama3RotaryScaling",
     "PositionBias",
     "RelativePositionBias",
+    "RotaryScaling",
     "Tokens",
     "dot_product_attention",
     "lean_attention",
@@ -38,6 +45,7 @@ __all__ = [
     "project_output",
     "project_queries",
     "relative_position_bucket",
+    "ring_attention",
     "rotary_embedding",
     "sinusoidal_positions",
     "t5_attention_initializers",

@@ -52,6 +52,8 @@ def make_logits(
     """q . k + bias, with `masked_value` where nothing is visible; and what is visible, if not everything is."""
     shape, dtype = logits_shape(q.shape, k.shape, memory_name), logits_dtype(q, options)
     logits = mtf.einsum([mtf.cast(q, dtype), mtf.cast(k, dtype)], output_shape=shape)
+    if options.logit_cap is not None:
+        logits = mtf.tanh(logits * (1.0 / options.logit_cap)) * options.logit_cap
     query, memory = pattern.query, pattern.memory
     if pattern.bias is not None:
         if query.positions is None or memory.positions is None:

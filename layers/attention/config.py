@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import gin
 
 import meshtf as mtf
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
+from meshtf.layers.low_rank import LowRank
+
+PROJECTIONS = ("q", "k", "v", "o")
 
 
 @gin.configurable(module="meshtf.layers")
@@ -56,9 +60,11 @@ class AttentionConfig:
       d_kv: size of a key, a query and a value of one head.
       num_kv_heads: heads of keys and values: as many as of queries (None, multi-head attention), one (multi-query,
         Shazeer 2019), or a number that divides `num_heads` (grouped-query, Ainslie et al. 2023).
-      use_bias: whether each projection adds a bias, zero at first.
+      use_bias: whether each projection adds a bias, zero at first; or the names of those that do, such as ("q", "k",
+        "v").
       query_scale: what queries are multiplied with; by default d_kv^-0.5. 1.0 for T5, whose initializer has it.
       initializers: of the kernels.
+      low_rank: adapters beside the kernels, if given.
 
     Examples:
       >>> grouped = mtf.layers.AttentionConfig(num_heads=8, num_kv_heads=2, d_kv=16)
@@ -69,11 +75,17 @@ class AttentionConfig:
     num_heads: int
     d_kv: int
     num_kv_heads: int | None = None
-    use_bias: bool = False
+    use_bias: bool | Sequence[str] = False
     query_scale: float | None = None
     initializers: AttentionInitializers = dataclasses.field(default_factory=AttentionInitializers)
+    low_rank: LowRank | None = None
 
     def __post_init__(self) -> None:
+        for name in () if isinstance(self.use_bias, bool) else self.use_bias:
+            if name not in PROJECTIONS:
+                raise ValueError(
+                    f"AttentionConfig: use_bias names {name!r}, and the projections are {', '.join(PROJECTIONS)}"
+                )
         for name in ("num_heads", "d_kv", "num_kv_heads"):
             size = getattr(self, name)
             may_be_none = name == "num_kv_heads"
@@ -84,6 +96,10 @@ class AttentionConfig:
                 f"AttentionConfig: num_heads={self.num_heads} does not divide by num_kv_heads={self.num_kv_heads}; "
                 f"each head of keys and values serves as many heads of queries"
             )
+
+    def has_bias(self, projection: str) -> bool:
+        """Whether "q", "k", "v" or "o" adds a bias."""
+        return self.use_bias if isinstance(self.use_bias, bool) else projection in self.use_bias
 
     @property
     def query_heads(self) -> mtf.Shape:

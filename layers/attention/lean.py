@@ -72,11 +72,10 @@ def lean_attention(
     """
     check_operands(q, k, v, MEMORY_LENGTH)
     options = options.in_mode(is_training)
-    noise_shape = _noise_shape(q, k, options)
+    kept = kept_weights(q, k, options)
     blocks = Blocks.of_wide(k.shape.get_dim_by_name(MEMORY_LENGTH).size, _checked(block_size))
     if blocks.count == 1:
         return attend(q, k, v, pattern, options, MEMORY_LENGTH)
-    kept = None if noise_shape is None else _drawn(q.mesh, noise_shape, options)
     memory = _Memory(k, v, _padding_told(pattern.memory, blocks, q.mesh), kept)
     y = _LeanAttention(q, memory.cut(blocks), pattern, options).result()
     return mtf.transpose(mtf.cast(y, q.dtype), q.shape)
@@ -88,22 +87,22 @@ def _checked(block_size: int) -> int:
     return block_size
 
 
-def _noise_shape(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions) -> mtf.Shape | None:
-    """The dimensions along which weights are dropped independently, without those of the whole matrix."""
+def kept_weights(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions) -> mtf.Tensor | None:
+    """bool: which weights are kept, drawn as dropout of the whole matrix draws it; None where all are.
+
+    Raises:
+      GraphError: it would be as large as the whole matrix.
+    """
     if not options.dropout_rate:
         return None
     noise_shape = options.noise_shape(logits_shape(q.shape, k.shape, MEMORY_LENGTH))
     if noise_shape.has(LENGTH) and noise_shape.has(MEMORY_LENGTH):
         raise GraphError(
-            f"dropout of each weight by itself draws the whole matrix [{noise_shape}], which lean attention never "
-            f'holds; drop them together along one of its dimensions, as with dropout_broadcast_dims=("{LENGTH}",)'
+            f"dropout of each weight by itself draws the whole matrix [{noise_shape}], which is never held here; drop "
+            f'them together along one of its dimensions, as with dropout_broadcast_dims=("{LENGTH}",)'
         )
-    return noise_shape
-
-
-def _drawn(mesh: mtf.Mesh, noise_shape: mtf.Shape, options: AttentionOptions) -> mtf.Tensor:
-    """bool: which weights are kept, drawn as dropout of the whole matrix draws it."""
-    return mtf.greater(mtf.dropout(mtf.ones(mesh, noise_shape), True, rate=options.dropout_rate, name=DROPOUT), 0.0)
+    ones = mtf.ones(q.mesh, noise_shape)
+    return mtf.greater(mtf.dropout(ones, True, rate=options.dropout_rate, name=DROPOUT), 0.0)
 
 
 def _padding_told(memory: Tokens, blocks: Blocks, mesh: mtf.Mesh) -> Tokens:

@@ -21,6 +21,7 @@ class AttentionOptions:
       float32_logits: whether logits and their softmax are float32 whatever the type of q.
       extra_logit: one more logit of every row, to which no value belongs: a number, or a floating tensor over heads. A
         row may then attend to nothing.
+      logit_cap: logits become logit_cap · tanh(logits / logit_cap), before a bias and the mask (Gemma 2).
 
     Examples:
       >>> mtf.layers.AttentionOptions(dropout_rate=0.1, dropout_broadcast_dims=("length",)).float32_logits
@@ -31,10 +32,13 @@ class AttentionOptions:
     dropout_broadcast_dims: tuple[str, ...] = ()
     float32_logits: bool = True
     extra_logit: float | mtf.Tensor | None = None
+    logit_cap: float | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.dropout_rate < 1.0:
             raise ValueError(f"AttentionOptions: dropout_rate must be in [0, 1), and is {self.dropout_rate!r}")
+        if self.logit_cap is not None and not self.logit_cap > 0:
+            raise ValueError(f"AttentionOptions: logit_cap must be above 0, and is {self.logit_cap!r}")
 
     def in_mode(self, is_training: bool) -> AttentionOptions:
         """Without dropout where there is no training."""

@@ -8,21 +8,32 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError, ShapeError
+from meshtf.layers.attention.rotary_scaling import RotaryScaling
 from meshtf.layers.attention.tokens import D_KV, LENGTH
 
 
 @language_function
-def rotary_embedding(x: mtf.Tensor, positions: mtf.Tensor, base: float = 10000.0, fraction: float = 1.0) -> mtf.Tensor:
+def rotary_embedding(
+    x: mtf.Tensor,
+    positions: mtf.Tensor,
+    base: float = 10000.0,
+    fraction: float = 1.0,
+    *,
+    scaling: RotaryScaling | None = None,
+    is_interleaved: bool = False,
+) -> mtf.Tensor:
     """Queries or keys, rotated by angles that grow with position (Su et al. 2021).
 
-    Element i of the rotated part is paired with element i + half of it, as in Llama, and turned by
-    position · base^(-i / half). Angles are float32.
+    Element i of the rotated part is paired with element i + half of it, as in Llama, or 2i with 2i + 1, as in GPT-J,
+    and turned by position · base^(-i / half). Angles are float32.
 
     Args:
       x: [.., d_kv], floating: q, k, before they go into a cache.
       positions: integers, over dimensions of x: those of q over `length`, those of k over `memory_length`.
       base: of the geometric series of wavelengths.
       fraction: of `d_kv` that is rotated, from its first element on.
+      scaling: what is made of base^(-i / half), for sequences longer than those of an earlier training.
+      is_interleaved: whether neighbours are paired.
 
     Raises:
       ShapeError: x has no `d_kv`, or the part of it that is rotated is odd; positions have dimensions that x lacks.
@@ -38,11 +49,17 @@ def rotary_embedding(x: mtf.Tensor, positions: mtf.Tensor, base: float = 10000.0
     half = _rotated_size(d_kv, fraction) // 2
     places = np.arange(d_kv.size)
     is_rotated = places < 2 * half
-    frequencies = np.where(is_rotated, float(base) ** (-(places % half) / half), 0.0)
+    pair = places // 2 if is_interleaved else places % half
+    frequencies = float(base) ** (-pair / half)
+    if scaling is not None:
+        frequencies = scaling(frequencies)
+    frequencies = np.where(is_rotated, frequencies, 0.0)
+    is_first = places % 2 == 0 if is_interleaved else places < half
     angles = mtf.to_float(positions) * mtf.constant(x.mesh, frequencies, [d_kv])
-    signs = mtf.constant(x.mesh, np.where(places < half, -1.0, 1.0), [d_kv])
+    signs = mtf.constant(x.mesh, np.where(is_first, -1.0, 1.0), [d_kv])
     wide = mtf.to_float(x)
-    turned = wide * mtf.cos(angles) + _partners(wide, d_kv, half) * (mtf.sin(angles) * signs)
+    partners = _neighbours(wide, d_kv) if is_interleaved else _partners(wide, d_kv, half)
+    turned = wide * mtf.cos(angles) + partners * (mtf.sin(angles) * signs)
     return mtf.cast(mtf.transpose(turned, x.shape), x.dtype)
 
 
@@ -52,6 +69,12 @@ def _partners(x: mtf.Tensor, d_kv: mtf.Dimension, half: int) -> mtf.Tensor:
         return mtf.roll(x, half, d_kv)
     is_first = mtf.less(mtf.range(x.mesh, d_kv), half)
     return mtf.where(is_first, mtf.shift(x, -half, d_kv, False), mtf.shift(x, half, d_kv, False), output_shape=x.shape)
+
+
+def _neighbours(x: mtf.Tensor, d_kv: mtf.Dimension) -> mtf.Tensor:
+    """For each element of an even place the next, for each of an odd one the one before."""
+    is_even = mtf.equal(mtf.mod(mtf.range(x.mesh, d_kv), 2), 0)
+    return mtf.where(is_even, mtf.shift(x, -1, d_kv, False), mtf.shift(x, 1, d_kv, False), output_shape=x.shape)
 
 
 def _rotated_size(d_kv: mtf.Dimension, fraction: float) -> int:

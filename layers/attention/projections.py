@@ -6,6 +6,7 @@ import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.layers.attention.config import AttentionConfig
 from meshtf.layers.attention.tokens import as_memory
+from meshtf.layers.low_rank import low_rank_product
 
 
 @language_function
@@ -39,8 +40,8 @@ def project_keys_and_values(
     Args:
       x: [.., (length), d_model]: what is attended to.
       config: sizes, bias, initializers.
-      keeps_length: for local attention under a layout that splits `length` and not `memory_length`: under its own name
-        it stays split.
+      keeps_length: for local and ring attention under a layout that splits `length` and not `memory_length`: under its
+        own name it stays split.
 
     Returns:
       Two of [.., (memory_length), (heads), d_kv], of the type of x: `length` has become `memory_length`.
@@ -81,9 +82,11 @@ def project_output(y: mtf.Tensor, d_model: mtf.Dimension, config: AttentionConfi
 
 def _projected(x: mtf.Tensor, name: str, reduced: mtf.Shape, new: mtf.Shape, config: AttentionConfig) -> mtf.Tensor:
     initializer = getattr(config.initializers, name)(reduced, new)
-    kernel = mtf.get_variable(x.mesh, name, reduced + new, initializer=initializer)
+    kernel = mtf.get_variable(x.mesh, name, reduced + new, initializer=initializer, matrix=(reduced, new))
     y = mtf.einsum([x, mtf.cast(kernel, x.dtype)], output_shape=x.shape - reduced + new)
-    if not config.use_bias:
+    if config.low_rank is not None and name in config.low_rank.projections:
+        y += low_rank_product(x, name, reduced, new, config.low_rank)
+    if not config.has_bias(name):
         return y
     bias = mtf.get_variable(x.mesh, f"{name}_bias", new, initializer=mtf.zeros)
     return y + mtf.cast(bias, x.dtype)

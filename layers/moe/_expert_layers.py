@@ -65,7 +65,8 @@ class ExpertLayers:
 
     def _kernel(self, x: mtf.Tensor, name: str, reduced: mtf.Dimension, new: mtf.Dimension) -> mtf.Tensor:
         kernel_initializer = self.kernel_initializer or VarianceScalingInitializer()
-        initializer = kernel_initializer(mtf.Shape([reduced]), mtf.Shape([new]))
+        matrix = mtf.Shape([reduced]), mtf.Shape([new])
+        initializer, shape = kernel_initializer(*matrix), [self.experts, reduced, new]
         with mtf.variable_scope(name):
-            kernel = mtf.get_variable(x.mesh, "kernel", [self.experts, reduced, new], initializer=initializer)
+            kernel = mtf.get_variable(x.mesh, "kernel", shape, initializer=initializer, matrix=matrix)
         return mtf.cast(kernel, x.dtype)

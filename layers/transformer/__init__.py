@@ -15,7 +15,7 @@ from meshtf.layers.transformer.feed_forward import FeedForward
 from meshtf.layers.transformer.initializers import ResidualInitializer
 from meshtf.layers.transformer.norms import LayerNorm, Norm, RmsNorm
 from meshtf.layers.transformer.observations import AUXILIARY_LOSS, Observations
-from meshtf.layers.transformer.stack import RelativeBias, Residual, TransformerStack
+from meshtf.layers.transformer.stack import DistanceBias, RelativeBias, Residual, StackBias, TransformerStack
 from meshtf.layers.transformer.sublayer import ObservedSublayer, Sublayer
 from meshtf.layers.transformer.token_loss import TokenLoss
 
@@ -24,6 +24,7 @@ __all__ = [
     "Context",
     "CrossAttention",
     "DecodingSpace",
+    "DistanceBias",
     "FeedForward",
     "LayerNorm",
     "LearnedPositions",
@@ -39,6 +40,7 @@ __all__ = [
     "Rotary",
     "SelfAttention",
     "SinusoidalPositions",
+    "StackBias",
     "Sublayer",
     "TokenEmbedding",
     "TokenLoss",

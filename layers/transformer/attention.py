@@ -13,6 +13,7 @@ from meshtf.layers.attention import (
     AttentionOptions,
     AttentionPattern,
     KeyValueCache,
+    RotaryScaling,
     Tokens,
     dot_product_attention,
     lean_attention,
@@ -20,24 +21,36 @@ from meshtf.layers.attention import (
     project_keys_and_values,
     project_output,
     project_queries,
+    ring_attention,
     rotary_embedding,
 )
 from meshtf.layers.attention.tokens import as_memory
 from meshtf.layers.transformer.context import Context, DecodingSpace, Memory
 
-ALGORITHMS = ("plain", "lean", "local")
+ALGORITHMS = ("plain", "lean", "local", "ring")
 
 
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class Rotary:
-    """Rotary position embeddings (Su et al. 2021): see `meshtf.layers.rotary_embedding`."""
+    """Rotary position embeddings (Su et al. 2021): see `meshtf.layers.rotary_embedding`.
+
+    Attributes:
+      base: of the geometric series of wavelengths.
+      fraction: of `d_kv` that is rotated.
+      scaling: of the wavelengths, for sequences longer than those of an earlier training.
+      is_interleaved: whether neighbouring elements are paired (GPT-J).
+    """
 
     base: float = 10000.0
     fraction: float = 1.0
+    scaling: RotaryScaling | None = None
+    is_interleaved: bool = False
 
     def __call__(self, x: mtf.Tensor, positions: mtf.Tensor) -> mtf.Tensor:
-        return rotary_embedding(x, positions, self.base, self.fraction)
+        return rotary_embedding(
+            x, positions, self.base, self.fraction, scaling=self.scaling, is_interleaved=self.is_interleaved
+        )
 
 
 @gin.configurable(module="meshtf.layers")
@@ -51,8 +64,9 @@ class SelfAttention:
       rotary: turns queries and keys by their position, if given.
       window: tokens see no further than `window - 1` others.
       algorithm: "plain" holds the whole matrix of scores; "lean" a block of it at a time; "local", for a window, only
-        what the window reaches. All give the same.
+        what the window reaches; "ring", for a layout that splits `length`, what comes round. All give the same.
       block_size: positions of the memory in a block of the lean algorithm.
+      num_blocks: of the ring: a multiple of the cores over which `length` is split.
       name: the scope of `q`, `k`, `v` and `o`.
     """
 
@@ -62,6 +76,7 @@ class SelfAttention:
     window: int | None = None
     algorithm: str = "plain"
     block_size: int = 512
+    num_blocks: int = 8
     name: str = "self_attention"
 
     def __post_init__(self) -> None:
@@ -72,6 +87,8 @@ class SelfAttention:
             )
         if self.algorithm == "local" and self.window is None:
             raise ValueError("SelfAttention: the local algorithm is for a window, and none is given")
+        if self.num_blocks < 1:
+            raise ValueError(f"SelfAttention: num_blocks must be at least 1, and is {self.num_blocks}")
         if self.window is not None and self.window < 1:
             raise ValueError(f"SelfAttention: window must be at least 1 (a token sees itself), and is {self.window}")
 
@@ -83,13 +100,13 @@ class SelfAttention:
         return self.fill(x, context)[0]
 
     def fill(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        is_local = self.algorithm == "local"
+        keeps_length = self.algorithm in ("local", "ring")
         q = project_queries(x, self.config)
         # Over `length`, which a layout may split where it leaves `memory_length` whole.
-        k, v = project_keys_and_values(x, self.config, keeps_length=is_local)
+        k, v = project_keys_and_values(x, self.config, keeps_length=keeps_length)
         if self.rotary is not None:
             positions = _positions(context)
-            q, k = self.rotary(q, positions), self.rotary(k, positions if is_local else as_memory(positions))
+            q, k = self.rotary(q, positions), self.rotary(k, positions if keeps_length else as_memory(positions))
         mask = dataclasses.replace(context.mask, window=self.window)
         pattern = AttentionPattern.within(context.tokens, mask, context.bias)
         y = self._attended(q, k, v, pattern, is_training=context.is_training)
@@ -123,6 +140,8 @@ class SelfAttention:
     ) -> mtf.Tensor:
         if self.algorithm == "lean":
             return lean_attention(q, k, v, pattern, self.options, is_training=is_training, block_size=self.block_size)
+        if self.algorithm == "ring":
+            return ring_attention(q, k, v, pattern, self.options, is_training=is_training, num_blocks=self.num_blocks)
         attend = local_attention if self.algorithm == "local" else dot_product_attention
         return attend(q, k, v, pattern, self.options, is_training=is_training)
 

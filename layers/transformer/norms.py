@@ -20,12 +20,18 @@ class Norm(Protocol):
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class RmsNorm:
-    """By the root of the mean square (Zhang & Sennrich 2019)."""
+    """By the root of the mean square (Zhang & Sennrich 2019).
+
+    Attributes:
+      epsilon: added to the mean square.
+      scale_offset: added to the variable `scale`; see `meshtf.layers.rms_norm`.
+    """
 
     epsilon: float = 1e-6
+    scale_offset: float = 0.0
 
     def __call__(self, x: mtf.Tensor, dim: mtf.Dimension) -> mtf.Tensor:
-        return rms_norm(x, dim, self.epsilon, name="norm")
+        return rms_norm(x, dim, self.epsilon, scale_offset=self.scale_offset, name="norm")
 
 
 @gin.configurable(module="meshtf.layers")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import gin
 
 import meshtf as mtf
 from meshtf.errors import nearest
-from meshtf.layers.attention import AttentionConfig, RelativePositionBias
+from meshtf.layers.attention import AttentionConfig, LinearBias, PositionBias, RelativePositionBias
 from meshtf.layers.pipeline_schedule import PipelineSchedule
 from meshtf.layers.transformer._pipelined import pipelined_layers, sequences_together
 from meshtf.layers.transformer.context import Context, DecodingSpace
@@ -24,6 +24,29 @@ Tallies: TypeAlias = "dict[str, mtf.Tensor]"
 Layer: TypeAlias = "Callable[[list[mtf.Tensor], list[mtf.Tensor]], tuple[list[mtf.Tensor], list[mtf.Tensor]]]"
 Run: TypeAlias = "Callable[[Sublayer, mtf.Tensor, list[mtf.Tensor]], tuple[mtf.Tensor, list[mtf.Tensor]]]"
 Recompute: TypeAlias = "mtf.RecomputePolicy | str | bool | None"
+
+
+class StackBias(Protocol):
+    """A bias by positions, one for all self-attention of a stack."""
+
+    def make(self, mesh: mtf.Mesh, *, is_bidirectional: bool) -> PositionBias:
+        """For one program; `is_bidirectional`: whether tokens see what is ahead of them."""
+        ...
+
+
+@gin.configurable(module="meshtf.layers")
+@dataclasses.dataclass(frozen=True)
+class DistanceBias:
+    """ALiBi: see `meshtf.layers.LinearBias`.
+
+    Attributes:
+      config: of the self-attention; its number of heads counts.
+    """
+
+    config: AttentionConfig
+
+    def make(self, mesh: mtf.Mesh, *, is_bidirectional: bool) -> LinearBias:
+        return LinearBias.make(mesh, self.config)
 
 
 @gin.configurable(module="meshtf.layers")
@@ -46,21 +69,42 @@ class RelativeBias:
 class Residual:
     """What surrounds each sublayer: x + dropout(sublayer(norm(x))), or norm(x + dropout(sublayer(x))).
 
+    With `is_parallel` all sublayers of a layer are given the same x, and what each adds is added to it.
+
     Attributes:
       norm: of each sublayer.
       is_post_norm: the second form (Vaswani et al. 2017, BERT).
+      is_parallel: whether the sublayers of a layer stand side by side (GPT-NeoX); of the first form.
+      shares_norm: whether they have one norm, in the layer's scope (GPT-J).
       dropout_rate: of what a sublayer adds.
       dropout_broadcast_dims: names of dimensions along which elements are dropped together, such as ("length",).
     """
 
     norm: Norm = dataclasses.field(default_factory=RmsNorm)
     is_post_norm: bool = False
+    is_parallel: bool = False
+    shares_norm: bool = False
     dropout_rate: float = 0.0
     dropout_broadcast_dims: Sequence[str] = ()
 
-    def before(self, x: mtf.Tensor) -> mtf.Tensor:
+    def __post_init__(self) -> None:
+        if self.is_parallel and self.is_post_norm:
+            raise ValueError("Residual: sublayers that stand side by side have norms before them; is_post_norm is not")
+        if self.shares_norm and not self.is_parallel:
+            raise ValueError("Residual: shares_norm is for sublayers side by side; is_parallel is False")
+
+    def entry(self, x: mtf.Tensor) -> list[mtf.Tensor]:
+        """Of a layer at x: what all of its sublayers are given, where it is one tensor."""
+        if not self.is_parallel:
+            return []
+        return [self.norm(x, x.shape[-1]) if self.shares_norm else x]
+
+    def before(self, x: mtf.Tensor, *entry: mtf.Tensor) -> mtf.Tensor:
         """What the sublayer is given."""
-        return x if self.is_post_norm else self.norm(x, x.shape[-1])
+        if self.shares_norm:
+            return entry[0]
+        given = entry[0] if entry else x
+        return given if self.is_post_norm else self.norm(given, given.shape[-1])
 
     def after(self, x: mtf.Tensor, y: mtf.Tensor, *, is_training: bool) -> mtf.Tensor:
         """x, with what the sublayer gave."""
@@ -81,7 +125,7 @@ class TransformerStack:
       num_layers: size of the dimension `layers`.
       residual: what surrounds each sublayer.
       use_final_norm: whether the stack ends with a norm, and dropout.
-      bias: a relative position bias for all self-attention.
+      bias: by positions, for all self-attention: `RelativeBias` or `DistanceBias`.
       unroll: whether each layer stands in the program by itself, rather than all as one scan: same variables, same
         results, same checkpoints.
       recompute: what the gradient keeps of each layer: see `mtf.recompute_grad`; in a pipeline, of each step of a
@@ -95,7 +139,7 @@ class TransformerStack:
     num_layers: int
     residual: Residual = dataclasses.field(default_factory=Residual)
     use_final_norm: bool = True
-    bias: RelativeBias | None = None
+    bias: StackBias | None = None
     unroll: bool = False
     recompute: Recompute | Mapping[str, Recompute] = None
     pipeline: PipelineSchedule | None = None
@@ -179,17 +223,20 @@ class TransformerStack:
         self, x: mtf.Tensor, context: Context, run: Run, state: list[mtf.Tensor]
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
         """One layer, each sublayer of it `run` with its part of the state; and the new states."""
-        waiting, states = iter(state), []
+        waiting, states, entry = iter(state), [], self.residual.entry(x)
         for name, sublayer in zip(self._names(), self.sublayers, strict=True):
             own = list(itertools.islice(waiting, sublayer.num_states))
 
-            def one(x: mtf.Tensor, part: Sublayer = sublayer, own: list[mtf.Tensor] = own) -> list[mtf.Tensor]:
-                y, new = run(part, self.residual.before(x), own)
+            def one(
+                x: mtf.Tensor, *entry: mtf.Tensor, part: Sublayer = sublayer, own: list[mtf.Tensor] = own
+            ) -> list[mtf.Tensor]:
+                y, new = run(part, self.residual.before(x, *entry), own)
                 return [self.residual.after(x, y, is_training=context.is_training), *new]
 
             with mtf.variable_scope(name):
                 is_recomputed = context.is_training and name in self._recomputed
-                x, *new = mtf.recompute_grad(one, [x], self._recomputed[name]) if is_recomputed else one(x)
+                given = [x, *entry]
+                x, *new = mtf.recompute_grad(one, given, self._recomputed[name]) if is_recomputed else one(*given)
             states += new
         return x, states
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.layers.embedding import VocabularyEmbedding
-from meshtf.layers.losses import softmax_cross_entropy_with_logits, weights_nonzero
+from meshtf.layers.losses import softmax_cross_entropy_with_logits
 
 TokenMetrics = dict[str, tuple[mtf.Tensor, mtf.Tensor]]
 
@@ -22,11 +22,13 @@ class TokenLoss:
     Attributes:
       label_smoothing: the share of a target that is spread evenly over the vocabulary (Szegedy et al. 2016).
       z_loss: coefficient of the square of the normaliser's logarithm.
+      padding_id: of targets that do not count, where no weights are given; None: all count.
       check_targets: whether a step with a target that counts and is in no vocabulary raises IndexRangeError.
     """
 
     label_smoothing: float = 0.0
     z_loss: float = 0.0
+    padding_id: int | None = 0
     check_targets: bool = True
 
     def metrics(
@@ -44,7 +46,7 @@ class TokenLoss:
           logits: [.., length, vocab].
           targets: int32 [.., length].
           weights: float32 [.., length], 0 where nothing counts and a target may be any number; by default 1 where the
-            target is not 0.
+            target is no padding.
           vocabulary: says which logits are padding.
           is_training: whether labels are smoothed and z_loss is added.
         """
@@ -58,6 +60,12 @@ class TokenLoss:
             weights=weights,
             check_targets=self.check_targets,
         )
-        counted = weights_nonzero(targets) if weights is None else weights
+        counted = self._counted(targets) if weights is None else weights
         is_right = mtf.cast(mtf.equal(mtf.argmax(logits, vocabulary.vocab), targets), tf.float32)
         return {"loss": (loss, counted), "accuracy": (is_right, counted)}
+
+    def _counted(self, targets: mtf.Tensor) -> mtf.Tensor:
+        """float32 [.., length]: 0 on padding."""
+        if self.padding_id is None:
+            return mtf.ones_like(mtf.cast(targets, tf.float32))
+        return mtf.cast(mtf.not_equal(targets, self.padding_id), tf.float32)

@@ -13,8 +13,9 @@ from meshtf.call_sites import says_where, user_site
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import UsageError
 from meshtf.layout import LayoutLike, LayoutRules
-from meshtf.mesh_impl.mesh_impl import Slices, checked_mesh
+from meshtf.mesh_impl.mesh_impl import checked_mesh
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
+from meshtf.mesh_impl.slices import Slices
 from meshtf.planning.plan import Plan
 from meshtf.planning.process_spans import ProcessOfCore
 
@@ -87,6 +88,11 @@ class PlanMeshImpl:
         """As the options say; none are there."""
         return self.options.process_of_core(self.shape)
 
+    @property
+    def steps_ahead(self) -> int:
+        """None: nothing runs."""
+        return 0
+
     def check_runs(self, program: str) -> NoReturn:
         """Raises UsageError: nothing runs on paper."""
         raise UsageError(_ON_PAPER.format(program=program, shape=self.shape, site=user_site()))
@@ -94,7 +100,7 @@ class PlanMeshImpl:
     def check_alike(self, program: str, texts: Callable[[], Mapping[str, str]]) -> None:
         """Nothing runs."""
 
-    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> dict[int, tf.Variable]:
+    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> Slices:
         """No slices, since there are no devices."""
         return {}
 

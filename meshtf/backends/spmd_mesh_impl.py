@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Unpack, final
+from typing import Unpack, cast, final
 
 import tensorflow as tf
 
@@ -14,9 +14,10 @@ from meshtf.dimension import ShapeLike
 from meshtf.errors import DeviceError
 from meshtf.layout import LayoutLike
 from meshtf.lowering.emit.emission import EmittedProgram
-from meshtf.mesh_impl.device_names import checked_devices, default_devices, local_cores, process_of
-from meshtf.mesh_impl.mesh_impl import Program, Slices, checked_mesh
+from meshtf.mesh_impl.device_names import checked_devices, default_devices, local_cores, process_of, shape_on_devices
+from meshtf.mesh_impl.mesh_impl import Program, checked_mesh
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
+from meshtf.mesh_impl.slices import Slices
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.mesh_impl.zero_slices import zero_slices
 from meshtf.planning.plan import Plan
@@ -53,11 +54,15 @@ class SpmdMeshImpl:
         (`mtf.initialize_cluster`) equally many of each process, the innermost axes within a process. Every field of
         `mtf.MeshOptions` is a keyword, as in `parameter_layout="hidden:rows"`; keywords replace fields of `options`.
 
+        In text one axis of `shape` may have the size `*`, as in "data:*;model:2": it is as long as the devices allow,
+        which are those given, or all GPUs, or all CPUs where there is no GPU.
+
         Raises:
           DeviceError: for a device that does not exist or stands twice, or a number other than that of cores.
           LayoutError: for a rule with an axis that the mesh does not have.
           UsageError: for an option with a value that it cannot have.
         """
+        shape = shape_on_devices(shape, devices)
         self.shape, self.layout_rules, self.options = checked_mesh(shape, layout_rules, options, changes)
         axes = self.options.axes_over_processes
         self.devices = default_devices(self.shape, axes) if devices is None else checked_devices(self.shape, devices)
@@ -95,6 +100,11 @@ class SpmdMeshImpl:
         """By core, the process that its device is in; in one process, as the options say."""
         return self._process_of_core
 
+    @property
+    def steps_ahead(self) -> int:
+        """None: TensorFlow runs a step to its end."""
+        return 0
+
     def check_runs(self, program: str) -> None:
         """Every program runs here."""
 
@@ -110,7 +120,8 @@ class SpmdMeshImpl:
 
     def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> Program:
         """The plan as one TensorFlow function, which every device calls."""
-        return EmittedProgram(plan, self, slices, runs_once=runs_once)
+        variables = cast("Mapping[str, Mapping[int, tf.Variable]]", slices)
+        return EmittedProgram(plan, self, variables, runs_once=runs_once)
 
     def step(self, program: str, plan: Plan) -> AbstractContextManager[None]:
         """Held while the program runs: one at a time in a process, since the collectives of two would mix."""

@@ -2,64 +2,62 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Unpack, final
+from typing import TYPE_CHECKING, Unpack, cast, final
 
 import tensorflow as tf
 
-from meshtf.backends._running_step import running_step
+from meshtf.backends._running_on_pjrt import running_on_pjrt
 from meshtf.call_sites import says_where
-from meshtf.dimension import Shape, ShapeLike
+from meshtf.dimension import ShapeLike
 from meshtf.errors import DeviceError
-from meshtf.layout import LayoutLike, LayoutRules
-from meshtf.lowering.emit.tpu_program import TpuProgram
+from meshtf.layout import LayoutLike
+from meshtf.lowering.emit.pjrt_program import PjrtProgram
 from meshtf.lowering.emit.xla_hlo import hlo_of
-from meshtf.mesh_impl.mesh_impl import Program, Slices, checked_mesh
+from meshtf.lowering.passes.cut_feeds import cut_feeds
+from meshtf.mesh_impl.mesh_impl import checked_mesh
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
+from meshtf.mesh_impl.slices import Slices
+from meshtf.mesh_impl.tpu.buffers import BufferSlices
 from meshtf.mesh_impl.tpu.torus import Torus
-from meshtf.mesh_impl.tpu.tpu_system import LOCAL, TpuSystem, tpu_system
-from meshtf.mesh_impl.zero_slices import zero_slices
+from meshtf.mesh_impl.tpu.tpu_system import tpu_system
 from meshtf.planning.plan import Plan
 from meshtf.planning.process_spans import ProcessOfCore
 
+if TYPE_CHECKING:
+    from meshtf.mesh_impl.tpu.pjrt import Cores
+
 _ANOTHER_TORUS = """\
-mesh [{shape}] was laid onto {given}, and TPU "{tpu}" has {found}; leave physical_torus out, or give the TPU's own."""
+mesh [{shape}] was laid onto {given}, and the TPU has {found}; leave physical_torus out, or give the TPU's own."""
 
 
 @final
-@dataclasses.dataclass(frozen=True, init=False)
 class TpuMeshImpl:
     """A mesh of TPU cores, for `mtf.function` and `mtf.Lowering`.
 
     When a program is lowered for it, it is compiled to HLO, which needs no TPU; what XLA cannot compile is a
-    CompilationError then. Running it needs a TPU.
+    CompilationError then. Running it needs a TPU, or a virtual one (`mtf.virtual_tpu`). Variables are buffers on the
+    cores, which steps update in place.
 
-    Never run on one, for lack of it. What was verified without: docs/tpu.md.
+    Never run on a real one, for lack of it. What was verified without: docs/tpu.md.
 
     Attributes:
       shape: the mesh's named shape.
       layout_rules: which dimension is split over which mesh axes.
       options: beside these.
-      torus: the chips, and the cores on each; given as
+      torus: the chips, and the cores on each; None on a virtual TPU, unless it was given as
         physical_torus: "4x4" or the like.
       core_positions: by core number, its chip's coordinates on the torus and its number on the chip. Neighbours along
-        a mesh axis are on one chip, or on chips with a link between them.
-      tpu: the name of the TPU.
+        a mesh axis are on one chip, or on chips with a link between them. None where there is no torus.
 
     Examples:
       >>> cores = mtf.TpuMeshImpl("data:4;model:2", "batch:data;d_ff:model", physical_torus="2x2")
       >>> cores.shape
       Shape[data:4 model:2]
     """
-
-    shape: Shape
-    layout_rules: LayoutRules
-    options: MeshOptions
-    torus: Torus
-    core_positions: tuple[tuple[int, ...], ...]
-    tpu: str
 
     @says_where
     def __init__(
@@ -68,28 +66,26 @@ class TpuMeshImpl:
         layout_rules: LayoutLike,
         *,
         physical_torus: str | Sequence[int] | Torus | None = None,
-        tpu: str = LOCAL,
         options: MeshOptions | None = None,
         **changes: Unpack[MeshOptionKeywords],
     ) -> None:
         """`physical_torus`: "4x4" or "4x4x8", in chips with two cores on each, or a `Torus`, whose chips may have one;
-        by default that of the TPU, which must then be there. `tpu`: "local", or a name or address that
-        `tf.distribute.cluster_resolver.TPUClusterResolver` takes. Every field of `mtf.MeshOptions` is a keyword, too;
+        by default that of the TPU, which must then be there. Every field of `mtf.MeshOptions` is a keyword, too;
         keywords replace fields of `options`.
 
         Raises:
+          ClusterError: the process has joined others, and no torus is given to lower for.
           DeviceError: the mesh does not fit the torus (the message lists what does), or there is no TPU.
           LayoutError: for a rule with an axis that the mesh does not have.
           UsageError: for an option with a value that it cannot have.
         """
-        converted, rules, chosen = checked_mesh(shape, layout_rules, options, changes)
-        object.__setattr__(self, "shape", converted)
-        object.__setattr__(self, "layout_rules", rules)
-        object.__setattr__(self, "options", chosen)
-        torus = tpu_system(tpu).torus if physical_torus is None else Torus.of(physical_torus)
-        object.__setattr__(self, "tpu", tpu)
-        object.__setattr__(self, "torus", torus)
-        object.__setattr__(self, "core_positions", torus.place(self.shape))
+        self.shape, self.layout_rules, self.options = checked_mesh(shape, layout_rules, options, changes)
+        given = None if physical_torus is None else Torus.of(physical_torus)
+        self.torus = given or tpu_system(self.size).torus
+        self.core_positions = self.torus and self.torus.place(self.shape)
+        if given is None:
+            _ = self._cores  # too few are found here
+        self._hlo: weakref.WeakKeyDictionary[Plan, bytes] = weakref.WeakKeyDictionary()
 
     @property
     def size(self) -> int:
@@ -104,17 +100,17 @@ class TpuMeshImpl:
     @property
     def devices(self) -> tuple[str, ...]:
         """Names of the TPU's cores, by core number. DeviceError where there is no TPU, or one of another torus."""
-        return self._system().devices(self.core_positions)
-
-    @property
-    def device_assignment(self) -> tf.tpu.experimental.DeviceAssignment:
-        """Puts replica number c of a program at the place of core c. DeviceError as for `devices`."""
-        return self._system().device_assignment(self.core_positions)
+        return self._cores.names
 
     @property
     def process_of_core(self) -> ProcessOfCore:
         """Empty: this process hands all cores their programs."""
         return ()
+
+    @property
+    def steps_ahead(self) -> int:
+        """The host starts a step while the cores are in the two before it."""
+        return 2
 
     def check_runs(self, program: str) -> None:
         """Every program runs on a TPU; `devices` says whether there is one."""
@@ -122,27 +118,31 @@ class TpuMeshImpl:
     def check_alike(self, program: str, texts: Callable[[], Mapping[str, str]]) -> None:
         """Nothing: one process hands all cores their programs."""
 
-    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> dict[int, tf.Variable]:
-        """A new variable: a slice on each core."""
-        return zero_slices(self.devices, name, slice_shape, dtype)
+    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> Slices:
+        """A new variable: a buffer on each core."""
+        return BufferSlices(self._cores, slice_shape, dtype)
 
-    def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> Program:
+    def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> PjrtProgram:
         """The plan as one XLA program, a replica of which runs on every core."""
-        return TpuProgram(plan, self.device_assignment, slices)
+        hlo = functools.partial(self.hlo, plan, plan.instructions[0].operation.graph.name if plan.instructions else "")
+        return PjrtProgram(cut_feeds(plan), self._cores, hlo, cast("Mapping[str, BufferSlices]", slices))
 
     def step(self, program: str, plan: Plan) -> AbstractContextManager[None]:
-        """Held while the program runs: one at a time in a process."""
-        return running_step(program, plan)
+        """Held while the program is started: by one thread at a time, since the collectives of two would mix."""
+        return running_on_pjrt(program)
 
     def hlo(self, plan: Plan, program: str) -> bytes:
         """What every core runs. CompilationError where XLA cannot compile an operation."""
-        return hlo_of(plan, program)
+        if plan not in self._hlo:
+            self._hlo[plan] = hlo_of(cut_feeds(plan), program)
+        return self._hlo[plan]
 
-    @says_where
-    def _system(self) -> TpuSystem:
-        system = tpu_system(self.tpu)
-        if system.torus != self.torus:
-            raise DeviceError(
-                _ANOTHER_TORUS.format(shape=self.shape, given=self.torus, tpu=self.tpu, found=system.torus)
-            )
-        return system
+    @functools.cached_property
+    def _cores(self) -> Cores:
+        system = tpu_system(self.size)
+        if system.torus not in (None, self.torus):
+            raise DeviceError(_ANOTHER_TORUS.format(shape=self.shape, given=self.torus, found=system.torus))
+        return system.on(self.shape, self.core_positions)
+
+    def __repr__(self) -> str:
+        return f'TpuMeshImpl("{self.shape}", "{self.layout_rules}", physical_torus={self.torus})'

@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import sys
 
+import gin
 import tensorflow as tf
 from absl import flags
 
 import meshtf as mtf
 from meshtf.cluster.environments import addresses_from
+from meshtf.cluster.process_addresses import ProcessAddresses
 from meshtf.errors import ClusterError, DeviceError
+from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
+from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
+from meshtf.mesh_impl.virtual_cpus import num_processors
+from meshtf.train.resuming import bindings_of
 from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 from meshtf_programs.native_output import NATIVE_OUTPUT
 
@@ -23,6 +29,9 @@ the mesh [{shape}] has {cores} cores, and {processes} processes with --cores_per
 Give --cores_per_process={fitting}, or another --mesh_shape."""
 
 
+_NO_LINE_IS_LONGER = 1_000_000
+
+
 def wants_cluster(values: flags.FlagValues) -> bool:
     """Whether meshtf-launch started this process, or --cluster was given."""
     return values.cluster or MESHTF_LAUNCH in os.environ
@@ -33,7 +42,14 @@ def is_left_to_process_0() -> bool:
     return MESHTF_LAUNCH in os.environ and addresses_from(os.environ).process_index > 0
 
 
-def join_cluster(backend: str, shape: mtf.Shape) -> None:
+def num_local_devices(backend: str, processes_here: int = 1) -> int:
+    """How many cores a process has for a mesh that takes all, where so many processes are on this machine."""
+    if backend == "gpu":
+        return len(tf.config.list_physical_devices("GPU"))
+    return max(1, num_processors() // processes_here)
+
+
+def join_cluster(backend: str, rule: MeshShapeRule) -> None:
     """Joins the others, each with its part of the cores of a mesh, and says so.
 
     Of what the program prints from then on process 0's is shown, the others' is not. Errors of all are.
@@ -45,7 +61,7 @@ def join_cluster(backend: str, shape: mtf.Shape) -> None:
     if backend == "tpu":
         raise ClusterError("--backend=tpu: one process has all cores of a TPU; start it once, without a cluster")
     processes = addresses_from(os.environ)
-    each = _cores_per_process(shape, processes.num_processes)
+    each = _cores_per_process(backend, rule, processes)
     if backend == "cpu":
         with NATIVE_OUTPUT.kept_back():
             tf.config.set_visible_devices([], "GPU")
@@ -58,17 +74,25 @@ def join_cluster(backend: str, shape: mtf.Shape) -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process runs
 
 
-def _cores_per_process(shape: mtf.Shape, num_processes: int) -> int:
-    fitting, rest = divmod(shape.size, num_processes)
+def check_configurations_are_alike() -> None:
+    """ClusterError, in every process, where they have other gin bindings: with the first that differs."""
+    cluster = collective_runtime().cluster
+    if cluster is not None:
+        bindings = bindings_of(gin.config_str(max_line_length=_NO_LINE_IS_LONGER))
+        cluster.check_alike("the configuration", {f"binding {name}": value for name, value in sorted(bindings.items())})
+
+
+def _cores_per_process(backend: str, rule: MeshShapeRule, processes: ProcessAddresses) -> int:
+    number, text = processes.num_processes, os.environ.get(MESHTF_LAUNCH)
+    told = None if text is None else Launched.from_text(text).cores_per_process
+    shape = rule.shape_over(number, told or num_local_devices(backend, processes.num_on_this_host))
+    each, rest = divmod(shape.size, number)
     if rest:
-        raise DeviceError(_UNEVEN.format(shape=shape, cores=shape.size, processes=num_processes))
-    text = os.environ.get(MESHTF_LAUNCH)
-    each = None if text is None else Launched.from_text(text).cores_per_process
-    if each is not None and each != fitting:
-        total = each * num_processes
+        raise DeviceError(_UNEVEN.format(shape=shape, cores=shape.size, processes=number))
+    if told is not None and told != each:
         raise DeviceError(
             _NOT_ITS_CORES.format(
-                shape=shape, cores=shape.size, processes=num_processes, each=each, total=total, fitting=fitting
+                shape=shape, cores=shape.size, processes=number, each=told, total=told * number, fitting=each
             )
         )
-    return fitting
+    return each

@@ -7,12 +7,14 @@ import math
 import sys
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 
 from absl import flags
 
 from meshtf.bin._exit_status import STATUSES
+from meshtf.train.configuration import find_gin_file
 from meshtf.train.gin_files.bindings import Parameter
-from meshtf.train.gin_files.packaged import packaged_folder
+from meshtf.train.gin_files.packaged import packaged_folder, recipe_file, recipes
 from meshtf.train.saved_weights import Weights
 
 _HELP = """\
@@ -31,6 +33,9 @@ Exit status:
 {statuses}
 Configurations that meshtf brings along:
 {configurations}
+
+Recipes of layouts, for --recipe:
+{recipes}
 """
 
 _WIDTH, _INDENT = 100, " " * 6
@@ -105,7 +110,7 @@ class CommandLine:
 
     def help_text(self) -> str:
         described = (f"  --{name}\n{_indented(self.flags[name].help or '')}" for name in self.flags)
-        configurations = sorted(path.name for path in packaged_folder().rglob("*.gin"))
+        configurations = sorted(path.name for path in packaged_folder().glob("*.gin"))
         return _HELP.format(
             program=self.program,
             summary=self.summary,
@@ -114,6 +119,7 @@ class CommandLine:
             flags="\n".join(described),
             statuses=STATUSES,
             configurations=_indented(", ".join(configurations)),
+            recipes="\n".join(_indented(f"{name}: {about}") for name, about in recipes().items()),
         )
 
     def complain(self, message: str) -> None:
@@ -145,6 +151,23 @@ def define_gin_flags(values: flags.FlagValues) -> None:
         flag_values=values,
     )
     define_gin_param(values)
+
+
+def gin_files(values: flags.FlagValues) -> list[Path]:
+    """Those that --gin_file names, and the recipe's, whose bindings win."""
+    recipe = [] if values.recipe is None else [str(recipe_file(values.recipe))]
+    return [find_gin_file(name) for name in [*values.gin_file, *recipe]]
+
+
+def define_recipe_flag(values: flags.FlagValues) -> None:
+    """--recipe."""
+    flags.DEFINE_enum(
+        "recipe",
+        None,
+        list(recipes()),
+        "A layout by its name, for a mesh with axes rows and cols; overrides the files'. --layout overrides it.",
+        flag_values=values,
+    )
 
 
 def define_gin_param(values: flags.FlagValues) -> None:
@@ -215,12 +238,23 @@ def define_backend_flag(values: flags.FlagValues) -> None:
         "machine), or tpu (never tried on one: docs/tpu.md says what was verified without).",
         flag_values=values,
     )
+    flags.DEFINE_integer(
+        "virtual",
+        None,
+        "With --backend=tpu: how many cores a virtual TPU has, which runs the programs on this machine's processors as "
+        "a TPU would, through XLA and PJRT.",
+        flag_values=values,
+    )
 
 
 def define_layout_flags(values: flags.FlagValues) -> None:
     """--mesh_shape and --layout."""
     flags.DEFINE_string(
-        "mesh_shape", None, "The mesh, as 'rows:2;cols:4'; overrides Training.mesh_shape.", flag_values=values
+        "mesh_shape",
+        None,
+        "The mesh, as 'rows:2;cols:4'; overrides Training.mesh_shape. One size may be *, as in 'rows:*;cols:4': as "
+        "many as there are cores for.",
+        flag_values=values,
     )
     flags.DEFINE_string(
         "layout",

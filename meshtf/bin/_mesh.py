@@ -6,10 +6,12 @@ import tensorflow as tf
 from absl import flags
 
 import meshtf as mtf
-from meshtf.bin._cluster import join_cluster, wants_cluster
+from meshtf.bin._cluster import check_configurations_are_alike, join_cluster, num_local_devices, wants_cluster
+from meshtf.bin._command_line import FlagError
 from meshtf.errors import DeviceError, LayoutError
 from meshtf.mesh_impl.mesh_impl import MeshImpl
-from meshtf.planning.layout_table import unused_rules
+from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
+from meshtf.planning.rules_by_place import unused_rules
 from meshtf.train.trainer import mesh_of
 from meshtf.train.training import Training
 from meshtf_programs.native_output import NATIVE_OUTPUT
@@ -23,16 +25,24 @@ def mesh_for(values: flags.FlagValues, training: Training) -> MeshImpl:
     """The mesh that a training asks for, by --backend and --cluster. To be called before TensorFlow's first op.
 
     Raises:
+      FlagError: --virtual without --backend=tpu.
       DeviceError: there is no such device, there are too few, or the mesh does not fit a TPU's torus, or the processes.
       ClusterError: the others do not come, or the environment does not say who they are.
     """
     backend = values.backend
+    if values.virtual is not None and backend != "tpu":
+        raise FlagError(f"--virtual={values.virtual} is of --backend=tpu, and the backend is {backend}")
     if wants_cluster(values):
-        join_cluster(backend, mtf.convert_to_shape(training.mesh_shape))
+        join_cluster(backend, MeshShapeRule.parse(training.mesh_shape))
+        check_configurations_are_alike()
         return mesh_of(training)
     if backend == "tpu":
+        if values.virtual is not None:
+            mtf.virtual_tpu(values.virtual)
+        with NATIVE_OUTPUT.kept_back():
+            tf.config.list_logical_devices()  # starts TensorFlow, which feeds the programs
         return mtf.TpuMeshImpl(training.mesh_shape, training.layout, options=training.mesh_options)
-    shape = mtf.convert_to_shape(training.mesh_shape)
+    shape = MeshShapeRule.parse(training.mesh_shape).shape(num_local_devices(backend))
     with NATIVE_OUTPUT.kept_back():
         devices = mtf.virtual_cpus(shape.size) if backend == "cpu" else _gpus(shape)
         tf.config.list_logical_devices()  # starts them

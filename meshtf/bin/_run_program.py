@@ -23,6 +23,7 @@ from meshtf.errors import (
     NonFiniteError,
     SaveError,
 )
+from meshtf.train.agreement import Agreement
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.gin_files.bindings import where_written
 from meshtf.train.gin_files.errors import user_frames
@@ -44,7 +45,7 @@ _OWN_LINE = re.compile(rf"\n  at {re.escape(str(Path(__file__).parent))}/.*")
 """Where a program called the library, of which its user knows nothing."""
 
 _ABOUT_LAYOUTS = (LayoutError, LayoutWarning, DeviceError)
-_LAYOUT_BINDINGS = ("Training.mesh_shape", "Training.layout", "Training.parameter_layout")
+_LAYOUT_BINDINGS = ("Training.mesh_shape", "Training.layout", "Training.parameter_layout", "Training.activation_layout")
 
 _OF_FILES = (
     OSError,
@@ -90,7 +91,9 @@ def run_program(
         command_line.complain("interrupted")
         return ExitStatus.INTERRUPTED
     except Exception as error:
-        command_line.complain(_message(error))
+        message = _message(error)
+        command_line.complain(message)
+        Agreement.of_this_process().tell_failure(error, message.partition("\n")[0])
         return status_of(error, otherwise)
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,9 +16,12 @@ from absl import flags
 from meshtf.bin._checkpoint_text import comparison_text, contents_text, list_row, list_text
 from meshtf.bin._cluster import is_left_to_process_0
 from meshtf.bin._command_line import define_tensorflow_logs
+from meshtf.bin._weights_commands import HUGGINGFACE, MESH_TENSORFLOW, export_weights, import_weights
 from meshtf.checkpoint.average import Average
 from meshtf.checkpoint.checkpoint_paths import all_checkpoints, open_checkpoint, open_source, write_to
 from meshtf.checkpoint.comparison import compare
+from meshtf.checkpoint.conversion.exporting import FLOATING
+from meshtf.checkpoint.formats.tensor_source import Part
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import DamagedCheckpointError, MeshtfError, SaveError, nearest
 
@@ -46,6 +50,8 @@ Examples:
   {program} compare runs/a/checkpoints/step_00001000 runs/b/checkpoints/step_00001000
   {program} average runs/a/checkpoints/step_0000{{1000,2000,3000}} --output=averaged
   {program} convert runs/lm_tiny --output=lm_tiny.safetensors
+  {program} import --format=huggingface downloads/gpt2 imported/gpt2
+  {program} export --format=huggingface runs/fine_tuned exported/gpt2
 
 Exit status:
   0    done; compared checkpoints are equal, verified ones whole
@@ -63,6 +69,11 @@ class Options:
     output: str = ""
     pattern: str = ""
     tolerance: float = 0.0
+    format: str = "huggingface"
+    rules: str = ""
+    config: str = ""
+    dtype: str = ""
+    is_strict: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,12 +133,14 @@ def help_text() -> str:
     usages = [f"  {PROGRAM} {name} {command.arguments}" for name, command in COMMANDS.items()]
     summaries = [f"  {name:<8}  {command.summary}" for name, command in COMMANDS.items()]
     values = define_flags()
-    described = [
-        f"  --{name}\n      {values[name].help}" for name in ("output", "pattern", "tolerance", TENSORFLOW_LOGS)
-    ]
+    described = [f"  --{name}\n{_wrapped(values[name].help or '')}" for name in (*OWN_FLAGS, TENSORFLOW_LOGS)]
     return HELP.format(
         program=PROGRAM, usages="\n".join(usages), commands="\n".join(summaries), flags="\n".join(described)
     )
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 118, initial_indent=" " * 6, subsequent_indent=" " * 6)
 
 
 def complain(message: str, status: int) -> int:
@@ -157,7 +170,7 @@ def parse(arguments: Sequence[str]) -> tuple[Command, list[Path], Options]:
             raise UsageError(f"{name} does not take --{flag}: {PROGRAM} {name} {command.arguments}")
     if "output" in command.flags and not values["output"].value:
         raise UsageError(f"{name} needs --output: {PROGRAM} {name} {command.arguments}")
-    options = Options(values.output, values.pattern, values.tolerance)
+    options = Options(**{name: values[flag].value for flag, name in OWN_FLAGS.items()})
     return command, [Path(path).expanduser() for path in paths], options
 
 
@@ -175,7 +188,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_string(
         "pattern",
         "",
-        "`show` lists only tensors in whose names this regular expression is found.",
+        "`show` lists and `convert` writes only tensors in whose names this regular expression is found.",
         flag_values=values,
     )
     flags.DEFINE_float(
@@ -185,7 +198,47 @@ def define_flags() -> flags.FlagValues:
         lower_bound=0.0,
         flag_values=values,
     )
+    define_weights_flags(values)
     return values
+
+
+def define_weights_flags(values: flags.FlagValues) -> None:
+    """Those of `import` and `export`."""
+    flags.DEFINE_enum(
+        "format",
+        HUGGINGFACE,
+        [HUGGINGFACE, MESH_TENSORFLOW],
+        "Whose weights `import` reads; `export` writes those of huggingface alone.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "rules",
+        "",
+        "A file of rules by which `import` converts; by default meshtf's own for the model's type. docs/weights.md has "
+        "its form.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "config",
+        "",
+        "Of which model `export` writes: an imported folder, a folder of the other library, or a config.json. By "
+        "default the imported folder that the checkpoint is of, or with which its training began.",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "dtype",
+        "",
+        ["", *FLOATING],
+        "Of floating numbers: of variables after `import`, float32 by default; in the files of `export`, by default as "
+        "they were before the import.",
+        flag_values=values,
+    )
+    flags.DEFINE_bool(
+        "strict",
+        True,
+        "Whether a tensor that no rule takes is an error, or else left out and listed.",
+        flag_values=values,
+    )
 
 
 def list_checkpoints(paths: Sequence[Path], _: Options) -> int:
@@ -195,12 +248,15 @@ def list_checkpoints(paths: Sequence[Path], _: Options) -> int:
 
 
 def show(paths: Sequence[Path], options: Options) -> int:
-    try:
-        pattern = re.compile(options.pattern)
-    except re.error as error:
-        raise UsageError(f"--pattern={options.pattern} is no regular expression: {error}") from None
-    print(contents_text(open_source(paths[0]), pattern))
+    print(contents_text(open_source(paths[0]), _pattern(options.pattern)))
     return DONE
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(f"--pattern={text} is no regular expression: {error}") from None
 
 
 def compare_two(paths: Sequence[Path], options: Options) -> int:
@@ -233,10 +289,42 @@ def average(paths: Sequence[Path], options: Options) -> int:
 
 def convert(paths: Sequence[Path], options: Options) -> int:
     source = open_source(paths[0])
+    if options.pattern:
+        pattern = _pattern(options.pattern)
+        source = Part(source, [name for name in source.tensors if pattern.search(name)], source.step, source.state)
+    if not source.tensors:
+        raise UsageError(f"no tensor of {paths[0]} has {options.pattern!r} in its name")
     write_to(source, Path(options.output))
     print(f"{options.output} has the {len(source.tensors)} tensors of {paths[0]}, step {source.step}")
     return DONE
 
+
+def import_(paths: Sequence[Path], options: Options) -> int:
+    source, output = paths
+    dtype = options.dtype or "float32"
+    print(import_weights(source, output, options.format, options.rules, dtype, is_strict=options.is_strict))
+    return DONE
+
+
+def export(paths: Sequence[Path], options: Options) -> int:
+    path, output = paths
+    if options.format != HUGGINGFACE:
+        raise UsageError(f"export writes --format={HUGGINGFACE} alone, and not {options.format}")
+    print(export_weights(path, output, options.config, options.dtype, is_strict=options.is_strict))
+    return DONE
+
+
+OWN_FLAGS = {
+    "output": "output",
+    "pattern": "pattern",
+    "tolerance": "tolerance",
+    "format": "format",
+    "rules": "rules",
+    "config": "config",
+    "dtype": "dtype",
+    "strict": "is_strict",
+}
+"""The program's flags, and the fields of `Options` that they are."""
 
 _MANY = 10**6
 COMMANDS = {
@@ -258,7 +346,25 @@ COMMANDS = {
         ("output",),
     ),
     "convert": Command(
-        convert, "Writes a checkpoint in another format.", "CHECKPOINT --output=OUTPUT", (1, 1), ("output",)
+        convert,
+        "Writes a checkpoint, or some of its tensors, in another format.",
+        "CHECKPOINT --output=OUTPUT [--pattern=EXPRESSION]",
+        (1, 1),
+        ("output", "pattern"),
+    ),
+    "import": Command(
+        import_,
+        "Makes a checkpoint and a model's gin file of weights of another library.",
+        "SOURCE OUTPUT [--format=FORMAT] [--rules=FILE] [--dtype=TYPE] [--nostrict]",
+        (2, 2),
+        ("format", "rules", "dtype", "strict"),
+    ),
+    "export": Command(
+        export,
+        "Writes a checkpoint as weights of another library.",
+        "CHECKPOINT OUTPUT [--format=FORMAT] [--config=PATH] [--dtype=TYPE] [--nostrict]",
+        (2, 2),
+        ("format", "config", "dtype", "strict"),
     ),
 }
 

@@ -117,7 +117,9 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         check_rules_are_used(work.forward)
     step = work.restore(folder, values.step, values.weights)
     what = "scoring" if values.score else f"decoding ({decoding.method})"
-    where = f"step {step} of {shown(folder.path.absolute())} on mesh [{mesh_impl.shape}], layout [{training.layout}]"
+    where = (
+        f"step {step} of {shown(folder.path.absolute())} on mesh [{mesh_impl.shape}], layout [{training.layout_text}]"
+    )
     print(f"{what} {len(texts):,} texts with {where}", file=sys.stderr, flush=True)
     path = values.output if Agreement.of_this_process().is_leader else os.devnull
     output = functools.partial(open_output, path, len(texts), is_json=values.format == "jsonl")

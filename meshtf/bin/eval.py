@@ -93,8 +93,8 @@ def write_evaluation(
         **evaluation.means,
         **as_lists(evaluation.vectors),
         "num_examples": evaluation.num_examples,
-        "mesh_shape": training.mesh_shape,
-        "layout": training.layout,
+        "mesh_shape": ";".join(map(str, evaluator.step.lowering.mesh_impl.shape)),
+        "layout": training.layout_text,
     }
     if Agreement.of_this_process().is_leader:
         append_evaluation(folder, line)

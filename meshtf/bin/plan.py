@@ -11,10 +11,17 @@ from absl import flags
 
 import meshtf as mtf
 from meshtf.bin._cluster import is_left_to_process_0
-from meshtf.bin._command_line import CommandLine, define_gin_flags, define_layout_flags, mesh_bindings
+from meshtf.bin._command_line import (
+    CommandLine,
+    define_gin_flags,
+    define_layout_flags,
+    define_recipe_flag,
+    gin_files,
+    mesh_bindings,
+)
 from meshtf.bin._exit_status import ExitStatus
 from meshtf.bin._run_program import run_program
-from meshtf.train.configuration import check_every_binding_is_read, find_gin_file, read_configuration
+from meshtf.train.configuration import check_every_binding_is_read, read_configuration
 from meshtf.train.monitoring.description import one_line
 from meshtf.train.step_programs import training_step
 from meshtf.train.training import Training, configured_training
@@ -48,6 +55,7 @@ def command_line() -> CommandLine:
         required=["gin_file"],
     )
     define_gin_flags(line.flags)
+    define_recipe_flag(line.flags)
     define_layout_flags(line.flags)
     flags.DEFINE_integer(
         "processes",
@@ -62,7 +70,7 @@ def command_line() -> CommandLine:
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the configuration, and lowers the training step."""
-    files = [find_gin_file(name) for name in values.gin_file]
+    files = gin_files(values)
     read_configuration(files, [*values.gin_param, *mesh_bindings(values)])
     training = configured_training()
     options = training.mesh_options

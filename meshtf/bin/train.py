@@ -13,13 +13,21 @@ from absl import flags
 from rich.console import Console
 
 from meshtf.bin._cluster import wants_cluster
-from meshtf.bin._command_line import CommandLine, FlagError, define_gin_flags, define_mesh_flags, mesh_bindings
+from meshtf.bin._command_line import (
+    CommandLine,
+    FlagError,
+    define_gin_flags,
+    define_mesh_flags,
+    define_recipe_flag,
+    gin_files,
+    mesh_bindings,
+)
 from meshtf.bin._exit_status import ExitStatus
 from meshtf.bin._mesh import mesh_for
 from meshtf.bin._run_program import run_program
 from meshtf.files.replaced_file import replace_file
 from meshtf.train.agreement import Agreement
-from meshtf.train.configuration import check_every_binding_is_read, find_gin_file, read_configuration
+from meshtf.train.configuration import check_every_binding_is_read, read_configuration
 from meshtf.train.dry_run import dry_run
 from meshtf.train.gin_files.bindings import shown
 from meshtf.train.loop import TrainingRun
@@ -63,6 +71,7 @@ def command_line() -> CommandLine:
         required=["gin_file"],
     )
     define_gin_flags(line.flags)
+    define_recipe_flag(line.flags)
     define_mesh_flags(line.flags)
     flags.DEFINE_string(
         "model_dir",
@@ -97,13 +106,13 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the configuration, builds and checks everything that will run, and restores the newest checkpoint."""
     if values.dry_run and wants_cluster(values):
         raise FlagError(_NO_DRY_RUN)
-    files = [find_gin_file(name) for name in values.gin_file]
+    files = gin_files(values)
     read_configuration(files, [*values.gin_param, *mesh_bindings(values)])
     training = configured_training()
     trainer = Trainer(training, mesh_for(values, training))
     if not values.allow_unread_bindings:
         check_every_binding_is_read()
-    path = run_path(f"runs/{files[-1].stem}" if values.model_dir is None else values.model_dir)
+    path = run_path(f"runs/{Path(values.gin_file[-1]).stem}" if values.model_dir is None else values.model_dir)
     trainer.check()
     if values.dry_run:
         return functools.partial(rehearse, trainer, files)

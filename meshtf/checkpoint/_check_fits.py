@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from meshtf.checkpoint._chunks import saved_shape
+from meshtf.checkpoint.joined_checkpoint import Restorable
 from meshtf.checkpoint.manifest import SavedTensor
-from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError, nearest
 from meshtf.ops.variables.variable import Variable
 
@@ -18,7 +18,7 @@ with ignore_unused=True, tensors that no program has are ignored."""
 
 
 def check_fits(
-    saved: SavedCheckpoint,
+    saved: Restorable,
     variables: Sequence[Variable],
     sources: Mapping[str, str],
     program: str,

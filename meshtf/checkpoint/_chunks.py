@@ -134,11 +134,17 @@ def saved_boxes(variable: VariableSlices) -> dict[Box, int]:
     return chosen
 
 
+def is_put_together(variable: VariableSlices) -> bool:
+    """Whether it is saved as one chunk: of a type that must be, where this process has all of it, or of no elements."""
+    is_here = len(set(map(process_of, variable.devices))) == 1
+    return (variable.dtype in WHOLE_TYPES and is_here) or not variable.unpadded_shape.size
+
+
 def chunks_of(variables: Iterable[VariableSlices], largest: int = LARGEST_CHUNK) -> Iterator[Chunk]:
     """What is written of these variables by all processes together, in chunks of at most so many bytes."""
     for variable in variables:
         whole = Box.whole(variable.unpadded_shape.to_integer_list)
-        if variable.dtype in WHOLE_TYPES or not whole.num_elements:
+        if is_put_together(variable):
             yield from _in_box(variable, whole, None, max(whole.num_elements, 1))
             continue
         for box, core in saved_boxes(variable).items():

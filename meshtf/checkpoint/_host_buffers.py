@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from meshtf.checkpoint._chunks import WHOLE_TYPES, Chunk, chunks_of, saved_boxes
+from meshtf.checkpoint._chunks import Chunk, chunks_of, is_put_together, saved_boxes
 from meshtf.lowering.variable_store import VariableSlices, VariableStore
+from meshtf.mesh_impl.slices import on_host
 
 
 class HostBuffers:
@@ -39,7 +40,7 @@ class HostBuffers:
 
 def _cores(variable: VariableSlices) -> list[int | None]:
     """One core for each different slice that this process writes, or None for a variable that is put together."""
-    if variable.dtype in WHOLE_TYPES or not variable.unpadded_shape.size:
+    if is_put_together(variable):
         return [None] if 0 in variable.slices else []
     return [core for box, core in saved_boxes(variable).items() if box.num_elements and core in variable.slices]
 
@@ -48,6 +49,4 @@ def _value(variable: VariableSlices, core: int | None) -> np.ndarray:
     """A core's slice, or the whole; the slice without a copy of it, where it is in the host's memory already."""
     if core is None:
         return variable.numpy()
-    held = variable.slices[core]
-    # A third of the time of `held.read_value()`, and training waits.
-    return np.asarray(tf.raw_ops.ReadVariableOp(resource=held.handle, dtype=held.dtype))
+    return on_host(variable.slices[core])  # training waits

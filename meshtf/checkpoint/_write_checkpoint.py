@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.checkpoint._chunks import Chunk
+from meshtf.checkpoint._slices_on_the_way import SlicesOnTheWay, as_saved, is_on_the_way
 from meshtf.checkpoint.atomic_folder import atomic_folder
 from meshtf.checkpoint.formats.tensor_files import merge, write_chunks
 from meshtf.checkpoint.manifest import MANIFEST, Manifest, checked_state, tensors_of
@@ -45,7 +47,8 @@ def write_checkpoint(
         # With this file tf.train.load_checkpoint takes the folder, too.
         (temporary / "checkpoint").write_text(f'model_checkpoint_path: "{PREFIX}"\n')
         files = {path.name: described_file(path) for path in sorted(temporary.iterdir())}
-        (temporary / MANIFEST).write_text(Manifest(step, kept, tensors_of(chunks), files).text(), "utf-8")
+        tensors = tensors_of(as_saved(chunks))
+        (temporary / MANIFEST).write_text(Manifest(step, kept, tensors, files).text(), "utf-8")
 
     try:
         if cluster is not None:
@@ -74,13 +77,18 @@ def _write_with_others(
     value_of: Callable[[Chunk], tf.Tensor],
     finish: Callable[[Path], None],
 ) -> None:
-    own = [chunk for chunk in chunks if chunk.process == cluster.process_index]
+    passing, prefix = SlicesOnTheWay.of(chunks), own_prefix(cluster)
+    own = [c for c in chunks if c.process == cluster.process_index and not is_on_the_way(c)]
 
     def write_own(temporary: Path) -> None:
+        passing.leave(temporary, cluster.process_index, prefix, value_of)
         if own:
-            write_chunks(temporary / own_prefix(cluster), own, value_of, part=f"{own_prefix(cluster)}_part")
+            write_chunks(temporary / prefix, own, value_of, part=f"{prefix}_part")
 
     def join(temporary: Path) -> None:
+        if whole := passing.whole():
+            put_together = functools.partial(passing.put_together, temporary)
+            write_chunks(temporary / f"{prefix}_whole", whole, put_together, part=f"{prefix}_whole_part")
         merge([path.with_suffix("") for path in sorted(temporary.glob("process_*.index"))], temporary / PREFIX)
         finish(temporary)
 

@@ -17,6 +17,7 @@ from meshtf.checkpoint.atomic_folder import delete_folder, give_back_replaced, r
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError, DamagedCheckpointError
 from meshtf.lowering.variable_store import VariableStore
+from meshtf.mesh_impl.slices import on_host
 
 _STEP = re.compile(r"step_([0-9]{8}|[1-9][0-9]{8,})")
 _LOG = logging.getLogger(__name__)
@@ -120,9 +121,8 @@ class CheckpointFolder:
 
         def value_of(chunk: Chunk) -> tf.Tensor:
             variable = store.slices(chunk.variable)
-            value = tf.constant(variable.numpy()) if chunk.core is None else variable.slices[chunk.core].read_value()
-            is_all = tuple(value.shape) == chunk.box.size and len(chunk.index) == len(chunk.box.size)
-            return value if is_all else value[chunk.index]
+            value = variable.numpy() if chunk.core is None else on_host(variable.slices[chunk.core])
+            return tf.constant(value[chunk.index])
 
         return self.write(step, list(chunks_of(store.slices(name) for name in store)), value_of, state)
 

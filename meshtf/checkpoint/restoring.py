@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 from meshtf.axis_parts import AxisParts
@@ -13,6 +14,7 @@ from meshtf.checkpoint._box import Box
 from meshtf.checkpoint._check_fits import check_fits
 from meshtf.checkpoint._chunks import boxes, layers_in
 from meshtf.checkpoint._name_rules import NameRules
+from meshtf.checkpoint.joined_checkpoint import Restorable
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError
 from meshtf.function import Function
@@ -92,9 +94,7 @@ def restore(
         raise
 
 
-def warm_start(
-    saved: SavedCheckpoint, programs: Sequence[Function], rules: Sequence[tuple[str, str | None]]
-) -> WarmStart:
+def warm_start(saved: Restorable, programs: Sequence[Function], rules: Sequence[tuple[str, str | None]]) -> WarmStart:
     """Restores some variables of the programs, from tensors that may have other names; the others have initial values.
 
     Args:
@@ -176,7 +176,7 @@ def _assign(variable: VariableSlices, read: Callable[[Box], tf.Tensor]) -> None:
 
 
 def _whole_reader(
-    saved: SavedCheckpoint, variable: VariableSlices, sources: Mapping[str, str]
+    saved: Restorable, variable: VariableSlices, sources: Mapping[str, str]
 ) -> Callable[[Box], tf.Tensor]:
     def read(box: Box) -> tf.Tensor:
         if not box.num_elements:
@@ -197,13 +197,13 @@ def _joined(variable: VariableSlices, box: Box, layers: Sequence[tf.Tensor]) -> 
 
 
 def _partial_reader(
-    saved: SavedCheckpoint, variable: VariableSlices, sources: Mapping[str, str]
+    saved: Restorable, variable: VariableSlices, sources: Mapping[str, str]
 ) -> Callable[[Box], tf.Tensor]:
     """Reads the layers that have a source, and keeps the rest of what the variable holds."""
     held = boxes(variable)
 
     def read(box: Box) -> tf.Tensor:
-        value = variable.slices[held[box][0]].numpy()
+        value = np.array(variable.slices[held[box][0]].numpy())
         for layer in layers_in(variable, box) if box.num_elements else ():
             if layer.name in sources:
                 part = layer.box(box)

@@ -10,6 +10,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import grpc
 
@@ -36,18 +37,26 @@ class _Peer:
     """What is known of another process."""
 
     name: str
-    ask: Callable[[], grpc.Future]
+    ask: Callable[[], Any]
     answered: float
     refusals: int = 0
-    asked: grpc.Future | None = None
+    asked: Any = None
+    """A call of gRPC that is a grpc.Call and a grpc.Future, for which it has no type."""
 
 
 class PeerWatch:
     """A thread that asks; tells `on_lost` once, of those who are gone first."""
 
-    def __init__(self, addresses: Mapping[int, str], timeout_seconds: float, on_lost: Callable[[Lost], None]) -> None:
+    def __init__(
+        self,
+        addresses: Mapping[int, str],
+        timeout_seconds: float,
+        on_lost: Callable[[Lost], None],
+        hear: Callable[[], Lost | None],
+    ) -> None:
         """`addresses`: of the other processes, by index. `timeout_seconds`: after which one that does not answer is
-        gone."""
+        gone. `hear`: who has told that it will be."""
+        self._hear = hear
         self._timeout = timeout_seconds
         self._period = min(_LONGEST_PERIOD, timeout_seconds / _LOOKS_PER_TIMEOUT)
         self._on_lost = on_lost
@@ -95,9 +104,10 @@ class PeerWatch:
             paused = max(now - looked - 2 * self._period, 0.0)
             looked = now
             gone = {i: why for i, peer in self._peers.items() if (why := self._look_at(peer, now, paused))}
-            if gone:
-                self.lost = Lost(gone)
-                self._on_lost(self.lost)
+            lost = self._hear() or (Lost(gone) if gone else None)  # who has told and ended is gone for a known reason
+            if lost is not None:
+                self.lost = lost
+                self._on_lost(lost)
                 self._found.set()
                 return
 
@@ -116,7 +126,7 @@ class PeerWatch:
         return None
 
 
-def _is_refused(asked: grpc.Future) -> bool:
+def _is_refused(asked: Any) -> bool:
     """Whether nobody listens there. A process that is stopped, or slow to shake hands, is unavailable as well."""
     return asked.code() == grpc.StatusCode.UNAVAILABLE and "refused" in (asked.details() or "").lower()
 

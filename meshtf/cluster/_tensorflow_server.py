@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
+import queue
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import cluster_pb2, tensorflow_server_pb2
 from tensorflow.python.eager import context
 
-from meshtf.errors import ClusterError
+from meshtf.cluster._start_limit import killed_after
+from meshtf.errors import ClusterError, ProcessLostError
 
 JOB = "worker"
 """The job of which every process is a task; in the names of all devices."""
 
 _REGISTER_SECONDS = 120
+_LONGEST_START_SECONDS = _REGISTER_SECONDS + 10
+"""Process 0 would wait without end for one that died after all had met; the others wait for `_REGISTER_SECONDS`."""
+
+_WAITS_PER_TIMEOUT = 8
+
+_NEVER_STARTS = """\
+process {own} is killed: TensorFlow's server has not started, and lets nothing else run. Another process has probably \
+died since all had met. Start all processes again; training resumes from its last checkpoint"""
 _LEADER = f"/job:{JOB}/replica:0/task:0"
 
 
 def check_not_started() -> None:
     """ClusterError where TensorFlow has started: it joins other processes as it starts, or not at all."""
-    running = context.context()
+    running = _context()
     if running._context_handle is not None:
         raise ClusterError(
             "initialize_cluster was called after TensorFlow had started; call it before the first TensorFlow op and "
@@ -33,7 +45,8 @@ def check_not_started() -> None:
 
 def start_server(addresses: Sequence[str], process_index: int, port: int, heartbeat_timeout_seconds: float) -> None:
     """Starts it, and returns when every process has. All devices of all processes are known then."""
-    running = context.context()
+    running = _context()
+    messages: Any = context.coordination_config_pb2
     running.configure_collective_ops(
         use_nccl_communication=bool(tf.config.list_physical_devices("GPU")), collective_leader=_LEADER
     )
@@ -43,7 +56,7 @@ def start_server(addresses: Sequence[str], process_index: int, port: int, heartb
         cluster_register_timeout_in_ms=_milliseconds(_REGISTER_SECONDS),
         heartbeat_timeout_in_ms=_milliseconds(heartbeat_timeout_seconds),
         shutdown_barrier_timeout_in_ms=_milliseconds(heartbeat_timeout_seconds),
-        coordinated_jobs=[context.coordination_config_pb2.CoordinatedJob(name=JOB, num_tasks=len(addresses))],
+        coordinated_jobs=[messages.CoordinatedJob(name=JOB, num_tasks=len(addresses))],
     )
     cluster = cluster_pb2.ClusterDef()
     job = cluster.job.add()
@@ -58,10 +71,14 @@ def start_server(addresses: Sequence[str], process_index: int, port: int, heartb
         protocol="grpc",
         port=port,
     )
-    with _own_answer_to_sigterm():
+    with _own_answer_to_sigterm(), killed_after(_LONGEST_START_SECONDS, _NEVER_STARTS.format(own=process_index)):
         try:
             running.enable_collective_ops(server)
             running.ensure_initialized()
+        except (tf.errors.DeadlineExceededError, tf.errors.UnavailableError):
+            raise ProcessLostError(
+                f"process 0 ({addresses[0]}) has not answered since all had met: it has died, or is stopped"
+            ) from None
         except (tf.errors.OpError, RuntimeError) as error:
             raise ClusterError(f"TensorFlow's server did not start on port {port}: {error}") from None
 
@@ -70,35 +87,69 @@ def start_server(addresses: Sequence[str], process_index: int, port: int, heartb
 def _own_answer_to_sigterm() -> Iterator[None]:
     """TensorFlow's server takes SIGTERM for a notice of its own, after which the process would not end."""
     own = signal.getsignal(signal.SIGTERM)
-    yield
-    if own is not None and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, own)
+    try:
+        yield
+    finally:
+        if own is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, own)
 
 
 def abort_collectives(message: str) -> None:
     """Ends the collectives of this process that wait, and those to come."""
-    context.context().abort_collective_ops(tf.errors.UNAVAILABLE, message)
+    _context().abort_collective_ops(tf.errors.UNAVAILABLE, message)
 
 
+@dataclasses.dataclass(frozen=True)
 class KeyValueStore:
-    """Texts by key, which all processes read and write. A key is written once. ConnectionError where process 0, which
-    keeps them, is not reached."""
+    """As `TextStore` says.
+
+    Attributes:
+      timeout_seconds: after which process 0, which keeps the texts, is not reached where it does not answer.
+    """
+
+    timeout_seconds: float
 
     def put(self, key: str, value: str) -> None:
-        try:
-            context.context().set_config_key_value(key, value)
-        except tf.errors.OpError as error:
-            raise ConnectionError(error.message) from None
+        self._answered(lambda: _context().set_config_key_value(key, value))
+
+    def replace(self, key: str, value: str) -> None:
+        self._answered(lambda: _context().delete_config_key_value(key))
+        self.put(key, value)
 
     def get(self, key: str, timeout_seconds: float) -> str | None:
-        """The value, waited for; None where it does not come in time."""
         try:
-            value = context.context().get_config_key_value(key, _milliseconds(timeout_seconds))
+            value = _context().get_config_key_value(key, _milliseconds(timeout_seconds))
         except tf.errors.DeadlineExceededError:
             return None
         except tf.errors.OpError as error:
             raise ConnectionError(error.message) from None
         return value.decode() if isinstance(value, bytes) else str(value)
+
+    def _answered(self, call: Callable[[], None]) -> None:
+        """A call that TensorFlow gives no time limit. Its thread stays behind where process 0 is stopped."""
+        ended: queue.SimpleQueue[tf.errors.OpError | None] = queue.SimpleQueue()
+
+        def run() -> None:
+            try:
+                call()
+            except tf.errors.OpError as error:
+                ended.put(error)
+            else:
+                ended.put(None)
+
+        threading.Thread(target=run, name="meshtf_key_value_store", daemon=True).start()
+        for _ in range(_WAITS_PER_TIMEOUT):  # several, so that time in which this process itself is stopped counts less
+            with contextlib.suppress(queue.Empty):
+                error = ended.get(timeout=self.timeout_seconds / _WAITS_PER_TIMEOUT)
+                if error is not None:
+                    raise ConnectionError(error.message)
+                return
+        raise ConnectionError(f"it has not answered for {self.timeout_seconds:g} seconds")
+
+
+def _context() -> Any:
+    """TensorFlow's, which exists from the first call on; its own hints say that it may be None."""
+    return context.context()
 
 
 def _milliseconds(seconds: float) -> int:

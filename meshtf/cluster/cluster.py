@@ -8,6 +8,8 @@ What a `Cluster` promises:
 - Nothing waits for ever: what is waited for comes, or within its time limit an error names who did not bring it.
 - A process that dies, is stopped or cut off is named by all others, at the latest some seconds after
   `heartbeat_timeout_seconds`: what they wait in ends with a ProcessLostError, and so does what they call later.
+- One that ends by an error of its own is named with it, a second or two later.
+- One that lives and stands still is named, with the line that it is in, every thirty seconds by those who wait for it.
 """
 
 from __future__ import annotations
@@ -16,12 +18,15 @@ import collections
 import contextlib
 import dataclasses
 import json
+import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
+from meshtf.cluster._failure_news import FailureNews
 from meshtf.cluster._peer_watch import Lost, PeerWatch
+from meshtf.cluster._whereabouts import Activity, Whereabouts
 from meshtf.cluster.fingerprint import digest, first_difference, first_differing
+from meshtf.cluster.text_store import TextStore
 from meshtf.errors import ClusterError, MeshtfError, ProcessLostError
 
 _PREFIX = "meshtf"
@@ -33,17 +38,6 @@ _DIFFERENT = """\
   process 0: {first}
   process {process}: {other}
 Every process must run the same program, with the same arguments."""
-
-
-class TextStore(Protocol):
-    """Texts by key, which all processes read and write. A key is written once. ConnectionError where process 0, which
-    keeps them, is not reached."""
-
-    def put(self, key: str, value: str) -> None: ...
-
-    def get(self, key: str, timeout_seconds: float) -> str | None:
-        """The value, waited for; None where it does not come in time."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,6 +58,8 @@ class Cluster:
     heartbeat_timeout_seconds: float
     _store: TextStore
     _watch: PeerWatch | None
+    _whereabouts: Whereabouts | None = None
+    _activity: Activity = dataclasses.field(default_factory=Activity)
     _meetings: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
     @property
@@ -126,13 +122,17 @@ class Cluster:
           ClusterError: some did not come to it in time, which are named.
           ProcessLostError: a process was lost meanwhile.
         """
-        self.put(f"{name}/{self.process_index}", value)
-        end = time.monotonic() + timeout_seconds
-        found = [self._of(name, i, max(end - time.monotonic(), 0.0)) for i in range(self.num_processes)]
-        late = [f"process {i} ({self.addresses[i]})" for i, text in enumerate(found) if text is None]
-        if late:
-            raise ClusterError(f"{', '.join(late)} did not come to {name} within {timeout_seconds:g} seconds")
-        self._let_all_read(name)
+        with self._activity.in_meeting(name):
+            self.put(f"{name}/{self.process_index}", value)
+            end = time.monotonic() + timeout_seconds
+            found = [self._of(name, i, max(end - time.monotonic(), 0.0)) for i in range(self.num_processes)]
+            late = [f"process {i} ({self.addresses[i]})" for i, text in enumerate(found) if text is None]
+            if late:
+                where = "" if self._whereabouts is None else f". As they told: {self.waited_for()}"
+                raise ClusterError(
+                    f"{', '.join(late)} did not come to {name} within {timeout_seconds:g} seconds{where}"
+                )
+            self._let_all_read(name)
         return [text for text in found if text is not None]
 
     def meeting(self, name: str) -> str:
@@ -170,12 +170,40 @@ class Cluster:
         first, other = first_difference(*texts)
         raise ClusterError(_DIFFERENT.format(what=what, process=process, part=part, first=first, other=other))
 
+    def reached(self, what: str) -> None:
+        """How far this process is, such as "after step 20", for those who wait for it."""
+        self._activity.reached = what
+
+    def waited_for(self) -> str:
+        """In words, the processes for which this one may wait, and where they stood when they last told."""
+        return "others" if self._whereabouts is None else self._whereabouts.waited_for()
+
+    def tell_failure(self, what: str) -> None:
+        """Lets all others end, since this process will: they name it, and what failed in it.
+
+        Returns when they have heard, or are gone, at the latest after `heartbeat_timeout_seconds`.
+        """
+        news = FailureNews(self._store, self.process_index, self.addresses)
+        if self.lost is not None or not news.tell(what):
+            return
+        end = time.monotonic() + self.heartbeat_timeout_seconds
+        waiting = set(range(self.num_processes)) - {self.process_index}
+        while waiting and self.lost is None and time.monotonic() < end:
+            waiting = {i for i in waiting if not news.has_heard(i, timeout_seconds=0.2)}
+
     def leave(self) -> None:
-        """Waits a little for the others to come to their ends, so that none takes this one for dead. Asks no more."""
+        """Waits a little for the others to come to their ends, so that none takes this one for dead. Asks no more.
+
+        Where the program ended by an error that nobody caught, they are told.
+        """
+        uncaught = getattr(sys, "last_value", None)
+        if uncaught is not None:
+            self.tell_failure(f"{type(uncaught).__name__}: {uncaught}")
         with contextlib.suppress(MeshtfError):
             self._let_all_read("end")
-        if self._watch is not None:
-            self._watch.stop()
+        for watch in (self._whereabouts, self._watch):
+            if watch is not None:
+                watch.stop()
 
     def _let_all_read(self, name: str) -> None:
         """Process 0, with which the texts go, stays until the others have read, or for a time."""

@@ -11,9 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.call_sites import says_where
+from meshtf.cluster._failure_news import FailureNews
 from meshtf.cluster._peer_watch import Lost, PeerWatch
 from meshtf.cluster._rendezvous import JoinOptions, rendezvous
 from meshtf.cluster._tensorflow_server import KeyValueStore, abort_collectives, check_not_started, start_server
+from meshtf.cluster._whereabouts import Activity, OwnStand, Whereabouts
 from meshtf.cluster.cluster import Cluster
 from meshtf.cluster.environments import addresses_from
 from meshtf.cluster.process_addresses import ProcessAddresses
@@ -74,12 +76,16 @@ def initialize_cluster(
     joined = rendezvous(processes, JoinOptions(token or processes.token, join_timeout_seconds, _facts(), listen_port))
     start_server(joined.addresses, processes.process_index, joined.port, heartbeat_timeout_seconds)
     others = {i: a for i, a in enumerate(joined.addresses) if i != processes.process_index}
-    watch = PeerWatch(others, heartbeat_timeout_seconds, _on_lost) if others else None
-    cluster = Cluster(processes.process_index, joined.addresses, heartbeat_timeout_seconds, KeyValueStore(), watch)
+    store, activity, own = KeyValueStore(heartbeat_timeout_seconds), Activity(), processes.process_index
+    news = FailureNews(store, own, joined.addresses)
+    watch = PeerWatch(others, heartbeat_timeout_seconds, _on_lost, news.hear) if others else None
+    whereabouts = Whereabouts(own, joined.addresses, store, OwnStand(collective_runtime(), activity).look)
+    cluster = Cluster(own, joined.addresses, heartbeat_timeout_seconds, store, watch, whereabouts, activity)
     _check_one_start(cluster, joined.nonce, join_timeout_seconds)
     collective_runtime().join(cluster)
     if watch is not None:
         watch.start()
+        whereabouts.start()
     atexit.register(cluster.leave)
     return cluster
 

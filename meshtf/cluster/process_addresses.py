@@ -60,7 +60,17 @@ class ProcessAddresses:
     @property
     def own(self) -> str | None:
         """This process's address, where it is told."""
-        return self.leader if self.process_index == 0 else self.addresses and self.addresses[self.process_index]
+        if self.process_index == 0:
+            return self.leader
+        return self.addresses[self.process_index] if self.addresses else None
+
+    @property
+    def num_on_this_host(self) -> int:
+        """How many of them are where this one is, as far as addresses tell: 1 where they do not."""
+        if self.addresses is None:
+            return 1
+        hosts = [host_and_port(address, self.source)[0] for address in self.addresses]
+        return hosts.count(hosts[self.process_index])
 
     def name(self, process: int) -> str:
         """A process as messages name it: `process 2 (hostb:4002)`."""

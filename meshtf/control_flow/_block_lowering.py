@@ -30,12 +30,13 @@ def assigned_variables(operations: Sequence[Operation]) -> dict[str, StoredVaria
     }
 
 
-def constant_like(planner: Planner, like: Value, number: int) -> Value:
-    """A number everywhere, of the shape, dtype and layout of another value."""
+def constant_like(planner: Planner, like: Value, number: int, after: Sequence[Value] = ()) -> Value:
+    """A number everywhere, of the shape, dtype and layout of another value, made `after` these are there."""
     size, dtype = like.slice_shape, like.dtype
 
-    def emit(core: Core) -> tf.Tensor:
-        return tf.fill(size, tf.cast(number, dtype))
+    def emit(core: Core, *awaited: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies(awaited):
+            return tf.fill(size, tf.cast(number, dtype))
 
     spec, facts = (like.shape, like.dtype, like.layout), WorkFacts(is_trivial=True)
-    return planner.compute("constant", emit, [], [spec], pending=like.pending, facts=facts)[0]
+    return planner.compute("constant", emit, after, [spec], pending=like.pending, facts=facts)[0]

@@ -19,6 +19,8 @@ from meshtf.planning.planner import Planner
 class BlockInputOperation(Operation):
     """A tensor given to a block. The operation that has the block says how it is laid out and what it is."""
 
+    takes_padding = True
+
     def __init__(self, mesh: Mesh, shape: Shape, dtype: tf.DType, name: str) -> None:
         # It belongs to no list of operations: the block is given it.
         with mesh.graph.capture():

@@ -23,7 +23,7 @@ def lower_branch(operation: CondOperation, planner: Planner) -> None:
     inners = [_side(operation, block, before, planner) for block in operation.blocks]
     results = []
     for inner, block in zip(inners, operation.blocks, strict=True):
-        own = [inner.read(t, planner.layouts[y]) for t, y in zip(block.outputs, operation.outputs, strict=True)]
+        own = [inner.read(t, planner.layouts[y], None) for t, y in zip(block.outputs, operation.outputs, strict=True)]
         results.append(own + [inner.assigned.get(name, value) for name, value in before.items()])
     checks = [check for inner in inners for check in inner.checks]
     for inner, own in zip(inners, results, strict=True):
@@ -48,7 +48,7 @@ def _passed(check: OpenCheck, side: Planner) -> list[Value]:
 def _side(operation: CondOperation, block: Block, before: dict[str, Value], planner: Planner) -> Planner:
     inner = planner.inside(block_sums(block, block.outputs, planner.layouts))
     for outside, inside in [*((x, x) for x in operation.captures), *operation.given]:
-        inner.give(inside, planner.read(outside))
+        inner.give(inside, planner.read(outside, fill=None))
     for name, value in before.items():
         inner.set_stored(name, value)
     lower_operations(needed_inside(block), operation, inner, planner)

@@ -19,6 +19,8 @@ class InlineOperation(Operation):
     tensors `awaited` are computed.
     """
 
+    takes_padding = True
+
     def __init__(
         self,
         block: Block,

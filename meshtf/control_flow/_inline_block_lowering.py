@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def lower_inline(operation: InlineOperation, planner: Planner) -> None:
     """Lowers the block's operations into the program; its outputs are the operation's."""
     block, waits = operation.block, bool(operation.awaited)
-    inner = planner.inside(operation.pending_sums(planner.layouts), () if waits else operation.captures)
+    leaving = dict(zip(block.outputs, operation.outputs, strict=True))
+    inner = planner.inside(operation.pending_sums(planner.layouts), () if waits else operation.captures, leaving)
     _give(operation, planner, inner)
     lower_operations(needed_inside(block), operation, inner, planner)
     values = [inner.left(t) for t in block.outputs]
@@ -40,9 +41,9 @@ def _give(operation: InlineOperation, planner: Planner, inner: Planner) -> None:
     if signal:
         given += [(x, x) for x in operation.captures if x not in operation.awaited]
         for x in operation.awaited:
-            inner.give(x, planner.read(x))
+            inner.give(x, planner.read(x, fill=None))
     for outside, inside in given:
-        value = planner.read(outside)
+        value = planner.read(outside, fill=None)
         inner.give(inside, _after(planner, value, signal) if signal else value)
 
 

@@ -26,6 +26,8 @@ class CondOperation(Operation):
     `given` pairs tensors of the program with what the blocks call them.
     """
 
+    takes_padding = True
+
     def __init__(
         self, predicate: Tensor, if_true: Block, if_false: Block, given: Sequence[tuple[Tensor, Tensor]] = ()
     ) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
 
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -20,7 +20,7 @@ _KINDS = {
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL, errno.EFBIG, errno.ENAMETOOLONG}
 
 
-def open_regular(path: Path, *, follows_links: bool = True) -> BinaryIO:
+def open_regular(path: Path, *, follows_links: bool = True) -> io.BufferedReader:
     """Opens a file for reading, at once.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe  # no public name tells whether a GradientTape is recording
@@ -20,7 +20,7 @@ from meshtf.lowering.make_plan import first_failure
 from meshtf.lowering.program_texts import program_texts
 from meshtf.lowering.slicewise_failure import slicewise_failure
 from meshtf.lowering.variable_store import handles
-from meshtf.mesh_impl.mesh_impl import Program
+from meshtf.mesh_impl.mesh_impl import Program, Results
 from meshtf.planning.plan import Check, Plan, ReadVariable
 
 if TYPE_CHECKING:
@@ -34,6 +34,13 @@ Take gradients inside the program, with mtf.gradients, and call it outside the t
 _UNDER_XLA = """\
 program "{name}" was called inside a tf.function(jit_compile=True), which cannot compile its collectives.
 Call it eagerly, or from a tf.function without jit_compile.
+  at {site}"""
+
+
+_T = TypeVar("_T")
+
+_STARTED_IN_FUNCTION = """\
+program "{name}" was started inside a tf.function, where nobody waits for its results; call it there.
   at {site}"""
 
 
@@ -88,16 +95,41 @@ class Execution:
         """
         self._check_surroundings()
         feeds = self._checked(feeds)
+        return self._explained(functools.partial(self._run, feeds), feeds)
+
+    def start(self, feeds: Sequence[tf.Tensor]) -> Callable[[], list[tf.Tensor]]:
+        """Starts the program, and returns what waits for its results, which raises what calling it would.
+
+        Raises:
+          UsageError: inside a tf.function, or as when it is called.
+        """
+        self._check_surroundings()
+        if not tf.executing_eagerly():
+            raise UsageError(_STARTED_IN_FUNCTION.format(name=self._name, site=user_site()))
+        feeds = self._checked(feeds)
+        wait = self._explained(functools.partial(self._started, feeds), feeds)
+        return functools.partial(self._explained, functools.partial(self._finished, wait, feeds), feeds)
+
+    def _started(self, feeds: Sequence[tf.Tensor]) -> Callable[[], Results]:
+        with self._step():
+            return self.program.start(feeds)
+
+    def _explained(self, run: Callable[[], _T], feeds: Sequence[tf.Tensor]) -> _T:
         try:
-            return self._run(feeds)
+            return run()
         except (CollectiveError, ExecutionError) as error:
             raise slicewise_failure(error, self.plan, self._lowering, feeds) or error from None
 
     def _run(self, feeds: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        if tf.executing_eagerly():
+            return self._finished(lambda: self.program(feeds), feeds)
         with self._step():
-            results, failed = self.program(feeds)
-            if not tf.executing_eagerly():
-                return self._without_gradient(results)
+            results, _ = self.program(feeds)
+            return self._without_gradient(results)
+
+    def _finished(self, wait: Callable[[], Results], feeds: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        with self._step():
+            results, failed = wait()
             if self.plan.checks and (index := int(failed)) != NO_CHECK_FAILED:
                 raise self._failure(self.plan.checks[index], feeds)
         return results

@@ -79,7 +79,7 @@ def initial_plan(
             twin = Variable(mesh, variable.spec)
             with graph.variable_scopes_of(variable.full_name, variable.spec.layer_scopes):
                 assignments.append(Assign(twin, initial_value(variable, mesh)))
-    table = LayoutTable(mesh_shape, rules, axis_parts)
+    table = LayoutTable(mesh_shape, rules, axis_parts, max_padding=1.0)
     table.resolve(graph.operations)
     return make_plan(table, _Fixed(layouts), assignments, (), seed)
 

@@ -199,7 +199,7 @@ class Interpreter:
             where = (*map(core.position, value.layout.axes), core.position(value.pending))
             if first.setdefault(where, array) is not array:
                 message = f"cores disagree on {value} of {instruction.operation}"
-                np.testing.assert_array_equal(first[where], array, err_msg=message)
+                _assert_same(first[where], array, message)
 
     def collective(self, step: CollectiveStep, slices: Sequence[np.ndarray]) -> list[np.ndarray]:
         """What each core holds after a collective."""
@@ -236,9 +236,7 @@ def joined(slices: Sequence[np.ndarray], layout: TensorLayout, plan: Plan) -> np
     for core, piece in enumerate(slices):
         first = blocks.setdefault(core_positions.block(core, layout.axes, plan.mesh_shape), piece)
         if first is not piece:
-            np.testing.assert_array_equal(
-                first, piece, err_msg=f"core {core} disagrees with another that holds its block"
-            )
+            _assert_same(first, piece, f"core {core} disagrees with another that holds its block")
     shape = [n * len({b[i] for b in blocks}) for i, n in enumerate(slices[0].shape)]
     whole = np.empty(shape, slices[0].dtype)
     for position, piece in blocks.items():
@@ -272,8 +270,15 @@ def _array(x: Any) -> np.ndarray:
 def _alike(arrays: Sequence[np.ndarray], instruction: Loop | Branch) -> np.ndarray:
     """The one value that every core must hold."""
     for array in arrays:
-        np.testing.assert_array_equal(arrays[0], array, err_msg=f"cores disagree in {instruction.operation}")
+        _assert_same(arrays[0], array, f"cores disagree in {instruction.operation}")
     return arrays[0]
+
+
+def _assert_same(first: np.ndarray, other: np.ndarray, message: str) -> None:
+    """Both hold the same, NaN at the same places too."""
+    if first.dtype == tf.bfloat16.as_numpy_dtype:  # whose NaN NumPy does not know
+        first, other = first.astype(np.float32), other.astype(np.float32)
+    np.testing.assert_array_equal(first, other, err_msg=message)
 
 
 def _as_sequence(result: object) -> Sequence[object]:

@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
 
 import tensorflow as tf
 
 from meshtf.axis_parts import AxisParts
 from meshtf.call_sites import says_where, user_site
 from meshtf.dimension import Shape
-from meshtf.errors import GraphError, LayoutError, UsageError, nearest
+from meshtf.errors import GraphError, LayoutError, LayoutWarning, MeshtfError, UsageError, nearest
 from meshtf.graph import Graph, Mesh, Operation, Tensor, check_tensor
+from meshtf.lowering.ahead.compilation import Compilation
+from meshtf.lowering.ahead.compile_ahead import ToCompile, compile_for
+from meshtf.lowering.ahead.planned_mesh import PlannedMesh
+from meshtf.lowering.emit.xla_hlo import hlo_of
 from meshtf.lowering.execution import Execution
 from meshtf.lowering.feeding import check_feeds, inputs_of
 from meshtf.lowering.make_plan import effects_with, make_plan, needed
+from meshtf.lowering.passes.cut_feeds import cut_feeds
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.lowering.passes.weight_update_sharding import ShardedUpdates, sharded_updates
 from meshtf.lowering.report.report import Report, Updates
 from meshtf.lowering.variable_store import StoreLayouts, VariableStore
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.mesh_impl.mesh_options import MeshOptions
+from meshtf.mesh_impl.tpu.ahead_compiler import Waiting
+from meshtf.mesh_impl.tpu.compile_cache import CompileCache
+from meshtf.mesh_impl.tpu.topology import TpuTopology
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.variables.program_step import count_step
 from meshtf.planning.divided_layouts import parts_that_help
 from meshtf.planning.layout_table import LayoutTable, warn_unused_rules
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import Check, Plan
+from meshtf.planning.rules_by_place import RuleSet
 from meshtf.planning.stored_variables import Storage
 
 
@@ -76,11 +88,18 @@ class Lowering:
         count_step(self.mesh)
         self._storage = StoreLayouts(self.variables, self._options.parameter_layout_rules)
         self._effects = [o for o in graph.operations if o.has_side_effect]
-        self._lay_out(self.variables.axis_parts(graph.variables, self.mesh_shape))
-        warn_unused_rules(self.mesh_impl.layout_rules, self._options.parameter_layout_rules, graph.operations)
+        own_parts = self._options.parts_of_axes(self.mesh_shape)
+        self._lay_out(own_parts or self.variables.axis_parts(graph.variables, self.mesh_shape))
+        kinds = {
+            "layout rule": self.mesh_impl.layout_rules,
+            "parameter layout rule": self._options.parameter_layout_rules,
+            "activation layout rule": self._options.activation_layout_rules,
+        }
+        warn_unused_rules(kinds, graph.operations)
         if not self.axis_parts and (axis_parts := parts_that_help(self._sharded.undivided, self.mesh_shape)):
             self._lay_out(axis_parts)
         self._executions: dict[tuple[tuple[Tensor, ...], bool], Execution] = {}
+        self._ahead: dict[tuple[Tensor, ...], ToCompile] = {}
         self._hlo: dict[tuple[tuple[Tensor, ...], bool], bytes | None] = {}
 
     def _lay_out(self, axis_parts: AxisParts) -> None:
@@ -95,7 +114,9 @@ class Lowering:
 
     def _laid_out_by_rules(self) -> LayoutTable:
         mesh_shape = self.axis_parts.taken_apart(self.mesh_shape)
-        layouts = LayoutTable(mesh_shape, self.mesh_impl.layout_rules, self.axis_parts)
+        rules, activations = self.mesh_impl.layout_rules, self._options.activation_layout_rules
+        rule_set = RuleSet.of_variables(rules, activations, self.graph.variables.values())
+        layouts = LayoutTable(mesh_shape, rule_set, self.axis_parts, self._options.max_padding)
         layouts.resolve(self.graph.operations)
         return layouts
 
@@ -209,6 +230,34 @@ class Lowering:
                 f"compile it to HLO; give an mtf.TpuMeshImpl\n  at {user_site()}"
             )
         return hlo
+
+    @says_where
+    def compile(
+        self,
+        topology: str | TpuTopology,
+        fetches: Sequence[Tensor] = (),
+        *,
+        cache_dir: str | Path | None = None,
+        on_wait: Callable[[float], None] | None = None,
+    ) -> Compilation:
+        """Compiles the program that returns these fetches with the TPU's own compiler: see `mtf.Function.compile`."""
+        chosen, key = TpuTopology.of(topology), tuple(fetches)
+        chosen.places(self.mesh_shape)  # is it one that fits, before minutes are spent?
+        if key not in self._ahead:
+            plan = cut_feeds(self.execution(fetches).plan)
+            hlo, plan_with = hlo_of(plan, self.graph.name), functools.partial(self._plan_with, key)
+            self._ahead[key] = ToCompile(self.graph.name, plan, hlo, self.mesh_shape, plan_with)
+        waiting = Waiting(None if cache_dir is None else CompileCache(Path(cache_dir)), on_wait)
+        return compile_for(self._ahead[key], chosen, waiting)
+
+    def _plan_with(self, fetches: Sequence[Tensor], parameter_layout: str) -> Plan | None:
+        options = dataclasses.replace(self._options, parameter_layout=parameter_layout)
+        mesh_impl = cast("MeshImpl", PlannedMesh(self.mesh_shape, self.mesh_impl.layout_rules, options))
+        with warnings.catch_warnings(), contextlib.suppress(MeshtfError):
+            warnings.simplefilter("ignore", LayoutWarning)
+            other = Lowering(self.graph, {self.mesh: mesh_impl}, None, self.seed, self._pass_options)
+            return cut_feeds(other.plan_for(fetches))
+        return None
 
     def report(self, fetches: Sequence[Tensor] = ()) -> Report:
         """Layouts, memory per core and every collective of the program that returns these fetches."""

@@ -40,7 +40,7 @@ def slicewise_failure(
         again = lowering.plan_for(list(operation.outputs), with_effects=False)
         if not _is_small(again) or not all(name in lowering.variables for name in again.variable_names):
             return None
-        held = {n: [x.numpy() for x in lowering.variables.slices(n).slices] for n in again.variable_names}
+        held = {n: [np.asarray(x) for x in lowering.variables.slices(n).slices] for n in again.variable_names}
         try:
             _Again(again, held).run(arrays)
         except _FailedError as failed:

@@ -14,7 +14,8 @@ from meshtf.call_sites import says_where
 from meshtf.dimension import Shape, described
 from meshtf.errors import GraphError, LayoutError, ShapeError, UsageError, nearest
 from meshtf.layout import LayoutRules, TensorLayout
-from meshtf.mesh_impl.mesh_impl import MeshImpl, Slices
+from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.mesh_impl.slices import Slices, on_host
 from meshtf.planning import core_positions
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.stored_variables import StoredVariable
@@ -77,7 +78,7 @@ class VariableSlices:
             if block not in done:
                 done.add(block)
                 box = self.box(core)
-                whole[box] = piece.numpy()[tuple(slice(b.stop - b.start) for b in box)]
+                whole[box] = on_host(piece)[tuple(slice(b.stop - b.start) for b in box)]
         return whole
 
     def _check_all_here(self) -> None:
@@ -229,7 +230,7 @@ class StoreLayouts:
         if self.parameter_rules is None or layouts.is_chosen(variable.value):
             return layouts[variable.value]
         try:
-            return layouts.under(self.parameter_rules, variable.shape)
+            return layouts.under(self.parameter_rules, variable.value)
         except LayoutError as error:
             where = f'variable "{variable.full_name}", kept under the rules "{self.parameter_rules}"'
             raise LayoutError(f"{error}\n  in {where}\n  at {variable.site}") from None

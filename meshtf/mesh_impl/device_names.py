@@ -9,11 +9,12 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
-from meshtf.dimension import Shape
+from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import DeviceError, nearest
 from meshtf.layout import Axes
+from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
-from meshtf.planning.process_spans import place_of_core
+from meshtf.planning.process_spans import ProcessOfCore, laid_over
 
 _TASK = re.compile(r"/task:(\d+)")
 
@@ -48,14 +49,14 @@ def local_cores(devices: Sequence[str]) -> list[int]:
 def default_devices(shape: Shape, axes_over_processes: Axes = ()) -> tuple[str, ...]:
     """The first GPUs if a mesh has no more cores than there are, else the first CPUs. DeviceError with too few.
 
-    In a cluster, equally many of each process: those of process 0 first, for the axes of the mesh in their order, but
-    `axes_over_processes` before the others.
+    In a cluster, equally many of each process, which has a block of the mesh: processes lie along the axes in their
+    order, but along `axes_over_processes` first.
     """
     names = {kind: _by_process(kind) for kind in ("GPU", "CPU")}
     for kind in ("GPU", "CPU"):
         if sum(map(len, names[kind])) >= shape.size:
-            chosen = _evenly(names[kind], shape)
-            return tuple(chosen[place] for place in place_of_core(shape, axes_over_processes))
+            _check_even(names[kind], shape)
+            return _of_each(names[kind], laid_over(shape, len(names[kind]), axes_over_processes))
     names = {kind: [name for own in names[kind] for name in own] for kind in names}
     cpus = len(names["CPU"])
     raise DeviceError(
@@ -71,7 +72,7 @@ def _by_process(kind: str) -> list[list[str]]:
     return list(found.values())
 
 
-def _evenly(names: Sequence[Sequence[str]], shape: Shape) -> list[str]:
+def _check_even(names: Sequence[Sequence[str]], shape: Shape) -> None:
     each, rest = divmod(shape.size, len(names))
     if rest or any(len(own) < each for own in names):
         raise DeviceError(
@@ -79,7 +80,27 @@ def _evenly(names: Sequence[Sequence[str]], shape: Shape) -> list[str]:
             f"{' + '.join(str(len(own)) for own in names)} devices; each takes an equal part of a mesh. Make the "
             f"number of cores a multiple of {len(names)}, or give devices= for a mesh of one process"
         )
-    return [name for own in names for name in own[:each]]
+
+
+def _of_each(names: Sequence[Sequence[str]], process_of_core: ProcessOfCore) -> tuple[str, ...]:
+    """For each core, in their order, the next device of its process."""
+    left = [iter(own) for own in names]
+    return tuple(next(left[process]) for process in process_of_core)
+
+
+def shape_on_devices(shape: ShapeLike, devices: Sequence[str] | None) -> ShapeLike:
+    """A mesh shape; where an axis is as long as the devices allow, for these, or for all GPUs, else all CPUs.
+
+    Raises:
+      DeviceError: there are too few, or processes cannot have equal parts.
+    """
+    rule = None if shape is None else MeshShapeRule.parse(shape)
+    if rule is None or not rule.is_open:
+        return shape
+    if devices is not None:
+        return rule.shape(len(devices))
+    names = _by_process("GPU") or _by_process("CPU")
+    return rule.shape_over(len(names), min(map(len, names)))
 
 
 def checked_devices(shape: Shape, devices: Sequence[str]) -> tuple[str, ...]:
@@ -122,10 +143,8 @@ def _find(device: str, by_spec: Mapping[_Parts, str]) -> str | None:
 
 def _parts(spec: tf.DeviceSpec) -> _Parts:
     """What names a device, where a part of a cluster that is left out is this process's own."""
-    own = ("localhost", 0, 0)
-    given = (spec.job, spec.replica, spec.task)
-    job, replica, task = (b if a is None else a for a, b in zip(given, own, strict=True))
-    return job, replica, task, spec.device_type, spec.device_index
+    job = "localhost" if spec.job is None else spec.job
+    return job, spec.replica or 0, spec.task or 0, spec.device_type, spec.device_index
 
 
 def _agree(parts: _Parts, wanted: tf.DeviceSpec) -> bool:

@@ -9,21 +9,23 @@ from typing import Protocol, TypeAlias
 
 import tensorflow as tf
 
-from meshtf.dimension import Shape, ShapeLike, convert_to_shape
+from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import DeviceError, LayoutError, ShapeError, UsageError, nearest
 from meshtf.layout import LayoutLike, LayoutRules, check_mesh_axes, convert_to_layout_rules
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
+from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
+from meshtf.mesh_impl.slices import Slices
 from meshtf.planning.plan import Plan
 from meshtf.planning.process_spans import ProcessOfCore
 
-Slices: TypeAlias = Mapping[int, tf.Variable]
-"""A variable's, by core, of the cores in this process."""
+Results: TypeAlias = tuple[list[tf.Tensor], tf.Tensor]
+"""Of a run of a program: the fetches, whole, and the index in `plan.checks` of the check that failed, or -1."""
 
 
 class Program(Protocol):
     """A plan on a mesh, ready to be run."""
 
-    def __call__(self, feeds: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
+    def __call__(self, feeds: Sequence[tf.Tensor]) -> Results:
         """Runs it once: reads and assigns the slices of the variables it was made with.
 
         Args:
@@ -35,6 +37,27 @@ class Program(Protocol):
           InvalidArgumentError.
         """
         ...
+
+    def start(self, feeds: Sequence[tf.Tensor]) -> Callable[[], Results]:
+        """Starts a run, outside of a tf.function, and returns what waits for its results.
+
+        Where a check fails, the runs that were started after it assign nothing either, and fail the same.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramAtOnce:
+    """A Program that runs to its end before anything else is done."""
+
+    run: Callable[[Sequence[tf.Tensor]], Results]
+
+    def __call__(self, feeds: Sequence[tf.Tensor]) -> Results:
+        return self.run(feeds)
+
+    def start(self, feeds: Sequence[tf.Tensor]) -> Callable[[], Results]:
+        results = self.run(feeds)
+        return lambda: results
 
 
 class MeshImpl(Protocol):
@@ -67,6 +90,12 @@ class MeshImpl(Protocol):
         """By core, the process that it is in: the same in all of them. Empty where one process has all cores."""
         ...
 
+    @property
+    def steps_ahead(self) -> int:
+        """How many runs of a program are started before the results of the first are waited for, so that no core waits
+        for the host: 0 where a run is over when it has been started."""
+        ...
+
     def check_runs(self, program: str) -> None:
         """UsageError, for the program of this name, where the mesh runs nothing: asked before anything is made."""
         ...
@@ -76,7 +105,7 @@ class MeshImpl(Protocol):
         has, too, have other texts of it."""
         ...
 
-    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> dict[int, tf.Variable]:
+    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> Slices:
         """A new variable: for each core of this process a slice, zero, where the core's work finds it."""
         ...
 
@@ -85,7 +114,7 @@ class MeshImpl(Protocol):
 
         Args:
           plan: what each core does.
-          slices: of each of the plan's variables, by core, of the cores in this process.
+          slices: of each of the plan's variables, as `zero_slices` made them.
           runs_once: so that what is compiled costs more than what it then saves.
         """
         ...
@@ -118,7 +147,10 @@ def checked_mesh(
     """
     if shape is None:
         raise ShapeError('the shape of a mesh is needed, such as "rows:2;cols:4"')
-    converted, rules = convert_to_shape(shape), convert_to_layout_rules(layout_rules)
+    rule, rules = MeshShapeRule.parse(shape), convert_to_layout_rules(layout_rules)
+    if rule.is_open:
+        raise ShapeError(f"mesh [{rule}] is as large as the devices allow, and this backend counts none; give sizes")
+    converted = rule.shape(0)
     known = [field.name for field in dataclasses.fields(MeshOptions)]
     for name in changes:
         if name not in known:
@@ -126,8 +158,10 @@ def checked_mesh(
     if options is not None and not isinstance(options, MeshOptions):
         raise UsageError(f"options must be an mtf.MeshOptions, not {type(options).__name__}")
     chosen = dataclasses.replace(options or MeshOptions(), **changes)
-    for some in (rules, chosen.parameter_layout_rules or rules):
-        check_mesh_axes(some, converted)
+    axes = chosen.parts_of_axes(converted).named(converted)
+    for some in (rules, chosen.parameter_layout_rules, chosen.activation_layout_rules):
+        if some is not None:
+            check_mesh_axes(some, axes)
     unknown = [axis for axis in chosen.axes_over_processes if axis not in converted.dimension_names]
     if unknown:
         raise LayoutError(

@@ -57,14 +57,15 @@ def _checked(n: object) -> int:
     if n < 1:
         raise DeviceError(f"mtf.virtual_cpus({n}): a mesh has at least one core")
     if n > _MOST:
-        raise DeviceError(_TOO_MANY.format(n=n, most=_MOST, processors=_processors()))
+        raise DeviceError(_TOO_MANY.format(n=n, most=_MOST, processors=num_processors()))
     return int(n)
 
 
 def _threads_of_each(n: int) -> int:
-    return max(1, _processors() // n)
+    return max(1, num_processors() // n)
 
 
-def _processors() -> int:
+def num_processors() -> int:
+    """Of this machine, those that this process may use."""
     # Only Linux says which are this process's own.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

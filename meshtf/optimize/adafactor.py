@@ -29,10 +29,11 @@ class AdafactorOptimizer(Optimizer):
         U = G / sqrt(R C / mean(R))
         W <- W - max(epsilon_2, rms(W)) * learning_rate * U / max(1, rms(U) / clipping_threshold)
 
-    Rows and columns are the two largest dimensions of W, each other dimension counts matrices; those of a stack count
-    layers, and every mean is taken per layer. A weight of one dimension has the second moment whole. The state of a
-    variable w is in `w/adafactor_vr` (R) and `w/adafactor_vc` (C) or in `w/adafactor_v`, beside one counter
-    `adafactor/step`.
+    Rows and columns are what a layer sums over and what it makes, as it told `mtf.get_variable` (`matrix`): attention's
+    q [d_model, heads, d_kv] is a matrix of d_model rows, and experts count matrices. Of a weight without roles they are
+    the two largest dimensions, and each other counts matrices. Those of a stack count layers, and every mean is taken
+    per layer. A weight of one dimension has the second moment whole. The state of a variable w is in `w/adafactor_vr`
+    (R) and `w/adafactor_vc` (C) or in `w/adafactor_v`, beside one counter `adafactor/step`.
 
     Attributes:
       learning_rate: a number, a scalar of the program, or a schedule; by default min(0.01, 1 / sqrt(t)).
@@ -108,14 +109,23 @@ class AdafactorOptimizer(Optimizer):
     def _moment(self, parameter: Parameter, suffix: str, decay: mtf.Tensor, squares: mtf.Tensor) -> mtf.Tensor:
         return parameter.moving_mean(suffix, decay, squares + self.epsilon_1)
 
-    def _factored_dims(self, parameter: Parameter) -> tuple[mtf.Dimension, mtf.Dimension] | None:
-        """The second largest dimension and the largest, but for those of a stack; None where there are not two."""
-        stacked, unpadded = parameter.variable.stacked_dims, parameter.variable.unpadded_shape
-        own = [dim for dim in unpadded if not stacked.has(dim.name)]
-        if not self.factored or len(own) < 2:
+    def _factored_dims(self, parameter: Parameter) -> tuple[mtf.Shape, mtf.Shape] | None:
+        """The smaller side of the matrix and the larger one; None where there are not two."""
+        sides = sorted(_sides(parameter.variable), key=lambda side: side.size)
+        if not self.factored or not sides:
             return None
-        smaller, larger = sorted(own, key=lambda dim: dim.size)[-2:]
-        if self.is_mesh_tensorflow_variant and smaller.size < _SMALLEST_FACTORED:
+        if self.is_mesh_tensorflow_variant and sides[0].size < _SMALLEST_FACTORED:
             return None
-        shape = parameter.variable.shape
-        return shape.get_dim_by_name(smaller.name), shape.get_dim_by_name(larger.name)
+        smaller, larger = (mtf.Shape([dim for dim in parameter.variable.shape if side.has(dim.name)]) for side in sides)
+        return smaller, larger
+
+
+def _sides(variable: mtf.Variable) -> list[mtf.Shape]:
+    """Both sides of the matrix that a weight is, without padding: as its layer said, else its two largest dimensions
+    but for those of a stack. Empty where it is none."""
+    unpadded = variable.unpadded_shape
+    if variable.spec.matrix is not None:
+        sides = [mtf.Shape([dim for dim in unpadded if dim.name in names]) for names in variable.spec.matrix]
+        return sides if all(side.dims for side in sides) else []
+    own = sorted((dim for dim in unpadded if not variable.stacked_dims.has(dim.name)), key=lambda dim: dim.size)
+    return [mtf.Shape([dim]) for dim in own[-2:]] if len(own) > 1 else []

@@ -34,7 +34,7 @@ def root_mean_square(x: mtf.Tensor, parameter: Parameter, *, per_layer: bool = T
     return mtf.sqrt(sum_of_squares(x, stacked) * (1 / count))
 
 
-def mean_over(x: mtf.Tensor, dim: mtf.Dimension, parameter: Parameter) -> mtf.Tensor:
-    """The mean of x over one dimension of the parameter."""
-    size = parameter.variable.unpadded_shape.get_dim_by_name(dim.name).size
-    return mtf.reduce_sum(x, reduced_dim=dim) * (1 / size)
+def mean_over(x: mtf.Tensor, dims: mtf.Shape, parameter: Parameter) -> mtf.Tensor:
+    """The mean of x over some dimensions of the parameter."""
+    size = mtf.Shape([parameter.variable.unpadded_shape.get_dim_by_name(d.name) for d in dims]).size
+    return mtf.reduce_sum(x, output_shape=x.shape - dims) * (1 / size)

@@ -211,6 +211,29 @@ class ProductSchedule(Schedule):
 
 
 @dataclasses.dataclass(frozen=True)
+class OffsetSchedule(Schedule):
+    """`then`, from a later step on: what it is at step + offset.
+
+    A training that goes on from weights of another one, whose steps it does not count, has the rates that would follow.
+
+    Examples:
+      >>> schedule = mtf.optimize.OffsetSchedule(50, then=mtf.optimize.LinearSchedule(1.0, 0.0, 100))
+      >>> value(schedule(mtf.constant(mesh, [0, 10, 50, 100], "step:4"))).round(4)
+      array([0.5, 0.4, 0. , 0. ], dtype=float32)
+    """
+
+    offset: int
+    then: Schedule
+
+    def __post_init__(self) -> None:
+        check_numbers(self, "offset")
+        _check_values(self, "then", [self.then])
+
+    def __call__(self, step: mtf.Tensor) -> mtf.Tensor:
+        return _at(self.then, step + float(self.offset))
+
+
+@dataclasses.dataclass(frozen=True)
 class NoamSchedule(Schedule):
     """multiplier / sqrt(max(step - offset, warmup_steps)), and in the last part of training in a straight line to 0.
 
@@ -219,7 +242,7 @@ class NoamSchedule(Schedule):
     Attributes:
       total_steps: of the training.
       warmup_steps: how long the rate is constant.
-      linear_decay_fraction: the part of `total_steps` at the end over which it goes to 0.
+      linear_decay_fraction: the part of `total_steps` at the end over which it goes to 0; 0 for none.
       multiplier: of the whole.
       offset: the step from which on the root counts.
 
@@ -236,11 +259,13 @@ class NoamSchedule(Schedule):
     offset: int = 0
 
     def __post_init__(self) -> None:
-        check_numbers(self, "multiplier", "offset")
-        check_above_zero(self, "total_steps", "warmup_steps", "linear_decay_fraction")
+        check_numbers(self, "multiplier", "offset", "linear_decay_fraction")
+        check_above_zero(self, "total_steps", "warmup_steps")
 
     def __call__(self, step: mtf.Tensor) -> mtf.Tensor:
         root = mtf.rsqrt(mtf.maximum(step - float(self.offset), float(self.warmup_steps)))
+        if not self.linear_decay_fraction:
+            return root * float(self.multiplier)
         left = (float(self.total_steps) - step) / (self.total_steps * self.linear_decay_fraction)
         return root * mtf.clip_by_value(left, 0.0, 1.0) * float(self.multiplier)
 

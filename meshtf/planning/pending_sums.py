@@ -101,7 +101,9 @@ class PendingSums:
         carried = [self._candidates[x] for x in operation.inputs if x in self._candidates]
         if carried and operation.passes_pending_sums and self._leaves_slices_apart(operation, carried):
             self._able.add(operation)
-        for output, own in zip(operation.outputs, operation.output_pending_axes(self._layouts), strict=True):
+        for output, own in zip(
+            operation.outputs, operation.output_pending_axes(self._layouts.seen_by(operation)), strict=True
+        ):
             axes = frozenset(own).union(*carried) if operation in self._able else frozenset(own)
             self._own[output] = own
             if axes:
@@ -110,7 +112,8 @@ class PendingSums:
     def _leaves_slices_apart(self, operation: Operation, carried: Sequence[frozenset[str]]) -> bool:
         """Whether no output is split over an axis over which a sum is pending: its cores hold no terms of one sum."""
         axes = frozenset().union(*carried)
-        return operation.takes_any_layout or not any(axes & self._layouts[t].used for t in operation.outputs)
+        layouts = self._layouts.seen_by(operation)
+        return operation.takes_any_layout or not any(axes & layouts[t].used for t in operation.outputs)
 
     def is_able_to_pass(self, operation: Operation) -> bool:
         """Whether it could take pending inputs as they are."""

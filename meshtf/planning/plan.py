@@ -279,6 +279,20 @@ def free_values(instructions: Sequence[Instruction], bound: set[Value], returned
     return [v for v in dict.fromkeys(used) if v not in made]
 
 
+def used_directly(instruction: Instruction) -> Iterator[Value]:
+    """The values that an instruction names, those apart that are named by instructions inside it."""
+    if isinstance(instruction, Loop):
+        yield from (v for c in instruction.carried for v in (c.initial, c.leaving))
+        yield from (s.whole for s in instruction.sliced)
+        yield from (s.part for s in instruction.stacked)
+        yield from [instruction.count] if instruction.count is not None else []
+        yield from [instruction.condition.goes_on] if instruction.condition is not None else []
+    elif isinstance(instruction, Branch):
+        yield from (instruction.predicate, *instruction.true_results, *instruction.false_results)
+    else:
+        yield from instruction.inputs
+
+
 def nested(instruction: Instruction) -> tuple[Instruction, ...]:
     """The instructions inside a loop or a branch."""
     if isinstance(instruction, Loop):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -20,8 +20,6 @@ from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor
 from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.planning import core_positions
-from meshtf.planning._padded_layouts import evened, uneven_dims
-from meshtf.planning._padded_moves import into_padding, out_of_padding, with_zero_padding
 from meshtf.planning.collectives.all_gather import AllGather
 from meshtf.planning.collectives.all_reduce import AllReduce
 from meshtf.planning.collectives.collective_step import CollectiveStep
@@ -29,6 +27,8 @@ from meshtf.planning.collectives.permute import Permute
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.microbatch_cut import MicrobatchCut
 from meshtf.planning.open_check import OpenCheck
+from meshtf.planning.padded_moves import filled, moved_with_padding, without_padding
+from meshtf.planning.padding import ZEROS, Fill, uneven_dims
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import (
     AssignVariable,
@@ -67,7 +67,7 @@ class Planner:
         *,
         finds_failures: bool = False,
     ) -> None:
-        self.layouts = layouts
+        self._table = layouts
         self.finds_failures = finds_failures
         """Whether checks are to say where they fail, which a step that goes well need not know."""
         self.iterations: tuple[Value, ...] = ()
@@ -94,7 +94,13 @@ class Planner:
         self._numbers = itertools.count()
         self._outside: Planner | None = None
         self._borrowed: frozenset[Tensor] = frozenset()
+        self._leaving: Mapping[Tensor, Tensor] = {}
         self._from_outside: set[Value] = set()
+
+    @property
+    def layouts(self) -> LayoutTable:
+        """The tensors' layouts, as the operation that is being lowered is to see them."""
+        return self._table.seen_by(self._operation)
 
     def lower(self, operation: Operation) -> None:
         """Lowers one operation; its inputs must have been lowered."""
@@ -106,7 +112,7 @@ class Planner:
         values = []
         for tensor in fetches:
             self._operation = tensor.operation
-            values.append(self.read(tensor))
+            values.append(self.read(tensor, fill=None))
         for name, (operation, value) in self._assigned.items():
             self._instructions.append(AssignVariable(operation, name, value))
         checks = [self._closed[check] for check in self._checks]
@@ -116,18 +122,24 @@ class Planner:
 
     # Nesting: the bodies of loops and branches
 
-    def inside(self, pending_sums: PendingSums, borrowed: Iterable[Tensor] = ()) -> Planner:
+    def inside(
+        self,
+        pending_sums: PendingSums,
+        borrowed: Iterable[Tensor] = (),
+        leaving: Mapping[Tensor, Tensor] | None = None,
+    ) -> Planner:
         """A planner for instructions that run inside one of this planner's.
 
         What is `borrowed` from this one is brought here, outside, into the layouts that are wanted inside: once, and
-        not in every iteration.
+        not in every iteration. `leaving` says what tensors of the block are called outside, in their own shape.
         """
-        inner = Planner(self.layouts, pending_sums, self._storage, self._seed, finds_failures=self.finds_failures)
+        inner = Planner(self._table, pending_sums, self._storage, self._seed, finds_failures=self.finds_failures)
         inner.iterations, inner.layers, inner.microbatches = self.iterations, self.layers, self.microbatches
         inner._numbers = self._numbers
         inner._outside = self
         inner._operation = self._operation
         inner._borrowed = frozenset(borrowed)
+        inner._leaving = leaving or {}
         return inner
 
     def value(self, shape: Shape, dtype: tf.DType, layout: TensorLayout, pending: Axes = ()) -> Value:
@@ -166,10 +178,13 @@ class Planner:
 
     # Reading
 
-    def read(self, tensor: Tensor, layout: TensorLayout | None = None) -> Value:
-        """The tensor's value with no sum pending, in `layout` (by default the tensor's own)."""
+    def read(self, tensor: Tensor, layout: TensorLayout | None = None, fill: Fill | None = ZEROS) -> Value:
+        """The tensor's value with no sum pending, in `layout` (by default the tensor's own).
+
+        `fill` is what stands beyond the ends of dimensions that are padded; None: anything.
+        """
         if tensor in self._borrowed:
-            return self._read_outside(tensor, layout)
+            return self._done_outside(lambda outside: outside.read(tensor, layout, fill))
         own = self.layouts[tensor]
         wanted = own if layout is None else layout
         versions = self._versions[tensor]
@@ -186,12 +201,20 @@ class Planner:
         self._operation = reader
         if value is not source:
             versions.append(value)
-        return value if self._may_read_padding() else with_zero_padding(self, value)
+        return self.filled(value, fill)
+
+    def filled(self, value: Value, fill: Fill | None) -> Value:
+        """The value with what is wanted beyond the ends of dimensions that are padded; None: as it is."""
+        if fill is None or self._is_even(value):
+            return value
+        if value in self._from_outside:
+            return self._done_outside(lambda outside: outside.filled(value, fill))
+        return filled(self, value, fill)
 
     def whole_versions(self, tensor: Tensor) -> list[Value]:
         """All that is held of the tensor with no sum pending, in any layout; at least one."""
         self._whole(tensor)
-        return [v for v in self._versions_of(tensor) if not v.pending and self._is_even(v)]
+        return [v for v in self._versions_of(tensor) if not v.pending and self._is_seen(v)]
 
     def bytes_to_read(self, tensor: Tensor, layout: TensorLayout) -> int:
         """What each core would send for `read`."""
@@ -201,15 +224,38 @@ class Planner:
         """The operations that read the tensor: none, where it is only fetched."""
         return self._pending_sums.consumers(tensor)
 
+    def layout_wanted_by_readers(self, tensor: Tensor) -> TensorLayout | None:
+        """The layout in which everything that uses the tensor works; None where that is not one, or not known.
+
+        Looked for behind what takes a tensor as it is held, as an override does, and where the tensor leaves a block.
+        """
+        wanted = {*self._layouts_wanted(tensor)}
+        return wanted.pop() if len(wanted) == 1 else None
+
+    def _layouts_wanted(self, tensor: Tensor) -> Iterator[TensorLayout | None]:
+        readers = self.consumers(tensor)
+        for reader in readers:
+            made = next((y for y in reader.outputs if y.shape == tensor.shape), None)
+            if made is not None and reader.takes_any_layout:
+                yield from self._layouts_wanted(made)
+            else:
+                yield None if made is None else self.layouts[made]
+        if tensor in self._leaving:
+            assert self._outside is not None
+            yield from self._outside._layouts_wanted(self._leaving[tensor])
+        elif not readers:
+            yield self.layouts[tensor]
+
     def is_used(self, tensor: Tensor) -> bool:
         """Whether anything reads or fetches the tensor: one of several outputs that is not need not be written."""
         return self._pending_sums.is_used(tensor)
 
-    def read_operands_as_they_are(self, operation: Operation) -> list[Value]:
+    def read_operands_as_they_are(self, operation: Operation, fill: Fill | None = ZEROS) -> list[Value]:
         """The inputs in whatever layout they are held, pending where the operation passes pending sums on."""
         if self._pending_sums.is_passed_by(operation):
-            return [self._versions_of(x)[0] for x in operation.inputs]
-        return [self._whole(x) for x in operation.inputs]
+            held = [self._versions_of(x)[0] for x in operation.inputs]
+            return [self.filled(v if self._is_seen(v) else without_padding(self, v), fill) for v in held]
+        return [self.filled(self._whole(x), fill) for x in operation.inputs]
 
     def held(self, tensor: Tensor) -> Value:
         """The tensor as it is held, in any layout and perhaps pending: to wait for it, not to compute with it."""
@@ -229,8 +275,8 @@ class Planner:
 
     def _whole(self, tensor: Tensor) -> Value:
         """Some version with no sum pending."""
-        whole = [v for v in self._versions_of(tensor) if not v.pending and self._is_even(v)]
-        return whole[0] if whole else self.read(tensor, evened(self.layouts[tensor], tensor.shape, self.mesh_shape))
+        whole = [v for v in self._versions_of(tensor) if not v.pending and self._is_seen(v)]
+        return whole[0] if whole else self.read(tensor, fill=None)
 
     def _versions_of(self, tensor: Tensor) -> list[Value]:
         if tensor in self._borrowed and tensor not in self._versions:
@@ -238,9 +284,6 @@ class Planner:
             self._versions[tensor] = [self._outside._whole(tensor)]
             self._from_outside.update(self._versions[tensor])
         return self._versions[tensor]
-
-    def _read_outside(self, tensor: Tensor, layout: TensorLayout | None) -> Value:
-        return self._done_outside(lambda outside: outside.read(tensor, layout))
 
     def _done_outside(self, move: Callable[[Planner], Value]) -> Value:
         """What the planner outside this block gives, on behalf of the operation being lowered here."""
@@ -252,16 +295,18 @@ class Planner:
         self._from_outside.add(value)
         return value
 
-    def read_operands(self, operation: Operation, layouts: Sequence[TensorLayout]) -> list[Value]:
-        """The inputs of an operation that passes pending sums, in these layouts.
+    def read_operands(
+        self, operation: Operation, layouts: Sequence[TensorLayout], fill: Fill | None = ZEROS
+    ) -> list[Value]:
+        """The inputs of an operation that passes pending sums, in these layouts, padded with `fill`.
 
         Where the operation was chosen to leave sums to its consumers, all the values returned are pending over the
         same mesh axes; else none is.
         """
         if not self._pending_sums.is_passed_by(operation):
-            return [self.read(x, layout) for x, layout in zip(operation.inputs, layouts, strict=True)]
+            return [self.read(x, layout, fill) for x, layout in zip(operation.inputs, layouts, strict=True)]
         values = [
-            value if value.pending and value.layout == layout else self.read(x, layout)
+            self.filled(value, fill) if value.pending and value.layout == layout else self.read(x, layout, fill)
             for x, layout in zip(operation.inputs, layouts, strict=True)
             for value in [self._versions_of(x)[0]]
         ]
@@ -336,11 +381,11 @@ class Planner:
         """The value in another layout with its pending sums done, by the cheapest route."""
         if value.layout == layout and not value.pending:
             return value
-        if not self._is_even(value):
-            return out_of_padding(self, value, layout)
-        if dims := uneven_dims(layout, value.shape, self.mesh_shape):
-            return into_padding(self, value, layout, dims)
-        return self.take_route(value, layout)
+        if self._is_even(value) and not uneven_dims(layout, value.shape, self.mesh_shape):
+            return self.take_route(value, layout)
+        if value in self._from_outside:
+            return self._done_outside(lambda outside: outside.reshard(value, layout))
+        return moved_with_padding(self, value, layout)
 
     def take_route(self, value: Value, layout: TensorLayout) -> Value:
         """The cheapest steps to a layout; those that were taken from the same value before are not taken again."""
@@ -366,6 +411,7 @@ class Planner:
     def write(self, tensor: Tensor, value: Value) -> None:
         """Says that `value` is `tensor`. It may be in another layout than the tensor's, or pending."""
         assert (value.shape, value.dtype) == (tensor.shape, tensor.dtype), (tensor, str(value))
+        assert self._is_seen(value), f"{self._operation!r} does not know of padding, and gives {value}"
         self._versions[tensor] = [value]
 
     def feed(self, name: str, tensor: Tensor) -> None:
@@ -376,7 +422,7 @@ class Planner:
 
     def stored_layout(self, variable: StoredVariable) -> TensorLayout:
         """The layout in which a variable is kept between steps."""
-        return self._storage.layout(variable, self.layouts)
+        return self._storage.layout(variable, self._table)
 
     def stored(self, variable: StoredVariable) -> Value:
         """The variable's present value: what was assigned last, or what it was when the program started."""
@@ -444,9 +490,10 @@ class Planner:
     def _is_even(self, value: Value) -> bool:
         return not uneven_dims(value.layout, value.shape, self.mesh_shape)
 
-    def _may_read_padding(self) -> bool:
-        """Whether the operation being lowered works element by element in a layout that a pass chose."""
-        return self._operation is not None and all(self.layouts.is_chosen(t) for t in self._operation.outputs)
+    def _is_seen(self, value: Value) -> bool:
+        """Whether the operation being lowered may have the value as it is."""
+        dims = uneven_dims(value.layout, value.shape, self.mesh_shape)
+        return not any(self._current.needs_whole(value.shape[dim].name) for dim in dims)
 
     def _local_slice(self, value: Value, layout: TensorLayout, steps: Sequence[LocalSlice]) -> Value:
         if value in self._from_outside:

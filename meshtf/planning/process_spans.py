@@ -7,13 +7,14 @@ is done in stages, so that each byte crosses once per process.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from meshtf.dimension import Shape
 from meshtf.layout import Axes
-from meshtf.planning.core_positions import groups_along
+from meshtf.planning.core_positions import groups_along, positions
 
 ProcessOfCore = tuple[int, ...]
 """The process of each core; empty where one process has all."""
@@ -110,16 +111,19 @@ def most_leaving(destinations: Sequence[int], process_of_core: ProcessOfCore) ->
 
 
 def laid_over(shape: Shape, num_processes: int, outermost: Axes) -> ProcessOfCore:
-    """By core, the process that it is in, each having equally many; the axes `outermost` are laid over them first."""
-    place = place_of_core(shape, outermost)
-    each = shape.size // num_processes
-    return tuple(int(k) // each for k in place)
+    """By core, the process that it is in: blocks of the mesh, each of equally many cores.
 
-
-def place_of_core(shape: Shape, outermost: Axes) -> np.ndarray:
-    """`int[cores]`: where each core stands among devices in the order of processes."""
-    rest = tuple(n for n in shape.dimension_names if n not in outermost)
-    cores_in_order = groups_over((*outermost, *rest), shape).reshape(-1)
-    place = np.empty(shape.size, np.int64)
-    place[cores_in_order] = np.arange(shape.size)
-    return place
+    As many processes as go lie along the first axis, so many of the others along the next, and so on; along the axes
+    `outermost` before the others. Each process has a block of the mesh then, so that every group of cores along any
+    axes has equally many members in each process that it has members in.
+    """
+    names = [*outermost, *(n for n in shape.dimension_names if n not in outermost)]
+    left, counts = num_processes, {}
+    for name in names:
+        counts[name] = math.gcd(left, shape.get_dim_by_name(name).size)
+        left //= counts[name]
+    process = np.zeros(shape.size, np.int64)
+    for name in names:
+        along = positions((name,), shape) // (shape.get_dim_by_name(name).size // counts[name])
+        process = process * counts[name] + along
+    return tuple(process.tolist())

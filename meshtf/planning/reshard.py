@@ -24,7 +24,6 @@ import numpy as np
 
 from meshtf.dimension import Shape
 from meshtf.layout import Axes, TensorLayout, axes_size
-from meshtf.planning._padded_layouts import padded_shape
 from meshtf.planning.collectives.all_gather import AllGather
 from meshtf.planning.collectives.all_reduce import AllReduce
 from meshtf.planning.collectives.all_to_all import AllToAll
@@ -32,6 +31,7 @@ from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.collectives.permute import Permute
 from meshtf.planning.collectives.reduce_scatter import ReduceScatter
 from meshtf.planning.core_positions import positions
+from meshtf.planning.padding import padded_shape
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from meshtf.dimension import Dimension, Shape
 from meshtf.graph import Tensor
 from meshtf.layout import Axes, axes_size
+from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.planner import Planner
 from meshtf.planning.reshard import cheapest_route
 from meshtf.planning.splits import layout_over
@@ -36,6 +37,16 @@ def whole_splits(
     return min(found.values(), key=lambda splits: _preference(planner, inputs, outputs, splits))
 
 
+def whole_because(layouts: LayoutTable, inputs: Sequence[Tensor], names: Iterable[str], why: str) -> str:
+    """`why`, with the dimensions among these that are split, where some are; else nothing."""
+    whole = set(names)
+    dims = (
+        d.name for x in inputs for d, axes in zip(x.shape, layouts[x].axes, strict=True) if axes and d.name in whole
+    )
+    split = list(dict.fromkeys(dims))
+    return f"{why} ({', '.join(split)})" if split else ""
+
+
 def _bases(planner: Planner, tensors: Sequence[Tensor], whole: set[str]) -> Iterator[dict[str, Axes]]:
     """How each of the tensors splits the other dimensions."""
     for tensor in tensors:
@@ -52,7 +63,8 @@ def _spread(
         for axis, name in zip(free, targets, strict=True):
             if name is not None:
                 splits[name] = (*splits.get(name, ()), axis)
-        if all(dims[name].size % axes_size(axes, mesh_shape) == 0 for name, axes in splits.items()):
+        grown = {name: axes for name, axes in splits.items() if axes != base.get(name)}
+        if all(dims[name].size % axes_size(axes, mesh_shape) == 0 for name, axes in grown.items()):
             yield splits
 
 

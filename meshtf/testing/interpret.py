@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import tensorflow as tf
@@ -20,12 +20,13 @@ from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.interpreter import Interpreter, joined
 from meshtf.lowering.make_plan import effects_with, first_failure, make_plan
 from meshtf.mesh_impl.mesh_impl import checked_mesh
-from meshtf.mesh_impl.mesh_options import MeshOptions
+from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.variables.program_step import count_step
 from meshtf.ops.variables.variable import Variable
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Check, Feed, Plan
+from meshtf.planning.rules_by_place import RuleSet
 from meshtf.planning.stored_variables import StoredVariable
 
 
@@ -45,8 +46,8 @@ def interpret(
     mesh_shape: ShapeLike,
     layout: LayoutLike = "",
     *,
-    parameter_layout: LayoutLike | None = None,
     seed: int = 0,
+    **options: Unpack[MeshOptionKeywords],
 ) -> Interpretation:
     """Builds the graph of `fn` and executes its plan on the interpreter, from the initial values of its variables.
 
@@ -55,8 +56,8 @@ def interpret(
       inputs: named shape and array of each input.
       mesh_shape: of any size.
       layout: of tensors.
-      parameter_layout: of variables; `layout` by default.
       seed: of the random bits.
+      options: of the mesh, of which the layouts, `axis_parts` and `max_padding` count; see `mtf.MeshOptions`.
 
     Raises:
       AssertionError: cores that must hold the same block hold different ones.
@@ -70,7 +71,7 @@ def interpret(
     specs = {n: TensorSpec(shape, tf.as_dtype(arrays[n].dtype)) for n, (shape, _) in inputs.items()}
     graph, results = build(fn, specs)
     fetches = [x for x in tf.nest.flatten(results) if isinstance(x, Tensor)]
-    done = interpret_graph(graph, fetches, arrays, mesh_shape, layout, parameter_layout=parameter_layout, seed=seed)
+    done = interpret_graph(graph, fetches, arrays, mesh_shape, layout, options=MeshOptions(**options), seed=seed)
     values = iter(done.results)
     structure = tf.nest.map_structure(lambda x: next(values) if isinstance(x, Tensor) else x, results)
     return dataclasses.replace(done, results=structure)
@@ -82,8 +83,7 @@ def plan(
     inputs: Mapping[str, TensorSpec],
     mesh_shape: ShapeLike,
     layout: LayoutLike = "",
-    *,
-    parameter_layout: LayoutLike | None = None,
+    **options: Unpack[MeshOptionKeywords],
 ) -> Plan:
     """The plan alone, which says what every core does and every collective: see `meshtf.planning.plan`.
 
@@ -92,14 +92,14 @@ def plan(
       inputs: named shape and dtype of each input.
       mesh_shape: of any size.
       layout: of tensors.
-      parameter_layout: of variables; `layout` by default.
+      options: of the mesh, of which the layouts, `axis_parts` and `max_padding` count; see `mtf.MeshOptions`.
 
     Raises:
       LayoutError: the layout does not fit.
     """
     graph, results = build(fn, inputs)
     fetches = [x for x in tf.nest.flatten(results) if isinstance(x, Tensor)]
-    table, storage = _laid_out(mesh_shape, layout, parameter_layout)
+    table, storage = _laid_out(graph, mesh_shape, layout, MeshOptions(**options))
     return _planned(graph, fetches, table, storage)
 
 
@@ -127,7 +127,7 @@ def interpret_graph(
     mesh_shape: ShapeLike,
     layout: LayoutLike = "",
     *,
-    parameter_layout: LayoutLike | None = None,
+    options: MeshOptions | None = None,
     seed: int = 0,
     with_effects: bool = True,
 ) -> Interpretation:
@@ -139,7 +139,7 @@ def interpret_graph(
       feeds: arrays of its inputs, by name.
       mesh_shape: of any size.
       layout: of tensors.
-      parameter_layout: of variables; `layout` by default.
+      options: the layouts among them, and `max_padding`, count.
       seed: of the random bits.
       with_effects: whether it assigns, prints and checks.
 
@@ -148,7 +148,7 @@ def interpret_graph(
       FeedError: an input is missing, or of another shape.
       LayoutError: the layout does not fit.
     """
-    table, storage = _laid_out(mesh_shape, layout, parameter_layout)
+    table, storage = _laid_out(graph, mesh_shape, layout, options)
     planned = _planned(graph, fetches, table, storage, seed=seed, with_effects=with_effects)
     interpreter = Interpreter(planned, _initial_slices(planned, graph, table, storage, seed))
 
@@ -161,7 +161,7 @@ def interpret_graph(
 
     results = interpreter.run({f.name: _fed(f, feeds) for f in planned.feeds}, failure)
     after = {
-        name: joined(slices, storage.layouts[name], planned)
+        name: joined(slices, storage.layouts[name], planned)[tuple(map(slice, storage.sizes[name]))]
         for name, slices in interpreter.variables.items()
         if name in storage.layouts
     }
@@ -170,11 +170,14 @@ def interpret_graph(
 
 @says_where
 def _laid_out(
-    mesh_shape: ShapeLike, layout: LayoutLike, parameter_layout: LayoutLike | None
+    graph: Graph, mesh_shape: ShapeLike, layout: LayoutLike, options: MeshOptions | None
 ) -> tuple[LayoutTable, _Storage]:
     """The layouts of tensors and of variables, checked as those of a mesh with devices are."""
-    shape, rules, options = checked_mesh(mesh_shape, layout, MeshOptions(parameter_layout=parameter_layout), {})
-    return LayoutTable(shape, rules), _Storage(options.parameter_layout_rules or rules)
+    shape, rules, options = checked_mesh(mesh_shape, layout, options, {})
+    rule_set = RuleSet.of_variables(rules, options.activation_layout_rules, graph.variables.values())
+    axis_parts = options.parts_of_axes(shape)
+    table = LayoutTable(axis_parts.taken_apart(shape), rule_set, axis_parts, options.max_padding)
+    return table, _Storage(options.parameter_layout_rules or rules)
 
 
 class _Storage:
@@ -183,9 +186,11 @@ class _Storage:
     def __init__(self, rules: LayoutRules) -> None:
         self._rules = rules
         self.layouts: dict[str, TensorLayout] = {}
+        self.sizes: dict[str, list[int]] = {}
 
     def layout(self, variable: StoredVariable, layouts: LayoutTable) -> TensorLayout:
-        layout = layouts.under(self._rules, variable.shape)
+        layout = layouts.under(self._rules, variable.value)
+        self.sizes[variable.full_name] = variable.shape.to_integer_list
         return self.layouts.setdefault(variable.full_name, layout)
 
 
@@ -210,7 +215,7 @@ def _initial_slices(
     variables = [v for v in map(graph.variables.get, planned.variable_names) if isinstance(v, Variable)]
     if not variables:
         return {}
-    initial = initial_plan(variables, storage.layouts, table.mesh_shape, table.rules, seed)
+    initial = initial_plan(variables, storage.layouts, table.mesh_shape, table.rules, seed, table.axis_parts)
     interpreter = Interpreter(initial)
     interpreter.run({f.name: _fed(f, {}) for f in initial.feeds})
     return interpreter.variables

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
 from meshtf.graph import Graph
-from meshtf.layout import Axes, LayoutRules, axes_size
+from meshtf.layout import Axes, LayoutRules, axes_size, padding_share
 
 
 def legal_layouts(shapes: Iterable[ShapeLike], mesh_shape: ShapeLike, limit: int | None = None) -> list[LayoutRules]:
@@ -30,15 +30,16 @@ def shapes_of(graph: Graph) -> list[Shape]:
     return list(dict.fromkeys(t.shape for operation in graph.operations for t in operation.outputs))
 
 
-def choices_by_dimension(shapes: Iterable[Shape], mesh_shape: Shape) -> dict[str, list[Axes]]:
-    """For each dimension's name, the tuples of mesh axes into which every size under that name divides."""
+def choices_by_dimension(shapes: Iterable[Shape], mesh_shape: Shape, max_padding: float = 0.0) -> dict[str, list[Axes]]:
+    """For each dimension's name, the tuples of mesh axes into which every size under that name divides, padded by at
+    most so much."""
     sizes: dict[str, set[int]] = {}
     for dim in itertools.chain.from_iterable(shapes):
         sizes.setdefault(dim.name, set()).add(dim.size)
     names = [axis.name for axis in mesh_shape if axis.size > 1]
     every = [axes for n in range(len(names) + 1) for axes in itertools.permutations(names, n)]
     return {
-        name: [axes for axes in every if all(n % axes_size(axes, mesh_shape) == 0 for n in own)]
+        name: [axes for axes in every if all(padding_share(n, axes_size(axes, mesh_shape)) <= max_padding for n in own)]
         for name, own in sizes.items()
     }
 

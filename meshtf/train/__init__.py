@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from meshtf.train.callback import Callback, Run
 from meshtf.train.evaluation import Evaluation
+from meshtf.train.initial_checkpoint import InitialCheckpoint
 from meshtf.train.loop import TrainingRun
 from meshtf.train.monitoring.progress import StepReport
 from meshtf.train.resuming import Start
@@ -15,6 +16,7 @@ from meshtf.train.training import Model, Training
 __all__ = [
     "Callback",
     "Evaluation",
+    "InitialCheckpoint",
     "Model",
     "Run",
     "RunFolder",

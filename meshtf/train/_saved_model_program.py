@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -67,7 +67,8 @@ class SavedModelProgram:
     def variables(self) -> dict[str, tf.Variable]:
         """By name; they must have been restored."""
         store = self.program.variables
-        return {name: store.slices(name).slices[0] for name in self.plan.variable_names}
+        held = {name: store.slices(name).slices[0] for name in self.plan.variable_names}
+        return cast("dict[str, tf.Variable]", held)  # on an SpmdMeshImpl
 
     def function(self) -> Run:
         """The program as a function from feeds by name to results by name, for use in a tf.function."""

@@ -15,7 +15,7 @@ from meshtf.checkpoint import SavedCheckpoint
 from meshtf.checkpoint.saved_values import SavedValues
 from meshtf.checkpoint.writing_together import check_folder_is_shared
 from meshtf.cluster.cluster import Cluster
-from meshtf.errors import ClusterError
+from meshtf.errors import ClusterError, CollectiveError, NonFiniteError, SaveError
 from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.train.monitoring.metrics import digest_of
@@ -27,6 +27,10 @@ Value = TypeVar("Value")
 _DIFFERENT_STARTS = """\
 the processes would not go on from the same step: {steps}. They see other checkpoints in {folder}; is it on a disk \
 that all share?"""
+
+
+_COME_TO_ALL = (CollectiveError, ClusterError, NonFiniteError, SaveError)
+"""Errors that every process of a cluster raises, or none. An id outside of its range is seen only where it is fed."""
 
 
 class OthersRefuseError(ClusterError):
@@ -74,6 +78,22 @@ class Agreement:
         others = [f"process {i} ({self.cluster.addresses[i]}): {text}" for i, text in enumerate(said) if text]
         if others and not refusal:
             raise OthersRefuseError("another process cannot take part:\n" + "\n".join(others))
+
+    def reached(self, step: int) -> None:
+        """After which step this process is, for those who wait for it."""
+        if self.cluster is not None:
+            self.cluster.reached(f"after step {step}")
+
+    def signed(self, failure: str) -> str:
+        """A failure of this process, for the others."""
+        assert self.cluster is not None
+        own = self.cluster.process_index
+        return f"process {own} ({self.cluster.addresses[own]}) has failed: {failure}"
+
+    def tell_failure(self, error: Exception, message: str) -> None:
+        """Lets the others end, where they will not by themselves: of what fails in every process, each knows."""
+        if self.cluster is not None and not isinstance(error, _COME_TO_ALL):
+            self.cluster.tell_failure(message)
 
     def leader_first(self, do: Callable[[], Value]) -> Value:
         """Does it in process 0, then in the others, since it changes what they find. What fails in one fails in all."""

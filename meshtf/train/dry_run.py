@@ -80,6 +80,7 @@ def dry_run(trainer: Trainer, stop: StopRequest) -> DryRun | None:
     """
     with tempfile.TemporaryDirectory(prefix="meshtf_dry_run_") as path:
         folder, rehearsed, seconds = RunFolder(Path(path)), _rehearsed(trainer), _Seconds()
+        trainer.begin()
         run = TrainingRun(rehearsed, folder, Start(), stop, [*rehearsed.training.callbacks, seconds])
         evaluation = run.run()
         if evaluation is None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -14,10 +16,11 @@ from meshtf.errors import IndexRangeError, MeshtfError, NonFiniteError
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train._metric_sums import MetricError
 from meshtf.train.batches.feature_checks import check_features, first_non_finite_feature
+from meshtf.train.batches.own_rows import OwnRows
 from meshtf.train.batches.part_batches import PartBatches
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.step_programs import DENOMINATORS, LOSS, NUMERATORS, evaluation_program
-from meshtf.train.task import WEIGHTS, Batch, Task
+from meshtf.train.task import WEIGHTS, Batch, Task, TaskByRows
 from meshtf.train.training import Training
 
 BITS_PER_BYTE = "bits_per_byte"
@@ -120,8 +123,9 @@ class Evaluator:
         Raises:
           IndexRangeError: an id or a label is outside of its range; names the batch, beside the feature and the place.
         """
-        task, sums = self._training.task, _Sums()
-        for number, features in enumerate(task.evaluation_batches(self._training.batch_size), 1):
+        task, own = self._training.task, self._own_rows
+        sums = _Sums(task, own.counted, self._whole_batch)
+        for number, features in enumerate(self._batches(own.rows), 1):
             if is_stopped():
                 return None
             program, fed = self._program_for(features)
@@ -129,8 +133,28 @@ class Evaluator:
                 results = program(**fed)
             except IndexRangeError as error:
                 raise IndexRangeError(f"batch {number} of the held-out examples: {error}") from None
-            sums.add(features, results, task)
-        return sums.evaluation(task)
+            sums.add(features, results, number)
+        return sums.evaluation(own.summed(sums.num_bytes))
+
+    @functools.cached_property
+    def _own_rows(self) -> OwnRows:
+        return OwnRows.of(self.step, self._training.batch)
+
+    def _batches(self, rows: slice) -> Iterable[Batch]:
+        """The held-out examples; where the task can, of each batch these rows alone.
+
+        A batch that is not full may be for a program of its own, whose cores read other rows.
+        """
+        task, size = self._training.task, self._training.batch_size
+        if rows == slice(0, size) or self._parts is not None or not isinstance(task, TaskByRows):
+            return task.evaluation_batches(size)
+        return task.evaluation_rows(rows, size)
+
+    def _whole_batch(self, number: int) -> Batch:
+        """A batch of the held-out examples by its number, from 1."""
+        return next(
+            itertools.islice(self._training.task.evaluation_batches(self._training.batch_size), number - 1, None)
+        )
 
     def _program_for(self, features: Batch) -> tuple[mtf.Function, Batch]:
         """The program for a batch, and what it is fed."""
@@ -143,39 +167,54 @@ class Evaluator:
 
 
 class _Sums:
-    """Numerators and denominators so far."""
+    """Numerators and denominators so far.
 
-    def __init__(self) -> None:
+    Args:
+      task: whose examples they are.
+      counted: an index of the rows of each batch of which this process counts the bytes.
+      whole_batch: gives a batch by its number, with all of its rows.
+    """
+
+    def __init__(self, task: Task, counted: slice | np.ndarray, whole_batch: Callable[[int], Batch]) -> None:
+        self._task, self._counted, self._whole_batch = task, counted, whole_batch
         self._sums: dict[str, dict[str, np.ndarray]] = {NUMERATORS: {}, DENOMINATORS: {}}
-        self._num_examples, self._num_bytes = 0, 0
+        self._num_examples = 0
+        self.num_bytes = 0
         self._not_finite: str | None = None
 
-    def add(self, features: Batch, results: Mapping[str, Mapping[str, np.ndarray]], task: Task) -> None:
+    def add(self, features: Batch, results: Mapping[str, Mapping[str, np.ndarray]], number: int) -> None:
+        """The results of the batch of this number."""
         for kind, values in results.items():
             for name, value in values.items():
                 self._sums[kind][name] = self._sums[kind].get(name, 0.0) + np.asarray(value, np.float64)
         count = round(float(np.sum(features[WEIGHTS])))
-        loss = self._sums[NUMERATORS].get(LOSS, 0.0)
-        if self._not_finite is None and not np.all(np.isfinite(loss)):
-            first, last = self._num_examples, self._num_examples + count - 1
-            feature = first_non_finite_feature(features, first)
-            self._not_finite = _NOT_FINITE.format(loss=loss, first=first, last=last, task=task.name, feature=feature)
+        if self._not_finite is None and not np.all(np.isfinite(self._sums[NUMERATORS].get(LOSS, 0.0))):
+            self._not_finite = self._where_not_finite(number, count)
         self._num_examples += count
-        self._num_bytes += task.num_bytes(features) or 0
+        counted = {name: np.asarray(value)[self._counted] for name, value in features.items()}
+        self.num_bytes += self._task.num_bytes(counted) or 0
 
-    def evaluation(self, task: Task) -> Evaluation:
+    def _where_not_finite(self, number: int, count: int) -> str:
+        first, loss = self._num_examples, self._sums[NUMERATORS][LOSS]
+        feature = first_non_finite_feature(self._whole_batch(number), first)
+        last = first + count - 1
+        return _NOT_FINITE.format(loss=loss, first=first, last=last, task=self._task.name, feature=feature)
+
+    def evaluation(self, num_bytes: int) -> Evaluation:
+        """The means, of text of so many bytes in all."""
         numerators, denominators = self._sums[NUMERATORS], self._sums[DENOMINATORS]
         counted = {name: weight for name, weight in denominators.items() if np.any(weight)}
         with np.errstate(divide="ignore", invalid="ignore"):
             found = {name: np.where(w, numerators[name] / w, np.nan) for name, w in counted.items()}
         means = {name: float(x) for name, x in found.items() if not np.ndim(x)}
-        if self._num_bytes:
-            means[BITS_PER_BYTE] = float(numerators[LOSS]) / math.log(2) / self._num_bytes
+        if num_bytes:
+            means[BITS_PER_BYTE] = float(numerators[LOSS]) / math.log(2) / num_bytes
         vectors = {name: x for name, x in found.items() if np.ndim(x)}
         uncounted = tuple(name for name in denominators if name not in counted)
-        return Evaluation(self._num_examples, means, vectors, uncounted, self._problem(task, uncounted))
+        return Evaluation(self._num_examples, means, vectors, uncounted, self._problem(uncounted))
 
-    def _problem(self, task: Task, uncounted: tuple[str, ...]) -> MeshtfError | None:
+    def _problem(self, uncounted: tuple[str, ...]) -> MeshtfError | None:
+        task = self._task
         if not self._num_examples:
             return ConfigurationError(_NOTHING_HELD_OUT.format(task=task.name))
         if self._not_finite is not None:

@@ -33,12 +33,16 @@ from meshtf.train.decoding.programs import (
     generation_program,
     greatest_sizes,
     scoring_program,
+    vocabulary_of,
 )
 from meshtf.train.decoding.sequences import Sequences
 from meshtf.train.decoding.step_decoder import TextModel
 from meshtf.train.training import Training
 
 PREDICT = "predict"
+DEFAULT = "serving_default"
+"""What a server calls that is told of no signature."""
+
 FACTS = "export.json"
 
 _GIB = 2**30
@@ -157,51 +161,68 @@ def exported_model(training: Training, decoding: Decoding, batch_size: int = 1) 
             SCORE: SavedModelProgram.of(score, [LOG_LIKELIHOODS]),
             GENERATE: SavedModelProgram.of(generate, results),
         }
-        return ExportedModel(name, programs, lambda made: text_signatures(made, limits))
+        padding_id = vocabulary_of(training).padding_id
+        return ExportedModel(name, programs, lambda made: text_signatures(made, limits, padding_id))
     if isinstance(training.model, Classifier):
         return ExportedModel(name, {PREDICT: _prediction(training, training.model, mesh_impl, batch_size)}, predictions)
     raise ConfigurationError(_NO_SIGNATURE.format(model=name))
 
 
-def text_signatures(programs: Mapping[str, SavedModelProgram], limits: TextLimits) -> dict[str, Signature]:
-    """`score` and `generate`, over ids [rows, tokens], 0 behind the end of each row; of any lengths that fit."""
+def text_signatures(
+    programs: Mapping[str, SavedModelProgram], limits: TextLimits, padding_id: int
+) -> dict[str, Signature]:
+    """`score` and `generate`, over ids [rows, tokens] of any lengths that fit, the padding behind the end of each row;
+    and `serving_default`, which is `generate` with the seed 0."""
     length, inputs_length = limits.length, limits.greatest.inputs
     ids, seed = tf.TensorSpec([None, None], tf.int32, "ids"), tf.TensorSpec([], tf.int32, "seed")
     inputs = [] if inputs_length is None else [tf.TensorSpec([None, None], tf.int32, INPUTS)]
 
     def score(ids: tf.Tensor, inputs: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        targets = _padded(ids, length, "ids")
-        feeds = {TARGETS: targets, "targets_weights": tf.cast(tf.not_equal(targets, 0), tf.float32)}
+        targets = _padded(ids, length, "ids", padding_id)
+        is_token = tf.not_equal(targets, padding_id)
+        feeds = {TARGETS: tf.where(is_token, targets, 0), "targets_weights": tf.cast(is_token, tf.float32)}
         if inputs is not None and inputs_length is not None:
-            feeds[INPUTS] = _padded(inputs, inputs_length, INPUTS)
+            feeds[INPUTS] = _padded(inputs, inputs_length, INPUTS, padding_id)
         found = batch_after_batch(programs[SCORE], feeds, tf.constant(0))[LOG_LIKELIHOODS]
         return {LOG_LIKELIHOODS: found[:, : tf.shape(ids)[1]], "log_likelihood": tf.reduce_sum(found, axis=1)}
 
+    @tf.function(autograph=False)  # which two signatures share
     def generate(first: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         feeds = {}
         if inputs_length is None:
-            feeds[TARGETS] = _padded(first, length, "ids")
+            targets = _padded(first, length, "ids", padding_id)
         else:
-            feeds[INPUTS] = _padded(first, inputs_length, INPUTS)
-            feeds[TARGETS] = tf.zeros([tf.shape(first)[0], length], tf.int32)
-        is_token = tf.not_equal(feeds[TARGETS], 0)
+            feeds[INPUTS] = _padded(first, inputs_length, INPUTS, padding_id)
+            targets = tf.fill([tf.shape(first)[0], length], padding_id)
+        is_token = tf.not_equal(targets, padding_id)
+        feeds[TARGETS] = tf.where(is_token, targets, 0)
         feeds["lengths"] = tf.reduce_max(tf.where(is_token, tf.range(1, length + 1), 0), axis=1)
         feeds["ends"] = tf.minimum(feeds["lengths"] + limits.new_tokens, length)
         # A row that only fills the last batch must not make the loop begin earlier.
-        return batch_after_batch(programs[GENERATE], feeds, seed, {"lengths": length})
+        found = batch_after_batch(programs[GENERATE], feeds, seed, {"lengths": length})
+        is_given = tf.range(length) < found["lengths"][..., tf.newaxis]
+        return {**found, "ids": tf.where(is_given, found["ids"], padding_id)}
 
-    return {SCORE: (score, [ids, *inputs]), GENERATE: (generate, [*(inputs or [ids]), seed])}
+    def serve(first: tf.Tensor) -> dict[str, tf.Tensor]:
+        return generate(first, tf.constant(0))
+
+    first = inputs or [ids]
+    return {
+        SCORE: (score, [ids, *inputs]),
+        GENERATE: (generate, [*first, seed]),
+        DEFAULT: (serve, first),
+    }
 
 
 def predictions(programs: Mapping[str, SavedModelProgram]) -> dict[str, Signature]:
-    """`predict`, of examples [rows, ..]."""
+    """`predict`, of examples [rows, ..], which is `serving_default`, too."""
     program = programs[PREDICT]
     specs = [tf.TensorSpec([None, *spec.shape[1:]], spec.dtype, name) for name, spec in program.inputs.items()]
 
     def predict(*features: tf.Tensor) -> dict[str, tf.Tensor]:
         return batch_after_batch(program, dict(zip(program.inputs, features, strict=True)), tf.constant(0))
 
-    return {PREDICT: (predict, specs)}
+    return {PREDICT: (predict, specs), DEFAULT: (predict, specs)}
 
 
 def _prediction(training: Training, model: Classifier, mesh_impl: MeshImpl, batch_size: int) -> SavedModelProgram:
@@ -223,12 +244,12 @@ def _prediction(training: Training, model: Classifier, mesh_impl: MeshImpl, batc
     return SavedModelProgram.of(program, names)
 
 
-def _padded(ids: tf.Tensor, length: int, name: str) -> tf.Tensor:
-    """[rows, length], zeros behind; an InvalidArgumentError where they are longer."""
+def _padded(ids: tf.Tensor, length: int, name: str, padding_id: int) -> tf.Tensor:
+    """[rows, length], padding behind; an InvalidArgumentError where they are longer."""
     count = tf.shape(ids)[1]
     assertion = tf.debugging.Assert(
         count <= length, [f"{name} has more tokens than {length}, the greatest length:", count]
     )
     with tf.control_dependencies([assertion]):
-        padded = tf.pad(ids, [[0, 0], [0, tf.maximum(length - count, 0)]])
+        padded = tf.pad(ids, [[0, 0], [0, tf.maximum(length - count, 0)]], constant_values=padding_id)
     return tf.ensure_shape(padded, [None, length])

@@ -5,14 +5,15 @@ from __future__ import annotations
 import collections
 import functools
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from meshtf.checkpoint import BackgroundSaver
-from meshtf.errors import CollectiveError, IndexRangeError, MeshtfError, NonFiniteError, SaveError
+from meshtf.errors import CollectiveError, IndexRangeError, MeshtfError, NonFiniteError, ProcessLostError, SaveError
 from meshtf.train.agreement import Agreement
+from meshtf.train.batches.steps_ahead import StartedStep, StepsAhead
 from meshtf.train.callback import Callback, CallbackError, Outcome
 from meshtf.train.callbacks import TensorBoard
 from meshtf.train.callbacks._delivery import Delivery
@@ -26,9 +27,11 @@ from meshtf.train.resuming import RunState, Start
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.signals import StopRequest
 from meshtf.train.step_programs import GRADIENT_NORM, LOSS
-from meshtf.train.task import Batch, Batches, Position
+from meshtf.train.task import Batches, Position
 from meshtf.train.trainer import Trainer
 from meshtf.train.training import Training
+
+Value = TypeVar("Value")
 
 _ENDED = """\
 {error}
@@ -76,6 +79,7 @@ class TrainingRun:
         self._has_looked_at_weights = False
         self._is_save_wanted = False
         self._untold_checkpoints: collections.deque[int] = collections.deque()
+        self._shared_failure: CallbackError | ProcessLostError | None = None
         self._evaluated: tuple[int, Evaluation] | None = None
         self._speedometer, self._waits = _speedometer(trainer), StepWaits(self._agreement.cluster)
         self._checkpoints = folder.checkpoints(self.training.keep_checkpoints)
@@ -139,7 +143,7 @@ class TrainingRun:
 
     def _run(self) -> Evaluation | None:
         try:
-            self._callbacks.start(self._start.callbacks)
+            self._tell(self._callbacks.start, self._start.callbacks)
             self._agree()
             self._train()
             if self._stop:
@@ -147,6 +151,8 @@ class TrainingRun:
                 return None
             return self._evaluate(is_last=True)
         except (CollectiveError, IndexRangeError, NonFiniteError) as error:
+            if error is self._shared_failure:
+                raise ProcessLostError(f"{error}\n{self.how_to_resume()}") from None
             raise type(error)(_ENDED.format(error=error, resume=self.how_to_resume())) from None
         except CallbackError as error:
             raise CallbackError(f"{error}\n{self.how_to_resume()}") from error.__cause__
@@ -172,12 +178,14 @@ class TrainingRun:
         if self.is_finished:
             return
         batches = self.trainer.batches(self._start.position)
-        failure: CallbackError | None = None
+        failure: CallbackError | ProcessLostError | None = None
         with BackgroundSaver(self._checkpoints) as saver:
             try:
                 with progress_display(training.num_steps, self.step) as display:
                     self._take_steps(batches, display, saver)
-            except CallbackError as error:
+            except (CallbackError, ProcessLostError) as error:
+                if self._agreement.cluster is not None and error is not self._shared_failure:
+                    raise  # the others know nothing of it yet, and save nothing
                 failure = error
             self._save(saver, batches.position)
             saver.wait()
@@ -186,38 +194,69 @@ class TrainingRun:
             self._tell_of_checkpoint(saver)
 
     def _take_steps(self, batches: Batches, display: ProgressDisplay, saver: BackgroundSaver) -> None:
-        while not (self.is_finished or self._stop):
-            with self._speedometer.step(), self._waits.step():
-                position = batches.position
-                results = self._take_step(next(batches), position)
-            report = self._report(results)
-            display.show(report)
+        ahead = StepsAhead(self.trainer.train_step, batches)
+        try:
+            while (most := self._steps_to_start(ahead)) or ahead:
+                with self._speedometer.step(), self._waits.step():
+                    results = self._take_step(ahead, most)
+                report = self._report(results)
+                display.show(report)
+                if report.is_logged:
+                    self._log.write(report.step, report.values, report.vectors)
+                self._tell(self._callbacks.step, report)
+                self._do_what_is_due(ahead, batches, saver)
+        except CallbackError:
+            self._finish(ahead)
+            raise
+
+    def _steps_to_start(self, ahead: StepsAhead) -> int:
+        """How many steps may be under way: none beyond one after which something needs the variables as they are."""
+        if self.is_finished or self._stop or (self._is_save_wanted and ahead):
+            return 0
+        training = self.training
+        every = [n for n in (training.evaluate_every, training.checkpoint_every_steps) if n is not None]
+        return min([training.num_steps - self.step, *(n - self.step % n for n in every)])
+
+    def _do_what_is_due(self, ahead: StepsAhead, batches: Batches, saver: BackgroundSaver) -> None:
+        """Between two steps: evaluations and checkpoints wait for those that have been started."""
+        if _is_due(self.step, self.training.evaluate_every):
+            self._agree()
+            if not self._stop and not self.is_finished:
+                self._evaluate()
+        self._agree()
+        if self._is_checkpoint_due() and not ahead:
+            self._save(saver, batches.position)
+        self._tell_of_checkpoint(saver)
+
+    def _finish(self, ahead: StepsAhead) -> None:
+        """Waits for what has been started, of which no callback is told."""
+        while ahead:
+            report = self._report(self._take_step(ahead, 0))
             if report.is_logged:
                 self._log.write(report.step, report.values, report.vectors)
-            self._callbacks.step(report)
-            if _is_due(self.step, self.training.evaluate_every):
-                self._agree()
-                if not self._stop and not self.is_finished:
-                    self._evaluate()
-            self._agree()
-            if self._is_checkpoint_due():
-                self._save(saver, batches.position)
-            self._tell_of_checkpoint(saver)
 
-    def _take_step(self, features: Batch, position: Position) -> dict[str, np.ndarray]:
+    def _take_step(self, ahead: StepsAhead, most: int) -> dict[str, np.ndarray]:
+        """Has so many steps under way, and waits for the first of them."""
+        ahead.start(most)
+        step = ahead.oldest()
         try:
-            results = {name: np.asarray(value) for name, value in self.trainer.train_step(**features).items()}
-        except NonFiniteError as error:
-            whole = self.trainer.whole_batch(features, position)
-            raise NonFiniteError(self._where_it_began(error, whole)) from None
+            results = self._results(step)
         except (CollectiveError, IndexRangeError) as error:
             raise type(error)(f"step {self.step + 1}: {error}") from None
         self.step += 1
+        self._agreement.reached(self.step)
         if not (results[LOSS] or self._has_looked_at_weights):
             self._has_looked_at_weights = True
-            if not self.trainer.counts(self.trainer.whole_batch(features, position)):
+            if not self.trainer.counts(self.trainer.whole_batch(step.features, step.position)):
                 print(_NOTHING_COUNTS.format(step=self.step), flush=True)
         return results
+
+    def _results(self, step: StartedStep) -> dict[str, np.ndarray]:
+        try:
+            return {name: np.asarray(value) for name, value in step.results().items()}
+        except NonFiniteError as error:
+            whole = self.trainer.whole_batch(step.features, step.position)
+            raise NonFiniteError(self._where_it_began(error, whole)) from None
 
     def _report(self, results: Mapping[str, np.ndarray]) -> StepReport:
         scalars = {name: float(x) for name, x in results.items() if not x.ndim}
@@ -268,7 +307,9 @@ class TrainingRun:
         if not is_last:
             print(f"step {self.step}: held out: {evaluation}", flush=True)
         self._draw()
-        self._callbacks.evaluation(evaluation, is_written=is_written)
+        self._tell(functools.partial(self._callbacks.evaluation, is_written=is_written), evaluation)
+        if is_last:
+            self._agree()
         return evaluation
 
     def _measured(self) -> Evaluation | None:
@@ -295,12 +336,30 @@ class TrainingRun:
         if problem is not None and self.is_finished:
             print(problem)
 
+    def _tell(self, tell: Callable[[Value], None], value: Value) -> None:
+        """Tells callbacks, of what all processes tell theirs; in a cluster what fails there ends all as they agree."""
+        try:
+            tell(value)
+        except CallbackError as failure:
+            if self._agreement.cluster is None:
+                raise
+            self._shared_failure = failure
+
     def _agree(self) -> None:
-        """What callbacks of one process ask for is done by all."""
+        """What callbacks of one process ask for is done by all; where one has failed all end.
+
+        Raises:
+          CallbackError: it was one of this process's.
+          ProcessLostError: it was another's, which is named.
+        """
         minutes = self.training.checkpoint_every_minutes
         is_time = minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
         save = "save" if self._is_save_wanted or is_time else None
-        agreed = self._agreement.first_wishes({"save": save, "stop": self._own_reason_to_stop})
+        failure = self._shared_failure and self._agreement.signed(str(self._shared_failure))
+        agreed = self._agreement.first_wishes({"save": save, "stop": self._own_reason_to_stop, "failure": failure})
+        if agreed["failure"] is not None:
+            self._shared_failure = self._shared_failure or ProcessLostError(agreed["failure"])
+            raise self._shared_failure
         self._is_save_wanted, self.reason_to_stop = agreed["save"] is not None, agreed["stop"]
         if self.reason_to_stop is not None:
             self.stop(self.reason_to_stop)

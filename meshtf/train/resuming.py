@@ -11,11 +11,14 @@ from typing import Any
 from meshtf.checkpoint import SavedCheckpoint, restore
 from meshtf.errors import CheckpointError
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.initial_checkpoint import initial_checkpoint_of
 from meshtf.train.monitoring.metrics import DIGEST, read_metrics
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.task import Position
 from meshtf.train.trainer import Trainer
 from meshtf.train.training import Training
+
+_MOST_NAMED = 6
 
 _ANOTHER_RUN = """\
 {folder} holds another run, at step {step}:
@@ -98,6 +101,7 @@ def resumed_start(trainer: Trainer, folder: RunFolder, *, from_scratch: bool = F
     """
     checkpoints = folder.checkpoints()
     if from_scratch:
+        _begin(trainer)
         if aside := folder.set_aside():
             print(f"from scratch:  the run that was here is now in {aside.path}")
         checkpoints.folder.mkdir(exist_ok=True)
@@ -109,9 +113,24 @@ def resumed_start(trainer: Trainer, folder: RunFolder, *, from_scratch: bool = F
         start = Start(saved.step, position, RunState.from_dict(saved.state).callbacks)
         trainer.batches(start.position)
         restore(saved, trainer.programs)
+    else:
+        _begin(trainer)
     checkpoints.remove_unfinished()
     checkpoints.folder.mkdir(exist_ok=True)  # what stands in its way is not found out after hours
     return start
+
+
+def _begin(trainer: Trainer) -> None:
+    """Weights of an initial checkpoint, if there is one, and what begins anew."""
+    done = trainer.begin()
+    if done is None:
+        return
+    initial = initial_checkpoint_of(trainer.training.initial_checkpoint)
+    assert initial is not None
+    model = {n for v in trainer.evaluation_step.graph.variables.values() for n in getattr(v, "saved_names", ())}
+    anew = [name for name in done.initial if name in model]
+    told = f"; anew: {', '.join(anew[:_MOST_NAMED])}{' ..' if len(anew) > _MOST_NAMED else ''}" if anew else ""
+    print(f"begins with:   {len(done.restored)} tensors of {initial.path}{told}")
 
 
 def _newest(folder: RunFolder) -> SavedCheckpoint | None:

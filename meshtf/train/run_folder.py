@@ -28,6 +28,7 @@ from meshtf.files.replaced_file import replace_file
 from meshtf.files.unlinked_file import open_for_lock
 from meshtf.train._foreign_configuration import check_foreign
 from meshtf.train.configuration import OPERATIVE_CONFIG, ConfigurationError, read_configuration
+from meshtf.train.gin_files.bindings import Parameter
 from meshtf.train.run_path import run_path
 from meshtf.train.saved_weights import Weights, averages_in
 from meshtf.train.training import Training, configured_training
@@ -131,7 +132,7 @@ class RunFolder:
         """The checkpoints, of which `save` keeps so many."""
         return CheckpointFolder(self.checkpoints_path or self.path / "checkpoints", keep)
 
-    def read_training(self, parameters: Sequence[str] = (), *, trust_config: bool = False) -> Training:
+    def read_training(self, parameters: Sequence[str | Parameter] = (), *, trust_config: bool = False) -> Training:
         """The training as it was configured, with gin bindings that override parts of it.
 
         Args:

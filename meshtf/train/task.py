@@ -92,3 +92,7 @@ class TaskByRows(Task, Protocol):
         What stands in a row is the same, whichever others are made with it.
         """
         ...
+
+    def evaluation_rows(self, rows: slice, batch_size: int) -> Iterable[Batch]:
+        """As `evaluation_batches`, likewise; but the feature `weights` is whole."""
+        ...

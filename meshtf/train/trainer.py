@@ -9,12 +9,14 @@ from collections.abc import Callable
 import numpy as np
 
 import meshtf as mtf
+from meshtf.checkpoint import WarmStart
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.train.batches.feature_checks import check_features
 from meshtf.train.batches.own_rows import rows_read
 from meshtf.train.data._shuffled_batches import READY_BATCHES
 from meshtf.train.evaluation import Evaluation, Evaluator
+from meshtf.train.initial_checkpoint import initial_checkpoint_of
 from meshtf.train.step_programs import DENOMINATORS, LOSS, training_step
 from meshtf.train.task import WEIGHTS, Batch, Batches, Position, TaskByRows
 from meshtf.train.training import Training
@@ -70,6 +72,15 @@ class Trainer:
         batch = next(self.batches())
         check_features(f'the training examples of the task "{self.training.task.name}"', self.train_step, batch)
         self._evaluator.check()
+
+    def begin(self) -> WarmStart | None:
+        """Gives the variables what they begin with; what that is, where it is from a checkpoint.
+
+        Raises:
+          CheckpointError: the initial checkpoint is not there, damaged, or of another model.
+        """
+        initial = initial_checkpoint_of(self.training.initial_checkpoint)
+        return None if initial is None else initial.restore(*self.programs)
 
     def batches(self, position: Position | None = None) -> Batches:
         """What the task has to train on, from the start or from a position.

@@ -12,9 +12,12 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.divisors import divisors
 from meshtf.errors import MeshtfError, nearest
+from meshtf.layout import LayoutLike
 from meshtf.mesh_impl.mesh_options import SUM_DTYPES
+from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
 from meshtf.train.callback import Callback
 from meshtf.train.configuration import ConfigurationError, configuration_errors
+from meshtf.train.initial_checkpoint import InitialCheckpoint, initial_checkpoint_of
 from meshtf.train.task import Task
 
 Metric: TypeAlias = "mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor]"
@@ -51,7 +54,8 @@ class Training(mtf.MeshOptions):
       model: turns features into metrics, "loss" among them.
       task: the examples.
       optimizer: applied to the mean of the loss over the batch.
-      mesh_shape: axes and sizes, as "rows:2;cols:4".
+      mesh_shape: axes and sizes, as "rows:2;cols:4". One size may be `*`, as in "data:*;model:2": as many as there are
+        devices for.
       layout: which dimension is split over which axis, as "batch:rows;hidden:cols".
       batch_size: size of the dimension `batch`.
       num_steps: batches to train on.
@@ -65,14 +69,19 @@ class Training(mtf.MeshOptions):
       log_every: steps between two lines of metrics, shown and written.
       check_gradients: whether a step whose gradients are not finite ends training before it is taken, although its loss
         is; their norm is then written, too. This wants whole gradients, where updates may need parts of them only.
-      parameter_layout: see `mtf.MeshOptions`, as are the next seven.
+      parameter_layout: see `mtf.MeshOptions`, as are the next ten. A layout is text, or what Python has for it.
+      activation_layout: of what flows between layers.
+      axis_parts: mesh axes in parts.
       shard_weight_update: whether repeated updates are divided.
       bucket_bytes: of the largest bucket of collectives.
       gradient_sum_dtype: by its name.
       collective_timeout_seconds: of one collective.
+      max_padding: how much of what cores hold along a dimension that does not divide may be padding.
       check_memory: whether a training that needs more memory than the machine has left is refused.
       axes_over_processes: laid over the processes of a cluster before the others.
       num_processes: over how many processes to plan.
+      initial_checkpoint: from which a training at step 0 takes its weights: the path of an imported folder, of a run
+        or of a checkpoint, or an `InitialCheckpoint`, which has rules.
       callbacks: are told of steps, evaluations and checkpoints, and may end training; TensorBoard's is there anyway.
       peak_flops_per_core: what a core can do in a second, in FLOPs; with it the share that training reaches is shown.
     """
@@ -81,7 +90,7 @@ class Training(mtf.MeshOptions):
     task: Task
     optimizer: mtf.optimize.Optimizer
     mesh_shape: str
-    layout: str
+    layout: LayoutLike
     batch_size: int
     num_steps: int
     seed: int = 0
@@ -94,6 +103,7 @@ class Training(mtf.MeshOptions):
     log_every: int = 10
     check_gradients: bool = False
     peak_flops_per_core: float | None = None
+    initial_checkpoint: str | InitialCheckpoint | None = None
     callbacks: Sequence[Callback] = ()
 
     def __post_init__(self) -> None:
@@ -105,10 +115,7 @@ class Training(mtf.MeshOptions):
         self._check_integers(0, "bucket_bytes", may_be_none=True)
         self._check_integers(1, "evaluate_every", "checkpoint_every_steps", may_be_none=True)
         self._check_positive("checkpoint_every_minutes", "collective_timeout_seconds", "peak_flops_per_core")
-        for name in ("mesh_shape", "layout"):
-            self._check_text(name)
-        if self.parameter_layout is not None:
-            self._check_text("parameter_layout")
+        self._check_text("mesh_shape")
         self._check_mesh()
         self._check_boolean("shard_weight_update")
         self._check_boolean("check_gradients")
@@ -116,6 +123,7 @@ class Training(mtf.MeshOptions):
         self._check_dtype("activation_dtype", _ACTIVATION_DTYPES)
         self._check_dtype("gradient_sum_dtype", SUM_DTYPES, may_be_none=True)
         self._check_callbacks()
+        initial_checkpoint_of(self.initial_checkpoint)
         self._check_microbatches()
         self._check_vocabulary()
 
@@ -135,6 +143,11 @@ class Training(mtf.MeshOptions):
         return mtf.MeshOptions(**{name: value for name, value in given.items() if value is not None})
 
     @property
+    def layout_text(self) -> str:
+        """The layout as text."""
+        return str(mtf.convert_to_layout_rules(self.layout))
+
+    @property
     def tokens_per_step(self) -> int | None:
         """Tokens in a batch; None where the examples have none."""
         tokens = self.task.tokens_per_example
@@ -149,8 +162,9 @@ class Training(mtf.MeshOptions):
 
     def _check_mesh(self) -> None:
         """What is no mesh and no layout is told here, where the bindings are known."""
-        layouts = [name for name in ("layout", "parameter_layout") if getattr(self, name) is not None]
-        parsers = {"mesh_shape": mtf.convert_to_shape} | dict.fromkeys(layouts, mtf.convert_to_layout_rules)
+        names = ("layout", "parameter_layout", "activation_layout")
+        layouts = [name for name in names if name == "layout" or getattr(self, name) is not None]
+        parsers = {"mesh_shape": MeshShapeRule.parse} | dict.fromkeys(layouts, mtf.convert_to_layout_rules)
         for name, parse in parsers.items():
             try:
                 parse(getattr(self, name))

@@ -4,29 +4,42 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
+from typing import IO, TextIO
 
 from meshtf_programs.launching.guard import Guard
-from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
+from meshtf_programs.launching.launched import Launched
 from meshtf_programs.launching.prefixed_lines import PrefixedLines, colour_of
+from meshtf_programs.launching.ssh import UNREACHABLE
+from meshtf_programs.launching.started_process import StartedProcess, Starter
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_EVERY_SECONDS = 0.1
+_LONGEST_READING_SECONDS = 15.0
+_SIGNALLED = 128
 
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How a start ended: its status, and whether a signal had asked for it."""
+    """How a start ended.
+
+    Attributes:
+      status: of the process that failed first.
+      is_asked: whether a signal to the launcher had asked for it.
+      left: the processes that were not lost, by index. Lost are those that a signal had ended, those that had to be
+        ended by the launcher, and those whose host was not reached.
+      words: what is to be said of it.
+    """
 
     status: int
     is_asked: bool
+    left: tuple[int, ...]
+    words: tuple[str, ...] = ()
 
 
 class Job:
@@ -35,53 +48,56 @@ class Job:
     Args:
       command: the same for all.
       launched: what each is told.
+      starters: of each.
       grace_seconds: from the failure of one to SIGTERM for the others, and from that to SIGKILL.
     """
 
-    def __init__(self, command: Sequence[str], launched: Sequence[Launched], grace_seconds: float) -> None:
+    def __init__(
+        self, command: Sequence[str], launched: Sequence[Launched], starters: Sequence[Starter], grace_seconds: float
+    ) -> None:
         self._command, self._launched, self._grace = list(command), launched, grace_seconds
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._starters = starters
+        self._processes: list[StartedProcess] = []
         self._readers: list[threading.Thread] = []
+        self._last_lines: dict[int, str] = {}
         self._asked: int | None = None
         self._guard, self._guarded = Guard(), set[int]()
 
     def run(self) -> Ended:
         """Returns when all have ended."""
+        own_ends: list[int | None] = []
         with self._guard, self._signals_passed_on():
             try:
-                for launched in self._launched:
-                    self._start(launched)
+                for launched, starter in zip(self._launched, self._starters, strict=True):
+                    self._begin(starter.start(self._command, launched))
                 first = self._wait_for_a_failure()
                 if first is not None:
-                    self._end_others()
+                    self._wait(self._grace)  # they see by themselves that one is gone, and say so
+                    own_ends = self._looked_at()
+                    self._send(signal.SIGTERM)
+                    self._wait(self._grace)
             finally:
                 self._kill_all()
-        for reader in self._readers:
-            reader.join(timeout=self._grace)
-        status = 0 if first is None else _status(self._processes[first])
-        return Ended(status or (128 + self._asked if self._asked and first is not None else 0), self._asked is not None)
+        self._read_to_the_end()
+        status = 0 if first is None else _shells(self._processes[first].popen.returncode)
+        left = tuple(i for i, end in enumerate(own_ends) if not _is_loss(end))
+        told = (process.explained(self._last_lines.get(process.index, "")) for process in self._processes)
+        return Ended(status, self._asked is not None, left, tuple(words for words in told if words))
 
-    def _start(self, launched: Launched) -> None:
-        environment = {**os.environ, MESHTF_LAUNCH: launched.to_text(), "PYTHONUNBUFFERED": "1"}
-        # A session of its own: Ctrl-C reaches the launcher alone, which passes it on once.
-        process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-        )
+    def _begin(self, process: StartedProcess) -> None:
         self._processes.append(process)
-        self._guard.begun(process.pid)
-        self._guarded.add(process.pid)
-        index = launched.process_index
-        for source, shown in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
+        self._guard.begun(process.popen.pid)
+        self._guarded.add(process.popen.pid)
+        for source, shown in ((process.popen.stdout, sys.stdout), (process.popen.stderr, sys.stderr)):
             assert source is not None
-            lines = PrefixedLines(f"[{index}] ", colour_of(index, shown), shown)
-            thread = threading.Thread(target=lines.copy, args=(source,), daemon=True)
+            thread = threading.Thread(target=self._copy, args=(process.index, source, shown), daemon=True)
             thread.start()
             self._readers.append(thread)
+
+    def _copy(self, index: int, source: IO[bytes], shown: TextIO) -> None:
+        last = PrefixedLines(f"[{index}] ", colour_of(index, shown), shown).copy(source)
+        if shown is sys.stderr:
+            self._last_lines[index] = last
 
     def _wait_for_a_failure(self) -> int | None:
         """The process that failed first; None when all have ended well."""
@@ -92,12 +108,6 @@ class Job:
                 return failed
             time.sleep(_LOOK_EVERY_SECONDS)
 
-    def _end_others(self) -> None:
-        """They see by themselves that one is gone, and say so; what does not is asked to end."""
-        self._wait(self._grace)
-        self._send(signal.SIGTERM)
-        self._wait(self._grace)
-
     def _wait(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end and None in self._looked_at():
@@ -105,24 +115,29 @@ class Job:
 
     def _looked_at(self) -> list[int | None]:
         """The status of each, None where it runs; the guard forgets those that do not."""
-        statuses = [process.poll() for process in self._processes]
+        statuses = [process.popen.poll() for process in self._processes]
         for process, status in zip(self._processes, statuses, strict=True):
-            if status is not None and process.pid in self._guarded:
-                self._guarded.remove(process.pid)
-                self._guard.ended(process.pid)
+            if status is not None and process.popen.pid in self._guarded:
+                self._guarded.remove(process.popen.pid)
+                self._guard.ended(process.popen.pid)
         return statuses
 
     def _kill_all(self) -> None:
-        self._send(signal.SIGKILL)
+        for process in self._processes:
+            process.kill()
         for process in self._processes:
             process.wait()
         self._looked_at()
 
+    def _read_to_the_end(self) -> None:
+        """What the processes said last; what they have left behind may hold their pipes for ever."""
+        end = time.monotonic() + _LONGEST_READING_SECONDS
+        for reader in self._readers:
+            reader.join(timeout=max(end - time.monotonic(), 0.0))
+
     def _send(self, number: int) -> None:
         for process in self._processes:
-            if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, number)  # with what it has started itself
+            process.send(number)
 
     @contextlib.contextmanager
     def _signals_passed_on(self) -> Iterator[None]:
@@ -138,6 +153,11 @@ class Job:
                 signal.signal(number, handler)
 
 
-def _status(process: subprocess.Popen[bytes]) -> int:
+def _shells(returncode: int) -> int:
     """As a shell gives it."""
-    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+    return returncode if returncode >= 0 else _SIGNALLED - returncode
+
+
+def _is_loss(returncode: int | None) -> bool:
+    """Of a process as it was when the others had had their time; None: it had not ended."""
+    return returncode is None or returncode == UNREACHABLE or _shells(returncode) > _SIGNALLED

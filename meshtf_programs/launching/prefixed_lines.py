@@ -30,11 +30,15 @@ class PrefixedLines:
     colour: str
     stream: TextIO
 
-    def copy(self, source: IO[bytes]) -> None:
-        """All lines of a source, until its end. Reads on where nobody takes them, lest its writer stand still."""
+    def copy(self, source: IO[bytes]) -> str:
+        """All lines of a source, until its end; returns the last. Reads on where nobody takes them, lest its writer
+        stand still."""
+        text = ""
         with source:
             for line in source:
-                self._write(line.decode(errors="replace").rstrip("\n"))
+                text = line.decode(errors="replace").rstrip("\r\n")
+                self._write(text)
+        return text
 
     def _write(self, line: str) -> None:
         prefix = f"\x1b[{self.colour}m{self.prefix}\x1b[0m" if self.colour else self.prefix

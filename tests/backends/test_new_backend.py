@@ -14,7 +14,8 @@ import meshtf as mtf
 from meshtf.checkpoint import CheckpointFolder, restore
 from meshtf.errors import NonFiniteError, UsageError
 from meshtf.lowering.interpreter import Interpreter
-from meshtf.mesh_impl.mesh_impl import MeshImpl, Program, Slices
+from meshtf.mesh_impl.mesh_impl import MeshImpl, Program, ProgramAtOnce
+from meshtf.mesh_impl.slices import Slices
 from meshtf.planning.plan import Plan
 from meshtf.planning.process_spans import ProcessOfCore
 from meshtf.testing import assert_close
@@ -35,13 +36,17 @@ class InterpretedMeshImpl:
     def process_of_core(self) -> ProcessOfCore:
         return ()
 
+    @property
+    def steps_ahead(self) -> int:
+        return 0
+
     def check_runs(self, program: str) -> None:
         """Every program runs here."""
 
     def check_alike(self, program: str, texts: Callable[[], Mapping[str, str]]) -> None:
         """There is one process."""
 
-    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> dict[int, tf.Variable]:
+    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> Slices:
         return {core: tf.Variable(tf.zeros(slice_shape, dtype)) for core in range(self.shape.size)}
 
     def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> Program:
@@ -57,7 +62,7 @@ class InterpretedMeshImpl:
                     variable.assign(array)
             return [tf.constant(x) for x in fetches], tf.constant(-1)
 
-        return run
+        return ProgramAtOnce(run)
 
     def step(self, program: str, plan: Plan) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

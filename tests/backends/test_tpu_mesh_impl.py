@@ -1,105 +1,206 @@
-"""The graph that TensorFlow would hand to a TPU: built, and looked at, for lack of one to run it on."""
+"""Programs on the virtual TPU: steps, checkpoints, checks, what a store holds, and what is refused."""
 
 from __future__ import annotations
 
-import itertools
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.backends import tpu_mesh_impl
-from meshtf.errors import DeviceError, LayoutError, ShapeError
-from meshtf.lowering.emit.tpu_program import TpuProgram
+from meshtf.checkpoint import CheckpointFolder, restore
+from meshtf.errors import DeviceError, ExecutionError, LayoutError, NonFiniteError, ShapeError
+from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.mesh_impl.tpu.torus import Torus
-from meshtf.mesh_impl.tpu.tpu_system import TpuSystem
+from meshtf.testing import assert_close, terms_of
+from tests.fresh_process import run_fresh
 
-BATCH, D_MODEL = mtf.Dimension("batch", 16), mtf.Dimension("d_model", 8)
-
-
-def topology(x: int, y: int, z: int, cores: int) -> tf.tpu.experimental.Topology:
-    """Of one host."""
-    coordinates = list(itertools.product(range(x), range(y), range(z), range(cores)))
-    return tf.tpu.experimental.Topology(mesh_shape=[x, y, z, cores], device_coordinates=np.array([coordinates]))
+BATCH, D_MODEL, D_FF = mtf.Dimension("batch", 16), mtf.Dimension("d_model", 8), mtf.Dimension("d_ff", 32)
+MESH, LAYOUT = "rows:2;cols:4", "batch:rows;d_ff:cols"
+X = np.random.default_rng(0).normal(size=[16, 8]).astype(np.float32)
+STEPS = 4
 
 
-@pytest.fixture
-def _tpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A TPU of eight cores is there, as far as its description goes."""
-    system = TpuSystem.of(topology(2, 2, 1, 2))
-    monkeypatch.setattr(tpu_mesh_impl, "tpu_system", lambda tpu: system)
+def train_step(x: mtf.Tensor) -> list[mtf.Tensor]:
+    h = mtf.dropout(mtf.layers.dense(x, [D_FF], activation=mtf.relu, name="wi"), True, rate=0.1)
+    loss = mtf.reduce_mean(mtf.square(mtf.layers.dense(h, [D_MODEL], name="wo") - x))
+    mtf.optimize.AdamWOptimizer(0.01).minimize(mtf.check_finite(loss))
+    return [loss, h, mtf.reduce_sum(x, output_shape=[D_MODEL])]
 
 
-def test_the_torus_is_that_of_the_topology() -> None:
-    assert TpuSystem.of(topology(4, 2, 1, 2)).torus == Torus((4, 2), 2)
-    assert TpuSystem.of(topology(2, 2, 4, 1)).torus == Torus((2, 2, 4), 1)
+def step_on(mesh_impl: mtf.SpmdMeshImpl | mtf.TpuMeshImpl) -> mtf.Function:
+    return mtf.function(train_step, mesh_impl, inputs={"x": mtf.TensorSpec([BATCH, D_MODEL])})
 
 
-def test_devices_by_position() -> None:
-    system = TpuSystem.of(topology(2, 2, 2, 1), "worker")
-    assert system.devices([(0, 0, 1, 0), (1, 1, 0, 0)]) == (
-        "/job:worker/task:0/device:TPU:1",
-        "/job:worker/task:0/device:TPU:6",
+def values(step: mtf.Function) -> dict[str, np.ndarray]:
+    return {name: step.variables[name] for name in step.variables}
+
+
+def test_steps_and_checkpoints_are_those_of_virtual_cpus(tmp_path: Path) -> None:
+    """Initial values and dropout are the same; a checkpoint goes to and fro, onto other meshes."""
+    spmd, tpu = step_on(mtf.SpmdMeshImpl(MESH, LAYOUT)), step_on(mtf.TpuMeshImpl(MESH, LAYOUT))
+    for step in (spmd, tpu):
+        step.initialize()
+    terms = terms_of(spmd._execution.plan)
+    for name, value in values(spmd).items():
+        assert_close(tpu.variables[name], value, terms=terms, what=name)
+    results = {step: [step(x=X) for _ in range(STEPS)] for step in (spmd, tpu)}
+    for number, (ours, theirs) in enumerate(zip(results[tpu], results[spmd], strict=True)):
+        assert [x.shape for x in ours] == [x.shape for x in theirs]
+        np.testing.assert_array_equal(ours[1] == 0, theirs[1] == 0)  # dropped, or not reached
+        for x, y in zip(ours, theirs, strict=True):
+            assert_close(x.numpy(), y.numpy(), terms=terms, steps=number, magnitude=float(np.abs(X).max()) * 8)
+
+    saved = CheckpointFolder(tmp_path / "tpu").save(STEPS, tpu.variables, {})
+    again = CheckpointFolder(tmp_path / "tpu").open(STEPS)
+    others = [step_on(mtf.SpmdMeshImpl("all:4", "d_ff:all")), step_on(mtf.TpuMeshImpl("a:2;b:2", "d_model:a;d_ff:b"))]
+    for other in others:
+        restore(again, [other])
+        for name, value in values(tpu).items():
+            np.testing.assert_array_equal(other.variables[name], value, name)
+        CheckpointFolder(tmp_path / str(id(other))).save(STEPS, other.variables, {})
+    expected = tpu(x=X)[0].numpy()
+    for other in others:
+        assert_close(other(x=X)[0].numpy(), expected, terms=terms, steps=STEPS)
+    assert saved.is_dir()
+
+
+def test_updates_where_variables_are() -> None:
+    """Fused, they use variables in another order than that in which programs name them."""
+    inputs, options = {"x": mtf.TensorSpec([BATCH, D_MODEL])}, PassOptions(smallest_fused_update=1)
+    meshes = [mtf.TpuMeshImpl(MESH, LAYOUT), mtf.SpmdMeshImpl(MESH, LAYOUT)]
+    steps = [mtf.function(train_step, mesh_impl, inputs, pass_options=options) for mesh_impl in meshes]
+    losses = [[float(step(x=X)[0]) for _ in range(STEPS)] for step in steps]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_a_failed_check_assigns_nothing_and_neither_do_steps_after_it() -> None:
+    step = step_on(mtf.TpuMeshImpl(MESH, LAYOUT))
+    bad = np.where(X[3, 2] == X, np.nan, X)
+    step(x=X)
+    before = values(step)
+    program = step._execution.program
+    started = [program.start([tf.constant(x)]) for x in (bad, X, X)]
+    assert int(started[0]()[1]) == 0
+    started += [program.start([tf.constant(x)]) for x in (bad, X)]  # anew, with the others' failures not yet seen
+    assert [int(results()[1]) for results in started[1:3]] == [0, 0]
+    started.append(program.start([tf.constant(X)]))
+    assert [int(results()[1]) for results in started[3:]] == [0, 0, 0]
+    with pytest.raises(NonFiniteError, match="nothing was assigned in this step"):
+        step(x=bad)
+    for name, value in before.items():
+        np.testing.assert_array_equal(step.variables[name], value, name)
+    in_function = tf.function(lambda x: step(x=x)[0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a NaN or an infinity"):
+        in_function(tf.constant(bad))
+    expected = step_on(mtf.TpuMeshImpl(MESH, LAYOUT))
+    losses = [float(expected(x=X)[0]) for _ in range(3)]
+    assert [float(in_function(tf.constant(X))), float(step(x=X)[0])] == losses[1:]  # to the bit
+
+
+def test_feeds_may_change_once_they_are_fed_and_slices_keep_what_they_are_given() -> None:
+    def copied(x: mtf.Tensor) -> mtf.Tensor:
+        kept = mtf.get_variable(x.mesh, "kept", [BATCH, D_MODEL], initializer=mtf.zeros)
+        return mtf.assign(kept, x)
+
+    step = mtf.function(
+        copied, mtf.TpuMeshImpl(MESH, "batch:rows;d_model:cols"), {"x": mtf.TensorSpec([BATCH, D_MODEL])}
     )
-    assignment = system.device_assignment([(1, 1, 0, 0), (0, 0, 1, 0)])
-    assert assignment.core_assignment.tolist() == [[[1, 1, 0, 0]], [[0, 0, 1, 0]]]
+    step.initialize()
+    program, x = step._execution.program, X.copy()
+    results = program.start([tf.convert_to_tensor(x)])
+    x[:] = -1
+    np.testing.assert_array_equal(results()[0][0], X)
+    np.testing.assert_array_equal(step.variables["kept"], X)
+    buffers = step.variables.slices("kept").slices.array
+    step(x=X)
+    assert buffers.is_deleted()  # its memory was taken
+    held = step.variables.slices("kept").slices[5]
+    assert (held.shape, held.dtype) == ([8, 2], tf.float32)
+    before = held.numpy()
+    step(x=2 * X)
+    np.testing.assert_array_equal(before, X[8:, 2:4])
+    step.variables["kept"] = 3 * X
+    np.testing.assert_array_equal(held.numpy(), 3 * X[8:, 2:4])
+    with pytest.raises(ValueError, match=r"a slice \[8, 2\] was given an array \[2, 8\]"):
+        held.assign(np.zeros([2, 8], np.float32))
 
 
-@pytest.mark.usefixtures("_tpu")
-def test_cores_are_placed_on_the_torus_that_is_there() -> None:
-    impl = mtf.TpuMeshImpl("rows:2;cols:4", "batch:rows")
-    assert impl.torus == Torus((2, 2), 2)
-    assert impl.devices == tuple(f"/task:0/device:TPU:{n}" for n in (0, 2, 3, 1, 4, 6, 7, 5))
-    assert (impl.size, impl.ndims) == (8, 2)
+def test_a_runtime_that_fails_is_told_of() -> None:
+    step = step_on(mtf.TpuMeshImpl(MESH, LAYOUT))
+    step(x=X)
+    step.variables.slices("wi/kernel").slices.array.delete()  # as a runtime that has ended leaves it
+    with pytest.raises(ExecutionError, match=r'program "train_step" failed on its cores: .*\n.*resumes from its last'):
+        step(x=X)
 
 
-@pytest.mark.usefixtures("_tpu")
-def test_another_torus_than_the_one_that_is_there() -> None:
-    impl = mtf.TpuMeshImpl("rows:2;cols:4", "batch:rows", physical_torus=Torus((4, 2), cores_per_chip=1))
-    with pytest.raises(DeviceError, match='was laid onto 4x2 chips with 1 core each, and TPU "local" has 2x2 chips'):
-        _ = impl.devices
+def test_a_store_is_of_one_kind_of_devices() -> None:
+    spmd = step_on(mtf.SpmdMeshImpl(MESH, LAYOUT))
+    spmd.initialize()
+    with pytest.raises(LayoutError, match="programs that share a store need the same mesh and devices"):
+        mtf.function(
+            train_step,
+            mtf.TpuMeshImpl(MESH, LAYOUT),
+            inputs={"x": mtf.TensorSpec([BATCH, D_MODEL])},
+            variables=spmd.variables,
+        )(x=X)
 
 
-@pytest.mark.usefixtures("_tpu")
-def test_every_core_is_handed_the_feeds_and_its_own_slices() -> None:
-    impl = mtf.TpuMeshImpl("rows:2;cols:4", "batch:rows;d_model:cols")
-
-    def train_step(x: mtf.Tensor) -> mtf.Tensor:
-        loss = mtf.reduce_mean(mtf.square(mtf.layers.dense(x, [mtf.Dimension("d_ff", 4)], use_bias=False)))
-        mtf.optimize.SgdOptimizer(0.1).minimize(mtf.check_finite(loss))
-        return loss
-
-    plan = mtf.function(train_step, impl, inputs={"x": mtf.TensorSpec([BATCH, D_MODEL])})._execution.plan
-    slices = {name: {c: tf.Variable(_zeros(plan, name)) for c in range(8)} for name in plan.variable_names}
-    program = TpuProgram(plan, impl.device_assignment, slices).traced(asserted=True)
-    replicated = [op for op in program.graph.get_operations() if op.type == "TPUReplicatedInput"]
-    captured = {inner.name: outer for outer, inner in program.graph.captures}
-    handles = [[captured[x.name] for x in op.inputs] for op in replicated[1:]]
-    for name, given in zip(plan.variable_names, handles, strict=True):
-        assert all(handle is variable.handle for handle, variable in zip(given, slices[name].values(), strict=True))
-    (metadata,) = (op for op in program.graph.get_operations() if op.type == "TPUReplicateMetadata")
-    assert metadata.get_attr("num_replicas") == 8
-    places = np.reshape(metadata.get_attr("device_assignment"), [8, 4])
-    assert [(x, y, core) for x, y, _, core in places.tolist()] == list(impl.core_positions)
-
-
-def _zeros(plan: mtf.lowering.plan.Plan, name: str) -> tf.Tensor:
-    (value,) = {i.output for i in plan.reads if i.name == name}
-    return tf.zeros(value.slice_shape, value.dtype)
-
-
-def test_arguments_are_checked() -> None:
+def test_devices_and_arguments() -> None:
+    assert mtf.TpuMeshImpl("rows:2", "batch:rows").devices == tuple(
+        f"/job:pjrt/replica:0/task:0/device:CPU:{n}" for n in range(2)
+    )
+    on_torus = mtf.TpuMeshImpl("rows:2;cols:4", "batch:rows", physical_torus="2x2")
+    assert (on_torus.torus, on_torus.size, on_torus.ndims) == (Torus((2, 2), 2), 8, 2)
+    assert on_torus.core_positions is not None
+    assert len(set(on_torus.core_positions)) == 8
     with pytest.raises(ShapeError, match="the shape of a mesh is needed"):
         mtf.TpuMeshImpl(None, "", physical_torus="2x2")
     with pytest.raises(LayoutError, match='names mesh axis "row"'):
         mtf.TpuMeshImpl("rows:8", "batch:row", physical_torus="2x2")
+    with pytest.raises(
+        DeviceError, match=r"mesh \[rows:16\] has 16 cores, and the virtual TPU 8; make the mesh smaller"
+    ):
+        mtf.TpuMeshImpl("rows:16", "batch:rows")
 
 
-def test_a_tpu_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(tpu: str) -> None:
-        raise ValueError(f"no TPU is called {tpu}\nin this project")
+NO_TPU = """
+import meshtf as mtf
 
-    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", refuse)
-    with pytest.raises(DeviceError, match=r'was asked for \("pod"\), and there is none: no TPU is called pod\.\n'):
-        mtf.TpuMeshImpl("rows:8", "", tpu="pod")
+step = mtf.function(
+    lambda x: mtf.reduce_sum(x), mtf.TpuMeshImpl("rows:4", "batch:rows", physical_torus="1x2"),
+    {"x": mtf.TensorSpec("batch:8")})
+print(step.report().results[0].layout, len(step.hlo()) > 100)
+mesh = lambda: mtf.TpuMeshImpl("rows:4", "")
+for act in (mesh, lambda: step([0.0] * 8), lambda: mtf.virtual_tpu(4), mesh, lambda: mtf.virtual_tpu(8)):
+    try:
+        print("done", act())
+    except mtf.errors.DeviceError as error:
+        print(error)
+"""
+
+
+def test_without_a_tpu(tmp_path: Path) -> None:
+    """Programs are lowered and reported on, and none runs until there is a virtual one."""
+    (tmp_path / "no_tpu.py").write_text(NO_TPU)
+    finished = run_fresh([str(tmp_path / "no_tpu.py")])
+    assert not finished.status, finished.stderr
+    assert finished.stdout.count("done") == 2
+    refusal = "a TPU was asked for, and there is none: the runtime sees none on this machine"
+    assert finished.stdout.count(refusal) == 2
+    assert finished.stdout.count("no_tpu.py:") == 2
+    assert "call mtf.virtual_tpu(4) before the first mesh" in finished.stdout
+    assert "mtf.virtual_tpu(8) came too late: this process has a virtual TPU of 4 cores already" in finished.stdout
+
+
+def test_without_jaxlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    from meshtf.mesh_impl.tpu import tpu_system
+
+    monkeypatch.setattr(tpu_system, "_PROCESS", tpu_system._OfThisProcess())
+    monkeypatch.setitem(sys.modules, "meshtf.mesh_impl.tpu.pjrt", None)
+    with pytest.raises(
+        DeviceError, match=r"(?s)run through jaxlib, which is not installed.*pip install 'meshtf\[tpu\]'"
+    ):
+        mtf.TpuMeshImpl("rows:4", "")

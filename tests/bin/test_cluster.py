@@ -15,10 +15,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+import meshtf as mtf
+from meshtf.bin._command_line import CommandLine
 from meshtf.bin._exit_status import ExitStatus
+from meshtf.bin._run_program import run_program
+from meshtf.cluster.cluster import Cluster
 from meshtf_programs.launching.free_ports import free_ports
 from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
+from tests.cluster.joined_processes import JoinedProcesses
 from tests.fresh_process import Finished, FreshProcess, run_fresh
 
 pytestmark = pytest.mark.timeout(600)
@@ -52,6 +58,27 @@ class OneSided(Callback):
                 run.stop("a process of two says so")
 """
 """Where there are two processes, the second alone asks for something. Each writes down its first training batch."""
+
+FAILING = """\
+import os
+
+import gin
+
+from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
+from meshtf.train import Callback
+
+
+@gin.configurable
+class Failing(Callback):
+    def on_step(self, run, report):
+        if report.step == 30 and collective_runtime().cluster.process_index == 1:
+            raise ValueError("no more of this")
+
+    def on_checkpoint(self, run, path):
+        if path.name == "step_00000040" and collective_runtime().cluster.process_index == 0:
+            raise ValueError("not that one")
+"""
+"""Fails in one process: where all tell their callbacks, then at a moment that is each process's own."""
 
 LAUNCH = [sys.executable, "-m", "meshtf_programs.launching.launch"]
 
@@ -143,6 +170,69 @@ def test_training_and_evaluation_in_two_processes_are_those_of_one(tmp_path: Pat
     assert evaluation["loss"] == one[-1]["held_out_loss"]
     listed = run_together(2, ["-m", "meshtf.bin.checkpoint", "list", "two"], tmp_path)
     assert ["step_00000040" in each.stdout for each in listed] == [True, False]
+
+
+def test_configurations_that_differ_are_told_by_their_binding(tmp_path: Path) -> None:
+    addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(2))
+    started = [
+        FreshProcess(
+            [*TRAIN, f"--gin_param=AdamWOptimizer.learning_rate = 0.00{i + 1}"],
+            tmp_path,
+            environment={MESHTF_LAUNCH: Launched(i, addresses, "token", None).to_text()},
+        )
+        for i in range(2)
+    ]
+    for ended in [process.finish() for process in started]:
+        assert ended.status == ExitStatus.BAD_CONFIGURATION, ended.stderr
+        assert "the configuration differs between process 0 and process 1, in its binding " in ended.stderr
+        assert "AdamWOptimizer.learning_rate. The first difference:\n" in ended.stderr
+        assert "  process 0: 0.001\n  process 1: 0.002\n" in ended.stderr
+
+
+def test_a_callback_that_fails_in_one_process_ends_all_at_once(tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text(FAILING)
+    (tmp_path / "failing.gin").write_text("import failing\nTraining.callbacks = [@Failing()]\n")
+    run = [*TRAIN, "--gin_file=failing.gin", steps(100_000), "--model_dir=two"]
+    leader, failing = run_together(2, run, tmp_path)
+    assert (leader.status, failing.status) == (ExitStatus.COLLECTIVE_FAILED, ExitStatus.FAILED), leader.stderr
+    assert "callback Failing failed in on_step after step 30: ValueError: no more of this" in failing.stderr
+    assert "process 1 (127.0.0.1:" in leader.stderr
+    assert "has failed: callback Failing failed in on_step after step 30: ValueError: no more of this" in leader.stderr
+    assert "The same command resumes from the checkpoint of step 30" in leader.stderr
+    failing, other = run_together(2, run, tmp_path)
+    assert (failing.status, other.status) == (ExitStatus.FAILED, ExitStatus.COLLECTIVE_FAILED), other.stderr
+    assert "process 0 (127.0.0.1:" in other.stderr
+    assert "has failed: callback Failing failed in on_checkpoint after step " in other.stderr
+    assert "The same command resumes from the checkpoint of step " in other.stderr
+    assert all(each.stderr.count("\n") < 12 for each in (leader, failing, other)), leader.stderr + other.stderr
+
+
+def look_up(cluster: Cluster) -> int:
+    """The status of a program in which process 1 alone feeds an id that is outside of its range."""
+    rows = mtf.Dimension("rows", 4)
+    step = mtf.function(
+        lambda ids: mtf.reduce_sum(mtf.check_indices(ids, 10, message="a token")),
+        mtf.SpmdMeshImpl("all:4", "rows:all"),
+        {"ids": mtf.TensorSpec([rows], tf.int32)},
+    )
+
+    def run() -> int:
+        for token in (9, 9 + cluster.process_index):
+            step(ids=np.array([0, 0, token, 0], np.int32))
+        return ExitStatus.DONE
+
+    return run_program(CommandLine("look_up", "looks up", "look_up", []), lambda _: run, ["look_up"])
+
+
+def test_an_id_outside_of_its_range_in_the_rows_of_one_process_ends_the_others_at_once() -> None:
+    with JoinedProcesses(2, heartbeat_timeout_seconds=30) as processes:
+        processes.start(look_up)
+        assert processes.answers(100) == [ExitStatus.COLLECTIVE_FAILED, ExitStatus.FAILED]
+        waiting, failing = processes.stderr(0), processes.stderr(1)
+    fact = "a token outside of 0 to 9 in "
+    assert fact in failing
+    assert "process 1 (127.0.0.1:" in waiting
+    assert f"has failed: {fact}" in waiting
 
 
 def test_a_killed_process_ends_the_others_and_the_next_start_goes_on(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_plain_tensorflow_computes_the_same(folder: Path, tmp_path: Path, capsys
     output = tmp_path / "saved"
     options = ("--method=sample", "--top_k=20", "--max_length=10", "--max_new_tokens=5", "--batch_size=3")
     assert status_of(f"--model_dir={folder}", f"--output={output}", *options) == ExitStatus.DONE
-    assert "signatures:    score, generate" in capsys.readouterr().out
+    assert "signatures:    score, generate, serving_default" in capsys.readouterr().out
     assert json.loads((output / "export.json").read_text())["step"] == 3
     assert decode.main(["meshtf-decode", f"--model_dir={folder}", "--score", "--format=jsonl", *prompt_flags()]) == 0
     expected = [json.loads(line)["log_likelihood"] for line in capsys.readouterr().out.splitlines()]
@@ -81,7 +81,7 @@ def test_plain_tensorflow_computes_the_same(folder: Path, tmp_path: Path, capsys
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert (found["names"], found["modules"]) == (["generate", "score"], [])
+    assert (found["names"], found["modules"]) == (["generate", "score", "serving_default"], [])
     assert_close(found["scores"], expected, terms=TERMS, dtype="float32")
     assert_close(np.sum(found["each"], axis=1), expected, terms=TERMS, dtype="float32")
     first, again, other = found["ids"]

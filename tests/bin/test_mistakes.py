@@ -80,7 +80,7 @@ FLAGS = [
     ("meshtf-vocab", ["--files=*.txt", "--output=a", "--files=b", "--size=1", "--size=2"], "--size is given 2 times"),
     ("meshtf-vocab", ["--files=*.none", "--output=a"], 'no file matches "*.none"'),
     ("meshtf-checkpoint", ["convert", "a"], "convert needs --output"),
-    ("meshtf-checkpoint", ["convert", "a", "--output=b", "--pattern=c"], "convert does not take --pattern"),
+    ("meshtf-checkpoint", ["average", "a", "--output=b", "--pattern=c"], "average does not take --pattern"),
     ("meshtf-checkpoint", ["conver", "a"], 'there is no command "conver"; did you mean "convert"?'),
 ]
 
@@ -197,7 +197,10 @@ def test_a_binding_that_is_wrong_is_named(parameter: str, words: list[str], caps
     ("flags", "words"),
     [
         (["--layout=batch:row"], ['did you mean "rows"?', "Training.layout = 'batch:row'  is from --layout"]),
-        (["--layout=classes:cols"], ["does not divide into 4 parts", "  is from --layout", "is from digits_mlp.gin:9"]),
+        (
+            ["--layout=classes:rows+cols"],
+            ["does not divide into 8 parts", "  is from --layout", "is from digits_mlp.gin:9"],
+        ),
         (["--mesh_shape=rows"], ["not of the form name:size", "Training.mesh_shape = 'rows'  is from --mesh_shape"]),
         (["--mesh_shape=rows:2"], ["cols", "is from digits_mlp.gin:10", "is from --mesh_shape"]),
     ],

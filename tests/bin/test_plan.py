@@ -51,10 +51,36 @@ def test_gradients_are_summed_as_configured(capsys: pytest.CaptureFixture[str]) 
 
 def test_what_does_not_fit_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     elsewhere = [option.replace("cols:8", "cols:3") for option in LLAMA_70B]
-    assert main(elsewhere) == 2
+    assert main([*elsewhere, "--gin_param=Training.max_padding=0.0"]) == 2
     assert '"vocab" of size 32000 does not divide into 3 parts' in capsys.readouterr().err
     assert main([*LLAMA_70B, "--layout=batch:row"]) == 2
     assert 'did you mean "rows"?' in capsys.readouterr().err
+
+
+def test_a_recipe_sets_the_layouts_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = ["meshtf-plan", "--gin_file=lm_tiny.gin"]
+    assert main([*tiny, "--recipe=fsdp_tensor_sequence"]) == 0
+    text = capsys.readouterr().out
+    for line in (
+        "layout            batch:rows;heads:cols;d_ff:cols;vocab:cols",
+        "parameter layout  d_model:rows;heads:cols;d_ff:cols;vocab:cols",
+        "activation layout length:cols",
+    ):
+        assert line in text
+    assert "megatron_sequence: Megatron with sequence parallelism" in " ".join(command_line().help_text().split())
+    assert main([*tiny, "--recipe=megatro"]) == 2
+    assert "megatron" in capsys.readouterr().err
+
+
+def test_a_layout_in_gin_may_be_a_dict_with_places(capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = ["meshtf-plan", "--gin_file=lm_tiny.gin"]
+    layout = "Training.layout={'batch': 'rows', 'decoder': {'d_ff': ('cols',)}}"
+    assert main([*tiny, f"--gin_param={layout}", "--gin_param=Training.axis_parts='rows:2x2'"]) == 0
+    assert "layout            batch:rows;decoder{d_ff:cols}" in capsys.readouterr().out
+    assert main([*tiny, "--layout=batch:rows;decodr{d_ff:cols}"]) == 2
+    error = capsys.readouterr().err
+    assert 'no scope and no name of the program matches "decodr"; did you mean "decoder"?' in error
+    assert "is from --layout" in error
 
 
 @pytest.mark.parametrize("example", command_line().examples)

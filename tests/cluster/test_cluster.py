@@ -27,6 +27,11 @@ class Texts:
             self._texts[key] = value
             self._changed.notify_all()
 
+    def replace(self, key: str, value: str) -> None:
+        with self._changed:
+            self._texts.pop(key, None)
+        self.put(key, value)
+
     def get(self, key: str, timeout_seconds: float) -> str | None:
         with self._changed:
             self._changed.wait_for(lambda: key in self._texts, timeout_seconds)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
+import random
 import signal
-import socket
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +16,13 @@ import meshtf as mtf
 from meshtf.cluster.cluster import Cluster
 from meshtf.errors import ProcessLostError
 from tests.cluster.joined_processes import JoinedProcesses, Raised, free_ports
+from tests.cluster.proxy import Proxy
 
 pytestmark = pytest.mark.timeout(400)
 
 
 def start_steps(processes: JoinedProcesses, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
     processes.start(step_for_ever, folder / "stepping")
     end = time.monotonic() + 120
     while not (folder / "stepping").exists():
@@ -84,46 +85,24 @@ def test_signals(
     check_named(processes, victim, words)
 
 
-class Proxy:
-    """Stands before a port, and passes on what comes, until it is told not to."""
+def come_where_the_leader_has_stopped(cluster: Cluster) -> None:
+    if cluster.is_leader:
+        cluster.put("stops", "")
+        os.kill(os.getpid(), signal.SIGSTOP)
+    cluster.get("stops")
+    time.sleep(0.5)
+    cluster.barrier("to which nobody else comes")
 
-    def __init__(self, port: int) -> None:
-        self._target = port
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.port = self._server.getsockname()[1]
-        self._forwards = True
-        self._open: list[socket.socket] = [self._server]
-        threading.Thread(target=self._accept, daemon=True).start()
 
-    def stop_forwarding(self) -> None:
-        self._forwards = False
-
-    def close(self) -> None:
-        for one in self._open:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                theirs, _ = self._server.accept()
-                try:
-                    ours = socket.create_connection(("127.0.0.1", self._target))
-                except OSError:
-                    theirs.close()
-                    continue
-                self._open += [theirs, ours]
-                for pair in ((theirs, ours), (ours, theirs)):
-                    threading.Thread(target=self._pass_on, args=pair, daemon=True).start()
-
-    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
-                while not self._forwards:
-                    time.sleep(0.1)
-                sink.sendall(data)
-            sink.shutdown(socket.SHUT_WR)
+def test_a_leader_that_is_stopped_before_others_tell_it_something(
+    fresh_processes: Callable[..., JoinedProcesses],
+) -> None:
+    processes = fresh_processes(2)
+    processes.start(come_where_the_leader_has_stopped)
+    (raised,) = processes.answers(60, [1])
+    assert raised.kind == "ProcessLostError", raised
+    assert "process 0 (127.0.0.1:" in raised.message
+    assert "stopped, or cut off" in raised.message
 
 
 def test_a_connection_that_is_cut(fresh_processes: Callable[..., JoinedProcesses], tmp_path: Path) -> None:
@@ -151,3 +130,32 @@ def test_who_ends_by_an_error_of_its_own_is_named_and_what_is_called_later_says_
     (again,) = processes.answers(60, [0])
     assert "process 1 (127.0.0.1:" in again
     assert "Start all processes again" in again
+
+
+DRAWN = ("killed", "stopped", "ended", "cut")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_faults_drawn_at_random(seed: int, tmp_path: Path) -> None:
+    """Forty, each of a cluster of its own: which fault, of which process of two or three, and when."""
+    for number in range(40):
+        draw = random.Random(f"{seed}/{number}")
+        kind, size = draw.choice(DRAWN), draw.randint(2, 3)
+        victim = draw.randrange(size)
+        ports = free_ports(size)
+        proxy = Proxy(ports[victim])
+        told = [proxy.port if i == victim else port for i, port in enumerate(ports)]
+        print(f"{number}: {kind}, process {victim} of {size}")
+        try:
+            with JoinedProcesses(size, ports=told, listen_ports={victim: ports[victim]}) as processes:
+                start_steps(processes, tmp_path / str(number))
+                time.sleep(draw.uniform(0, 1))
+                if kind == "cut":
+                    proxy.stop_forwarding()
+                else:
+                    signals = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP, "ended": signal.SIGTERM}
+                    processes.send_signal(victim, signals[kind])
+                check_named(processes, victim, "stopped, or cut off" if kind in ("stopped", "cut") else "process ")
+        finally:
+            proxy.close()

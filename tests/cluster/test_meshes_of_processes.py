@@ -1,11 +1,16 @@
-"""A mesh over two processes computes what one process computes with the same plan, bit for bit."""
+"""A mesh over several processes computes what one process computes with the same plan, bit for bit."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 import pytest
+import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.cluster.cluster import Cluster
+from meshtf.lowering.emit.emission import EmittedProgram
 from tests.cluster.joined_processes import JoinedProcesses
 from tests.properties.random_programs.checking import check_values
 from tests.properties.random_programs.emission import Batch, Joint, run_joint
@@ -59,3 +64,70 @@ def test_random_programs(two_processes: JoinedProcesses) -> None:
 @pytest.mark.timeout(1800)
 def test_many_random_programs(two_processes: JoinedProcesses) -> None:
     check(two_processes, range(2, 20))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_random_programs_in_four_processes(fresh_processes: Callable[..., JoinedProcesses]) -> None:
+    check(fresh_processes(4, cpus=8, heartbeat_timeout_seconds=60), range(20, 29))
+
+
+SHIFTS = [(offset, wrap) for offset in (1, -1, 3) for wrap in (False, True)]
+
+
+def shifted(cluster: Cluster) -> list[bool]:
+    """Along a dimension over two cores of each process, so that what one sends goes to the other and on."""
+    rows = mtf.Dimension("rows", 8)
+    mesh_impl = mtf.SpmdMeshImpl("all:4", "rows:all", collective_timeout_seconds=30)
+    inputs = {"x": mtf.TensorSpec([rows])}
+    step = mtf.function(lambda x: [mtf.shift(x, offset, rows, wrap) for offset, wrap in SHIFTS], mesh_impl, inputs)
+    x = np.arange(1, 9, dtype=np.float32)
+    assert {c.kind for c in step.report().collectives} >= {"permute"}
+    results = [y.numpy() for y in step(x=x)]
+    return [np.array_equal(y, moved(x, *s)) for y, s in zip(results, SHIFTS, strict=True)]
+
+
+def moved(x: np.ndarray, offset: int, wrap: bool) -> np.ndarray:
+    y = np.roll(x, offset)
+    if not wrap:
+        places = np.arange(len(x)) - offset
+        y[(places < 0) | (places >= len(x))] = 0
+    return y
+
+
+def test_shifts_across_processes(two_processes: JoinedProcesses) -> None:
+    assert two_processes.run(shifted) == [[True] * len(SHIFTS)] * 2
+
+
+def what_sums_wait_for(cluster: Cluster) -> tuple[bool, bool]:
+    """Of a program that sums over processes, and then over the cores of each: whether the second sum waits for the
+    first, and whether both are there."""
+    batch, d_ff = mtf.Dimension("batch", 8), mtf.Dimension("d_ff", 8)
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        return [mtf.reduce_sum(x, reduced_dim=batch), mtf.reduce_sum(x, reduced_dim=d_ff)]
+
+    mesh_impl = mtf.SpmdMeshImpl("data:2;model:2", "batch:data;d_ff:model", bucket_bytes=0)
+    step = mtf.function(program, mesh_impl, {"x": mtf.TensorSpec([batch, d_ff])})
+    step(x=np.ones([8, 8], np.float32))
+    program = step.lowering.execution(step._fetches).program
+    assert isinstance(program, EmittedProgram)
+    operations = program.core_function.get_concrete_function().graph.get_operations()
+    sums = [op for op in operations if op.type.startswith("Collective") and "all_reduce" in op.name]
+    near = [op for op in sums if ".all_reduce.model" in op.name]
+    far = {op for op in sums if ".all_reduce.data" in op.name}
+    return any(far & ancestors(op) for op in near), bool(near and far)
+
+
+def ancestors(of: tf.Operation) -> set[tf.Operation]:
+    found, waiting = {of}, [of]
+    while waiting:
+        operation = waiting.pop()
+        before = {*(x.op for x in operation.inputs), *operation.control_inputs} - found
+        found |= before
+        waiting.extend(before)
+    return found
+
+
+def test_sums_within_a_process_do_not_wait_for_those_between(two_processes: JoinedProcesses) -> None:
+    assert two_processes.run(what_sums_wait_for) == [(False, True)] * 2

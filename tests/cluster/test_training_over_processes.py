@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.checkpoint import CheckpointFolder, restore
@@ -76,6 +77,10 @@ def train(cluster: Cluster) -> dict[str, object]:
         _ = across_model.step.variables["in/kernel"]
     except UsageError as error:
         refusals.append(str(error))
+    try:
+        mtf.TpuMeshImpl("data:2", "batch:data")
+    except ClusterError as error:
+        refusals.append(str(error))
     variables = joined.step.variables
     return {
         "same": same_bits(results, expected),
@@ -97,9 +102,10 @@ def test_two_processes_train_as_one(two_processes: JoinedProcesses) -> None:
         assert own["slices"] == (slice(4 * index, 4 * index + 4), slice(0, 8))
         assert own["cores"] == [2 * index, 2 * index + 1]
         assert own["report"]
-        (refusal,) = own["refusals"]
-        assert 'of the 2 slices of variable "in/kernel"' in refusal
-        assert "are in other processes" in refusal
+        of_slices, of_tpu = own["refusals"]
+        assert 'of the 2 slices of variable "in/kernel"' in of_slices
+        assert "are in other processes" in of_slices
+        assert "a mesh of TPU cores spans no other process: each would train by itself" in of_tpu
 
 
 def train_in_four(cluster: Cluster) -> tuple[bool, list[bytes]]:
@@ -201,6 +207,41 @@ def test_checkpoints_are_written_by_all_and_read_by_any_number(two_processes: Jo
     files = sorted(path.name for path in (tmp_path / f"step_{STEPS:08d}").iterdir())
     assert not [name for name in files if name.startswith(("process_", "part_"))]
     assert not list(tmp_path.glob(".*"))
+
+
+WHOLE_DTYPES = {"half": tf.float16, "small": tf.uint16, "large": tf.uint32, "float": tf.float32}
+
+
+def save_types_that_are_saved_whole(cluster: Cluster, folder: Path) -> list[bool]:
+    """Of types of which TensorFlow cannot put slices together, split over processes: whether they come back."""
+    rows, cols = mtf.Dimension("rows", 6), mtf.Dimension("cols", 4)
+
+    def program(mesh: mtf.Mesh, x: mtf.Tensor) -> mtf.Tensor:
+        for name, dtype in WHOLE_DTYPES.items():
+            variable = mtf.get_variable(mesh, name, [rows, cols], dtype, initializer=mtf.zeros, trainable=False)
+            mtf.assign(variable.operation, mtf.cast(x, dtype))
+        return mtf.reduce_sum(x)
+
+    def made(mesh_impl: mtf.SpmdMeshImpl) -> mtf.Function:
+        return mtf.function(program, mesh_impl, {"x": mtf.TensorSpec([rows, cols])})
+
+    values = np.arange(24, dtype=np.float32).reshape(6, 4)
+    both, own = made(mesh(layout="rows:data;cols:model")), made(mesh("all:1", "", devices=["CPU:0"]))
+    both(x=values)
+    saved_to = CheckpointFolder(folder)
+    saved_to.save(1, both.variables, {})
+    saved = saved_to.newest_readable()
+    assert saved is not None
+    restore(saved, [own])
+    return [own.variables[n].tobytes() == values.astype(d.as_numpy_dtype).tobytes() for n, d in WHOLE_DTYPES.items()]
+
+
+def test_types_that_are_saved_whole(two_processes: JoinedProcesses, tmp_path: Path) -> None:
+    assert two_processes.run(save_types_that_are_saved_whole, tmp_path) == [[True] * 4] * 2
+    files = [path.name for path in (tmp_path / "step_00000001").iterdir()]
+    assert not [name for name in files if not name.startswith(("checkpoint", "manifest.json", "variables."))]
+    reader = tf.train.load_checkpoint(str(tmp_path / "step_00000001"))
+    assert reader.get_tensor("half").tolist() == np.arange(24).reshape(6, 4).tolist()
 
 
 def straggle(cluster: Cluster) -> tuple[int, list[float]]:

@@ -17,10 +17,13 @@ from typing import Any
 
 from pages import Block
 
-from meshtf.bin import checkpoint, compare, eval, export, plan, train  # noqa: A004
+from meshtf.bin import checkpoint, compare, decode, eval, export, plan, train  # noqa: A004
+from meshtf.bin import compile as compile_program
 from tests.fresh_process import forking_context
 
-PROGRAMS = {module.PROGRAM: module for module in (checkpoint, compare, eval, export, plan, train)}
+PROGRAMS = {
+    module.PROGRAM: module for module in (checkpoint, compare, compile_program, decode, eval, export, plan, train)
+}
 
 
 def run_page(name: str, folder: Path, blocks: Sequence[Block]) -> str:

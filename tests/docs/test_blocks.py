@@ -10,22 +10,26 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 import gin
+import numpy as np
 import pytest
+import safetensors.numpy
 from page_run import run_page
 from pages import PAGES, TREE, Block, blocks_of, name_of
 
 from meshtf.bin import compare, decode, eval, export, plan, train, vocab  # noqa: A004
+from meshtf.bin import compile as compile_program
 from meshtf.train.configuration import find_gin_file, read_configuration
 from meshtf_programs.launching import launch
 
 LANGUAGES = {"python", "bash", "gin", "json", "text"}
-CONFIGURED = {module.PROGRAM: module for module in (decode, eval, export, plan, train, vocab)}
+CONFIGURED = {module.PROGRAM: module for module in (compile_program, decode, eval, export, plan, train, vocab)}
 LONG_PAGES = [page for page in PAGES if any(block.is_long for block in blocks_of(page.read_text()))]
 
 # Where the names in a page's fragments are from, if the page does not say.
@@ -83,6 +87,8 @@ def test_every_block_has_a_language(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_page_runs_as_copied(page: Path, tmp_path: Path) -> None:
     blocks = [block for block in blocks_of(page.read_text()) if not block.is_long and not is_make(block)]
+    if page.name == "weights.md":
+        make_byte_gpt2(tmp_path / "gpt2")
     assert run_page(str(page), tmp_path, blocks) == ""
 
 
@@ -94,6 +100,17 @@ def test_long_blocks_run_as_copied(page: Path, tmp_path: Path) -> None:
         blocks.insert(0, MAKE_TRAIN)
     (tmp_path / ".venv").symlink_to(sys.prefix)
     assert run_page(str(page), tmp_path, blocks) == ""
+
+
+def make_byte_gpt2(folder: Path) -> None:
+    """The stored GPT-2 of Transformers', for the ids of bytes."""
+    shutil.copytree(TREE / "tests/checkpoint/conversion/models/gpt2", folder)
+    configuration = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**configuration, "vocab_size": 258}))
+    weights = safetensors.numpy.load_file(folder / "model.safetensors")
+    table = weights["transformer.wte.weight"]
+    weights["transformer.wte.weight"] = np.resize(table, (258, table.shape[1]))
+    safetensors.numpy.save_file(weights, folder / "model.safetensors")
 
 
 def is_make(block: Block) -> bool:

@@ -32,14 +32,15 @@ def test_an_unknown_mesh_axis(read: Callable[..., str]) -> None:
 
 def test_an_indivisible_size(read: Callable[..., str]) -> None:
     def build() -> mtf.Function:
-        mesh = mtf.SpmdMeshImpl("rows:2;cols:4", "hidden:cols")
+        mesh = mtf.SpmdMeshImpl("rows:2;cols:4", "hidden:cols", max_padding=0.2)
         return mtf.function(body, mesh, SPECS)  # here
 
     text = read(LayoutError, build)
     assert (
         'dimension "hidden" of size 6 does not divide into 4 parts (rule "hidden:cols", mesh [rows:2 cols:4])' in text
     )
-    assert '"hidden:rows" would divide, or make the size a multiple of 4 such as 8' in text
+    assert "): 25% of what cores hold would be padding, more than 20%; " in text
+    assert '"hidden:rows" would divide, or make the size a multiple of 4 such as 8, or allow more with max_pad' in text
     assert "in operation x [batch:4 hidden:6] float32" in text
 
 
@@ -162,7 +163,7 @@ def test_advised_sizes_and_rules_pass(mesh: str) -> None:
         dims = mtf.Shape([("h", size), ("other", 60)])
         taken = next((n for n in names if n not in rule.split("+")), None)
         layout = mtf.convert_to_layout_rules(f"h:{rule}" + (f";other:{taken}" if taken else ""))
-        layout.tensor_layout(dims, shape)
+        layout.tensor_layout(dims, shape, max_padding=0.0)
 
     for size in range(1, 31):
         for rule in rules:
@@ -172,4 +173,4 @@ def test_advised_sizes_and_rules_pass(mesh: str) -> None:
                 text = str(error)
                 check(int(re.search(r"such as (\d+)", text)[1]), rule)
                 for advised in re.findall(r'"h:([^"]+)" would divide', text):
-                    mtf.convert_to_layout_rules(f"h:{advised}").tensor_layout(mtf.Shape([("h", size)]), shape)
+                    mtf.convert_to_layout_rules(f"h:{advised}").tensor_layout(mtf.Shape([("h", size)]), shape, 0.0)

@@ -55,6 +55,7 @@ CASES: dict[str, tuple[Layer, tuple[str, str]]] = {
     "dropout of a plain layer": (lambda x: feed_forward(x, D_MODEL, True, dropout_rate=0.4), NOT_SPLIT),
     "attention": (stack(SelfAttention(CONFIG, DROPPED)), SPLIT),
     "lean attention": (stack(SelfAttention(CONFIG, BY_MEMORY, algorithm="lean", block_size=2)), NOT_SPLIT),
+    "ring attention": (stack(SelfAttention(CONFIG, BY_MEMORY, algorithm="ring", num_blocks=2)), NOT_SPLIT),
     "local attention": (stack(SelfAttention(CONFIG, DROPPED, window=2, algorithm="local")), NOT_SPLIT),
     "jitter": (experts(gates=Gates(jitter=0.5)), SPLIT),
     "second experts": (experts(router=Top2Router()), SPLIT),

@@ -98,3 +98,14 @@ def test_local_work_that_is_not_as_planned_is_found(kernel: object, message: str
     plan = Plan(MESH, planner.instructions, (made,), (), False)
     with pytest.raises(AssertionError, match=message):
         Interpreter(plan).run({"x": np.arange(12, dtype=np.int32)})
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_cores_that_hold_nan_alike_agree(dtype: tf.DType) -> None:
+    """Padding may hold it; of bfloat16 NumPy takes it for something else than itself."""
+    plan = Plan(convert_to_shape("rows:2"), (), (), (), False)
+    slices = [np.array([1, np.nan], dtype.as_numpy_dtype) for _ in range(2)]
+    np.testing.assert_array_equal(joined(slices, TensorLayout(((),)), plan).astype(np.float32), [1, np.nan])
+    slices[1][0] = 2
+    with pytest.raises(AssertionError, match="core 1 disagrees"):
+        joined(slices, TensorLayout(((),)), plan)

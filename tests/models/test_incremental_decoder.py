@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,16 +12,19 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import ShapeError
-from meshtf.layers import AttentionConfig, VocabularyEmbedding
+from meshtf.layers import AttentionConfig, AttentionOptions, VocabularyEmbedding
 from meshtf.layers.transformer import (
     CrossAttention,
+    DistanceBias,
     FeedForward,
     LearnedPositions,
     PositionEmbedding,
     RelativeBias,
+    Residual,
     Rotary,
     SelfAttention,
     SinusoidalPositions,
+    StackBias,
     Sublayer,
     TokenEmbedding,
     TransformerStack,
@@ -50,19 +54,21 @@ def embedding(positions: PositionEmbedding | None = None) -> TokenEmbedding:
     return TokenEmbedding(VocabularyEmbedding(VOCAB_SIZE, multiple=8), positions)
 
 
-def stack(*sublayers: Sublayer, bias: RelativeBias | None = None, unroll: bool = False) -> TransformerStack:
+def stack(*sublayers: Sublayer, bias: StackBias | None = None, unroll: bool = False) -> TransformerStack:
     return TransformerStack([*sublayers, FeedForward(12, dropout_rate=0.5)], 2, bias=bias, unroll=unroll)
 
 
 def language_model(
     attention: SelfAttention,
     positions: PositionEmbedding | None = None,
-    bias: RelativeBias | None = None,
+    bias: StackBias | None = None,
     sees_prefix: bool = False,
+    start_id: int = 0,
+    residual: Residual | None = None,
 ) -> Callable[[bool], TransformerLM]:
     def model(unroll: bool) -> TransformerLM:
-        layers = stack(attention, bias=bias, unroll=unroll)
-        return TransformerLM(8, embedding(positions), layers, sees_prefix=sees_prefix)
+        layers = dataclasses.replace(stack(attention, bias=bias, unroll=unroll), residual=residual or Residual())
+        return TransformerLM(8, embedding(positions), layers, sees_prefix=sees_prefix, start_id=start_id)
 
     return model
 
@@ -91,6 +97,13 @@ VARIANTS = {
     ),
     "lean, window": language_model(SelfAttention(MULTI_QUERY, window=4, algorithm="lean", block_size=2)),
     "a window as long as the sequence": language_model(SelfAttention(MULTI_QUERY, window=LENGTH.size)),
+    "a start id, side by side, ALiBi": language_model(
+        SelfAttention(GROUPED), bias=DistanceBias(GROUPED), start_id=3, residual=Residual(is_parallel=True)
+    ),
+    "one norm, neighbours turned, caps": language_model(
+        SelfAttention(MULTI_HEAD, AttentionOptions(logit_cap=2.0), Rotary(fraction=0.5, is_interleaved=True)),
+        residual=Residual(is_parallel=True, shares_norm=True),
+    ),
     "encoder and decoder": encoder_decoder(GROUPED),
     "inputs of another vocabulary": encoder_decoder(
         GROUPED, TokenEmbedding(VocabularyEmbedding(10, multiple=2, name="inputs_embedding"))

@@ -32,6 +32,13 @@ MODELS = {
     "mesh_tensorflow_lm_5b": "TransformerLM",
     "mesh_tensorflow_translation_3b": "EncoderDecoder",
 }
+WITH_TASKS_OR_EXPERTS = {
+    "lm_tiny": "TransformerLM",
+    "moe_tiny": "TransformerLM",
+    **dict.fromkeys((f"gshard_{n}b" for n in (12, 37, 50, 150, 200, 600)), "EncoderDecoder"),
+    **dict.fromkeys((f"switch_{size}" for size in ("base", "large", "xxl", "c")), "EncoderDecoder"),
+}
+_KINDS = MODELS | WITH_TASKS_OR_EXPERTS
 
 
 def like(name: str) -> str:
@@ -70,7 +77,7 @@ def configured(name: str, *parameters: str, sizes: str = "size_tiny.gin") -> Any
     files = [find_gin_file(f"{name}.gin"), *([find_gin_file(sizes)] if sizes else [])]
     try:
         read_configuration(files, parameters)
-        return gin.get_configurable(MODELS[name])()
+        return gin.get_configurable(_KINDS[name])()
     finally:
         gin.clear_config()  # which would change every layer that another test makes
 
@@ -79,7 +86,7 @@ def case(name: str, *parameters: str, sizes: str = "size_tiny.gin") -> Case:
     model, spec = configured(name, *parameters, sizes=sizes), mtf.TensorSpec
     specs = {f"targets{suffix}": spec(TOKENS, tf.int32) for suffix in ("", "_segmentation", "_position")}
     specs["targets_weights"] = spec(TOKENS, tf.float32)
-    inputs = {"EncoderDecoder": INPUT_TOKENS, "MaskedLM": TOKENS}.get(MODELS[name])
+    inputs = {"EncoderDecoder": INPUT_TOKENS, "MaskedLM": TOKENS}.get(_KINDS[name])
     if inputs is not None:
         specs |= {f"inputs{suffix}": spec(inputs, tf.int32) for suffix in ("", "_segmentation", "_position")}
     return Case(model, specs)

@@ -40,9 +40,11 @@ class InterpretedTraining:
         layout: str,
         parameter_layout: str | None = None,
         pass_options: PassOptions = DEFAULT_PASS_OPTIONS,
+        activation_layout: str | None = None,
     ) -> None:
         graph, result = build(fn, inputs)
-        mesh_impl = mtf.SpmdMeshImpl(mesh_shape, layout, parameter_layout=parameter_layout)
+        options = mtf.MeshOptions(parameter_layout=parameter_layout, activation_layout=activation_layout)
+        mesh_impl = mtf.SpmdMeshImpl(mesh_shape, layout, options=options)
         self.lowering = mtf.Lowering(graph, {result.mesh: mesh_impl}, pass_options=pass_options)
         self.plan = self.lowering.plan_for((result,))
         self._layouts = {name: value.layout for name, value in stored_variables(self.plan).items()}

@@ -230,3 +230,44 @@ def test_moving_average_is_the_weighted_mean_of_all_weights_so_far() -> None:
     shares = 0.9 ** np.arange(NUM_STEPS)[::-1]
     expected = {f"{n}/ema": np.average([w[n] for w in seen], axis=0, weights=shares) for n in weights}
     assert_alike(trained(optimize.MovingAverageOptimizer(optimize.SgdOptimizer(0.1), 0.9)), {**weights, **expected})
+
+
+def state_sizes(weight: Callable[[mtf.Mesh], mtf.Tensor]) -> dict[str, str]:
+    """Adafactor's state of a weight, as named shapes."""
+    graph = mtf.Graph()
+    with graph:
+        w = weight(mtf.Mesh(graph))
+        optimize.AdafactorOptimizer().minimize(mtf.reduce_sum(mtf.square(w)))
+    return {n.rsplit("_", 1)[1]: str(v.shape) for n, v in graph.variables.items() if "/adafactor_v" in n}
+
+
+def test_adafactor_factors_what_a_layer_sums_over_and_what_it_makes() -> None:
+    """A weight without roles: its two largest dimensions. Attention's queries: all heads are one side. Experts, however
+    many: each has a matrix of its own."""
+
+    def queries(mesh: mtf.Mesh, matrix: Any = None) -> mtf.Tensor:
+        return mtf.get_variable(mesh, "q", "d_model:32 heads:4 d_kv:8", matrix=matrix)
+
+    assert state_sizes(queries) == {"vr": "heads:4 d_kv:8", "vc": "d_model:32 heads:4"}
+    matrix = ("d_model:32", "heads:4 d_kv:8")
+    assert state_sizes(lambda mesh: queries(mesh, matrix)) == {"vr": "d_model:32", "vc": "heads:4 d_kv:8"}
+    experts = ("d_model:8", "d_ff:16")
+    found = state_sizes(lambda mesh: mtf.get_variable(mesh, "wi", "experts:64 d_model:8 d_ff:16", matrix=experts))
+    assert found == {"vr": "experts:64 d_model:8", "vc": "experts:64 d_ff:16"}
+
+
+def test_a_factored_weight_of_three_dimensions_is_trained_as_the_matrix_that_it_is() -> None:
+    w = np.random.default_rng(0).normal(size=(6, 2, 4)).astype(np.float32)
+
+    def weights_after(shape: str, matrix: Any) -> np.ndarray:
+        def step(x: mtf.Tensor) -> mtf.Tensor:
+            own = mtf.convert_to_shape(shape)
+            v = mtf.get_variable(x.mesh, "w", own, initializer=w.reshape(own.to_integer_list), matrix=matrix)
+            flat = mtf.reshape(v, "a:6 n:8")
+            optimize.AdafactorOptimizer().minimize(mtf.reduce_sum(mtf.square(mtf.einsum([x, flat], "n:8"))))
+            return mtf.reshape(mtf.read_variable(v), "a:6 n:8")
+
+        return mtf.testing.interpret(step, {"x": ("a:6", np.arange(6, dtype=np.float32))}, "rows:1").results
+
+    as_matrix = weights_after("a:6 n:8", None)
+    assert_close(weights_after("a:6 b:2 c:4", ("a:6", "b:2 c:4")), as_matrix, terms=TERMS)

@@ -47,6 +47,8 @@ SCHEDULES: list[tuple[optimize.Schedule, Callable[[int], float]]] = [
         optimize.NoamSchedule(50, 9, 0.2, multiplier=3.0, offset=2),
         lambda s: 3 / math.sqrt(max(s - 2, 9)) * min(1, max(0, (50 - s) / 10)),
     ),
+    (optimize.NoamSchedule(50, 9, 0.0, multiplier=3.0), lambda s: 3 / math.sqrt(max(s, 9))),
+    (optimize.OffsetSchedule(30, optimize.LinearSchedule(0.5, 0.1, 40)), lambda s: 0.5 - 0.4 * min((s + 30) / 40, 1)),
     (
         optimize.SlantedTriangularSchedule(45, 0.2, 16, 0.1, start_step=5),
         lambda s: 0.1 * (1 + 15 * triangle(max(s - 5, 0), cut=8, total=40)) / 16,

@@ -7,7 +7,7 @@ import pytest
 import meshtf as mtf
 from meshtf.errors import LayoutError
 from meshtf.layout import TensorLayout, convert_to_layout_rules
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout, unused_rules
+from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
 
 pytestmark = pytest.mark.quick
 
@@ -51,10 +51,3 @@ def test_what_a_pass_chose_is_known_as_chosen() -> None:
     assert (table[x].axes, table.is_chosen(x)) == ((("rows",),), False)
     table.choose({x: ResolvedLayout(TensorLayout((("cols",),)))})
     assert (table[x].axes, table.is_chosen(x)) == ((("cols",),), True)
-
-
-def test_rules_of_no_dimension_are_named_with_the_nearest() -> None:
-    x = mtf.placeholder(mtf.Mesh(mtf.Graph()), "batch:8")
-    (message,) = unused_rules(convert_to_layout_rules("batsh:rows;batch:cols"), [x.operation])
-    assert message.startswith('layout rule "batsh:rows" has no effect: the program has no dimension "batsh"')
-    assert 'did you mean "batch"' in message

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
 import meshtf as mtf
+from meshtf.lowering.report import accounting
 from meshtf.planning.collectives.all_gather import AllGather
 from meshtf.planning.collectives.all_reduce import AllReduce
 from meshtf.planning.collectives.all_to_all import AllToAll
@@ -49,6 +54,33 @@ def test_spans(axes: tuple[str, ...], processes: tuple[int, ...], span: ProcessS
     assert span_of(groups_over(axes, ROWS_COLS), processes) == span
 
 
+def every_mesh() -> Iterator[tuple[mtf.Shape, int, tuple[str, ...]]]:
+    """Meshes of up to three axes, over every number of processes that can share them, in two orders of axes."""
+    for sizes in itertools.product((2, 3, 4, 6), (1, 2, 3, 6), (1, 2, 3)):
+        shape = mtf.Shape([mtf.Dimension(name, size) for name, size in zip("abc", sizes, strict=True)])
+        for processes in range(1, shape.size + 1):
+            if shape.size % processes == 0:
+                yield from ((shape, processes, outermost) for outermost in ((), ("c", "b")))
+
+
+def test_groups_of_every_mesh_lie_evenly_over_processes() -> None:
+    """So that collectives go in stages wherever they cross processes, unless devices were given one by one."""
+    subsets = [axes for n in (1, 2, 3) for axes in itertools.combinations("abc", n)]
+    for shape, processes, outermost in every_mesh():
+        process_of_core = laid_over(shape, processes, outermost)
+        assert np.bincount(process_of_core).tolist() == [shape.size // processes] * processes
+        for axes in subsets:
+            crosses = bool(crossing_axes(axes, shape, process_of_core))
+            assert crosses == (span_of(groups_over(axes, shape), process_of_core) is not None)
+
+
+def test_a_process_has_a_block_of_the_mesh() -> None:
+    """In the order of cores each would have three in a row, of which two are of one column and one of the next."""
+    columns = mtf.convert_to_shape("rows:3;cols:2")
+    assert laid_over(columns, 2, ()) == (0, 1, 0, 1, 0, 1)
+    assert laid_over(mtf.convert_to_shape("rows:6;cols:2"), 4, ()) == (0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3)
+
+
 def test_members_of_a_process_stand_side_by_side() -> None:
     groups = np.array([[0, 1, 2, 3], [4, 5, 6, 7]])
     processes = (1, 0, 1, 0, 0, 0, 1, 1)
@@ -87,6 +119,23 @@ def test_bytes_between_processes(step: CollectiveStep, processes: tuple[int, ...
     assert step.bytes_between_processes(N, ROWS_COLS, ()) == 0
 
 
+@pytest.mark.parametrize(("p", "m"), [(2, 1), (2, 4), (4, 2), (8, 1)])
+def test_what_leaves_a_process_whatever_its_cores(p: int, m: int) -> None:
+    """Over all cores of p processes of m cores each, of n bytes on each core."""
+    shape = mtf.convert_to_shape(f"processes:{p};cores:{m}")
+    axes, over = ("processes", "cores"), laid_over(shape, p, ())
+    sent = {
+        step.kind: step.bytes_between_processes(N, shape, over)
+        for step in (AllReduce(axes), ReduceScatter(axes, 0), AllGather(axes, 0), AllToAll(axes, 0, 1))
+    }
+    assert sent == {
+        "all_reduce": 2 * N * (p - 1) // p,
+        "reduce_scatter": N * (p - 1) // p,
+        "all_gather": N * m * (p - 1),
+        "all_to_all": N * m * (p - 1) // p,
+    }
+
+
 def test_the_report_says_what_crosses_processes() -> None:
     batch, d_model, d_ff = mtf.Dimension("batch", 16), mtf.Dimension("d_model", 8), mtf.Dimension("d_ff", 32)
 
@@ -113,3 +162,13 @@ def test_the_report_says_what_crosses_processes() -> None:
     assert "8 cores of 2 processes" in text
     assert "communication between processes" in text
     assert "within each process (2 cores), across 2 processes, within" in text
+
+
+def test_the_report_says_why_a_collective_does_not_go_in_stages() -> None:
+    """Devices that are given one by one may lie so that a group has three cores in one process and one in the other."""
+    x = mtf.Dimension("x", 8)
+    inputs = {"x": mtf.TensorSpec([x])}
+    plan = mtf.testing.plan(lambda x: mtf.reduce_sum(x), inputs, "rows:4", "x:rows")
+    given = dataclasses.replace(plan, process_of_core=(0, 0, 0, 1))
+    (collective,) = given.collectives
+    assert accounting.stages(collective, given) == "each core by itself, as processes have unequal parts of its groups"

@@ -18,7 +18,7 @@ import tensorflow as tf
 import meshtf as mtf
 
 def step(mesh, images):
-    batch, pixels, hidden = mtf.Dimension("batch", 128), mtf.Dimension("pixels", 128), mtf.Dimension("hidden", 96)
+    batch, pixels, hidden = mtf.Dimension("batch", 128), mtf.Dimension("pixels", 128), mtf.Dimension("hidden", 48)
     w = mtf.get_variable(mesh, "w", [pixels, hidden])
     v = mtf.get_variable(mesh, "v", [hidden, pixels])
     h = mtf.dropout(mtf.relu(mtf.einsum([images, w], [batch, hidden])), True, rate=0.1)
@@ -63,6 +63,7 @@ def operations_of(meshes: list[tuple[str, str]]) -> list[list[int]]:
 
 
 def test_the_per_core_program_does_not_grow_with_the_mesh() -> None:
+    """Where the sizes of slices call for the same kernels: all updates here are too small to be compiled."""
     meshes = [("all:2", "batch:all"), ("all:8", "batch:all"), ("all:64", "batch:all")]
     meshes += [("rows:2;cols:2", "batch:rows;hidden:cols"), ("rows:8;cols:8", "batch:rows;hidden:cols")]
     counts = operations_of(meshes)

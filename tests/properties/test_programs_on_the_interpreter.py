@@ -12,10 +12,10 @@ from hypothesis import strategies
 
 import meshtf as mtf
 from meshtf.ops.variables.program_step import count_step
-from tests.properties.random_programs.builder import Builder, RejectedError
+from tests.properties.random_programs.builder import ANY_SIZE, USUAL, Builder, RejectedError, Space
 from tests.properties.random_programs.cases import CASES, COMPOUND_CASES, EVERY_CASE
 from tests.properties.random_programs.checking import check_on_interpreter
-from tests.properties.random_programs.generate import draw_layout, random_program
+from tests.properties.random_programs.generate import draw_layouts, random_program
 from tests.properties.random_programs.seeds import LARGE_MESHES, MESHES, case_of, failure_of
 
 pytestmark = pytest.mark.timeout(900)  # a failing program is made as small as it can be, which takes its time
@@ -37,7 +37,7 @@ NOT_DRAWN = {
 }  # fmt: skip
 
 
-def check_case(case: str, mesh_shapes: list[str], examples: int, layouts: int) -> None:
+def check_case(case: str, mesh_shapes: list[str], examples: int, layouts: int, space: Space = USUAL) -> None:
     """Draws programs with this case in them, each under several layouts. The draws are the same in every run."""
 
     @hypothesis.seed(zlib.crc32(case.encode()))
@@ -54,14 +54,12 @@ def check_case(case: str, mesh_shapes: list[str], examples: int, layouts: int) -
         shape = mtf.convert_to_shape(mesh_shape)
         with mesh.graph:
             try:
-                program = random_program(rng, mesh, shape, case)
+                program = random_program(rng, mesh, shape, case, space=space)
             except RejectedError:
                 hypothesis.reject()
             count_step(mesh)
         for _ in range(layouts):
-            rules = draw_layout(rng, program, shape)
-            parameter_rules = draw_layout(rng, program, shape) if rng.randrange(3) == 0 else None
-            check_on_interpreter(program, shape, rules, parameter_rules)
+            check_on_interpreter(program, shape, *draw_layouts(rng, program, shape))
 
     check()
 
@@ -71,6 +69,14 @@ def check_case(case: str, mesh_shapes: list[str], examples: int, layouts: int) -
 )
 def test_case(case: str) -> None:
     check_case(case, MESHES, _EXAMPLES, _LAYOUTS)
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.plain_cpu] * bool(OF_KERNELS.search(case))) for case in CASES]
+)
+def test_case_of_any_size(case: str) -> None:
+    """Dimensions of sizes 1 to 13, split over any mesh axes, whether these divide them or not."""
+    check_case(case, MESHES[1:], 2, 2, ANY_SIZE)
 
 
 @pytest.mark.parametrize("case", [name for i, name in enumerate(CASES) if i % 4 == 0])

@@ -39,8 +39,8 @@ def check(seeds: Sequence[int]) -> None:
 
 @pytest.mark.timeout(600)
 def test_random_programs() -> None:
-    """Every case of a single operation once."""
-    check(range(len(CASES)))
+    """Every case of a single operation once, one in three with sizes that layouts do not divide."""
+    check([i + len(EVERY_CASE) * (i % 3 == 0) for i in range(len(CASES))])
 
 
 @pytest.mark.timeout(300)
@@ -61,7 +61,7 @@ def test_programs_in_one_graph_have_one_layout() -> None:
     shared = ["microbatch", "experts", "length"]
     assert all(sum(name in names_in(program) for program in joint.programs) > 1 for name in shared)
     for rules in (joint.layout, joint.parameter_layout):
-        LayoutTable(joint.mesh_shape, rules).resolve(joint.mesh.graph.operations)
+        LayoutTable(joint.mesh_shape, rules, max_padding=1.0).resolve(joint.mesh.graph.operations)
 
 
 @pytest.mark.long

@@ -17,7 +17,7 @@ from meshtf.models import MLPClassifier
 from meshtf.testing import FUNCTION_TERMS, assert_close
 from meshtf.train import Training
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data import ArrayTask
+from meshtf.train.data import ArrayTask, ByteVocabulary, TextTask
 from meshtf.train.decoding import Decoding
 from meshtf.train.export import check_output, exported_model
 from tests.train.decoding.small_run import LENGTH, write_small_run
@@ -44,7 +44,7 @@ def test_predictions_of_any_number_of_rows(classifier: Training, tmp_path: Path)
     exported = exported_model(classifier, Decoding(), batch_size=4)
     exported.check_fits()
     exported.restorable.initialize()
-    assert exported.write(tmp_path / "saved", {}) == ["predict"]
+    assert exported.write(tmp_path / "saved", {}) == ["predict", "serving_default"]
     predict = tf.saved_model.load(str(tmp_path / "saved")).signatures["predict"]
     images = np.random.default_rng(0).normal(size=(7, PIXELS)).astype(np.float32)
     store = exported.restorable.variables
@@ -55,6 +55,33 @@ def test_predictions_of_any_number_of_rows(classifier: Training, tmp_path: Path)
         found = predict(images=tf.constant(images[:count]))
         assert_close(found["probabilities"], wanted[:count], terms=(PIXELS, 8, 3, 2 * FUNCTION_TERMS))
         np.testing.assert_array_equal(found["classes"], logits[:count].argmax(-1))
+
+
+@dataclasses.dataclass(frozen=True)
+class _WithoutPadding(ByteVocabulary):
+    """Every id from 0 on is a token."""
+
+    @property
+    def padding_id(self) -> int:
+        return -1
+
+
+def test_a_vocabulary_whose_first_id_is_a_token(text_training: Training, tmp_path: Path) -> None:
+    assert isinstance(text_training.task, TextTask)
+    task = dataclasses.replace(text_training.task, vocabulary=_WithoutPadding())
+    exported = exported_model(dataclasses.replace(text_training, task=task), Decoding(max_new_tokens=2))
+    exported.restorable.initialize()
+    exported.write(tmp_path / "saved", {})
+    model = tf.saved_model.load(str(tmp_path / "saved"))
+    ids = tf.constant([[70, 0], [72, -1]])
+    likelihoods = model.signatures["score"](ids=ids)["log_likelihoods"].numpy()
+    assert likelihoods[0, 1] < 0
+    assert likelihoods[1, 1] == 0
+    found = model.signatures["serving_default"](ids=ids)
+    np.testing.assert_array_equal(found["ids"][0, :2], [70, 0])
+    assert found["lengths"][0] >= 3
+    after = found["ids"].numpy()[1, found["lengths"][1] :]
+    assert np.all(after == -1)
 
 
 def test_beams(text_training: Training, tmp_path: Path) -> None:
@@ -69,6 +96,8 @@ def test_beams(text_training: Training, tmp_path: Path) -> None:
     scores = model.signatures["score"](ids=found["ids"][:, 0])["log_likelihoods"].numpy()
     assert_close(scores[0, 2:].sum(), found["log_likelihoods"][0, 0], terms=TERMS)
     assert_close(scores[1, 1:].sum(), found["log_likelihoods"][1, 0], terms=TERMS)
+    served = model.signatures["serving_default"](ids=tf.constant([[70, 71], [72, 0]]))
+    np.testing.assert_array_equal(served["ids"], found["ids"], "of the seed 0")
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"ids has more tokens than {LENGTH}, the greatest"):
         model.signatures["score"](ids=tf.zeros([1, LENGTH + 1], tf.int32))
 

@@ -221,10 +221,10 @@ def test_nothing_of_a_step_with_a_failed_collective_is_saved(
     step, calls = trainer.train_step, iter(range(1, 9))
 
     class FailsInTheFourth:
-        def __call__(self, **features: Any) -> Any:
+        def start(self, **features: Any) -> Any:
             if next(calls) == 4:
                 raise CollectiveError("an all_reduce over rows timed out")
-            return step(**features)
+            return step.start(**features)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(step, name)

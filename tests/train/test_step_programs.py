@@ -216,7 +216,7 @@ def test_what_a_training_refuses(tiny_training: Make) -> None:
         ({"evaluate_every": 0}, "evaluate_every must be an integer, 1 or more, and is 0"),
         ({"checkpoint_every_minutes": -1}, "checkpoint_every_minutes must be a number above 0, or None, and is -1"),
         ({"peak_flops_per_core": "fast"}, "peak_flops_per_core must be a number above 0, or None, and is 'fast'"),
-        ({"parameter_layout": 3}, "parameter_layout must be a string, and is 3"),
+        ({"parameter_layout": 3}, "Training.parameter_layout: not a layout rule: 3; a layout is text such as"),
     ):
         with pytest.raises(ValueError, match=message):
             tiny_training(**changes)

@@ -94,7 +94,7 @@ def test_features_of_an_example_stay_together() -> None:
 
 
 def test_evaluation_sees_each_example_once_and_pads_with_weight_zero() -> None:
-    batches = list(TASK.evaluation_batches(4).as_numpy_iterator())
+    batches = list(TASK.evaluation_batches(4))
     assert [batch["y"].shape for batch in batches] == [(4, 2)] * 3
     weights = np.concatenate([batch[WEIGHTS] for batch in batches])
     seen = np.concatenate([batch["x"] for batch in batches])
@@ -103,8 +103,22 @@ def test_evaluation_sees_each_example_once_and_pads_with_weight_zero() -> None:
     assert weights.sum() == 10
 
 
+@pytest.mark.parametrize("num_processes", [1, 2, 4])
+def test_held_out_rows_that_processes_make_are_those_of_whole_batches(num_processes: int) -> None:
+    """In the last batch one process has no row that is not padding."""
+    each = 4 // num_processes
+    shares = [slice(i * each, (i + 1) * each) for i in range(num_processes)]
+    made = [list(TASK.evaluation_rows(rows, 4)) for rows in shares]
+    for number, batch in enumerate(TASK.evaluation_batches(4)):
+        for rows, parts in zip(shares, made, strict=True):
+            for name, value in batch.items():
+                expected = value if name == WEIGHTS else np.zeros_like(value)
+                expected[rows] = value[rows]
+                np.testing.assert_array_equal(parts[number][name], expected)
+
+
 def test_evaluation_without_padding() -> None:
-    assert [batch[WEIGHTS].min() for batch in TASK.evaluation_batches(5).as_numpy_iterator()] == [1, 1]
+    assert [batch[WEIGHTS].min() for batch in TASK.evaluation_batches(5)] == [1, 1]
 
 
 def test_digits_are_split_by_their_pixels() -> None:

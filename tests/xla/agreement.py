@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from hlo_collectives import collectives_of_hlo, collectives_of_plan
-from xla_run import XlaRun, fed
+from xla_run import XlaRun, feeds_of
 
 import meshtf as mtf
 from meshtf.lowering.interpreter import Interpreter
@@ -61,11 +60,11 @@ class OneCore:
         """Runs the program for a TPU of eight cores. Its results and variables are those of one core, its collectives
         those of the report; `on_interpreter`: the first step of its plan gives the same there, too."""
         step = tpu_function(self.fn, self.specs, mesh, layout, **options)
-        run = XlaRun(step._execution.plan, step.hlo(), self.before)
-        self._check_collectives(run, step)
+        run = XlaRun.of(step, self.before)
+        run.check_collectives()
         if on_interpreter:
             interpreter = Interpreter(run.plan, run.slices)
-            first = interpreter.run({f.name: fed(f, self.batches[0]) for f in run.plan.feeds})
+            first = interpreter.run(feeds_of(run.plan, self.batches[0]))
             self._check_results(first, 0, "on the interpreter")
         for number, batch in enumerate(self.batches):
             self._check_results(run(batch), number, f"of step {number}")
@@ -77,9 +76,3 @@ class OneCore:
         for number, (x, own) in enumerate(zip(actual, self.results[step], strict=True)):
             magnitude = max(largest(own), largest(*self.batches[step].values()))
             assert_close(x, own, terms=self.terms, steps=step, magnitude=magnitude, what=f"result {number} {what}")
-
-    def _check_collectives(self, run: XlaRun, step: mtf.Function) -> None:
-        found = collectives_of_hlo(run.compiled.module)
-        assert found == collectives_of_plan(run.plan)
-        reported = sum(c.bytes_sent // c.times for c in step.report().collectives)
-        assert sum(op.bytes_sent * count for op, count in found.items()) == reported

@@ -43,7 +43,9 @@ class CollectiveOp:
         return (2 if self.kind == "all_reduce" else 1) * self.operand_bytes * (n - 1) // n
 
 
-def collectives_of_hlo(module: hlo_pb2.HloModuleProto) -> collections.Counter[CollectiveOp]:
+def collectives_of_hlo(hlo: bytes) -> collections.Counter[CollectiveOp]:
+    """Of a serialized HloModuleProto."""
+    module = hlo_pb2.HloModuleProto.FromString(hlo)
     found: collections.Counter[CollectiveOp] = collections.Counter()
     for computation in module.computations:
         by_id = {i.id: i for i in computation.instructions}

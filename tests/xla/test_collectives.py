@@ -7,13 +7,13 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from eight_cores import CORES, CompiledHlo
 from hlo_collectives import collectives_of_hlo
 
 import meshtf as mtf
 from meshtf.errors import DtypeError
 from meshtf.lowering.interpreter import Interpreter
 from meshtf.mesh_impl.tpu._stablehlo import element_type
+from meshtf.mesh_impl.tpu.tpu_system import tpu_system
 from meshtf.mesh_impl.tpu.xla_collectives import XlaCollectives, combine
 from meshtf.planning.collectives.all_gather import AllGather
 from meshtf.planning.collectives.all_reduce import AllReduce
@@ -25,6 +25,7 @@ from meshtf.planning.plan import Plan
 
 MESH = mtf.convert_to_shape("rows:2;one:1;cols:4")
 AXES = [("rows",), ("cols",), ("rows", "cols"), ("cols", "rows"), ("one",)]
+CORES = MESH.size
 DTYPES = [
     *(tf.bool, tf.bfloat16, tf.float16, tf.float32, tf.float64, tf.int8, tf.int16, tf.int32, tf.int64),
     *(tf.uint8, tf.uint16, tf.uint32, tf.uint64, tf.complex64, tf.complex128),
@@ -50,29 +51,31 @@ def values(dtype: tf.DType) -> list[np.ndarray]:
     return [(x + 1j * x[::-1] if dtype.is_complex else x).astype(dtype.as_numpy_dtype) for x in arrays]
 
 
-def compiled(steps: list[CollectiveStep], dtype: tf.DType, shape: tuple[int, ...]) -> CompiledHlo:
+def hlo_of(steps: list[CollectiveStep], dtype: tf.DType, shape: tuple[int, ...]) -> bytes:
     def core_program(x: tf.Tensor) -> list[tf.Tensor]:
         return [step.emit(XlaCollectives(MESH), x) for step in steps]
 
     function = tf.function(core_program, jit_compile=True, autograph=False)
-    return CompiledHlo(function.experimental_get_compiler_ir(tf.zeros(shape, dtype))(stage="hlo_serialized"))
+    return function.experimental_get_compiler_ir(tf.zeros(shape, dtype))(stage="hlo_serialized")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 def test_each_collective_of_each_type(dtype: tf.DType) -> None:
     given, every = values(dtype), steps(dtype)
-    results = compiled(every, dtype, SLICE).run([given])
     interpreter = Interpreter(Plan(MESH, (), (), (), False))
-    for step, actual in zip(every, results, strict=True):
-        for core, (own, expected) in enumerate(zip(actual, interpreter.collective(step, given), strict=True)):
-            assert own.dtype == dtype.as_numpy_dtype
-            np.testing.assert_array_equal(own, expected, f"{step} on core {core}")  # of small integers
+    expected = [interpreter.collective(step, given) for step in every]
+    cores = tpu_system(CORES).on(MESH, None)
+    program = cores.compile(hlo_of(every, dtype, SLICE), [(e[0].shape, dtype.as_numpy_dtype) for e in expected])
+    for step, actual, each in zip(every, program.start([cores.put(given)]), expected, strict=True):
+        for core, own in enumerate(each):
+            assert cores.piece(actual, core).dtype == dtype.as_numpy_dtype
+            np.testing.assert_array_equal(cores.piece(actual, core), own, f"{step} on core {core}")  # small integers
 
 
 def test_nothing_to_send_is_not_sent() -> None:
     every = [s for s in steps(tf.float32) if s.axes == ("one",)]
-    assert not collectives_of_hlo(compiled(every, tf.float32, SLICE).module)
-    assert not collectives_of_hlo(compiled(steps(tf.float32), tf.float32, (8, 0, 8)).module)
+    assert not collectives_of_hlo(hlo_of(every, tf.float32, SLICE))
+    assert not collectives_of_hlo(hlo_of(steps(tf.float32), tf.float32, (8, 0, 8)))
 
 
 def test_complex_numbers_have_no_order() -> None:

@@ -77,20 +77,21 @@ def images() -> OneCore:
     return OneCore.of(resnet_step, specs, batches)
 
 
+def stacked_step(kind: str) -> Callable[[mtf.Tensor], mtf.Tensor]:
+    """Of a Transformer with "experts", or with "stages" of a pipeline."""
+    if kind == "experts":
+        experts = [self_attention(), MixtureOfExperts(4, 16, capacity=Capacity(2.0))]
+        return text_step(TransformerStack(experts, 2))
+    pipeline = PipelineSchedule(num_stages=4, num_microbatches=2)
+    return text_step(TransformerStack([self_attention(), FeedForward(16)], 4, pipeline=pipeline))
+
+
 @functools.cache
 def texts(kind: str) -> OneCore:
-    experts = [self_attention(), MixtureOfExperts(4, 16, capacity=Capacity(2.0))]
-    stacks = {
-        "experts": lambda: TransformerStack(experts, 2),
-        "stages": lambda: TransformerStack(
-            [self_attention(), FeedForward(16)], 4, pipeline=PipelineSchedule(num_stages=4, num_microbatches=2)
-        ),
-    }
     generator = np.random.default_rng(0)
     ids = [generator.integers(2, 50, TOKENS.to_integer_list).astype(np.int32) for _ in range(STEPS)]
-    return OneCore.of(
-        text_step(stacks[kind]()), {"targets": mtf.TensorSpec(TOKENS, tf.int32)}, [{"targets": x} for x in ids]
-    )
+    specs = {"targets": mtf.TensorSpec(TOKENS, tf.int32)}
+    return OneCore.of(stacked_step(kind), specs, [{"targets": x} for x in ids])
 
 
 @pytest.mark.parametrize("layout", RESNET_LAYOUTS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from hlo_collectives import collectives_of_hlo, collectives_of_plan
 from xla_run import XlaRun
 
 import meshtf as mtf
@@ -40,8 +39,8 @@ def test_sums_in_float32_keep_every_digit(shard_weight_update: bool) -> None:
         )
         dtype = mtf.VariableDType(tf.float32, activation_dtype=tf.bfloat16)
         step = mtf.function(train_step, mesh_impl, inputs=INPUTS, variable_dtype=dtype)
-        run = XlaRun(step._execution.plan, step.hlo(), {"w": np.zeros([128, 128], np.float32)})
-        assert collectives_of_hlo(run.compiled.module) == collectives_of_plan(run.plan)
+        run = XlaRun.of(step, {"w": np.zeros([128, 128], np.float32)})
+        run.check_collectives()
         run({"x": x, "y_grad": y_grad})
         errors.append(np.max(np.abs(run.variable("w") + exact) / exact))
     assert errors[0] == 0

@@ -12,10 +12,8 @@ from agreement import OneCore, tpu_function
 from xla_run import XlaRun
 
 import meshtf as mtf
+from meshtf.errors import NonFiniteError
 from meshtf.layers import AttentionMask, AttentionPattern, Tokens
-from meshtf.layout import convert_to_layout_rules
-from meshtf.lowering.emit.xla_hlo import hlo_of
-from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.testing import FUNCTION_TERMS, assert_close
 from tests.models.transformers import MODELS, case
@@ -167,14 +165,9 @@ def test_initial_values(mesh: str, layout: str, options: dict[str, Any]) -> None
     """Their program, compiled, draws the same random bits on eight cores as on one."""
     expected = on_one_core(mlp, mtf.Shape([BATCH, D_MODEL]))
     step = tpu_function(mlp, expected.specs, mesh, layout, **options)
-    rules = convert_to_layout_rules(layout)
-    variables = list(step.graph.variables.values())
-    plan = initial_plan(variables, step.variable_layouts, step.lowering.mesh_impl.shape, rules, seed=0)
-    blank = {name: np.full_like(array, 7) for name, array in expected.before.items()}
-    run = XlaRun(plan, hlo_of(plan, "initial_values"), blank)
-    run({})
+    step.initialize()
     for name, array in expected.before.items():
-        assert_close(run.variable(name), array, terms=2 * FUNCTION_TERMS, what=name)
+        assert_close(step.variables[name], array, terms=2 * FUNCTION_TERMS, what=name)
 
 
 def test_updates_divided_by_parts_of_an_axis() -> None:
@@ -200,12 +193,11 @@ def test_a_failed_check_assigns_nothing() -> None:
 
     program = tpu_function(step, {"x": mtf.TensorSpec([BATCH, D_MODEL])}, "rows:2;cols:4", "batch:rows;d_ff:cols")
     before = {"dense/kernel": np.ones([8, 32], np.float32), "dense/bias": np.zeros([32], np.float32)}
-    run = XlaRun(program._execution.plan, program.hlo(), before)
+    run = XlaRun.of(program, before)
     x = np.ones([16, 8], np.float32)
     x[13] = -1
-    run({"x": x})
-    assert run.failed_check == 0
+    with pytest.raises(NonFiniteError, match="nothing was assigned in this step"):
+        run({"x": x})
     np.testing.assert_array_equal(run.variable("dense/bias"), before["dense/bias"])
     run({"x": np.abs(x)})
-    assert run.failed_check == -1
     assert_close(run.variable("dense/bias"), np.full([32], 16 * np.log(8)), terms=(8, FUNCTION_TERMS, 16))

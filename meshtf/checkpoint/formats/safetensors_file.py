@@ -93,9 +93,13 @@ class SafetensorsFile:
         return tf.constant(value, tensor.dtype)
 
 
-def write_safetensors(source: TensorSource, path: Path) -> None:
-    """Writes a safetensors file, part by part. Raises SaveError where that cannot be."""
-    header: dict[str, Any] = {_METADATA: {_ABOUT: About(source.step, source.state).text()}}
+def write_safetensors(source: TensorSource, path: Path, metadata: Mapping[str, str] | None = None) -> None:
+    """Writes a safetensors file, part by part. Raises SaveError where that cannot be.
+
+    `metadata` takes the place of meshtf's own, which say step and state.
+    """
+    own = {"format": "tf", _ABOUT: About(source.step, source.state).text()}
+    header: dict[str, Any] = {_METADATA: dict(own if metadata is None else metadata)}
     # As the library does: the widest types first, so that each element is where its type wants it.
     names = sorted(source.tensors, key=lambda name: (-source.tensors[name].dtype.size, name))
     end = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,6 +31,24 @@ class TensorSource(Protocol):
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
         """A tensor, or a part of it."""
         ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Some tensors of a source, with a step and a state of their own."""
+
+    source: TensorSource
+    names: Sequence[str]
+    step: int = 0
+    state: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def tensors(self) -> Mapping[str, SavedTensor]:
+        return {name: self.source.tensors[name] for name in self.names}
+
+    def read(self, name: str, box: Box | None = None) -> tf.Tensor:
+        """A tensor, or a part of it."""
+        return self.source.read(name, box)
 
 
 def parts_of(tensor: SavedTensor) -> Iterator[Box]:

@@ -22,6 +22,8 @@ from meshtf.planning.planner import Planner
 class LoopOperation(Operation):
     """Repeats a block. Outputs: the values carried, those stacked, those accumulated, the number of iterations."""
 
+    takes_padding = True
+
     def __init__(self, spec: LoopSpec, like: Tensor, name: str) -> None:
         captures = list(dict.fromkeys(x for block in spec.blocks for x in block.captures))
         inputs = [*(c.initial for c in spec.carried), *(s.whole for s in spec.sliced), *captures]
@@ -87,7 +89,7 @@ class LoopOperation(Operation):
         parts = [layouts.resolved(t) for t in spec.stacked_parts]
         return [
             *(layouts.resolved(c.entering) for c in spec.carried),
-            *(ResolvedLayout(TensorLayout(((), *own.layout.axes)), own.is_overridden) for own in parts),
+            *(dataclasses.replace(own, layout=TensorLayout(((), *own.layout.axes))) for own in parts),
             *(layouts.resolved(t) for t in spec.terms),
             layouts.under_rules(Shape([])),
         ]
@@ -108,7 +110,7 @@ class LoopOperation(Operation):
 def _part_layout(sliced: SlicedTensor, layouts: LayoutTable) -> ResolvedLayout:
     own = layouts.resolved(sliced.whole)
     axes = tuple(own.layout.axes[sliced.whole.shape.axis(d)] for d in sliced.part.shape)
-    return ResolvedLayout(TensorLayout(axes), own.is_overridden)
+    return dataclasses.replace(own, layout=TensorLayout(axes))
 
 
 def _iterations_dim(size: int, part: Shape) -> Dimension:

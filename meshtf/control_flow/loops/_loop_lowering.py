@@ -5,12 +5,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from meshtf.control_flow._block_lowering import assigned_variables, constant_like, lower_operations
-from meshtf.control_flow.loops.loop_spec import CarriedTensor, Counted, LoopSpec, Numbering, SlicedTensor, StackedTensor
+from meshtf.control_flow.loops.loop_spec import (
+    AccumulatedTensor,
+    CarriedTensor,
+    Counted,
+    LoopSpec,
+    Numbering,
+    SlicedTensor,
+    StackedTensor,
+)
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import GraphError
 from meshtf.graph import Operation, Tensor, sum_dtype
@@ -32,7 +41,8 @@ _SCALAR = (Shape([]), tf.int32, TensorLayout(()))
 
 def lower_loop(operation: LoopOperation, planner: Planner) -> None:
     """Adds a `Loop` to the plan."""
-    inner = planner.inside(operation.pending_sums(planner.layouts), operation.captures)
+    leaving = dict(zip(operation.spec.terms, operation.accumulated_outputs, strict=True))
+    inner = planner.inside(operation.pending_sums(planner.layouts), operation.captures, leaving)
     _LoopLowering(operation, operation.spec, planner, inner).lower()
 
 
@@ -60,10 +70,12 @@ class _LoopLowering:
         entries = [self._enter(c) for c in spec.carried]
         variables = self._enter_variables(operations)
         lower_operations(operations, self.operation, inner, self.outer)
-        leaving = [inner.read(c.leaving, self.outer.layouts[c.entering]) for c in spec.carried]
+        leaving = [inner.read(c.leaving, self.outer.layouts[c.entering], None) for c in spec.carried]
         carried = [self._carry(entry, value) for entry, value in zip(entries, leaving, strict=True)]
         assigned = {name: self._carry(entry, inner.assigned[name]) for name, entry in variables.items()}
-        accumulated = [self._accumulate(term) for term in spec.terms]
+        totals = zip(spec.accumulated, self.operation.accumulated_outputs, strict=True)
+        first = [entry.initial for entry in entries[:1]]
+        accumulated = [self._accumulate(term, output, first) for term, output in totals]
         checks = {check: self._carry_check(check) for check in inner.checks}
         stacked = [self._stack(s, y) for s, y in zip(spec.stacked, self.operation.stacked_outputs, strict=True)]
         trips = self.outer.value(*_SCALAR)
@@ -126,7 +138,7 @@ class _LoopLowering:
     def _slice(self, sliced: SlicedTensor) -> Sliced:
         whole, axis = sliced.whole, sliced.axis
         own = self._layout_of_parts(sliced).axes
-        given = self.outer.read(whole, TensorLayout(tuple(() if i == axis else a for i, a in enumerate(own))))
+        given = self.outer.read(whole, TensorLayout(tuple(() if i == axis else a for i, a in enumerate(own))), None)
         layout = TensorLayout(tuple(a for i, a in enumerate(own) if i != axis))
         shape = Shape([d for i, d in enumerate(whole.shape) if i != axis])
         part = self.inner.value(shape, whole.dtype, layout)
@@ -148,7 +160,7 @@ class _LoopLowering:
         inside, layout = carried.entering, self.outer.layouts[carried.entering]
         entering = self.inner.value(inside.shape, inside.dtype, layout)
         self.inner.give(inside, entering)
-        return _Entry(self.outer.read(carried.initial, layout), entering)
+        return _Entry(self.outer.read(carried.initial, layout, None), entering)
 
     def _enter_variables(self, operations: list[Operation]) -> dict[str, _Entry]:
         """Variables that the body assigns are carried; by their names."""
@@ -167,13 +179,17 @@ class _LoopLowering:
         result = self.outer.value(initial.shape, initial.dtype, entering.layout, entering.pending)
         return Carried(initial, entering, leaving, result)
 
-    def _accumulate(self, tensor: Tensor) -> Carried:
+    def _accumulate(self, accumulated: AccumulatedTensor, output: Tensor, after: Sequence[Value]) -> Carried:
+        tensor, wanted = accumulated.term, None
+        if accumulated.gradient_of is not None and _kept_elsewhere(accumulated.gradient_of, self.outer) is not None:
+            wanted = self.outer.layout_wanted_by_readers(output)
+        term = self.inner.left(tensor) if wanted is None else self.inner.read(tensor, wanted)
         # Many terms of which none changes the sum's few digits would be lost in them.
-        return self._added_up(_converted(self.inner.left(tensor), sum_dtype(tensor.dtype), self.inner))
+        return self._added_up(_converted(term, sum_dtype(tensor.dtype), self.inner), after)
 
-    def _added_up(self, term: Value) -> Carried:
+    def _added_up(self, term: Value, after: Sequence[Value] = ()) -> Carried:
         """The sum of a term over the iterations; over cores it stays pending."""
-        zeros = constant_like(self.outer, term, 0)
+        zeros = constant_like(self.outer, term, 0, after)
         entering = self.inner.value(term.shape, term.dtype, term.layout, term.pending)
         spec = (term.shape, term.dtype, term.layout)
         add, pending = (lambda core, total, x: tf.add(total, x)), term.pending
@@ -197,12 +213,12 @@ class _LoopLowering:
         tensor, own = stacked.part, self.outer.layouts[stacked.part]
         of_gradient = self._layout_wanted_of_gradient(stacked, output)
         if of_gradient not in (None, own):
-            part = self.inner.read(tensor, of_gradient)
+            part = self.inner.read(tensor, of_gradient, None)
         else:
             # One sum over the cores for all iterations; in another layout than the tensor's own it would need more
             # memory.
             part = self.inner.left(tensor)
-            part = part if part.layout == own else self.inner.read(tensor)
+            part = part if part.layout == own else self.inner.read(tensor, fill=None)
         layout = TensorLayout(((), *part.layout.axes))
         return Stacked(part, self.outer.value(stacked.shape, tensor.dtype, layout, part.pending))
 
@@ -210,12 +226,10 @@ class _LoopLowering:
         """Of each iteration's part of a gradient, where all of its readers want it split as its variable is kept."""
         if stacked.gradient_of is None or _kept_elsewhere(stacked.gradient_of, self.outer) is None:
             return None
-        made = [reader.outputs[0] for reader in self.outer.consumers(output)]
-        wanted = {self.outer.layouts[y] for y in made}
-        if len(wanted) != 1 or any(y.shape != output.shape for y in made):
+        wanted = self.outer.layout_wanted_by_readers(output)
+        if wanted is None or wanted.axes[0]:
             return None
-        first, *axes = wanted.pop().axes
-        return None if first else TensorLayout(tuple(axes))
+        return TensorLayout(wanted.axes[1:])
 
     # Whether there is another one
 

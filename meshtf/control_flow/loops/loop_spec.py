@@ -107,10 +107,12 @@ class AccumulatedTensor:
     cores may stay pending inside.
 
     dtype: in which the sum is returned.
+    gradient_of: the variable's value whose gradient this is, if it is one of a program's step.
     """
 
     term: Tensor
     dtype: tf.DType
+    gradient_of: Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -87,6 +87,7 @@ def serialize_training_step(
     )
     batched = [n for n, t in outputs.items() if t.shape.has(batch.name)]
     summed = [n for n in outputs if n not in batched]
+    variables = mesh.graph.trainable_variables
     turn = zeros(mesh, [])
     entering = block_input(turn, "turn")
     spec = LoopSpec(
@@ -95,7 +96,10 @@ def serialize_training_step(
         carried=(CarriedTensor(turn, entering, entering),),
         sliced=tuple(SlicedTensor(wholes[n], parts[n]) for n in wholes),
         stacked=tuple(StackedTensor(outputs[n], splits) for n in batched),
-        accumulated=tuple(AccumulatedTensor(t, sum_dtype(t.dtype)) for t in (*grads, *(outputs[n] for n in summed))),
+        accumulated=(
+            *(AccumulatedTensor(t, sum_dtype(t.dtype), v.value) for t, v in zip(grads, variables, strict=True)),
+            *(AccumulatedTensor(outputs[n], sum_dtype(outputs[n].dtype)) for n in summed),
+        ),
         numbering=Numbering(_microbatch_cut(micro, num_splits, operations)),
     )
     loop = LoopOperation(spec, turn, "microbatches")

@@ -3,39 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tensorflow as tf
 
-from meshtf.planning.plan import Branch, Loop, Plan, Value, walk
+from meshtf.planning.plan import Branch, Loop, Plan, Stacked, Value, walk
 
 if TYPE_CHECKING:
     from meshtf.lowering.emit.emission import CoreProgram
+
+_Stack: TypeAlias = "tf.Tensor | tf.TensorArray"
 
 
 def emit_loop(program: CoreProgram, loop: Loop) -> None:
     """Emits a loop into a program; its results become slices of the program."""
     slices = program.slices
     count: Any = loop.length if loop.count is None else slices[loop.count]
-    stacks = [
-        tf.TensorArray(s.part.dtype, loop.length, element_shape=s.part.slice_shape, clear_after_read=False)
-        for s in loop.stacked
-    ]
+    stacks = [_new_stack(program, loop, s) for s in loop.stacked]
     carried = [slices[c.initial] for c in loop.carried]
     results = tf.while_loop(
         lambda turn, values, _: _goes_on(program, loop, turn, count, values),
-        lambda turn, values, arrays: _iterate(program, loop, turn, count, values, arrays),
+        lambda turn, values, stacks: _iterate(program, loop, turn, count, values, stacks),
         (tf.constant(0), carried, stacks),
         parallel_iterations=1,
     )
     trips, finals, filled = results
     slices[loop.trips] = trips
     slices.update(zip((c.result for c in loop.carried), finals, strict=True))
-    for stacked, array in zip(loop.stacked, filled, strict=True):
-        if stacked.whole in program.only_sliced:
-            program.arrays[stacked.whole] = array
+    for stacked, stack in zip(loop.stacked, filled, strict=True):
+        if isinstance(stack, tf.Tensor):
+            slices[stacked.whole] = stack
+        elif stacked.whole in program.only_sliced:
+            program.arrays[stacked.whole] = stack
         else:
-            slices[stacked.whole] = array.stack()
+            slices[stacked.whole] = stack.stack()
+
+
+def _new_stack(program: CoreProgram, loop: Loop, stacked: Stacked) -> _Stack:
+    """Room for all parts: on processors, where parts are written in place, one tensor; it is never there twice."""
+    part = stacked.part
+    if program.on_processors and loop.is_bounded and stacked.whole not in program.only_sliced:
+        is_filled = loop.count is None and loop.condition is None
+        return tf.raw_ops.Empty(shape=[loop.length, *part.slice_shape], dtype=part.dtype, init=not is_filled)
+    return tf.TensorArray(part.dtype, loop.length, element_shape=part.slice_shape, clear_after_read=False)
+
+
+def _written(stack: _Stack, index: tf.Tensor, part: tf.Tensor) -> _Stack:
+    """The stack with a part in its place. Only the loop has the tensor, which it makes anew in each run."""
+    if isinstance(stack, tf.Tensor):
+        return tf.raw_ops.InplaceUpdate(x=stack, i=[index], v=part[tf.newaxis])
+    return stack.write(index, part)
 
 
 def _goes_on(program: CoreProgram, loop: Loop, turn: tf.Tensor, count: Any, values: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -52,8 +69,8 @@ def _iterate(
     turn: tf.Tensor,
     count: Any,
     values: Sequence[tf.Tensor],
-    arrays: Sequence[tf.TensorArray],
-) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.TensorArray]]:
+    stacks: Sequence[_Stack],
+) -> tuple[tf.Tensor, list[tf.Tensor], list[_Stack]]:
     index = count - 1 - turn if loop.is_reversed else turn
     given: dict[Value, tf.Tensor] = {loop.index: index}
     given.update(zip((c.entering for c in loop.carried), values, strict=True))
@@ -62,7 +79,7 @@ def _iterate(
         given[s.part] = tf.gather(program.slices[s.whole], index, axis=s.dim) if array is None else array.read(index)
     inner = program.inside(given)
     inner.emit(loop.body)
-    written = [a.write(index, inner.slices[s.part]) for a, s in zip(arrays, loop.stacked, strict=True)]
+    written = [_written(own, index, inner.slices[s.part]) for own, s in zip(stacks, loop.stacked, strict=True)]
     return turn + 1, [inner.slices[c.leaving] for c in loop.carried], written
 
 

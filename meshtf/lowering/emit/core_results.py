@@ -30,11 +30,20 @@ def asserted_fetches(plan: Plan, results: CoreResults) -> tuple[list[tf.Tensor],
     failed = first_of(results)[-1]
     # Only when all cores are through: an error ends the collectives that are under way, and spoils the process.
     with tf.control_dependencies([r[-1] for r in results.values()]):
-        texts = tf.constant([c.text for c in plan.checks])
-        text = tf.gather(texts, tf.maximum(failed, 0))
-        assertion = tf.debugging.Assert(tf.equal(failed, NO_CHECK_FAILED), [text])
+        assertion = _assertion(plan, failed)
     with tf.control_dependencies([assertion]):
         return whole_fetches(plan, results), tf.identity(failed)
+
+
+def checked_fetches(plan: Plan, fetches: Sequence[tf.Tensor], failed: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """Whole fetches and the index of the failed check, where a failed check is an InvalidArgumentError."""
+    with tf.control_dependencies([_assertion(plan, failed)]):
+        return [tf.identity(x) for x in fetches], tf.identity(failed)
+
+
+def _assertion(plan: Plan, failed: tf.Tensor) -> tf.Operation:
+    text = tf.gather(tf.constant([c.text for c in plan.checks]), tf.maximum(failed, 0))
+    return tf.debugging.Assert(tf.equal(failed, NO_CHECK_FAILED), [text])
 
 
 def _joined(plan: Plan, value: Value, slices: Mapping[int, tf.Tensor]) -> tf.Tensor:

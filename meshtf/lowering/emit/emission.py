@@ -20,9 +20,10 @@ from meshtf.lowering.emit.core_results import (
     whole_fetches,
 )
 from meshtf.lowering.emit.scopes import scope_name
+from meshtf.lowering.emit.variable_slices import SlicesByHandle, VariableSlices
 from meshtf.lowering.passes.update_fusion import FusedUpdate, consumers_of, updates_in_place
 from meshtf.mesh_impl.device_names import local_cores
-from meshtf.mesh_impl.mesh_impl import MeshImpl, Slices
+from meshtf.mesh_impl.mesh_impl import MeshImpl, Results
 from meshtf.mesh_impl.processor_products import product_dtype
 from meshtf.mesh_impl.spmd.spmd_collectives import DeviceMesh, SpmdCollectives
 from meshtf.planning import core_positions
@@ -57,7 +58,7 @@ class EmittedProgram:
         self,
         plan: Plan,
         mesh_impl: MeshImpl,
-        slices: Mapping[str, Slices],
+        slices: Mapping[str, Mapping[int, tf.Variable]],
         *,
         runs_once: bool = False,
     ) -> None:
@@ -80,13 +81,18 @@ class EmittedProgram:
         )
         self._on_all_cores: dict[bool, Callable[..., tuple[list[tf.Tensor], tf.Tensor]]] = {}
 
-    def __call__(self, feeds: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
+    def __call__(self, feeds: Sequence[tf.Tensor]) -> Results:
         """Runs the program once. Returns the fetches, whole, and the index of the check that failed, or -1.
 
         Inside a tf.function, where nobody can look at the index, a failed check is an InvalidArgumentError.
         """
         with grappler_off():
             return self._traced(asserted=bool(self._plan.checks) and not tf.executing_eagerly())(*feeds)
+
+    def start(self, feeds: Sequence[tf.Tensor]) -> Callable[[], Results]:
+        """Runs it once, to its end, and returns what gives its results."""
+        results = self(feeds)
+        return lambda: results
 
     def _traced(self, *, asserted: bool) -> Callable[..., tuple[list[tf.Tensor], tf.Tensor]]:
         if asserted not in self._on_all_cores:
@@ -131,7 +137,7 @@ class EmittedProgram:
             plan,
             TracedCore(plan, coordinates, on_processors=on_processors),
             bound,
-            handles,
+            SlicesByHandle(handles),
             on_processors=on_processors,
             drawing_device=devices[0] if self._runs_once and _share_processors(devices) else None,
         )
@@ -199,10 +205,11 @@ class CoreProgram:
         plan: Plan,
         core: TracedCore,
         collectives: BackendCollectives,
-        handles: Mapping[str, tf.Tensor],
+        variables: VariableSlices,
         *,
         on_processors: bool = False,
         drawing_device: str | None = None,
+        may_assign: tf.Tensor | None = None,
     ) -> None:
         self.slices: dict[Value, tf.Tensor] = {}
         self.arrays: dict[Value, tf.TensorArray] = {}
@@ -211,12 +218,15 @@ class CoreProgram:
         self._plan = plan
         self._core = core
         self._collectives = collectives
-        self._handles = handles
-        self._on_processors = on_processors
+        self._variables = variables
+        self.on_processors = on_processors
         self._drawing_device = drawing_device
+        self._may_assign = may_assign
+        """Where it is false, every check fails. None where nothing before can have failed."""
+        self._checked = frozenset(check.value for check in plan.checks)
         self._numbers = {instruction: n for n, (instruction, _) in enumerate(walk(plan.instructions))}
         self._feeds: Mapping[str, tf.Tensor] = {}
-        self._in_place = updates_in_place(plan)
+        self._in_place = updates_in_place(plan) if variables.handles else {}
         self._consumers = consumers_of(plan)
 
     def run(self, feeds: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
@@ -226,15 +236,9 @@ class CoreProgram:
         assignments = [i for i in self._plan.assignments if i.name not in done]
         self.emit([i for i in self._plan.instructions if not isinstance(i, AssignVariable) and self._is_needed(i)])
         failed = self._first_failed_check()
-
-        def assign() -> tf.Tensor:
-            self.emit(assignments)
-            return tf.constant(True)
-
-        if self._plan.checks and assignments:
-            tf.cond(tf.equal(failed, NO_CHECK_FAILED), assign, lambda: tf.constant(False))
-        else:
-            assign()
+        if assignments:
+            succeeded = tf.equal(failed, NO_CHECK_FAILED) if self._plan.checks else None
+            self._variables.commit(lambda: self.emit(assignments), succeeded)
         return [*(tf.identity(self.slices[v]) for v in self._plan.fetches), failed]
 
     def emit(self, instructions: Sequence[Instruction]) -> None:
@@ -246,6 +250,8 @@ class CoreProgram:
             for value in instruction.outputs:
                 if value in self.slices and value not in self.arrays:
                     self.slices[value].set_shape(value.slice_shape)
+                if value in self._checked and self._may_assign is not None:
+                    self.slices[value] = tf.logical_and(self.slices[value], self._may_assign)
 
     def inside(self, given: Mapping[Value, tf.Tensor]) -> CoreProgram:
         """This program inside a loop or a branch, where it has some more slices. What is made there stays there."""
@@ -275,7 +281,7 @@ class CoreProgram:
             return self._update_in_place(instruction)
         slices = [self.slices[v] for v in instruction.inputs]
         with self._device_for(instruction):
-            if self._on_processors and isinstance(instruction.emit, FusedUpdate):
+            if self.on_processors and isinstance(instruction.emit, FusedUpdate):
                 results = instruction.emit.flat(*slices)
             else:
                 results = instruction.emit(self._core, *slices)
@@ -291,10 +297,10 @@ class CoreProgram:
 
     def _update_in_place(self, instruction: Compute) -> None:
         pairs = self._in_place[instruction]
-        variables = {n: (result, self._handles[name]) for n, (result, name) in pairs.items()}
+        variables = {n: (result, self._variables.handles[name]) for n, (result, name) in pairs.items()}
         slices = [self.slices[v] for n, v in enumerate(instruction.inputs) if n not in variables]
         assert isinstance(instruction.emit, FusedUpdate)
-        for n, result in instruction.emit.in_place(variables, slices, in_blocks=self._on_processors).items():
+        for n, result in instruction.emit.in_place(variables, slices, in_blocks=self.on_processors).items():
             self.slices[instruction.outputs[n]] = result
 
     def _collective(self, instruction: Collective) -> None:
@@ -305,13 +311,10 @@ class CoreProgram:
         self.slices[instruction.output] = self._feeds[instruction.name]
 
     def _read(self, instruction: ReadVariable) -> None:
-        self.slices[instruction.output] = tf.raw_ops.ReadVariableOp(
-            resource=self._handles[instruction.name], dtype=instruction.output.dtype
-        )
+        self.slices[instruction.output] = self._variables.read(instruction.name, instruction.output.dtype)
 
     def _assign(self, instruction: AssignVariable) -> None:
-        handle, value = self._handles[instruction.name], self.slices[instruction.input]
-        tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+        self._variables.assign(instruction.name, self.slices[instruction.input])
 
     def _first_failed_check(self) -> tf.Tensor:
         failed = tf.constant(NO_CHECK_FAILED)

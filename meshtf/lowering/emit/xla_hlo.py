@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import tensorflow as tf
+from tensorflow.compiler.xla.service import hlo_pb2
 from tensorflow.python.eager import context
 
 from meshtf.errors import CompilationError
-from meshtf.lowering.emit._xla_emission import emit_for_xla
+from meshtf.lowering.emit._xla_emission import assigned_names, emit_for_xla
 from meshtf.lowering.emit._xla_refusals import refusal, size_from_values
 from meshtf.lowering.emit.scopes import origins
 from meshtf.planning.plan import AssignVariable, Plan, ReadVariable
@@ -18,18 +19,22 @@ from meshtf.planning.plan import AssignVariable, Plan, ReadVariable
 def hlo_of(plan: Plan, program: str) -> bytes:
     """A serialized HloModuleProto, for as many replicas as the mesh has cores. No TPU is needed, and none asked.
 
-    Its parameters are the feeds, then the core's slices of the variables. Its results are the slices of the fetches,
-    the index of the failed check, then the slices of the variables that are assigned, each aliased to its parameter.
+    Its parameters are the feeds, in the layouts that they have in the plan; the index of a check that failed in a run
+    before, or -1; and the core's slices of the variables. Its results are the slices of the fetches, the index of the
+    failed check, then the slices of the variables that are assigned, each aliased to its parameter.
 
     Raises:
       CompilationError: XLA cannot compile an operation; names it and the user's line.
     """
     signature = [tf.TensorSpec(f.output.slice_shape, f.output.dtype) for f in plan.feeds]
+    first = len(signature) + 1
+    signature.append(tf.TensorSpec([], tf.int32))
+    # Variables as arrays, too: as variables they would take the memory of a core's slices here.
+    signature += [tf.TensorSpec(shape, dtype) for shape, dtype in kept_slices(plan).values()]
     with tf.init_scope(), tf.device("/device:CPU:0"):
-        handles = [variable.handle for variable in _stand_ins(plan)]
 
-        def core_program(*feeds: tf.Tensor) -> list[tf.Tensor]:
-            return emit_for_xla(plan, feeds, handles)
+        def core_program(*given: tf.Tensor) -> list[tf.Tensor]:
+            return emit_for_xla(plan, given[: first - 1], given[first:], given[first - 1])
 
         concrete = tf.function(core_program, jit_compile=True, autograph=False).get_concrete_function(*signature)
         try:
@@ -48,20 +53,32 @@ def hlo_of(plan: Plan, program: str) -> bytes:
     fault = size_from_values(hlo, program, origins(plan.instructions))
     if fault is not None:
         raise CompilationError(fault)
-    return hlo
+    return _canonical(hlo, plan, first)
 
 
-def _stand_ins(plan: Plan) -> list[tf.Variable]:
-    """For each variable one of a slice's shape, which is never written, and so takes no memory."""
-    values = _slices(plan)
-    return [
-        tf.Variable(tf.raw_ops.Empty(shape=values[name][0], dtype=values[name][1], init=False), trainable=False)
-        for name in plan.variable_names
-    ]
+def _canonical(hlo: bytes, plan: Plan, first: int) -> bytes:
+    """The same program in the same bytes, whatever TensorFlow traced before, and without what StableHLO lacks; with new
+    slices in the memory of the old, which are the parameters from number `first` on."""
+    module = cast("Any", hlo_pb2).HloModuleProto.FromString(hlo)
+    for number, name in enumerate(assigned_names(plan)):
+        module.input_output_alias.entries.add(
+            output_shape_index=[len(plan.fetches) + 1 + number],
+            parameter_number=first + plan.variable_names.index(name),
+            kind=hlo_pb2.MAY_ALIAS,
+        )
+    for number, computation in enumerate(module.computations):
+        computation.name = f"computation_{number}"  # TensorFlow's counts the functions of the process
+        if computation.id == module.entry_computation_id:
+            module.name = module.entry_computation_name = computation.name
+        for instruction in computation.instructions:
+            if instruction.opcode == "copy":  # which TensorFlow puts on results
+                instruction.opcode = "reshape"
+    module.id = 0
+    return module.SerializeToString(deterministic=True)
 
 
-def _slices(plan: Plan) -> Mapping[str, tuple[tuple[int, ...], tf.DType]]:
-    """Shape and dtype of a core's slice of each variable."""
+def kept_slices(plan: Plan) -> Mapping[str, tuple[tuple[int, ...], tf.DType]]:
+    """Shape and dtype of a core's slice of each variable, in the order of `plan.variable_names`."""
     accesses: list[AssignVariable | ReadVariable] = [*plan.assignments, *plan.reads]
     values = {i.name: i.output if isinstance(i, ReadVariable) else i.input for i in accesses}
-    return {name: (value.slice_shape, value.dtype) for name, value in values.items()}
+    return {name: (values[name].slice_shape, values[name].dtype) for name in plan.variable_names}

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from meshtf.lowering.passes.buckets import bucket_collectives
+from meshtf.lowering.passes.casts_in_loops import cast_inside_loops
 from meshtf.lowering.passes.dead_code import remove_dead_code
 from meshtf.lowering.passes.early_updates import update_early
 from meshtf.lowering.passes.gradient_sums import sum_gradients
@@ -35,6 +36,8 @@ LAYOUT_PASSES = (
 PLAN_PASSES: tuple[PlanPass, ...] = (
     # First, so that no other spends time on what nobody reads, or takes it for a reader.
     remove_dead_code,
+    # When it is known which loops still read a stack.
+    cast_inside_loops,
     # Before fusion, which hides casts, and before buckets, whose members have one dtype.
     sum_gradients,
     # Before fusion, which may take a gathered weight as an operand.

@@ -43,6 +43,7 @@ from meshtf.planning.plan import (
     walk,
     with_nested_changed,
 )
+from meshtf.planning.process_spans import crossing_axes
 from meshtf.planning.work_facts import WorkFacts
 
 
@@ -71,11 +72,17 @@ class _Pass:
         """What the members of one bucket have in common; None of what travels alone."""
         step, before, after = collective.step, collective.input, collective.output
         size = max(before.slice_bytes, after.slice_bytes)
-        largest = min(self.options.largest_bucket_member, self.options.bucket_bytes)
-        if not _is_gradient_or_weight(collective) or not 0 < size <= largest:
+        if not _is_gradient_or_weight(collective) or not 0 < size <= self._largest_member(step):
             return None
         used = before.layout.used - set(step.axes)
         return (step.for_bucket(), before.dtype, before.pending, after.pending, used)
+
+    def _largest_member(self, step: CollectiveStep) -> int:
+        """Bytes of the largest slice that is worth copying. To start between processes costs more than any copy."""
+        options = self.options
+        if crossing_axes(step.axes, self.mesh_shape, options.process_of_core):
+            return options.bucket_bytes
+        return min(options.largest_bucket_member, options.bucket_bytes)
 
 
 def _is_gradient_or_weight(collective: Collective) -> bool:
@@ -146,7 +153,9 @@ class _Stream:
 
 def _may_wait(instruction: Instruction, options: PassOptions) -> bool:
     if isinstance(instruction, Compute):
-        return is_light(instruction, options)
+        # What an update takes is kept while it waits.
+        is_small = sum(v.slice_bytes for v in instruction.inputs) <= options.most_bytes_ahead
+        return is_light(instruction, options) and (is_small or not instruction.facts.is_update)
     return isinstance(instruction, Collective | AssignVariable)
 
 

@@ -11,7 +11,7 @@ Cores that execute one plan move alike, so their collectives still meet in one o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.planning.plan import Collective, Compute, Instruction, Plan, Value
@@ -20,14 +20,17 @@ from meshtf.planning.plan import Collective, Compute, Instruction, Plan, Value
 def update_early(plan: Plan, options: PassOptions) -> Plan:
     """The plan with what only updates need as early as it can be."""
     producers = {v: i for i in plan.instructions for v in i.outputs}
-    order = _Order(_before_assignments(plan, producers), producers)
+    movable = before_assignments(plan)
+    order = _Order(movable, producers, {i for i in movable if _widens(i)}, plan.instructions)
     for instruction in plan.instructions:
         order.add(instruction)
+    order.add_late(producers[value] for value in (*plan.fetches, *(c.value for c in plan.checks)))
     return dataclasses.replace(plan, instructions=tuple(order.instructions))
 
 
-def _before_assignments(plan: Plan, producers: Mapping[Value, Instruction]) -> list[Instruction]:
+def before_assignments(plan: Plan) -> list[Instruction]:
     """Collectives and elementwise work from which assignments follow, in program order."""
+    producers = {v: i for i in plan.instructions for v in i.outputs}
     found: set[Instruction] = set()
     waiting = [i.input for i in plan.assignments]
     while waiting:
@@ -45,29 +48,55 @@ def is_part_of_update(instruction: Instruction) -> bool:
     return isinstance(instruction, Collective)
 
 
-class _Order:
-    """A new order, in which an instruction follows what it needs: at once where it is movable, else as before."""
+def _widens(instruction: Instruction) -> bool:
+    """Whether it only makes a value larger than it is: it is then best made when it is first needed."""
+    if not isinstance(instruction, Compute) or not instruction.facts.is_cast:
+        return False
+    return instruction.outputs[0].slice_bytes > instruction.inputs[0].slice_bytes
 
-    def __init__(self, movable: Sequence[Instruction], producers: Mapping[Value, Instruction]) -> None:
+
+class _Order:
+    """A new order, in which an instruction follows what it needs: at once where it is movable, else as before.
+
+    Those that are `late` come in front of the first that needs them.
+    """
+
+    def __init__(
+        self,
+        movable: Sequence[Instruction],
+        producers: Mapping[Value, Instruction],
+        late: Collection[Instruction],
+        instructions: Sequence[Instruction],
+    ) -> None:
         self.instructions: list[Instruction] = []
         self._done: set[Instruction] = set()
+        self._late = late
         # What is made of variables and constants alone, as a learning rate is, comes when it is first needed.
         at_any_time: set[Instruction] = set()
-        self._earlier: dict[Instruction, list[Instruction]] = {}
+        self._earlier = {i: [p for v in i.inputs if (p := producers[v]) in late] for i in instructions}
         self._missing: dict[Instruction, set[Instruction]] = {}
         self._after: dict[Instruction, list[Instruction]] = {}
         for instruction in [*(i for i in producers.values() if not i.inputs), *movable]:
-            needed = list(dict.fromkeys(producers[v] for v in instruction.inputs))
-            self._earlier[instruction] = [p for p in needed if p in at_any_time]
+            if instruction in late:
+                continue
+            needed = list(dict.fromkeys(self._before_late(producers[v], producers) for v in instruction.inputs))
+            # Before late ones, which may be made of them.
+            self._earlier[instruction] = [*(p for p in needed if p in at_any_time), *self._earlier[instruction]]
             self._missing[instruction] = {p for p in needed if p not in at_any_time}
             if not self._missing[instruction] and not isinstance(instruction, Collective):
                 at_any_time.add(instruction)
             for producer in self._missing[instruction]:
                 self._after.setdefault(producer, []).append(instruction)
 
+    def _before_late(self, instruction: Instruction, producers: Mapping[Value, Instruction]) -> Instruction:
+        """Itself, or what a late one is made of."""
+        while instruction in self._late:
+            instruction = producers[instruction.inputs[0]]
+        return instruction
+
     def add(self, instruction: Instruction) -> None:
         """Adds an instruction that may be there already, and what has waited for it alone."""
-        ready = [instruction]
+        ready = [] if instruction in self._late else [instruction]
         while ready:
             now = ready.pop(0)
             if now in self._done:
@@ -77,6 +106,12 @@ class _Order:
                 self._missing[following].discard(now)
                 if not self._missing[following]:
                     ready.append(following)
+
+    def add_late(self, instructions: Iterable[Instruction]) -> None:
+        """Adds those of them that are late, and that nothing has needed."""
+        for instruction in instructions:
+            if instruction in self._late and instruction not in self._done:
+                self._append(instruction)
 
     def _append(self, instruction: Instruction) -> None:
         for earlier in self._earlier.get(instruction, ()):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeGuard
 
 import tensorflow as tf
@@ -26,13 +26,12 @@ from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.passes.trained_updates import leading_to_updates
 from meshtf.ops.algebra.elementwise_operation import CastKernel
 from meshtf.planning.plan import (
-    Branch,
     Collective,
     Compute,
     Instruction,
-    Loop,
     Plan,
     Value,
+    used_directly,
     walk,
     with_nested_changed,
 )
@@ -94,7 +93,7 @@ class _Rewriting:
     def without_spare(self, instructions: Sequence[Instruction]) -> Plan:
         """The plan of these instructions, without those that nobody needs."""
         every = [i for i, _ in walk(instructions)]
-        uses = collections.Counter(v for i in every for v in _used_by(i))
+        uses = collections.Counter(v for i in every for v in used_directly(i))
         uses.update([*self._plan.fetches, *(c.value for c in self._plan.checks)])
         unused: set[Instruction] = set()
         for instruction in reversed(every):
@@ -165,20 +164,6 @@ def _elementwise(instruction: Compute | Collective, kernel: Kernel, x: Value, y:
     facts = WorkFacts(kernel=kernel, is_view=is_view, is_cast=not is_view)
     kind = "view" if is_view else "cast"
     return Compute(instruction.operation, kind, (x,), (y,), lambda core, x: kernel(x), facts=facts)
-
-
-def _used_by(instruction: Instruction) -> Iterator[Value]:
-    """The values that an instruction names, those apart that are named by instructions inside it."""
-    if isinstance(instruction, Loop):
-        yield from (v for c in instruction.carried for v in (c.initial, c.leaving))
-        yield from (s.whole for s in instruction.sliced)
-        yield from (s.part for s in instruction.stacked)
-        yield from [instruction.count] if instruction.count is not None else []
-        yield from [instruction.condition.goes_on] if instruction.condition is not None else []
-    elif isinstance(instruction, Branch):
-        yield from (instruction.predicate, *instruction.true_results, *instruction.false_results)
-    else:
-        yield from instruction.inputs
 
 
 def _without(unused: Collection[Instruction], instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:

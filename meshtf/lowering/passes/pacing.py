@@ -4,7 +4,8 @@ Within a core TensorFlow runs whatever is ready. Weights that are gathered to be
 all of them would be gathered first; gradients need nothing that other cores compute, so where communication is slow all
 of them would wait for it at once. Either takes the memory that splitting them was to save. So a collective waits for
 heavy work that stands before it in the plan, and heavy work for a collective: for one so far back that what the
-collectives in between move stays small. Ahead by less they run as they like, at the same time where devices can.
+collectives in between move, and what updates make in between, stays small. Ahead by less they run as they like, at the
+same time where devices can.
 
 Six weights of 256 KiB, each gathered before its product, with 512 KiB ahead allowed: the fourth gather waits for the
 first product, by which its weight is done with. The pass only says who waits for whom; emission makes it a control
@@ -17,6 +18,7 @@ import collections
 import dataclasses
 
 from meshtf.lowering.passes.buckets import is_light
+from meshtf.lowering.passes.early_updates import before_assignments
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.planning.plan import Collective, Compute, Instruction, Plan
 
@@ -27,18 +29,21 @@ def pace(plan: Plan, options: PassOptions) -> Plan:
     Every one waits for an earlier one of the same plan, so cores that execute the same plan never wait in a circle.
     """
     awaited: dict[Instruction, Compute | Collective] = {}
-    moved = 0
+    moved, made = 0, 0
     work, sent = _Passed(), _Passed()
+    updates = set(before_assignments(plan))
     for instruction in plan.instructions:
         if isinstance(instruction, Collective):
             if (last := work.last_before(moved - options.most_bytes_ahead)) is not None:
                 awaited[instruction] = last
             moved += max(instruction.input.slice_bytes, instruction.output.slice_bytes)
-            sent.add(instruction, moved)
+            sent.add(instruction, moved + made)
         elif isinstance(instruction, Compute) and not is_light(instruction, options):
-            if (last := sent.last_before(moved - options.most_bytes_ahead)) is not None:
+            if (last := sent.last_before(moved + made - options.most_bytes_ahead)) is not None:
                 awaited[instruction] = last
             work.add(instruction, moved)
+            if instruction in updates:
+                made += sum(v.slice_bytes for v in instruction.outputs)
     return dataclasses.replace(plan, awaited=awaited)
 
 

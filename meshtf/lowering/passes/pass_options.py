@@ -28,8 +28,8 @@ class PassOptions:
       smallest_fused_update: elements of the slice from which on a program's updates are worth compiling; then the
         smaller ones are, too.
       block_sizes: of large updates that are done block by block.
-      largest_bucket_member: bytes of the largest slice that travels with others: copying a larger one costs more than
-        a start saves.
+      largest_bucket_member: bytes of the largest slice that travels with others within a process: copying a larger one
+        costs more than a start saves.
       light_flops: of work that may wait for a bucket to fill, and that collectives never wait for.
       most_bytes_ahead: of a core's slices in collectives, by which computing and communicating may be ahead of each
         other.

@@ -35,14 +35,15 @@ def fuse_updates(plan: Plan, options: PassOptions) -> Plan:
     """The plan with the elementwise chains that lead to assignments as compiled segments."""
     producers = {v: i for i in plan.instructions for v in i.outputs}
     chosen = _update_computes(plan, producers)
-    segments = [s for s in _segments(plan, producers, chosen) if len(s) > 1]
+    used_by, names = consumers_of(plan), _names_read(plan)
+    # One kernel by itself is worth it where it can then write to the variable that it reads.
+    segments = [s for s in _segments(plan, producers, chosen) if len(s) > 1 or _assigned_in_place(s[0], names, used_by)]
     if not any(math.prod(_shape(segment[0])) >= options.smallest_fused_update for segment in segments):
         return plan
     compiled = _Compiled(options.block_sizes)
     fused: dict[Instruction, list[Compute]] = {c: segment for segment in segments for c in segment}
     replaced: dict[int, Compute] = {}
-    used_by = consumers_of(plan)
-    checked, names = _needed_by_checks(plan, producers), _names_read(plan)
+    checked = _needed_by_checks(plan, producers)
     for segment in segments:
         fusion = _fused(segment, used_by, compiled)
         if plan.checks and checked.isdisjoint(segment) and _assigned_in_place(fusion, names, used_by):

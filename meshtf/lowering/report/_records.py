@@ -10,6 +10,8 @@ from meshtf.call_sites import Site
 from meshtf.layout import Axes, axes_size
 from meshtf.lowering.report import accounting
 from meshtf.lowering.report._pipelines import Pipeline
+from meshtf.planning.collectives.all_gather import AllGather
+from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Collective, Plan, Value
 from meshtf.planning.process_spans import crossing_axes
 
@@ -44,7 +46,7 @@ class CollectiveRecord:
     result_layout: of the tensor before and after. members: of a bucket, the collectives that travel in it as one; its
     own operation and line are then those of the first. process_axes: those of the axes that cross processes;
     bytes_between_processes: sent by each process to others, all its cores together, in all of them; stages: how it
-    goes, where it crosses processes.
+    goes, where it crosses processes. why: of a gather for want of a way to work on slices, why there is none.
     """
 
     kind: str
@@ -62,13 +64,15 @@ class CollectiveRecord:
     dtype: str
     reduction: str | None
     members: tuple[CollectiveRecord, ...] = ()
+    why: str = ""
     process_axes: Axes = ()
     bytes_between_processes: int = 0
     stages: str = ""
 
     @classmethod
-    def of(cls, collective: Collective, times: int, plan: Plan, axis_parts: AxisParts) -> CollectiveRecord:
+    def of(cls, collective: Collective, times: int, plan: Plan, layouts: LayoutTable) -> CollectiveRecord:
         step, before, after = collective.step, collective.input, collective.output
+        axis_parts = layouts.axis_parts
         site = collective.operation.site
         return cls(
             kind=step.kind,
@@ -85,7 +89,8 @@ class CollectiveRecord:
             result_layout=layout_text(after, axis_parts),
             dtype=before.dtype.name,
             reduction=step.reduction,
-            members=tuple(cls.of(member, times, plan, axis_parts) for member in collective.members),
+            members=tuple(cls.of(member, times, plan, layouts) for member in collective.members),
+            why=collective.operation.gathers_because(layouts) if isinstance(step, AllGather) else "",
             process_axes=axis_parts.axes_joined(crossing_axes(step.axes, plan.mesh_shape, plan.process_of_core)),
             bytes_between_processes=times * accounting.bytes_between_processes(collective, plan),
             stages=accounting.stages(collective, plan),

@@ -41,8 +41,10 @@ def render(report: Report, *, tensors: bool, width: int) -> str:
         _between_processes,
         _buckets,
         _collectives,
+        _gathers_for_want,
         _repeated_updates,
         _repeated_work,
+        _padding,
         _variables,
         _feeds_and_results,
     ]
@@ -59,6 +61,8 @@ def _totals(report: Report, width: int) -> list[str]:
     rows = [("layout", report.layout or "(nothing is split)")]
     if report.parameter_layout != report.layout:
         rows.append(("parameter layout", report.parameter_layout or "(nothing is split)"))
+    if report.activation_layout:
+        rows.append(("activation layout", report.activation_layout))
     peak = f"{_trimmed(bytes_text(memory.peak))} per core"
     if memory.peak_operation:
         peak += f", in {memory.peak_operation}, {_place(memory.peak_filename, memory.peak_line)}"
@@ -68,7 +72,7 @@ def _totals(report: Report, width: int) -> list[str]:
         work += f", {_trimmed(flops_text(repeated))} ({share:.0%}) of it repeated on other cores"
     variables = f"{_trimmed(bytes_text(memory.variables))} per core, {_trimmed(bytes_text(whole))} in all"
     rows += [("variables", variables), ("peak memory", peak), ("work", work), ("communication", _sent(report))]
-    return [shorten(f"  {name:<16}  {text}", width) for name, text in rows]
+    return [shorten(f"  {name:<17} {text}", width) for name, text in rows]
 
 
 def _memory(report: Report, width: int) -> list[str]:
@@ -244,6 +248,15 @@ def _collective_row(group: Sequence[_Asked], processes: int) -> tuple[str, ...]:
     )
 
 
+def _gathers_for_want(report: Report, width: int) -> list[str]:
+    columns = [Column("sent per core", True), Column("times", True), Column("line", keeps="end"), Column("because")]
+    rows = [
+        (bytes_text(c.bytes_sent), f"{c.times}", _place(c.filename, c.line), c.why)
+        for c in sorted(report.gathers_for_want, key=lambda c: -c.bytes_sent)
+    ]
+    return _section("gathered for want of a way to work on slices", columns, rows, width)
+
+
 def _repeated_work(report: Report, width: int) -> list[str]:
     def alike(w: RepeatedWorkRecord) -> Hashable:
         return (w.axes, w.filename, w.line)
@@ -276,6 +289,22 @@ def _repeated_row(group: Sequence[RepeatedWorkRecord]) -> tuple[str, ...]:
         _place(largest.filename, largest.line),
         largest.operation,
     )
+
+
+def _padding(report: Report, width: int) -> list[str]:
+    titles = ("share", "work per core", "of variables")
+    columns = [*(Column(title, True) for title in titles), Column("dimension"), Column("held as")]
+    rows = [
+        (
+            f"{p.share:.1%}",
+            flops_text(p.flops),
+            bytes_text(p.bytes),
+            f"{p.dimension}:{p.size}/{'+'.join(p.axes)}",
+            f"{p.parts} parts of {p.padded // p.parts}",
+        )
+        for p in report.padding
+    ]
+    return _section("padding: what cores hold and compute beyond the ends of dimensions", columns, rows, width)
 
 
 def _variables(report: Report, width: int) -> list[str]:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from meshtf.dimension import Shape
 from meshtf.graph import Operation
 from meshtf.layout import Axes, axes_size
-from meshtf.lowering.emit.control_flow import only_sliced
 from meshtf.lowering.passes.early_updates import is_part_of_update
 from meshtf.lowering.passes.update_fusion import updates_in_place
 from meshtf.lowering.report._execution_orders import collectives_early, collectives_late
-from meshtf.lowering.report._scratch_memory import stacking_space
-from meshtf.planning.plan import Branch, Collective, Compute, Feed, Instruction, Loop, Plan, ReadVariable, Value, walk
+from meshtf.planning.plan import (
+    Branch,
+    Collective,
+    Compute,
+    Feed,
+    Instruction,
+    Loop,
+    Plan,
+    ReadVariable,
+    Value,
+    used_directly,
+    walk,
+)
 from meshtf.planning.process_spans import crossing_axes, groups_over, span_of
 
 
@@ -80,11 +91,13 @@ def peak_memory(plan: Plan) -> PeakMemory:
     that makes it to the last one that uses it, inputs and outputs of an instruction together; what collectives receive
     and put in order; fetches to the end. A new value of a variable takes the place of the old one as soon as both are
     through, or at the end where checks decide whether it does; an update that is fused and in place needs none, if
-    nothing else reads the variable, whose memory is held by what was read. What a loop stacks is there twice when it is
-    put together. A view (a reshape, a variable as it is read) takes nothing but keeps what it shows.
+    nothing else needs the variable any more. A loop writes what it stacks where it stays, and what it carries where the
+    initial value was, if nothing else needs that. A view (a reshape, a variable as it is read) takes nothing but keeps
+    what it shows.
 
-    Not counted: scratch memory of a kernel, what the runtime and its allocators hold, and what TensorFlow saves by
-    writing an output over an input. It may also execute independent local work in another order.
+    Not counted: scratch memory of a kernel, what the runtime and its allocators hold, on GPUs a second time what loops
+    stack and others read as a whole, and what TensorFlow saves by writing an output over an input elsewhere. It may
+    also execute independent local work in another order.
     """
     peaks = [max(_moments(order), key=lambda m: m.total, default=None) for order in _orders(plan)]
     variables, feeds = variable_bytes(plan), sum(f.output.slice_bytes for f in plan.feeds)
@@ -92,6 +105,21 @@ def peak_memory(plan: Plan) -> PeakMemory:
     if peak is None or peak.total <= variables + feeds:
         return PeakMemory(variables + feeds, variables, feeds, None)
     return PeakMemory(peak.total, variables, feeds, peak.operation)
+
+
+def largest_at_peak(plan: Plan, count: int) -> list[tuple[Value, str]]:
+    """The largest of what a core has in memory at the peak of `peak_memory`, and the operation or variable of each."""
+    order = max(_orders(plan), key=lambda p: max((m.total for m in _moments(p)), default=0))
+    totals = [m.total for m in _moments(order)]
+    peak = totals.index(max(totals)) if totals else -1
+    owner, names = _owners(order), {value: name for name, value in stored_variables(order).items()}
+    freed, live = _freed(order, owner), dict(names)
+    for position, instruction in enumerate(order.instructions[: peak + 1]):
+        made = instruction.outputs if isinstance(instruction, Feed) else _allocated(instruction, owner)
+        live.update(dict.fromkeys(made, instruction.operation.name))
+        for value in freed.get(position, ()) if position < peak else ():
+            live.pop(value, None)
+    return sorted(live.items(), key=lambda item: -item[0].slice_bytes)[:count]
 
 
 def working_memory(plan: Plan) -> WorkingMemory:
@@ -123,7 +151,7 @@ def _moments(plan: Plan) -> Iterator[_Moment]:
     owner = _owners(plan)
     freed = _freed(plan, owner)
     gradients, stored = gradient_values(plan), set(stored_variables(plan).values())
-    space = _Space(plan.mesh_shape, only_sliced(plan))
+    space = _Space(plan.mesh_shape)
     live = variable_bytes(plan) + sum(f.output.slice_bytes for f in plan.feeds)
     live_gradients = 0
     for position, instruction in enumerate(plan.instructions):
@@ -167,22 +195,22 @@ class _Space:
     """How much memory an instruction takes beside its inputs and outputs."""
 
     mesh_shape: Shape
-    only_sliced: Collection[Value]
 
     def of(self, instruction: Instruction) -> int:
         if isinstance(instruction, Collective):
             return instruction.step.scratch_bytes(instruction.input, instruction.output, self.mesh_shape)
-        inside = max((self._peak_inside(body, bound) for body, bound in _bodies(instruction)), default=0)
-        stacking = stacking_space(instruction, self.only_sliced) if isinstance(instruction, Loop) else 0
-        return max(inside, stacking)
+        added = _added_in_place(instruction) if isinstance(instruction, Loop) else {}
+        return max((self._peak_inside(body, bound, added) for body, bound in _bodies(instruction)), default=0)
 
-    def _peak_inside(self, body: Sequence[Instruction], bound: Sequence[Value]) -> int:
+    def _peak_inside(
+        self, body: Sequence[Instruction], bound: Sequence[Value], added: Mapping[Instruction, Value]
+    ) -> int:
         """The most memory that one iteration needs at once beside what is there outside."""
         owner = {v: v for v in bound}
         last: dict[Value, int] = {}
         for position, i in enumerate(body):
-            is_view = isinstance(i, Compute) and i.facts.is_view
-            owner.update({v: owner.get(i.inputs[0], i.inputs[0]) if is_view else v for v in i.outputs})
+            shown = i.inputs[0] if isinstance(i, Compute) and i.facts.is_view else added.get(i)
+            owner.update({v: v if shown is None else owner.get(shown, shown) for v in i.outputs})
             last.update({owner.get(v, v): position for v in (*i.inputs, *i.outputs)})
         own = set(owner.values())
         peak = live = sum(v.slice_bytes for v in bound)
@@ -193,6 +221,19 @@ class _Space:
             freed = {owner.get(v, v) for v in (*i.inputs, *i.outputs)} & own
             live -= sum(v.slice_bytes for v in freed if last[v] == position)
         return peak
+
+
+def _added_in_place(loop: Loop) -> dict[Instruction, Value]:
+    """Inside a loop, what makes a carried value's next one element by element, where nothing else needs the present
+    one: it is written over it. By instruction, the value that enters."""
+    uses = collections.Counter(v for i, _ in walk(loop.body) for v in used_directly(i))
+    uses.update([*(c.leaving for c in loop.carried), *(s.part for s in loop.stacked)])
+    entering = {c.leaving: c.entering for c in loop.carried if uses[c.entering] == 1 and uses[c.leaving] == 1}
+    return {
+        i: entering[i.outputs[0]]
+        for i in loop.body
+        if isinstance(i, Compute) and i.facts.kernel is not None and entering.get(i.outputs[0]) in i.inputs
+    }
 
 
 def flops(plan: Plan) -> int:
@@ -222,8 +263,10 @@ def stages(collective: Collective, plan: Plan) -> str:
     step, processes = collective.step, plan.process_of_core
     if not crossing_axes(step.axes, plan.mesh_shape, processes):
         return ""
-    span = None if step.destinations is not None else span_of(groups_over(step.axes, plan.mesh_shape), processes)
-    return "each core by itself" if span is None else str(span)
+    if step.destinations is not None:
+        return "each core by itself"
+    span = span_of(groups_over(step.axes, plan.mesh_shape), processes)
+    return "each core by itself, as processes have unequal parts of its groups" if span is None else str(span)
 
 
 def traffic(plan: Plan) -> list[Traffic]:
@@ -261,6 +304,7 @@ def _owners(plan: Plan) -> dict[Value, Value]:
     """For each value the one whose memory it is: itself, or what it is a view of."""
     owner: dict[Value, Value] = {}
     stored = stored_variables(plan)
+    given_away = _given_away(plan)
     for i in plan.instructions:
         for value in i.outputs:
             owner[value] = value
@@ -268,19 +312,40 @@ def _owners(plan: Plan) -> dict[Value, Value]:
             owner[i.outputs[0]] = owner[i.inputs[0]]
         elif isinstance(i, ReadVariable):
             owner[i.output] = stored[i.name]
+        elif isinstance(i, Loop):
+            owner.update({c.result: owner[c.initial] for c in i.carried if c.initial in given_away})
     updates = updates_in_place(plan)
-    held = _read_elsewhere(plan, updates)
+    held = _read_later(plan, updates)
     for i, results in updates.items():
-        owner.update({i.outputs[out]: stored[name] for n, (out, name) in results.items() if i.inputs[n] not in held})
+        free = [(out, name) for n, (out, name) in results.items() if (i, i.inputs[n]) not in held]
+        owner.update({i.outputs[out]: stored[name] for out, name in free})
     return owner
 
 
-def _read_elsewhere(plan: Plan, updates: Mapping[Compute, Mapping[int, tuple[int, str]]]) -> set[Value]:
-    """Values that something needs besides the updates of the variables which they are read from."""
-    found = {*plan.fetches, *(c.value for c in plan.checks)}
-    for i in plan.instructions:
+def _given_away(plan: Plan) -> set[Value]:
+    """What instructions make for one loop alone, which begins with it, and may write over it."""
+    uses = collections.Counter([*plan.fetches, *(c.value for c in plan.checks)])
+    for instruction, _ in walk(plan.instructions):
+        uses.update(used_directly(instruction))
+    made = {
+        v
+        for i in plan.instructions
+        if not isinstance(i, Feed | ReadVariable) and not (isinstance(i, Compute) and i.facts.is_view)
+        for v in i.outputs
+    }
+    return {v for v in made if uses[v] == 1}
+
+
+def _read_later(plan: Plan, updates: Mapping[Compute, Mapping[int, tuple[int, str]]]) -> set[tuple[Compute, Value]]:
+    """Updates, and what they read of variables, where something else needs that then or afterwards."""
+    needed = {*plan.fetches, *(c.value for c in plan.checks)}
+    found: set[tuple[Compute, Value]] = set()
+    for i in reversed(plan.instructions):
         updated = updates.get(i, {}) if isinstance(i, Compute) else {}
-        found.update(v for n, v in enumerate(i.inputs) if n not in updated)
+        needed.update(v for n, v in enumerate(i.inputs) if n not in updated)
+        found.update((i, i.inputs[n]) for n in updated if i.inputs[n] in needed)
+        if isinstance(i, Compute) and i.facts.is_view and i.outputs[0] in needed:
+            needed.add(i.inputs[0])
     return found
 
 

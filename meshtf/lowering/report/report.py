@@ -10,6 +10,7 @@ from typing import Any
 from meshtf.graph import Operation, Tensor
 from meshtf.layout import LayoutRules
 from meshtf.lowering.report import accounting
+from meshtf.lowering.report._padding import PaddingRecord, padding_records
 from meshtf.lowering.report._pipelines import pipelines
 from meshtf.lowering.report._records import (
     CollectiveRecord,
@@ -47,7 +48,8 @@ class Report:
       mesh: names and sizes of the mesh's axes. axis_parts: the same of the parts of those axes of which each part
         splits a dimension of its own, somewhere.
       cores: how many there are.
-      layout: the rules. parameter_layout: those for variables between steps.
+      layout: the rules. parameter_layout: those for variables between steps. activation_layout: those that count for
+        activations before them.
       variables: that the program reads or assigns.
       feeds: arrays handed to it, whole, on every core.
       results: what it returns; the slices are put together on the first core.
@@ -59,6 +61,7 @@ class Report:
       collectives: every one, in program order; several small ones may travel as one, a bucket.
       traffic: the same by kind and mesh axes, most bytes first.
       repeated_work: what several cores do alike, in program order.
+      padding: what cores hold and compute in vain, by dimensions that do not divide, most work first.
       tensors: every tensor that is computed, in its own layout.
     """
 
@@ -69,6 +72,7 @@ class Report:
     processes: int
     layout: str
     parameter_layout: str
+    activation_layout: str
     variables: tuple[TensorRecord, ...]
     feeds: tuple[TensorRecord, ...]
     results: tuple[TensorRecord, ...]
@@ -80,6 +84,7 @@ class Report:
     collectives: tuple[CollectiveRecord, ...]
     traffic: tuple[TrafficRecord, ...]
     repeated_work: tuple[RepeatedWorkRecord, ...]
+    padding: tuple[PaddingRecord, ...]
     tensors: tuple[TensorRecord, ...]
 
     @classmethod
@@ -107,6 +112,7 @@ class Report:
             processes=max(plan.process_of_core, default=0) + 1,
             layout=str(layouts.rules),
             parameter_layout=str(layouts.rules if parameter_rules is None else parameter_rules),
+            activation_layout=str(layouts.rule_set.activations),
             variables=tuple(TensorRecord.of(name, value, axis_parts) for name, value in stored.items()),
             feeds=tuple(TensorRecord.of(f.name, f.output, axis_parts) for f in plan.feeds),
             results=tuple(TensorRecord.of(n, v, axis_parts) for n, v in zip(names, plan.fetches, strict=True)),
@@ -118,10 +124,11 @@ class Report:
             pipelines=tuple(PipelineRecord.of(p, axis_parts) for p in pipelines(plan)),
             flops_per_core=accounting.flops(plan),
             collectives=tuple(
-                CollectiveRecord.of(c, times, plan, axis_parts) for c, times in accounting.collectives(plan)
+                CollectiveRecord.of(c, times, plan, layouts) for c, times in accounting.collectives(plan)
             ),
             traffic=tuple(TrafficRecord.of(t, axis_parts) for t in accounting.traffic(plan)),
             repeated_work=tuple(RepeatedWorkRecord.of(w, axis_parts) for w in accounting.repeated_work(plan)),
+            padding=tuple(padding_records(plan, axis_parts)),
             tensors=tuple(_tensor_record(t, layouts) for o in operations for t in o.outputs),
         )
 
@@ -129,6 +136,12 @@ class Report:
     def bytes_sent_per_core(self) -> int:
         """In all collectives together."""
         return sum(c.bytes_sent for c in self.collectives)
+
+    @property
+    def gathers_for_want(self) -> tuple[CollectiveRecord, ...]:
+        """The gathers that are there for want of a way to work on slices; each says why there is none."""
+        each = [c for bucket in self.collectives for c in bucket.members or (bucket,)]
+        return tuple(c for c in each if c.why)
 
     @property
     def bytes_between_processes(self) -> int:

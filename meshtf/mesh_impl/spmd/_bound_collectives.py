@@ -23,7 +23,9 @@ from meshtf.planning.reductions import NATIVE, Reduction, reduce_with, stacked_s
 
 _ALL_TO_ALL_TAKES = NATIVE
 _GATHER_TAKES = tuple(dtype for dtype in NATIVE if dtype != tf.bfloat16)
-_FORWARD, _BACKWARD = 0, 1  # of the two tokens
+FORWARD, BACKWARD, BETWEEN_PROCESSES = 0, 1, 2
+"""The tokens of a device. Each orders the collectives that take it, in all cores alike; a core that waits in one for
+another core waits for what stands earlier in the program, so collectives of different tokens never wait in a circle."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,7 @@ class BoundGroup:
     positions: tf.Tensor | None  # int32[members]: of each rank
     pairs: BoundPairs | None
     crosses: bool = False  # processes
+    token: int = FORWARD
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,12 +157,12 @@ class BoundCollectives:
         return self._groups[tuple(axes)]
 
     def _reduce(self, x: tf.Tensor, group: BoundGroup, merge_op: str) -> tf.Tensor:
-        return self._emit(
+        return self._emit_in(
+            group,
             tf.raw_ops.CollectiveReduceV2,
             input=x,
             group_size=group.size,
             group_key=group.key,
-            crosses=group.crosses,
             merge_op=merge_op,
             final_op="Id",
         )
@@ -170,9 +173,9 @@ class BoundCollectives:
             return self._gather_in_stages(x, group)
 
         def gather(block: tf.Tensor) -> tf.Tensor:
-            gathered = self._emit(
+            gathered = self._emit_in(
+                group,
                 tf.raw_ops.CollectiveGatherV2,
-                crosses=group.crosses,
                 input=block,
                 group_size=group.size,
                 group_key=group.key,
@@ -201,9 +204,9 @@ class BoundCollectives:
 
     def _exchange_at_once(self, blocks: tf.Tensor, group: BoundGroup) -> tf.Tensor:
         by_rank = blocks if group.positions is None else tf.gather(blocks, group.positions)
-        moved = self._emit(
+        moved = self._emit_in(
+            group,
             tf.raw_ops.CollectiveAllToAllV2,
-            crosses=group.crosses,
             input=by_rank,
             group_size=group.size,
             group_key=group.key,
@@ -217,9 +220,9 @@ class BoundCollectives:
 
         def exchange(turn: tf.Tensor, received: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             partner = tf.math.floormod(turn - pairs.own_position, size)
-            both = self._emit(
+            both = self._emit_in(
+                group,
                 tf.raw_ops.CollectiveGatherV2,
-                crosses=group.crosses,
                 input=tf.gather(blocks, partner[None]),
                 group_size=tf.where(tf.equal(partner, pairs.own_position), 1, 2),
                 group_key=tf.gather(pairs.keys, partner),
@@ -288,7 +291,7 @@ class BoundCollectives:
         }
         both = self._emit(tf.raw_ops.CollectiveGatherV2, group_key=permutation.send_key, **options)
         if permutation.receive_key is not None:
-            both = self._emit(tf.raw_ops.CollectiveGatherV2, _BACKWARD, group_key=permutation.receive_key, **options)
+            both = self._emit(tf.raw_ops.CollectiveGatherV2, BACKWARD, group_key=permutation.receive_key, **options)
         return tf.ensure_shape(tf.gather(both, permutation.row[None]), sent.shape)
 
     def _new_instance_key(self) -> int:
@@ -299,8 +302,11 @@ class BoundCollectives:
         value = tf.raw_ops.ReadVariableOp(resource=token, dtype=tf.int64)
         tf.raw_ops.AssignAddVariableOp(resource=token, value=tf.bitwise.bitwise_and(value, self._one))
 
+    def _emit_in(self, group: BoundGroup, op: Callable[..., tf.Tensor], **options: Any) -> tf.Tensor:
+        return self._emit(op, group.token, crosses=group.crosses, **options)
+
     def _emit(
-        self, op: Callable[..., tf.Tensor], token: int = _FORWARD, *, crosses: bool = False, **options: Any
+        self, op: Callable[..., tf.Tensor], token: int = FORWARD, *, crosses: bool = False, **options: Any
     ) -> tf.Tensor:
         """The op between two steps of its token, which is odd inside it: so the watchdog sees one that waits.
 
@@ -329,14 +335,23 @@ _STACKED: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 
 def _timed(communicate: Callable[[], tf.Tensor], sent: tf.Tensor, waited: tf.Tensor) -> tf.Tensor:
     """Adds the microseconds from when the input is there to when the result is."""
-    with tf.control_dependencies([sent]):
-        began = tf.timestamp()
+    began = _time_after(sent)
     with tf.control_dependencies([began]):
         result = communicate()
-    with tf.control_dependencies([result]):
-        microseconds = tf.cast((tf.timestamp() - began) * 1e6, tf.int64)
+    microseconds = tf.cast((_time_after(result) - began) * 1e6, tf.int64)
     tf.raw_ops.AssignAddVariableOp(resource=waited, value=microseconds)
     return result
+
+
+def _time_after(x: tf.Tensor) -> tf.Tensor:
+    """When it was there, in seconds, float64[]."""
+    with tf.control_dependencies([x]):
+        now = tf.timestamp()
+    # TensorFlow would order all times of a program, and so the two directions of a permute, each of which waits for
+    # the other on some cores.
+    if (dependencies := tf.compat.v1.get_default_graph().experimental_acd_manager) is not None:
+        dependencies.run_independently(now.op)
+    return now
 
 
 def _exchanged_leading(x: tf.Tensor) -> tf.Tensor:

@@ -9,18 +9,16 @@ thread reads, now and then, the counters that each device keeps in its tokens.
 from __future__ import annotations
 
 import atexit
-import contextlib
-import gc
 import os
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import tensorflow as tf
 from tensorflow.python.eager import context  # no public name ends a collective that waits
 
 from meshtf.mesh_impl.spmd._running_time import RunningTime
 from meshtf.mesh_impl.spmd._stall_detector import Counter, Stall, StallDetector
+from meshtf.mesh_impl.spmd.thread_frames import frames_of_threads
 
 _LONGEST_PERIOD = 5.0  # seconds between two looks
 _LOOKS_PER_TIMEOUT = 10
@@ -53,6 +51,12 @@ class Watchdog:
                 atexit.register(self._stop)
             elif known is None or timeout < known:
                 self._wake.set()  # it may be asleep for longer than the new timeout allows
+
+    def is_anybody_inside(self) -> bool:
+        """Whether a device is in a collective now."""
+        with self._lock:
+            tokens = dict(self._tokens)
+        return any(_value(counter, token) % 2 for counter, token in tokens.items())
 
     def _run(self) -> None:
         detector, running, period = StallDetector(), RunningTime(), 0.0
@@ -89,23 +93,8 @@ def _abort_collectives(message: str) -> None:
 
 def someone_waits() -> bool:
     """Whether a Python thread other than this one is inside TensorFlow."""
-    with _no_garbage_collection():
-        frames = sys._current_frames()
-    others = (frame for thread, frame in frames.items() if thread != threading.get_ident())
+    others = (frame for thread, frame in frames_of_threads().items() if thread != threading.get_ident())
     return any(_TENSORFLOW in frame.f_code.co_filename for frame in others)
-
-
-@contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Python 3.11 lists frames under a lock that the end of a `threading.local` takes too, and a collection can start
-    in between: the process would stand still for ever."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _value(counter: Counter, token: tf.Variable) -> int:

@@ -2,7 +2,8 @@
 
 - A group key means one list of devices, and an instance key one collective, for as long as the process lives.
 - Collectives on one device must run in one order, on all devices the same: automatic control dependencies see to it,
-  since every collective takes the device's ordering token. Programs share it, so two in one `tf.function` are ordered.
+  since every collective takes an ordering token of the device. Programs share them, so two in one `tf.function` are
+  ordered. Those between processes, which are slow, have a token of their own: others need not wait for them.
 - A process in which a collective failed can run no other.
 """
 
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 
 _FIRST_KEY = 1 << 20  # out of the way of tf.distribute and DTensor in the same process, which count from 1
 _FIRST_KEY_OF_PROCESSES = 1 << 30
+"""Of groups in one process of a cluster; and of collectives of programs that span processes."""
 _KEYS_OF_PROCESS = 1 << 20
-_TOKENS_PER_DEVICE = 2  # the second is for the opposite direction of permutes
+_TOKENS_PER_DEVICE = 3  # for collectives, for the opposite direction of permutes, and for collectives across processes
 
 _TWO_THREADS = """\
 {running} is running in thread "{owner}", and {called} was called from thread "{caller}".
@@ -48,13 +50,16 @@ class CollectiveRuntime:
         self._group_keys: dict[tuple[str, ...], int] = {}
         self._pair_keys: dict[tuple[str, ...], int] = {}
         self._next_group_keys: dict[int | None, int] = {None: _FIRST_KEY}
-        self._instance_keys = {spanning: itertools.count(_FIRST_KEY) for spanning in (False, True)}
+        # Both kinds of programs have collectives in the same groups, of the cores that they share.
+        firsts = {False: _FIRST_KEY, True: _FIRST_KEY_OF_PROCESSES}
+        self._instance_keys = {spanning: itertools.count(first) for spanning, first in firsts.items()}
         self._tokens: dict[str, tuple[tf.Variable, ...]] = {}
         self._waited: dict[str, tf.Variable] = {}
         self._watchdog = Watchdog(self._on_stall)
         self._running: tuple[threading.Thread, str] | None = None
         self._failed: str | None = None
         self._cluster: Cluster | None = None
+        self._num_steps = 0
 
     @property
     def cluster(self) -> Cluster | None:
@@ -69,6 +74,21 @@ class CollectiveRuntime:
     def failed(self) -> str | None:
         """What failed first in this process, or None."""
         return self._failed
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps have begun, of whatever programs."""
+        return self._num_steps
+
+    @property
+    def running(self) -> str | None:
+        """What runs now, such as 'program "train"'; None between steps."""
+        running = self._running
+        return None if running is None else running[1]
+
+    def is_in_collective(self) -> bool:
+        """Whether a device of this process is in a collective now."""
+        return self._watchdog.is_anybody_inside()
 
     def group_key(self, devices: Sequence[str]) -> int:
         """The key of the group of these devices, in this order."""
@@ -158,8 +178,8 @@ class CollectiveRuntime:
         self._failed = self._failed or what
 
     def _on_stall(self, stall: Stall) -> None:
-        running = self._running
-        self.fail(f"{running[1] if running else 'a step'}: {stall}")
+        others = "" if self._cluster is None else f". This process may wait for {self._cluster.waited_for()}"
+        self.fail(f"{self.running or 'a step'}: {stall}{others}")
 
     def _check_not_failed(self, called: str) -> None:
         if self._cluster is not None:
@@ -172,6 +192,7 @@ class CollectiveRuntime:
         with self._lock:
             if self._running is None:
                 self._running = thread, called
+                self._num_steps += 1
                 return True
             owner, running = self._running
         if owner is not thread:

@@ -12,6 +12,8 @@ from meshtf.dimension import Shape
 from meshtf.errors import UsageError
 from meshtf.mesh_impl.device_names import device_order, process_of
 from meshtf.mesh_impl.spmd._bound_collectives import (
+    BETWEEN_PROCESSES,
+    FORWARD,
     BoundCollectives,
     BoundGroup,
     BoundPairs,
@@ -74,6 +76,9 @@ class SpmdCollectives:
         self._stages = {a: stages for a, stages in staged.items() if stages is not None}
         self._processes = np.asarray([process_of(device) for device in mesh.devices])
         self._spans_processes = len(set(self._processes.tolist())) > 1
+        # On GPUs NCCL's kernels would wait for one another where two groups are under way at once.
+        on_processors = {tf.DeviceSpec.from_string(d).device_type for d in mesh.devices} == {"CPU"}
+        self._token_between = BETWEEN_PROCESSES if on_processors else FORWARD
         self._permutations = [p for p in dict.fromkeys(tuple(p) for p in permutations) if self._moves(p)]
         # Keys are given out here, for all cores in order, so that processes which run the same programs agree on them.
         self._columns: dict[str, np.ndarray] = {}
@@ -91,7 +96,7 @@ class SpmdCollectives:
         if not self._columns:
             return []
         length = sum(_length(column) for column in self._columns.values())
-        handles = 3 if self._spans_processes else 2
+        handles = self._num_tokens + self._spans_processes
         return [tf.TensorSpec([length], tf.int32), *(tf.TensorSpec([], tf.resource) for _ in range(handles))]
 
     def arguments(self, core: int) -> list[tf.Tensor]:
@@ -99,7 +104,7 @@ class SpmdCollectives:
         if not self._columns:
             return []
         device = self._mesh.devices[core]
-        tokens = collective_runtime().tokens(device, self._mesh.timeout_seconds)
+        tokens = collective_runtime().tokens(device, self._mesh.timeout_seconds)[: self._num_tokens]
         facts = np.concatenate([np.atleast_1d(column[core]) for column in self._columns.values()])
         with tf.device(device):
             waited = [collective_runtime().waited(device)] if self._spans_processes else []
@@ -109,8 +114,8 @@ class SpmdCollectives:
         """Inside the trace of the per-core program, outside its loops: emits collectives that use these arguments."""
         if not self._columns:
             return BoundCollectives({}, {}, (), self._mesh.shape)
-        facts, *tokens = arguments[:3]
-        waited = arguments[3] if self._spans_processes else None
+        facts, *tokens = arguments[: 1 + self._num_tokens]
+        waited = arguments[-1] if self._spans_processes else None
         columns, start = {}, 0
         for name, column in self._columns.items():
             fact = tf.slice(facts, [start], [_length(column)])
@@ -125,14 +130,25 @@ class SpmdCollectives:
             raise UsageError(f"{destinations} is not a permutation of the {self._mesh.size} cores of the mesh")
         return destinations != tuple(range(self._mesh.size))
 
+    @property
+    def _num_tokens(self) -> int:
+        """Handed to the program; the last one is of collectives between processes."""
+        return BETWEEN_PROCESSES + 1 if self._spans_processes else BETWEEN_PROCESSES
+
     def _bound_group(self, axes: tuple[str, ...], columns: dict[str, tf.Tensor]) -> BoundGroup | BoundStages:
         name, size, stages = "+".join(axes), self._groups[axes].size, self._stages.get(axes)
+        token = self._token_between if self._crosses(axes) else FORWARD
         if stages is None:
-            crosses = (np.ptp(self._processes[self._groups[axes].groups], axis=1) > 0).any()
-            return _bind_group(name, size, columns, crosses=bool(crosses))
-        within = None if stages.within is None else _bind_group(f"{name} within", stages.within.size, columns)
-        across = _bind_group(f"{name} across", stages.across.size, columns, crosses=True)
+            return _bind_group(name, size, columns, crosses=self._crosses(axes), token=token)
+        within = None
+        if stages.within is not None:
+            within = _bind_group(f"{name} within", stages.within.size, columns, token=token)
+        across = _bind_group(f"{name} across", stages.across.size, columns, crosses=self._crosses(axes), token=token)
         return BoundStages(size, within, across, columns.get(f"{name} places"), columns.get(f"{name} placed"))
+
+    def _crosses(self, axes: tuple[str, ...]) -> bool:
+        """Whether some group along them has members in several processes."""
+        return bool((np.ptp(self._processes[self._groups[axes].groups], axis=1) > 0).any())
 
     def _stage_columns(self, name: str, facts: GroupFacts, stages: StageFacts) -> dict[str, np.ndarray]:
         columns = self._group_columns(f"{name} across", stages.across, exchanges=True)
@@ -181,12 +197,14 @@ def _length(column: np.ndarray) -> int:
     return 1 if column.ndim == 1 else column.shape[1]
 
 
-def _bind_group(name: str, size: int, columns: dict[str, tf.Tensor], *, crosses: bool = False) -> BoundGroup:
+def _bind_group(
+    name: str, size: int, columns: dict[str, tf.Tensor], *, crosses: bool = False, token: int = FORWARD
+) -> BoundGroup:
     pairs = None
     if f"{name} pair_keys" in columns:
         pairs = BoundPairs(*(columns[f"{name} {fact}"] for fact in ("own_position", "pair_keys", "pair_rows")))
     ranks, positions = columns.get(f"{name} ranks"), columns.get(f"{name} positions")
-    return BoundGroup(size, columns[f"{name} key"], ranks, positions, pairs, crosses)
+    return BoundGroup(size, columns[f"{name} key"], ranks, positions, pairs, crosses, token)
 
 
 def _bind_permutation(name: str, columns: dict[str, tf.Tensor]) -> BoundPermutation:

@@ -22,6 +22,7 @@ class MaskOperation(Operation):
     """x where a condition over some of its dimensions holds, else 0, NaN or not. A sum pending in x stays pending."""
 
     passes_pending_sums = True
+    takes_padding = True
 
     def __init__(self, x: Tensor, condition: Tensor) -> None:
         super().__init__([x, condition], [(x.shape, x.dtype)], name="mask")
@@ -31,9 +32,9 @@ class MaskOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         (x, condition), (output,) = self.inputs, self.outputs
-        held = planner.read_operands_as_they_are(self)[0]
-        value = held if held.pending else planner.read(x, planner.layouts[output])
-        is_kept = planner.read(condition, restricted(value.layout, x.shape, condition.shape))
+        held = planner.read_operands_as_they_are(self, fill=None)[0]
+        value = held if held.pending else planner.read(x, planner.layouts[output], None)
+        is_kept = planner.read(condition, restricted(value.layout, x.shape, condition.shape), None)
         size = value.slice_shape
         emit = broadcasting_kernel(_zero_elsewhere, [x.shape, condition.shape], output.shape, size)
         if math.prod(is_kept.slice_shape) == 1 and math.prod(size) >= WORTH_A_BRANCH:

@@ -21,6 +21,7 @@ from meshtf.ops.algebra.reduction import reduce_sum
 from meshtf.ops.algebra.transpose_and_broadcast import spread
 from meshtf.ops.inputs.scalars import check_number
 from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.padding import Fill
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import choose_splits, layout_over
@@ -32,6 +33,7 @@ class EinsumOperation(Operation):
     """The product of tensors, summed over the dimensions that the output lacks."""
 
     is_product = True
+    takes_padding = True
 
     def __init__(self, inputs: Sequence[Tensor], output_shape: Shape, name: str = "einsum") -> None:
         super().__init__(inputs, [(output_shape, same_dtype(inputs))], name=name)
@@ -49,7 +51,8 @@ class EinsumOperation(Operation):
     def lower(self, planner: Planner) -> None:
         (output,) = self.outputs
         splits = self._chosen_splits(planner.layouts)
-        values = [planner.read(x, layout_over(x.shape, splits)) for x in self.inputs]
+        summed = Fill(0, frozenset(name for name in splits if not output.shape.has(name)))
+        values = [planner.read(x, layout_over(x.shape, splits), summed) for x in self.inputs]
         layout = layout_over(output.shape, splits)
         names = [tuple(x.shape.dimension_names) for x in self.inputs]
         wanted = tuple(d.name for d in output.shape if any(x.shape.has(d.name) for x in self.inputs))

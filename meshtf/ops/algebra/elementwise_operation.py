@@ -13,6 +13,7 @@ from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.broadcasting import aligner, broadcast_shape
+from meshtf.planning.padding import Fill
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 from meshtf.planning.work_facts import Kernel, WorkFacts
@@ -22,7 +23,12 @@ Gradient: TypeAlias = Callable[..., Sequence[Tensor | None]]
 
 
 class ElementwiseOperation(Operation):
-    """Applies `kernel` to slices that broadcast by name."""
+    """Applies `kernel` to slices that broadcast by name.
+
+    padding: what it needs to find beyond the ends of dimensions that are padded, lest the kernel fail; None: nothing.
+    """
+
+    takes_padding = True
 
     def __init__(
         self,
@@ -34,6 +40,7 @@ class ElementwiseOperation(Operation):
         output_dtype: tf.DType | None = None,
         gradient: Gradient | None = None,
         is_linear: bool = False,
+        padding: Fill | None = None,
     ) -> None:
         shape = broadcast_shape([x.shape for x in inputs], output_shape)
         inputs = without_redundant_broadcasts(inputs)
@@ -42,6 +49,7 @@ class ElementwiseOperation(Operation):
         self.passes_pending_sums = is_linear
         self._kind = name
         self._gradient = gradient
+        self._padding = padding
 
     @property
     def has_gradient(self) -> bool:
@@ -55,7 +63,7 @@ class ElementwiseOperation(Operation):
         output = self.outputs[0]
         layout = planner.layouts[output]
         layouts = [restricted(layout, output.shape, x.shape) for x in self.inputs]
-        values = planner.read_operands(self, layouts)
+        values = planner.read_operands(self, layouts, self._padding)
         size = layout.slice_shape(output.shape, planner.mesh_shape)
         emit = broadcasting_kernel(self.kernel, [x.shape for x in self.inputs], output.shape, size)
         moves_only = self.kernel is tf.identity

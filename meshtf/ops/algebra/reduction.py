@@ -16,17 +16,20 @@ from meshtf.layout import restricted
 from meshtf.ops.algebra.transpose_and_broadcast import broadcast, transpose
 from meshtf.planning import reductions
 from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.padding import Fill
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reduction:
-    """What to do on a slice, and between cores. `of_some` names what there is of no elements none of."""
+    """What to do on a slice, and between cores. `of_some` names what there is of no elements none of; `neutral` is
+    what changes nothing."""
 
     name: str
     local: Callable[..., tf.Tensor]
     across: reductions.Reduction
+    neutral: float | bool | str
     gradient: Callable[[ReduceOperation, Tensor], Tensor] | None = None
     of_some: str = ""
 
@@ -35,13 +38,15 @@ def _sum_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
     return broadcast(dy, op.inputs[0].shape)
 
 
-SUM = Reduction("reduce_sum", tf.reduce_sum, "add", _sum_gradient)
-ANY = Reduction("reduce_any", tf.reduce_any, "max")
-ALL = Reduction("reduce_all", tf.reduce_all, "min")
+SUM = Reduction("reduce_sum", tf.reduce_sum, "add", 0, _sum_gradient)
+ANY = Reduction("reduce_any", tf.reduce_any, "max", False)
+ALL = Reduction("reduce_all", tf.reduce_all, "min", True)
 
 
 class ReduceOperation(Operation):
     """Reduces the dimensions that the output lacks, and brings the rest into the output's order."""
+
+    takes_padding = True
 
     def __init__(self, x: Tensor, output_shape: Shape, reduction: Reduction, name: str | None = None) -> None:
         super().__init__([x], [(output_shape, x.dtype)], name=name or reduction.name)
@@ -58,7 +63,8 @@ class ReduceOperation(Operation):
     def lower(self, planner: Planner) -> None:
         (x,), (output,) = self.inputs, self.outputs
         layout = planner.layouts[x]
-        (value,) = planner.read_operands(self, [layout])
+        reduced_dims = frozenset(d.name for d in x.shape if not output.shape.has(d.name))
+        (value,) = planner.read_operands(self, [layout], Fill(self.reduction.neutral, reduced_dims))
         kept = Shape([d for d in x.shape if output.shape.has(d.name)])
         permutation = [kept.axis(d.name) for d in output.shape]
         axes = [i for i, d in enumerate(x.shape) if not output.shape.has(d.name)]

@@ -14,6 +14,7 @@ from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, conju
 from meshtf.ops.inputs.accepted_dtypes import ANY, FLOATING, require
 from meshtf.ops.inputs.constants import constant
 from meshtf.ops.inputs.scalars import Operand, is_scalar, scalar_constant
+from meshtf.planning.padding import Fill
 from meshtf.planning.work_facts import Kernel
 
 
@@ -65,6 +66,7 @@ def binary(
         output_shape=convert_to_shape(output_shape),
         output_dtype=output_dtype,
         gradient=gradient if slopes is not None else None,
+        padding=Fill(1) if operands[0].dtype.is_integer else None,  # a division of integers by 0 fails
     ).outputs[0]
 
 

@@ -20,10 +20,11 @@ from meshtf.ops.elementwise.where import where
 from meshtf.ops.fourier._pencil_decomposition import Stage, cheapest_stages
 from meshtf.ops.inputs.constants import range as positions
 from meshtf.ops.inputs.scalars import whole_number
+from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import layout_over
-from meshtf.planning.whole_dimensions import whole_splits
+from meshtf.planning.whole_dimensions import whole_because, whole_splits
 from meshtf.planning.work_facts import Kernel
 
 DimOrDims: TypeAlias = "DimensionLike | str | Sequence[DimensionLike | str]"
@@ -99,6 +100,11 @@ class HalfFourierOperation(Operation):
             return [back * counts / float(size.size)]
         back = HalfFourierOperation(dy / counts, name, self.dim, is_inverse=True, name="irfft").outputs[0]
         return [back * float(size.size)]
+
+    def gathers_because(self, layouts: LayoutTable) -> str:
+        return whole_because(
+            layouts, self.inputs, [self.dim.name, self.new.name], "each number of a transform is of all others"
+        )
 
     def lower(self, planner: Planner) -> None:
         (x,), (y,) = self.inputs, self.outputs

@@ -32,6 +32,8 @@ class GatherOperation(Operation):
     bool, an "or"); or the table is gathered, where that sends fewer bytes.
     """
 
+    takes_padding = True
+
     def __init__(
         self, weights: Tensor, indices: Tensor, dim: Dimension, output_shape: Shape, name: str = "gather"
     ) -> None:
@@ -75,6 +77,7 @@ class ScatterAddOperation(Operation):
     """
 
     passes_pending_sums = True
+    takes_padding = True
 
     def __init__(
         self,
@@ -120,6 +123,8 @@ class ScatterAddOperation(Operation):
 
 class OneHotOperation(Operation):
     """`on` where the position along the last dimension is the index, else `off`."""
+
+    takes_padding = True
 
     def __init__(
         self, indices: Tensor, dim: Dimension, on: np.ndarray, off: np.ndarray, dtype: tf.DType, name: str = "one_hot"

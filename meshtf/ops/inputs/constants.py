@@ -21,6 +21,8 @@ from meshtf.planning.work_facts import WorkFacts
 class FillOperation(Operation):
     """One value everywhere."""
 
+    takes_padding = True
+
     def __init__(self, mesh: Mesh, value: Any, shape: Shape, dtype: tf.DType, name: str = "constant") -> None:
         super().__init__([], [(shape, dtype)], name=name, mesh=mesh)
         self.value = value
@@ -40,6 +42,8 @@ class FillOperation(Operation):
 
 class RangeOperation(Operation):
     """0, 1, 2, ... along a dimension."""
+
+    takes_padding = True
 
     def __init__(self, mesh: Mesh, dim: Shape, dtype: tf.DType, name: str = "range") -> None:
         super().__init__([], [(dim, dtype)], name=name, mesh=mesh)

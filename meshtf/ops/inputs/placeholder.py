@@ -17,6 +17,8 @@ from meshtf.planning.planner import Planner
 class InputOperation(Operation):
     """An array handed to the program when it runs, or one known now that each core takes its slice of."""
 
+    takes_padding = True
+
     def __init__(self, mesh: Mesh, shape: Shape, dtype: tf.DType, name: str, value: Any = None) -> None:
         with check_mesh(mesh).graph.outermost():  # a program is fed, not the loops in it
             super().__init__([], [(shape, dtype)], name=name, mesh=mesh)

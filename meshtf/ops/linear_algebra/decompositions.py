@@ -16,11 +16,12 @@ from meshtf.ops.algebra.broadcasting import aligner
 from meshtf.ops.linear_algebra._decomposition_gradients import cholesky_gradient, qr_gradient
 from meshtf.ops.linear_algebra._matrices import matrices_last, matrix_dims, square_dims
 from meshtf.ops.side_effects._first_place import Places, first_place
+from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.open_check import OpenCheck, failed_if, failure_spec
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import layout_over
-from meshtf.planning.whole_dimensions import whole_splits
+from meshtf.planning.whole_dimensions import whole_because, whole_splits
 
 
 class CholeskyOperation(Operation):
@@ -36,6 +37,9 @@ class CholeskyOperation(Operation):
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         return [cholesky_gradient(self.outputs[0], check_tensor(grad_ys[0]), self.rows, self.columns)]
+
+    def gathers_because(self, layouts: LayoutTable) -> str:
+        return whole_because(layouts, self.inputs, [self.rows.name, self.columns.name], "a factor is of a whole matrix")
 
     def lower(self, planner: Planner) -> None:
         (x,), (y,) = self.inputs, self.outputs
@@ -74,6 +78,9 @@ class QrOperation(Operation):
         q, r = self.outputs
         dx = qr_gradient((q, r), (grad_ys[0], grad_ys[1]), self.rows, self.columns, self.inner)
         return [dx]
+
+    def gathers_because(self, layouts: LayoutTable) -> str:
+        return whole_because(layouts, self.inputs, [self.rows.name, self.columns.name], "factors are of a whole matrix")
 
     def lower(self, planner: Planner) -> None:
         (x,), rows, columns, inner = self.inputs, self.rows, self.columns, self.inner

@@ -19,10 +19,11 @@ from meshtf.ops.elementwise.comparisons import greater_equal, less_equal
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.constants import range as positions
 from meshtf.ops.linear_algebra._matrices import matrices_last, square_dims
+from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import layout_over
-from meshtf.planning.whole_dimensions import whole_splits
+from meshtf.planning.whole_dimensions import whole_because, whole_splits
 
 
 class TriangularSolveOperation(Operation):
@@ -52,6 +53,9 @@ class TriangularSolveOperation(Operation):
             lower=self.is_lower,
             adjoint=self.is_adjoint,
         )
+
+    def gathers_because(self, layouts: LayoutTable) -> str:
+        return whole_because(layouts, self.inputs, [d.name for d in self.dims], "a system is solved row after row")
 
     def lower(self, planner: Planner) -> None:
         (matrix, rhs), (y,), (rows, columns) = self.inputs, self.outputs, self.dims

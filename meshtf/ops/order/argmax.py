@@ -31,6 +31,9 @@ class TopOneOperation(Operation):
         super().__init__([x], [*values, (shape, tf.int32)], name=name)
         self.dim_name = dim_name
 
+    def needs_whole(self, name: str) -> bool:
+        return name == self.dim_name
+
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         (x,), dy = self.inputs, grad_ys[0]
         assert dy is not None

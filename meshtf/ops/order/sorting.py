@@ -12,10 +12,11 @@ from meshtf.dimension import DimensionLike
 from meshtf.errors import UsageError
 from meshtf.graph import Operation, Tensor
 from meshtf.ops.order.top_k import best_of, ordered_dimension
+from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import layout_over
-from meshtf.planning.whole_dimensions import whole_splits
+from meshtf.planning.whole_dimensions import whole_because, whole_splits
 from meshtf.planning.work_facts import Kernel
 
 _DIRECTIONS = ("ASCENDING", "DESCENDING")
@@ -27,6 +28,12 @@ class ArgsortOperation(Operation):
     def __init__(self, x: Tensor, dim_name: str, *, is_ascending: bool, name: str) -> None:
         super().__init__([x], [(x.shape, tf.int32)], name=name)
         self.dim_name, self.is_ascending = dim_name, is_ascending
+
+    def gathers_because(self, layouts: LayoutTable) -> str:
+        return whole_because(layouts, self.inputs, [self.dim_name], "an order is of all elements of a dimension")
+
+    def needs_whole(self, name: str) -> bool:
+        return name == self.dim_name
 
     def lower(self, planner: Planner) -> None:
         (x,), (output,) = self.inputs, self.outputs
@@ -51,10 +58,16 @@ class ReorderOperation(Operation):
         super().__init__([x, order], [(x.shape, x.dtype)], name=name)
         self.dim_name, self.is_inverse = dim_name, is_inverse
 
+    def needs_whole(self, name: str) -> bool:
+        return name == self.dim_name
+
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         (_, order), (dy,) = self.inputs, grad_ys
         assert dy is not None
         return [ReorderOperation(dy, order, self.dim_name, is_inverse=not self.is_inverse).outputs[0], None]
+
+    def gathers_because(self, layouts: LayoutTable) -> str:
+        return whole_because(layouts, self.inputs, [self.dim_name], "an order is of all elements of a dimension")
 
     def lower(self, planner: Planner) -> None:
         (x, _), (output,) = self.inputs, self.outputs

@@ -35,6 +35,9 @@ class TopKOperation(Operation):
         super().__init__([x], [(shape, x.dtype), (shape, tf.int32)], name=name)
         self.dim, self.k_dim, self.is_largest = dim, k_dim, is_largest
 
+    def needs_whole(self, name: str) -> bool:
+        return name in (self.dim.name, self.k_dim.name)
+
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         (x,), dy = self.inputs, grad_ys[0]
         return [None if dy is None else scatter_add(dy, self.outputs[1], self.dim, x.shape)]

@@ -36,6 +36,8 @@ class RandomOperation(Operation):
     """Draws a slice of a random tensor. Its inputs, where it has some: what layers that are computed at once are told
     apart by, along a dimension that the tensor then has; and the program's step."""
 
+    takes_padding = True
+
     def __init__(self, mesh: Mesh, shape: Shape, dtype: tf.DType, draw: Draw, name: str) -> None:
         self._abreast = abreast_of(mesh.graph.layer_scopes)
         told_by = self._abreast.inputs if self._abreast else []

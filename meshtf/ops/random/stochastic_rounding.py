@@ -27,6 +27,8 @@ class VariableBits(Operation):
     A variable of one layer, where layers are unrolled, has those that a scan's has for this layer.
     """
 
+    takes_padding = True
+
     def __init__(self, variable: Variable, name: str) -> None:
         graph = variable.graph
         with graph.root_scope(), graph.variable_scope(variable.full_name):

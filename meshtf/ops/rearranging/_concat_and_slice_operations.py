@@ -17,6 +17,7 @@ from meshtf.graph import Operation, Tensor
 from meshtf.layout import Axes, TensorLayout, axes_size, restricted, without_split
 from meshtf.ops.algebra.broadcasting import aligner
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
+from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.window_reads import Window, read_whole_along, read_window
@@ -44,6 +45,9 @@ class ConcatOperation(Operation):
         self.fill = fill
         self.passes_pending_sums = not fill
         self._gaps = [None if isinstance(p, Tensor) else p for p in pieces]
+
+    def needs_whole(self, name: str) -> bool:
+        return name == self.dim_name
 
     @property
     def sizes(self) -> list[int]:
@@ -149,6 +153,9 @@ class SplitOperation(Operation):
         self.sizes = list(sizes)
         self.dim_name = dim_name
 
+    def needs_whole(self, name: str) -> bool:
+        return name == self.dim_name
+
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         (x,) = self.inputs
         pieces = [n if dy is None else dy for n, dy in zip(self.sizes, grad_ys, strict=True)]
@@ -180,6 +187,9 @@ class SliceOperation(Operation):
     def __init__(self, x: Tensor, begin: int, size: int, dim_name: str, name: str = "slice") -> None:
         super().__init__([x], [(x.shape.resize_dimension(dim_name, size), x.dtype)], name=name)
         self.begin, self.size, self.dim_name = begin, size, dim_name
+
+    def needs_whole(self, name: str) -> bool:
+        return name == self.dim_name
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         (x,), (dy,) = self.inputs, grad_ys
@@ -218,6 +228,9 @@ class StackOperation(Operation):
         self.dim_name = dim_name
         self._is_given = [x is not None for x in xs]
 
+    def needs_whole(self, name: str) -> bool:
+        return name == self.dim_name
+
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         (dy,) = grad_ys
         assert dy is not None
@@ -250,9 +263,17 @@ class UnstackOperation(Operation):
         super().__init__([x], [(x.shape - [dim], x.dtype)] * dim.size, name=name)
         self.dim_name = dim_name
 
+    def needs_whole(self, name: str) -> bool:
+        return name == self.dim_name
+
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         (x,) = self.inputs
         return [StackOperation(grad_ys, x.shape, self.dim_name).outputs[0]]
+
+    def gathers_because(self, layouts: LayoutTable) -> str:
+        (x,) = self.inputs
+        is_split = layouts[x].axes[x.shape.axis(self.dim_name)]
+        return f"each element of {self.dim_name} is a result, and all cores work on each result" if is_split else ""
 
     def lower(self, planner: Planner) -> None:
         (x,) = self.inputs

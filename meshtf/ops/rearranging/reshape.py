@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Sequence
 from typing import TypeAlias, cast, overload
 
@@ -12,6 +14,9 @@ from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike
 from meshtf.errors import ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor, shape_of
 from meshtf.layout import TensorLayout
+from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.padded_moves import relabelled, without_padding
+from meshtf.planning.padding import padded_shape, uneven_dims, whole_in
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.refinement import Refinement, coarser, factor_shape, over_dimensions, refine
@@ -33,16 +38,63 @@ class ReshapeOperation(Operation):
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         return [reshape(check_tensor(grad_ys[0]), self.inputs[0].shape)]
 
+    def gathers_because(self, layouts: LayoutTable) -> str:
+        (x,), (y,) = self.inputs, self.outputs
+        if not x.size or refine(x.shape, layouts[x], y.shape, layouts[y], layouts.mesh_shape) is not None:
+            return ""
+        return f"slices of [{layouts[x].to_string(x.shape)}] are no slices of [{layouts[y].to_string(y.shape)}]"
+
+    def needs_whole(self, name: str) -> bool:
+        source, target = self.inputs[0].shape, self.outputs[0].shape
+        return all(name not in (source[i].name, target[j].name) for i, j in _kept_dims(source, target))
+
     def lower(self, planner: Planner) -> None:
         (output,) = self.outputs
-        (value,) = planner.read_operands_as_they_are(self)
-        if value.pending:
-            kept = _local(planner, value, output.shape)
-            if kept is not None:
-                planner.write(output, _reshaped(planner, value, output.shape, kept))
-                return
-            value = planner.reduce_pending(value)
-        planner.write(output, _resharded(planner, value, output.shape, planner.layouts[output]))
+        (held,) = planner.read_operands_as_they_are(self, fill=None)
+        held, layout = _split_alike(planner, held, output.shape, planner.layouts[output])
+        # Dimensions that the reshape keeps may be padded: what is reshaped is then the padded tensor.
+        before, after = (padded_shape(s, planner.mesh_shape, own) for s, own in ((held.shape, held.layout),
+                                                                                 (output.shape, layout)))  # fmt: skip
+        value = relabelled(planner, held, before)
+        kept = _local(planner, value, after) if value.pending else None
+        if kept is not None:
+            result = _reshaped(planner, value, after, kept)
+        else:
+            result = _resharded(planner, planner.reduce_pending(value), after, layout)
+        planner.write(output, relabelled(planner, result, output.shape))
+
+
+def _kept_dims(source: Shape, target: Shape) -> list[tuple[int, int]]:
+    """The dimensions of a source that are dimensions of the target, perhaps of other names; not those whose names
+    others have, too."""
+    starts = [list(itertools.accumulate(s.to_integer_list, operator.mul, initial=1)) for s in (source, target)]
+    kept = [
+        (i, j)
+        for i, dim in enumerate(source)
+        for j, other in enumerate(target)
+        if dim.size == other.size > 1 and starts[0][i] == starts[1][j]
+    ]
+    while True:
+        names = [{source[i].name for i, _ in kept}, {target[j].name for _, j in kept}]
+        elsewhere = (set(source.dimension_names) - names[0]) | (set(target.dimension_names) - names[1])
+        left = [(i, j) for i, j in kept if not {source[i].name, target[j].name} & elsewhere]
+        if left == kept:
+            return kept
+        kept = left
+
+
+def _split_alike(planner: Planner, value: Value, shape: Shape, layout: TensorLayout) -> tuple[Value, TensorLayout]:
+    """The value, and a layout of the target in which dimensions that are kept, and do not divide, are split alike."""
+    kept, axes = _kept_dims(value.shape, shape), list(layout.axes)
+    uneven = uneven_dims(value.layout, value.shape, planner.mesh_shape)
+    for i, j in kept:
+        if i in uneven or j in uneven_dims(layout, shape, planner.mesh_shape):
+            axes[j] = value.layout.axes[i]
+    used = [a for own in axes for a in own]
+    if len(used) == len(set(used)):
+        return value, TensorLayout(tuple(axes))
+    value = without_padding(planner, value)
+    return value, whole_in(layout, [j for _, j in kept])
 
 
 def _resharded(planner: Planner, value: Value, shape: Shape, layout: TensorLayout) -> Value:

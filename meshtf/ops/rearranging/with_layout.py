@@ -17,6 +17,7 @@ class WithLayoutOperation(Operation):
 
     passes_pending_sums = True
     takes_any_layout = True
+    takes_padding = True
 
     def __init__(self, x: Tensor, rules: LayoutRules | None, like: Tensor | None = None) -> None:
         super().__init__([x], [(x.shape, x.dtype)], name="with_layout")
@@ -39,22 +40,22 @@ class WithLayoutOperation(Operation):
         assert self._rules is not None
         (x,) = self.inputs
         mesh_shape, taken_apart = layouts.whole_mesh_shape, layouts.axis_parts.axes_taken_apart
+        known = layouts.axis_parts.named(mesh_shape).dimension_names
         taken = {a for name, axes in self._rules.rules if x.shape.has(name) for a in axes}
-        for axis in taken - set(mesh_shape.dimension_names):
+        for axis in taken - set(known):
             raise LayoutError(
-                f'the override names mesh axis "{axis}", which mesh [{mesh_shape}] does not have'
-                f"{nearest(axis, mesh_shape.dimension_names)}"
+                f'the override names mesh axis "{axis}", which mesh [{mesh_shape}] does not have{nearest(axis, known)}'
             )
         rules, taken = {n: taken_apart(axes) for n, axes in self._rules.rules}, set(taken_apart(tuple(taken)))
         own = layouts[x].axes if self._rules.rules else ((),) * x.shape.ndims
         axes = tuple(
             rules.get(d.name, tuple(a for a in kept if a not in taken)) for d, kept in zip(x.shape, own, strict=True)
         )
-        check_tensor_layout(TensorLayout(axes), x.shape, layouts.mesh_shape)
+        check_tensor_layout(TensorLayout(axes), x.shape, layouts.mesh_shape, layouts.max_padding)
         return layouts.effective(TensorLayout(axes))
 
     def lower(self, planner: Planner) -> None:
-        (value,) = planner.read_operands_as_they_are(self)
+        (value,) = planner.read_operands_as_they_are(self, fill=None)
         planner.write(self.outputs[0], value)
 
 
@@ -76,6 +77,8 @@ def with_layout(x: Tensor, layout: LayoutLike | None) -> Tensor:
     if layout is None:
         return WithLayoutOperation(x, None).outputs[0]
     rules = convert_to_layout_rules(layout)
+    if rules.places:
+        raise LayoutError(f'with_layout is for one tensor, and the rules have a place, "{rules.places[0][0]}"')
     for name, _ in rules.rules:
         if not x.shape.has(name):
             raise LayoutError(f'no dimension "{name}" in [{x.shape}]{nearest(name, x.shape.dimension_names)}')

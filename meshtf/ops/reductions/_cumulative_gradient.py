@@ -27,6 +27,9 @@ class CumulativeMaxGradientOperation(Operation):
         super().__init__([dy, places], [(dy.shape, dy.dtype)], name="cummax_gradient")
         self.dim_name, self.reverse = dim_name, reverse
 
+    def needs_whole(self, name: str) -> bool:
+        return name == self.dim_name
+
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         ddx, places = check_tensor(grad_ys[0]), self.inputs[1]
         maxima = f"{self.dim_name}_of_cummax"

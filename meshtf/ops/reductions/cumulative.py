@@ -31,6 +31,9 @@ class CumulativeSumOperation(Operation):
         super().__init__([x], [(x.shape, x.dtype)], name=name)
         self.dim_name, self.exclusive, self.reverse = dim_name, exclusive, reverse
 
+    def needs_whole(self, name: str) -> bool:
+        return name == self.dim_name
+
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         dy = check_tensor(grad_ys[0])
         return [cumsum(dy, self.dim_name, self.exclusive, not self.reverse)]
@@ -62,6 +65,9 @@ class CumulativeMaxOperation(Operation):
     def __init__(self, x: Tensor, dim_name: str, *, reverse: bool, is_index: bool, name: str = "cummax") -> None:
         super().__init__([x], [(x.shape, tf.int32 if is_index else x.dtype)], name=name)
         self.dim_name, self.reverse, self.is_index = dim_name, reverse, is_index
+
+    def needs_whole(self, name: str) -> bool:
+        return name == self.dim_name
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         (x,), dy = self.inputs, check_tensor(grad_ys[0])

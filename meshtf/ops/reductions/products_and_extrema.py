@@ -14,6 +14,7 @@ from meshtf.ops.algebra.reduction import ReduceOperation, Reduction, reduce, red
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.elementwise.comparisons import equal
 from meshtf.ops.elementwise.where import where
+from meshtf.planning.padding import HIGHEST, LOWEST
 
 
 @language_function
@@ -135,6 +136,6 @@ def _prod_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
     return multiply(dy, conjugate(others), output_shape=x.shape)
 
 
-PROD = Reduction("reduce_prod", tf.reduce_prod, "multiply", _prod_gradient)
-MAX = Reduction("reduce_max", tf.reduce_max, "max", _extremum_gradient, "maximum")
-MIN = Reduction("reduce_min", tf.reduce_min, "min", _extremum_gradient, "minimum")
+PROD = Reduction("reduce_prod", tf.reduce_prod, "multiply", 1, _prod_gradient)
+MAX = Reduction("reduce_max", tf.reduce_max, "max", LOWEST, _extremum_gradient, "maximum")
+MIN = Reduction("reduce_min", tf.reduce_min, "min", HIGHEST, _extremum_gradient, "minimum")

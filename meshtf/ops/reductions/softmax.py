@@ -23,12 +23,15 @@ from meshtf.ops.algebra.transpose_and_broadcast import broadcast
 from meshtf.ops.elementwise.math_functions import exp
 from meshtf.ops.inputs.constants import constant
 from meshtf.ops.inputs.scalars import Operand, is_scalar
+from meshtf.planning.padding import LOWEST, Fill
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 
 
 class SoftmaxOperation(Operation):
     """exp(x) / sum(exp(x)) along a dimension, or its logarithm."""
+
+    takes_padding = True
 
     def __init__(self, x: Tensor, dim_name: str, *, is_log: bool, name: str) -> None:
         super().__init__([x], [(x.shape, x.dtype)], name=name)
@@ -46,7 +49,7 @@ class SoftmaxOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         (output,) = self.outputs
-        value = planner.read(self.inputs[0], planner.layouts[output])
+        value = planner.read(self.inputs[0], planner.layouts[output], Fill(LOWEST, frozenset([self.dim_name])))
         axis = output.shape.axis(self.dim_name)
         is_split = bool(value.layout.axes[axis])
         planner.write(output, self._over_cores(planner, value) if is_split else self._locally(planner, value, axis))
@@ -91,6 +94,8 @@ class SoftmaxOperation(Operation):
 class LogSumExpOperation(Operation):
     """log(sum(exp(x))) along a dimension, `extra` (a second input) counted in the sum."""
 
+    takes_padding = True
+
     def __init__(self, x: Tensor, extra: Tensor | None, dim_name: str, name: str) -> None:
         shape = Shape([d for d in x.shape if d.name != dim_name])
         super().__init__([x] if extra is None else [x, extra], [(shape, x.dtype)], name=name)
@@ -105,9 +110,9 @@ class LogSumExpOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         (output,) = self.outputs
-        value = planner.read(self.inputs[0])
+        value = planner.read(self.inputs[0], fill=Fill(LOWEST, frozenset([self.dim_name])))
         layout = restricted(value.layout, value.shape, output.shape)
-        extra = [planner.read(e, restricted(layout, output.shape, e.shape)) for e in self.inputs[1:]]
+        extra = [planner.read(e, restricted(layout, output.shape, e.shape), None) for e in self.inputs[1:]]
         statistics = _Statistics(planner, value, self.dim_name)
         top, size = statistics.maximum(extra, is_finite=True), layout.slice_shape(output.shape, planner.mesh_shape)
         total, wide = statistics.sum_of_exponentials(top), _wide(value.dtype)

@@ -21,6 +21,7 @@ class CheckFiniteOperation(Operation):
     """x; when some element is a NaN or an infinity, the step assigns nothing and raises NonFiniteError."""
 
     has_side_effect = True
+    takes_padding = True
 
     def __init__(self, x: Tensor, message: str | None, name: str) -> None:
         super().__init__([x], [(x.shape, x.dtype)], name=name)

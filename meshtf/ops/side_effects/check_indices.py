@@ -31,6 +31,7 @@ class CheckIndicesOperation(Operation):
     IndexRangeError."""
 
     has_side_effect = True
+    takes_padding = True
 
     def __init__(
         self, indices: Tensor, limit: int, weights: Tensor | None, message: str, advice: str, name: str

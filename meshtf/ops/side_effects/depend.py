@@ -19,6 +19,7 @@ class DependOperation(Operation):
 
     passes_pending_sums = True
     takes_any_layout = True
+    takes_padding = True
 
     def __init__(self, x: Tensor, dependencies: Sequence[Operation], name: str = "depend") -> None:
         super().__init__([x], [(x.shape, x.dtype)], name=name)
@@ -32,7 +33,7 @@ class DependOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         (output,) = self.outputs
-        (x,) = planner.read_operands_as_they_are(self)
+        (x,) = planner.read_operands_as_they_are(self, fill=None)
         # A gradient that computes this again does not print again, and finds no printing to wait for.
         held = [planner.found(y) for operation in self.dependencies for y in operation.outputs]
         others = [value for value in held if value is not None]

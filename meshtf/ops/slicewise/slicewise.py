@@ -17,8 +17,10 @@ from meshtf.ops.algebra.broadcasting import union
 from meshtf.ops.inputs.constants import zeros_like
 from meshtf.ops.slicewise._local_function import as_tensors, check_local_function
 from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.padding import uneven_dims, whole_in
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
+from meshtf.planning.whole_dimensions import whole_because
 
 LocalFunction: TypeAlias = Callable[..., Any]
 """Takes one slice for each operand, and returns one, or a list, for the outputs."""
@@ -83,6 +85,10 @@ class SlicewiseOperation(Operation):
         splits = self._splits(layouts)
         return [tuple(a for n, axes in splits.items() if not y.shape.has(n) for a in axes) for y in self.outputs]
 
+    def gathers_because(self, layouts: LayoutTable) -> str:
+        names = {d.name for x in self.inputs for d in x.shape if d.name not in self.splittable_dims}
+        return whole_because(layouts, self.inputs, names, "the function is given these dimensions whole")
+
     def lower(self, planner: Planner) -> None:
         splits = self._splits(planner.layouts)
         values = [planner.read(x, _layout(x.shape, splits)) for x in self.inputs]
@@ -105,8 +111,9 @@ class SlicewiseOperation(Operation):
         return emit
 
     def _splits(self, layouts: LayoutTable) -> dict[str, Axes]:
-        shape, axes = self._anchor.shape, layouts[self._anchor].axes
-        return {name: axes[shape.axis(name)] for name in self.splittable_dims}
+        shape, own = self._anchor.shape, layouts[self._anchor]
+        layout = whole_in(own, uneven_dims(own, shape, layouts.mesh_shape))
+        return {name: layout.axes[shape.axis(name)] for name in self.splittable_dims}
 
     def _users_gradient(self, grad_function: GradFunction, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         dys = [zeros_like(y) if dy is None else dy for y, dy in zip(self.outputs, grad_ys, strict=True)]

@@ -37,6 +37,7 @@ def get_variable(
     trainable: bool = True,
     *,
     unpadded_shape: ShapeLike | None = None,
+    matrix: tuple[ShapeLike, ShapeLike] | None = None,
 ) -> Tensor:
     """The variable of this name under the open scopes, as a tensor; made where it is not there yet.
 
@@ -51,12 +52,15 @@ def get_variable(
       unpadded_shape: where the variable is held larger than it is, so that a dimension can be split: the same names,
         and sizes that are no larger. What is beyond starts as zeros; the store and checkpoints know only what is
         inside, and so does an initial value that is an array.
+      matrix: the dimensions that a layer sums over and those that it makes, such as ("d_model:8", "heads:2 d_kv:4"),
+        where optimizers should see a matrix of these; the other dimensions count matrices. Nothing else depends on it.
 
     Raises:
       GraphError: it exists with another shape or dtype; or `initializer` is neither such a function nor an array; or
         a tf.variable_scope is open, which would not name it.
       DtypeError: it is not floating, and has no `initializer`.
-      ShapeError: `unpadded_shape` is no part of `shape`, or an initial array has another shape.
+      ShapeError: `unpadded_shape` is no part of `shape`; an initial array has another shape; or `matrix` names a
+        dimension twice, or one that is not in `shape`.
 
     Examples:
       >>> with mtf.variable_scope("layer"):
@@ -82,7 +86,8 @@ def get_variable(
     chosen = None if initializer is None else initializer_of(name, initializer, own, named, policy.slice_dtype)
     full_name = graph.scoped(checked_name(name, "a variable"))
     scopes = scopes_of(full_name, graph.layer_scopes)
-    return make_variable(mesh, VariableSpec(full_name, named, policy, chosen, trainable, own, scopes))
+    roles = None if matrix is None else _matrix(name, named, *map(shape_of, matrix))
+    return make_variable(mesh, VariableSpec(full_name, named, policy, chosen, trainable, own, scopes, roles))
 
 
 def make_variable(mesh: Mesh, spec: VariableSpec) -> Tensor:
@@ -134,6 +139,18 @@ def like_variable(
     return make_variable(
         variable.mesh, VariableSpec(full_name, chosen, VariableDType(dtype), zeros, False, own, scopes)
     )
+
+
+def _matrix(name: str, shape: Shape, summed: Shape, made: Shape) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of both sides of a matrix, checked."""
+    for dim in (*summed, *made):
+        shape.axis(dim)
+    if twice := [d.name for d in summed if made.has(d.name)]:
+        raise ShapeError(
+            f'the matrix of variable "{name}" [{shape}] has dimension "{twice[0]}" on both sides, [{summed}] and '
+            f"[{made}]; give it to one of them"
+        )
+    return summed.dimension_names, made.dimension_names
 
 
 def _policy(mesh: Mesh, dtype: tf.DType | VariableDType | None) -> VariableDType:

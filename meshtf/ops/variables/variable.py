@@ -10,7 +10,7 @@ import tensorflow as tf
 from meshtf.dimension import Shape, described
 from meshtf.errors import GraphError
 from meshtf.graph import Mesh, Operation, Tensor, VariableDType
-from meshtf.layer_scopes import LayerScope, layer_names, stacked_dims
+from meshtf.layer_scopes import LayerScope, Whereabouts, layer_names, stacked_dims
 from meshtf.ops.variables._initializers import Initializer
 from meshtf.planning.planner import Planner
 from meshtf.planning.work_facts import WorkFacts
@@ -28,6 +28,8 @@ class VariableSpec:
       trainable: whether optimizers update it.
       unpadded_shape: as users and files see it: no larger than `shape`, whose ends are then zeros.
       layer_scopes: the scopes of layers in which it is made, outermost first.
+      matrix: the names of the dimensions that a layer sums over and of those that it makes, if that was said; the
+        others count matrices.
     """
 
     full_name: str
@@ -37,6 +39,7 @@ class VariableSpec:
     trainable: bool
     unpadded_shape: Shape
     layer_scopes: tuple[LayerScope, ...] = ()
+    matrix: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
     def is_alike(self, other: VariableSpec) -> bool:
         """Whether both may be one variable."""
@@ -57,10 +60,13 @@ class Variable(Operation):
       (True, 'kernel', 'bfloat16', True)
     """
 
+    takes_padding = True
+
     def __init__(self, mesh: Mesh, spec: VariableSpec) -> None:
         assert spec.dtype.activation_dtype is not None
         with mesh.graph.outermost(), mesh.graph.root_scope():
             super().__init__([], [(spec.shape, spec.dtype.activation_dtype)], name=spec.full_name, mesh=mesh)
+        self.whereabouts = Whereabouts(spec.full_name, spec.layer_scopes)
         self.spec = spec
         self.full_name = spec.full_name
         self.shape = spec.shape
@@ -95,9 +101,12 @@ class Variable(Operation):
 class ReadVariable(Operation):
     """A variable's value at this place in the program: after the assignments before it."""
 
+    takes_padding = True
+
     def __init__(self, variable: Variable, dtype: tf.DType | None = None) -> None:
         spec = (variable.shape, dtype or variable.value.dtype)
         super().__init__([], [spec], name="read_variable", mesh=variable.mesh)
+        self.whereabouts = variable.whereabouts
         self.variable = variable
 
     def lower(self, planner: Planner) -> None:
@@ -109,9 +118,11 @@ class Assign(Operation):
     """Gives a variable a new value."""
 
     has_side_effect = True
+    takes_padding = True
 
     def __init__(self, variable: Variable, value: Tensor, name: str = "assign") -> None:
         super().__init__([value], [(value.shape, variable.value.dtype)], name=name)
+        self.whereabouts = variable.whereabouts
         self.variable = variable
 
     @property
@@ -119,10 +130,11 @@ class Assign(Operation):
         return False
 
     def lower(self, planner: Planner) -> None:
-        value = planner.read(self.inputs[0], planner.stored_layout(self.variable))
+        value = planner.read(self.inputs[0], planner.stored_layout(self.variable), fill=None)
         stored = _cast_value(planner, value, self.variable.slice_dtype)
         planner.assign(self.variable.full_name, stored)
-        planner.write(self.outputs[0], _cast_value(planner, stored, self.outputs[0].dtype))
+        if planner.is_used(self.outputs[0]):
+            planner.write(self.outputs[0], _cast_value(planner, stored, self.outputs[0].dtype))
 
 
 def _cast_value(planner: Planner, value: Any, dtype: tf.DType) -> Any:

@@ -24,6 +24,9 @@ class HaloOperation(Operation):
         super().__init__([x], [(shape, x.dtype)], name=name)
         self.blocks_dim, self.block_dim, self.halo, self.wrap = blocks, block, halo, wrap
 
+    def needs_whole(self, name: str) -> bool:
+        return name in (self.blocks_dim, self.block_dim)
+
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         return [
             HaloSumOperation(check_tensor(grad_ys[0]), self.blocks_dim, self.block_dim, self.halo, self.wrap).outputs[0]
@@ -86,6 +89,9 @@ class HaloSumOperation(Operation):
         shape = x.shape.resize_dimension(block, x.shape.get_dim_by_name(block).size - sum(halo))
         super().__init__([x], [(shape, x.dtype)], name="halo_sum")
         self.blocks_dim, self.block_dim, self.halo, self.wrap = blocks, block, halo, wrap
+
+    def needs_whole(self, name: str) -> bool:
+        return name in (self.blocks_dim, self.block_dim)
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         dy = check_tensor(grad_ys[0])

@@ -34,6 +34,9 @@ class DynamicShiftOperation(Operation):
         super().__init__([x, offset], [(x.shape, x.dtype)], name="dynamic_shift")
         self.dim_name, self.wrap = dim_name, wrap
 
+    def needs_whole(self, name: str) -> bool:
+        return name == self.dim_name
+
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         dy, back = check_tensor(grad_ys[0]), negative(self.inputs[1])
         return [DynamicShiftOperation(dy, back, self.dim_name, wrap=self.wrap).outputs[0], None]

@@ -28,6 +28,9 @@ class ShiftOperation(Operation):
         super().__init__([x], [(x.shape, x.dtype)], name=name)
         self.offset, self.dim_name, self.wrap = offset, dim_name, wrap
 
+    def needs_whole(self, name: str) -> bool:
+        return name == self.dim_name
+
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         dy = check_tensor(grad_ys[0])
         return [ShiftOperation(dy, -self.offset, self.dim_name, wrap=self.wrap).outputs[0]]
@@ -49,6 +52,9 @@ class ReverseOperation(Operation):
     def __init__(self, x: Tensor, dim_name: str, name: str = "reverse") -> None:
         super().__init__([x], [(x.shape, x.dtype)], name=name)
         self.dim_name = dim_name
+
+    def needs_whole(self, name: str) -> bool:
+        return name == self.dim_name
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         return [ReverseOperation(check_tensor(grad_ys[0]), self.dim_name).outputs[0]]

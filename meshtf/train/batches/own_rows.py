@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 import meshtf as mtf
+from meshtf.cluster.cluster import Cluster
+from meshtf.mesh_impl.device_names import process_of
+from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 
 
 def rows_read(slices: Mapping[str, tuple[slice, ...]], batch: mtf.Dimension) -> slice:
@@ -18,3 +25,42 @@ def rows_read(slices: Mapping[str, tuple[slice, ...]], batch: mtf.Dimension) -> 
     if not rows:
         return slice(0, batch.size)
     return slice(min(each.start for each in rows), max(each.stop for each in rows))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OwnRows:
+    """The rows of a batch that this process makes. On a mesh of one process: all of them.
+
+    Attributes:
+      rows: that its cores read.
+      counted: an index of those of them that it counts: each row is counted by one process.
+    """
+
+    rows: slice
+    counted: slice | np.ndarray
+    _cluster: Cluster | None
+
+    @classmethod
+    def of(cls, step: mtf.Function, batch: mtf.Dimension) -> OwnRows:
+        """Of a program's inputs [batch, ...]. Called by all processes of its mesh, in the same order."""
+        cluster = collective_runtime().cluster
+        if cluster is None or len(set(map(process_of, step.lowering.mesh_impl.devices))) == 1:
+            return cls(slice(0, batch.size), slice(0, batch.size), None)
+        own = rows_read(step.input_slices(), batch)
+        told = cluster.gathered(cluster.meeting("rows of batches"), json.dumps([own.start, own.stop]))
+        everybody = [slice(*json.loads(rows)) for rows in told]
+        return cls(own, counted_rows(everybody, cluster.process_index), cluster)
+
+    def summed(self, counted: int) -> int:
+        """The sum of what every process has counted of its rows. Called by all, in the same order."""
+        if self._cluster is None:
+            return counted
+        return sum(map(int, self._cluster.gathered(self._cluster.meeting("counted rows"), str(counted))))
+
+
+def counted_rows(everybody: Sequence[slice], process: int) -> np.ndarray:
+    """Of the rows that each process makes, those that this one is the first to make, [n] int64."""
+    rows = np.arange(everybody[process].start, everybody[process].stop)
+    for other in everybody[:process]:
+        rows = rows[(rows < other.start) | (rows >= other.stop)]
+    return rows

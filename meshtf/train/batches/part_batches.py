@@ -54,8 +54,10 @@ class PartBatches:
         """The mesh, and the same where the batch, or nothing, is split: so few examples need not divide."""
         yield self._mesh_impl
         rules = self._mesh_impl.layout_rules.rules
+        options = dataclasses.replace(self._mesh_impl.options, activation_layout=None)
         for left in ([rule for rule in rules if rule[0] != batch.name], []):
-            # Every backend is a class with this attribute; what else it was made of stays.
+            # Every backend is a class with these attributes; what else it was made of stays.
             other = copy.copy(self._mesh_impl)
             object.__setattr__(other, "layout_rules", LayoutRules(left))
+            object.__setattr__(other, "options", options)
             yield other

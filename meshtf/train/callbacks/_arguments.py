@@ -15,8 +15,7 @@ def check_integer(name: str, value: object, least: int) -> None:
 
 def check_number(name: str, value: object) -> None:
     """ConfigurationError where it is no finite number, or negative."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value < 0:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
         raise ConfigurationError(f"{name} must be a number, 0 or more, and is {value!r}")
 
 

@@ -94,7 +94,7 @@ def _of_rows(features_of: FeaturesOf, rows: slice, batch_size: int) -> FeaturesO
 
     def made(indices: tf.Tensor, places: tf.Tensor) -> Batch:
         features = features_of(indices[rows], places[rows])
-        return {name: tf.pad(x, [around] + [[0, 0]] * (x.shape.rank - 1)) for name, x in features.items()}
+        return {name: tf.pad(x, [around] + [[0, 0]] * (len(x.shape) - 1)) for name, x in features.items()}
 
     return made
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.train.data._array_checks import check_arrays
+from meshtf.train.data._row_padding import at_rows
 from meshtf.train.data._shuffled_batches import ShuffledBatches
 from meshtf.train.task import WEIGHTS, Batch, Position
 
@@ -65,15 +66,16 @@ class ArrayTask:
 
         return ShuffledBatches(features_of, num_examples(self.train), batch_size, seed, position, rows)
 
-    def evaluation_batches(self, batch_size: int) -> tf.data.Dataset:
-        padding = -num_examples(self.held_out) % batch_size
+    def evaluation_batches(self, batch_size: int) -> Iterator[Batch]:
+        return self.evaluation_rows(slice(0, batch_size), batch_size)
 
-        def padded(array: np.ndarray) -> np.ndarray:
-            return np.pad(array, [(0, padding)] + [(0, 0)] * (array.ndim - 1))
-
-        weights = np.ones(num_examples(self.held_out), np.float32)
-        arrays = {name: padded(array) for name, array in {**self.held_out, WEIGHTS: weights}.items()}
-        return tf.data.Dataset.from_tensor_slices(arrays).batch(batch_size, drop_remainder=True)
+    def evaluation_rows(self, rows: slice, batch_size: int) -> Iterator[Batch]:
+        count = num_examples(self.held_out)
+        for start in range(0, count, batch_size):
+            own = slice(start + rows.start, start + rows.stop)
+            made = {name: at_rows(array[own], rows, batch_size) for name, array in self.held_out.items()}
+            weights = (np.arange(start, start + batch_size) < count).astype(np.float32)
+            yield {**made, WEIGHTS: weights}
 
     def num_bytes(self, _: Mapping[str, np.ndarray | tf.Tensor]) -> None:
         return None

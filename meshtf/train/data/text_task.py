@@ -14,6 +14,7 @@ import meshtf as mtf
 from meshtf.errors import nearest
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data._packing import feature_dtype, lay_out
+from meshtf.train.data._row_padding import at_rows
 from meshtf.train.data._shuffled_batches import ShuffledBatches
 from meshtf.train.data._tokenized_text import TextReader, TextSplit, TokenizedText
 from meshtf.train.data.arrangement import Arrangement, Concatenate, Rows
@@ -128,15 +129,16 @@ class TextTask:
         return ShuffledBatches(features_of, len(self._train_rows), batch_size, seed, position, rows)
 
     def evaluation_batches(self, batch_size: int) -> Iterator[Batch]:
+        return self.evaluation_rows(slice(0, batch_size), batch_size)
+
+    def evaluation_rows(self, rows: slice, batch_size: int) -> Iterator[Batch]:
         count = min(len(self._held_out_rows), self.num_evaluation_examples or len(self._held_out_rows))
         for start in range(0, count, batch_size):
-            indices = np.arange(start, min(start + batch_size, count))
+            indices = np.arange(start + rows.start, min(start + rows.stop, count))
             features = self._features(self._text.held_out, self._held_out_rows, indices, indices, EVALUATION_SEED)
-            features[WEIGHTS] = np.ones(len(indices), np.float32)
-            padding = batch_size - len(indices)
-            yield {
-                name: np.pad(array, [(0, padding)] + [(0, 0)] * (array.ndim - 1)) for name, array in features.items()
-            }
+            padded = {name: at_rows(array, rows, batch_size) for name, array in features.items()}
+            weights = (np.arange(start, start + batch_size) < count).astype(np.float32)
+            yield {**padded, WEIGHTS: weights}
 
     def num_bytes(self, features: Mapping[str, np.ndarray | tf.Tensor]) -> int:
         targets, weights = np.asarray(features["targets"]), np.asarray(features["targets_weights"])

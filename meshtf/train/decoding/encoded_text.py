@@ -142,17 +142,17 @@ def fitting_sizes(
     )
 
 
-def padded(rows: Sequence[Sequence[int]], num_rows: int, length: int) -> np.ndarray:
-    """int32 [num_rows, length], zeros behind each row and in the rows that are not there."""
-    array = np.zeros([num_rows, length], np.int32)
+def padded(rows: Sequence[Sequence[int]], num_rows: int, length: int, padding_id: int = 0) -> np.ndarray:
+    """int32 [num_rows, length], padding behind each row and in the rows that are not there."""
+    array = np.full([num_rows, length], padding_id, np.int32)
     for row, ids in zip(array, rows, strict=False):
         row[: len(ids)] = ids
     return array
 
 
-def id_features(texts: Sequence[EncodedText], sizes: Sizes) -> dict[str, np.ndarray]:
-    """The sequences of ids of a batch, [batch, length]; the last rows are zeros where there are fewer texts."""
+def id_features(texts: Sequence[EncodedText], sizes: Sizes, padding_id: int) -> dict[str, np.ndarray]:
+    """The sequences of ids of a batch, [batch, length]; the last rows are padding where there are fewer texts."""
     features = {TARGETS: padded([text.targets for text in texts], sizes.batch, sizes.targets)}
     if sizes.inputs is not None:
-        features[INPUTS] = padded([text.inputs for text in texts], sizes.batch, sizes.inputs)
+        features[INPUTS] = padded([text.inputs for text in texts], sizes.batch, sizes.inputs, padding_id)
     return features

@@ -91,7 +91,7 @@ class ContinuedTexts:
         nothing = [max(lengths)] * (self._sizes.batch - len(texts))
         ends = [self._limits.end_of(text) for text in texts]
         return {
-            **id_features(texts, self._sizes),
+            **id_features(texts, self._sizes, self._vocabulary.padding_id),
             "lengths": np.array(lengths + nothing, np.int32),
             "ends": np.array(ends + nothing, np.int32),
         }
@@ -154,7 +154,7 @@ class ScoredTexts:
     def __iter__(self) -> Iterator[TextScore]:
         """Of each text in turn."""
         for texts in _batches(self._texts, self._sizes.batch):
-            features = id_features(texts, self._sizes)
+            features = id_features(texts, self._sizes, self._vocabulary.padding_id)
             counts = [len(text.targets) for text in texts] + [0] * (self._sizes.batch - len(texts))
             weights = (np.arange(self._sizes.targets) < np.array(counts)[:, None]).astype(np.float32)
             results = self.forward(**features, targets_weights=weights)

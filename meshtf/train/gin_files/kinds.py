@@ -8,7 +8,7 @@ import inspect
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gin import config as gin_config
@@ -92,7 +92,7 @@ def _parameter(binding: Binding) -> _Parameter | None:
     holder.__annotations__ = {"hint": annotation}
     try:
         hint = typing.get_type_hints(holder, vars(inspect.getmodule(module)))["hint"]
-        default = inspect.signature(wrapped).parameters[binding.parameter].default
+        default = inspect.signature(typing.cast("Callable[..., object]", wrapped)).parameters[binding.parameter].default
     except Exception:  # a name that is imported for type checkers alone, or anything else that a hint may hold
         return None
     return _Parameter(hint, default, binding.selector.startswith(_OURS))

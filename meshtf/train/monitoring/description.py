@@ -10,14 +10,14 @@ from meshtf.train.training import Training
 def one_line(training: Training, train_step: mtf.Function) -> str:
     """One line: model, task, parameters, mesh, layout, memory per core, and how much a step takes in."""
     report = train_step.report()
-    shape = mtf.convert_to_shape(training.mesh_shape)
+    shape = train_step.lowering.mesh_impl.shape
     cores = "1 core" if shape.size == 1 else f"{shape.size} cores"
     tokens = training.tokens_per_step
     step = f"{training.batch_size} examples" + ("" if tokens is None else f" ({tokens:,} tokens)")
     parts = [
         f"{type(training.model).__name__} on {training.task.name}: {num_parameters(train_step):,} parameters",
         f"mesh [{shape}] ({cores})",
-        f"layout [{training.layout}]",
+        f"layout [{training.layout_text}]",
         f"{bytes_text(report.memory.peak).strip()} per core",
         f"{step} a step, {training.num_steps:,} steps",
     ]

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import LayoutWarning
 from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.mesh_impl.slices import is_finite
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.train.step_programs import loss_and_gradients
 from meshtf.train.training import Training
@@ -72,10 +72,8 @@ def first_non_finite_variable(variables: mtf.VariableStore) -> str | None:
         if not variable.dtype.is_floating:
             continue
         parts = {str(variable.box(core)): piece for core, piece in variable.slices.items()}  # equal ones once
-        for value in parts.values():
-            with tf.device(value.device):
-                if not bool(tf.reduce_all(tf.math.is_finite(value))):
-                    return name
+        if not all(map(is_finite, parts.values())):
+            return name
     return None
 
 

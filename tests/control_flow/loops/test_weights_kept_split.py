@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
+from meshtf.planning.plan import Loop, walk
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 
 BATCH, D_MODEL, D_FF = mtf.Dimension("batch", 8), mtf.Dimension("d_model", 32), mtf.Dimension("d_ff", 64)
@@ -22,9 +23,14 @@ TERMS = (2 * LAYERS.size * (D_MODEL.size + D_FF.size + FUNCTION_TERMS), BATCH.si
 """Roundings of one step: through the layers and back, a sum over the batch, and the update of each element."""
 
 
+def added(x: mtf.Tensor) -> mtf.Tensor:
+    """What a layer adds to x."""
+    h = mtf.layers.dense(x, [D_FF], use_bias=False, activation=mtf.tanh)
+    return mtf.layers.dense(h, [D_MODEL], [D_FF], use_bias=False, name="out")
+
+
 def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
-    h = mtf.layers.dense(carried[0], [D_FF], use_bias=False, activation=mtf.tanh)
-    return [carried[0] + mtf.layers.dense(h, [D_MODEL], [D_FF], use_bias=False, name="out")], []
+    return [carried[0] + added(carried[0])], []
 
 
 def stack(x: mtf.Tensor, **options: Any) -> mtf.Tensor:
@@ -38,6 +44,27 @@ def training_step(recompute: str | None = None) -> Callable[[mtf.Tensor], mtf.Te
         return loss
 
     return step
+
+
+def overridden(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+    """The layer between residual connections that are split over `cols`."""
+    return [carried[0] + mtf.with_layout(added(carried[0]), "d_model:cols")], []
+
+
+def step_with_overrides(x: mtf.Tensor) -> mtf.Tensor:
+    (y,), _ = mtf.layer_stack(overridden, mtf.with_layout(x, "d_model:cols"), LAYERS, recompute="nothing")
+    loss = mtf.reduce_mean(mtf.square(y - 1.0))
+    mtf.optimize.AdamWOptimizer(1e-2, epsilon=1e-3).minimize(loss)
+    return loss
+
+
+def step_in_parts(x: mtf.Tensor) -> mtf.Tensor:
+    def model(features: dict[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
+        return {"loss": mtf.reduce_sum(mtf.square(stack(features["x"], recompute="nothing") - 1.0)) / X.size}
+
+    grads, outputs = mtf.serialize_training_step({"x": x}, model, BATCH, 2)
+    mtf.optimize.AdamWOptimizer(1e-2, epsilon=1e-3).apply_grads(grads, x.graph.trainable_variables)
+    return outputs["loss"]
 
 
 def made(
@@ -70,6 +97,22 @@ def test_training_is_that_of_one_core(
     assert_close([many(x=X) for _ in losses], losses, terms=TERMS, steps=np.arange(len(losses)), dtype="float32")
     for name, value in variables.items():
         assert_close(many.variables[name], value, terms=TERMS, steps=len(losses), what=name)
+
+
+@pytest.mark.parametrize("step", [step_with_overrides, step_in_parts])
+def test_gradients_are_held_as_their_weights_are_kept(step: Callable[[mtf.Tensor], mtf.Tensor]) -> None:
+    """Behind overrides inside the stack, and summed over micro-batches: no core has more than its part of one."""
+    parameter_layout = "d_model:rows;d_ff:cols"
+    program = made(step, "rows:2;cols:2", "batch:rows;d_ff:cols", parameter_layout)
+    losses, variables = one_core()
+    assert_close([program(x=X) for _ in losses], losses, terms=TERMS, steps=np.arange(len(losses)), dtype="float32")
+    for name, value in variables.items():
+        assert_close(program.variables[name], value, terms=TERMS, steps=len(losses), what=name)
+    loops = [i for i, _ in walk(program.lowering.execution(program._fetches).plan.instructions) if isinstance(i, Loop)]
+    made_by_loops = [v for i in loops for v in (*(s.whole for s in i.stacked), *(c.result for c in i.carried))]
+    gradients = [v for v in made_by_loops if v.shape.has("layers") and v.shape.has("d_ff")]
+    assert len(gradients) == 2 * (1 + (step is step_in_parts))  # of each kernel; of a part of the batch and of all
+    assert {v.slice_bytes for v in gradients} == {KERNEL_BYTES // 4}
 
 
 def test_in_parts_of_the_batch() -> None:

@@ -1,4 +1,4 @@
-"""The three ways to attend, against attention written out, with every mask and kind of heads."""
+"""The ways to attend, against attention written out, with every mask and kind of heads."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from meshtf.layers import (
     dot_product_attention,
     lean_attention,
     local_attention,
+    ring_attention,
 )
 from meshtf.testing import assert_close, interpret
 
@@ -43,6 +44,10 @@ HEADS = {
 
 def lean(*arguments: Any, **options: Any) -> mtf.Tensor:
     return lean_attention(*arguments, **options, block_size=4)
+
+
+def ring(*arguments: Any, **options: Any) -> mtf.Tensor:
+    return ring_attention(*arguments, **options, num_blocks=4)
 
 
 def tokens_of(sizes: Sizes) -> dict[str, np.ndarray]:
@@ -79,21 +84,29 @@ def written_out(mask: AttentionMask, sizes: Sizes) -> Any:
 
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 def test_masks_on_one_core(mask: AttentionMask, check_layers: Any) -> None:
-    ways = [dot_product_attention, lean] + ([local_attention] if mask.window else [])
+    ways = [dot_product_attention, lean, ring] + ([local_attention] if mask.window else [])
     for attend in ways:
         check_layers(
             with_tokens(attend, mask), written_out(mask, HEADS["multi-head"]), inputs_of(HEADS["multi-head"]), []
         )
 
 
+@pytest.mark.parametrize("layouts", [LAYOUTS[1:3], pytest.param(LAYOUTS, marks=pytest.mark.long)], ids=len)
+def test_layouts_of_the_ring(layouts: list[str], check_layers: Any) -> None:
+    mask, sizes = MASKS["causal"], HEADS["grouped-query"]
+    check_layers(with_tokens(ring, mask), written_out(mask, sizes), inputs_of(sizes), layouts)
+
+
 @pytest.mark.parametrize("heads", HEADS)
-@pytest.mark.parametrize("attend", [dot_product_attention, lean, local_attention])
+@pytest.mark.parametrize(
+    "attend", [dot_product_attention, lean, local_attention, pytest.param(ring, marks=pytest.mark.long)]
+)
 def test_layouts(attend: Callable[..., mtf.Tensor], heads: str, check_layers: Any) -> None:
     mask, sizes = MASKS["window"], HEADS[heads]
     check_layers(with_tokens(attend, mask), written_out(mask, sizes), inputs_of(sizes), LAYOUTS)
 
 
-@pytest.mark.parametrize("attend", [dot_product_attention, lean, local_attention])
+@pytest.mark.parametrize("attend", [dot_product_attention, lean, local_attention, ring])
 def test_relative_bias_and_its_gradient(attend: Callable[..., mtf.Tensor], check_layers: Any) -> None:
     mask, sizes = MASKS["window with prefix"], HEADS["grouped-query"]
     config = AttentionConfig(num_heads=4, num_kv_heads=2, d_kv=4)
@@ -110,7 +123,7 @@ def test_relative_bias_and_its_gradient(attend: Callable[..., mtf.Tensor], check
     check_layers(with_tokens(attend, mask, config), formula, inputs_of(sizes), layouts)
 
 
-@pytest.mark.parametrize("attend", [dot_product_attention, lean])
+@pytest.mark.parametrize("attend", [dot_product_attention, lean, ring])
 @pytest.mark.parametrize("extra", [0.5, None])
 def test_extra_logit(attend: Callable[..., mtf.Tensor], extra: float | None, check_layers: Any) -> None:
     """A number, or one learned for each head, which has a gradient."""
@@ -186,7 +199,7 @@ def _one_heads_dimension(x: mtf.Tensor) -> mtf.Tensor:
 
 
 @pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
-@pytest.mark.parametrize("attend", [dot_product_attention, lean, local_attention])
+@pytest.mark.parametrize("attend", [dot_product_attention, lean, local_attention, ring])
 def test_narrow_types_have_float32_logits(attend: Callable[..., mtf.Tensor], dtype: tf.DType) -> None:
     """Logits of hundreds, which the narrow types hold to 1 or 2, and a row that sees nothing."""
 

@@ -160,11 +160,14 @@ def test_a_bias_tells_what_is_ahead_apart_where_it_is_seen(mask: AttentionMask, 
         (lambda: TransformerStack([Tripled(), FeedForward], 2), "sublayers[1] is no sublayer: <class"),  # type: ignore[list-item]
         (
             lambda: TransformerStack([RmsNorm()], 2),
-            "sublayers[0] is no sublayer: RmsNorm(epsilon=1e-06); in gin @Name()",
+            "sublayers[0] is no sublayer: RmsNorm(epsilon=1e-06, scale_offset=0.0); in gin @Name()",
         ),  # type: ignore[list-item]
         (lambda: FeedForward(0), "d_ff must be a positive integer, and is 0"),
         (lambda: FeedForward(8, "rellu"), "activation 'rellu' is not a function; did you mean \"relu\"?"),
-        (lambda: SelfAttention(CONFIG, algorithm="locl"), "plain, lean, local, not 'locl'; did you mean \"local\"?"),
+        (
+            lambda: SelfAttention(CONFIG, algorithm="locl"),
+            "plain, lean, local, ring, not 'locl'; did you mean \"local\"?",
+        ),
         (lambda: SelfAttention(CONFIG, algorithm="local"), "the local algorithm is for a window, and none is given"),
         (lambda: SelfAttention(CONFIG, window=0), "window must be at least 1 (a token sees itself), and is 0"),
     ],

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import CompilationError, DeviceError, UsageError
+from meshtf.errors import CompilationError, UsageError
 
 BATCH, D_MODEL = mtf.Dimension("batch", 16), mtf.Dimension("d_model", 8)
 
@@ -55,21 +55,6 @@ def test_the_message(fn: Callable[[mtf.Tensor], mtf.Tensor], fact: str, operatio
     assert second.startswith("  in operation ")
     assert operation in second
     assert __file__ in second
-
-
-def test_without_a_tpu_a_program_is_lowered_and_reported_on_but_not_run() -> None:
-    step = lowered(lambda x: mtf.reduce_sum(x))
-    assert step.report().results[0].shape == ""
-    assert step.hlo()
-    with pytest.raises(DeviceError, match='a TPU was asked for \\("local"\\), and there is none') as error:
-        step(np.zeros([16, 8], np.float32))
-    assert __file__ in str(error.value)
-
-
-def test_a_tpu_that_is_not_there() -> None:
-    with pytest.raises(DeviceError, match='physical_torus="2x2"') as error:
-        mtf.TpuMeshImpl("rows:8", "")
-    assert __file__ in str(error.value)
 
 
 def test_other_meshes_have_no_hlo() -> None:

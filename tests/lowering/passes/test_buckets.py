@@ -31,9 +31,10 @@ def plan_of(
     layout: str,
     bucket_bytes: int = 1 << 20,
     pass_options: PassOptions = DEFAULT_PASS_OPTIONS,
+    num_processes: int = 1,
 ) -> Plan:
     graph, result = build(fn, X)
-    mesh_impl = mtf.PlanMeshImpl(mesh_shape, layout, bucket_bytes=bucket_bytes)
+    mesh_impl = mtf.PlanMeshImpl(mesh_shape, layout, bucket_bytes=bucket_bytes, num_processes=num_processes)
     return mtf.Lowering(graph, {result.mesh: mesh_impl}, pass_options=pass_options).plan_for((result,))
 
 
@@ -149,6 +150,17 @@ def test_a_bucket_has_at_most_so_many_bytes() -> None:
 def test_what_is_large_travels_alone() -> None:
     plan = plan_of(train, "all:4", "batch:all", pass_options=PassOptions(largest_bucket_member=256))
     assert sorted(len(c.members) for c in plan.collectives) == [0, 0, 0, 10]
+
+
+def test_between_processes_what_is_large_travels_with_others() -> None:
+    """Where it does not cross processes it is alone: to start costs less there than to copy."""
+    options = PassOptions(largest_bucket_member=256)
+    across = plan_of(train, "all:4", "batch:all", pass_options=options, num_processes=2)
+    within = plan_of(train, "pods:2;all:2", "batch:all", pass_options=options, num_processes=2)
+    assert max(len(c.members) for c in across.collectives) == 13
+    assert sorted(len(c.members) for c in within.collectives if c.step.axes == ("all",)) == [0, 0, 0, 10]
+    short = plan_of(train, "all:4", "batch:all", bucket_bytes=600, pass_options=options, num_processes=2)
+    assert max(c.input.slice_bytes for c in short.collectives) <= 600
 
 
 def test_only_the_same_kind_axes_and_dtype_travel_together() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
@@ -87,3 +88,38 @@ def test_cores_that_wait_compute_the_same(parameter_layout: str | None) -> None:
     losses = [float(paced(x=x)) for _ in range(3)]
     free = program(parameter_layout, PassOptions(most_bytes_ahead=1 << 40), runs=True)
     np.testing.assert_array_equal([float(free(x=x)) for _ in range(3)], losses)
+
+
+STACK = mtf.Dimension("layers", 4)
+POLICY = mtf.VariableDType(tf.float32, activation_dtype=tf.bfloat16)
+
+
+def many_weights(x: mtf.Tensor) -> mtf.Tensor:
+    """Four stacks of weights in one scan, trained by Adafactor, and a check behind which they are updated."""
+    wide = mtf.Dimension("wide", 256)
+    weights = [mtf.get_variable(x.mesh, f"w_{i}", [STACK, WIDTH, wide]) for i in range(4)]
+
+    def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+        (y,) = carried
+        for part in parts:
+            y = mtf.rename_dimension(mtf.tanh(mtf.einsum([y, part], [BATCH, wide])), "wide", "width")
+        return [y], []
+
+    (y,), _ = mtf.scan(layer, mtf.cast(x, tf.bfloat16), weights, STACK, recompute="nothing")
+    loss = mtf.check_finite(mtf.reduce_mean(mtf.square(mtf.cast(y, tf.float32))), "the loss")
+    mtf.optimize.AdafactorOptimizer().minimize(loss)
+    return loss
+
+
+def test_large_updates_come_one_after_the_other() -> None:
+    """In any order that TensorFlow may take, no more is there than all variables and gradients, and what one update
+    makes: the gradient in float32, its squares, the old weight's scaled change."""
+    options = PassOptions(most_bytes_ahead=1 << 16)
+    impl, inputs = (
+        mtf.PlanMeshImpl("cores:2", "batch:cores", shard_weight_update=False),
+        {"x": mtf.TensorSpec([BATCH, WIDTH])},
+    )
+    step = mtf.function(many_weights, impl, inputs=inputs, pass_options=options, variable_dtype=POLICY)
+    report, stack = step.report(), STACK.size * WEIGHT
+    few = 40 * WIDTH.size * BATCH.size  # of the batch, and rows and columns
+    assert report.memory.peak < report.memory.variables + 4 * stack // 2 + 3 * stack + few

@@ -210,6 +210,30 @@ def test_a_parameter_layout_of_its_own_is_shown() -> None:
     assert "parameter layout  d_in:rows" in str(step.report())
 
 
+def test_gathers_for_want_of_a_way_are_listed_with_why_there_is_none() -> None:
+    def report_of(fn: Callable[[mtf.Tensor], mtf.Tensor], more: str = "") -> Report:
+        mesh_impl = mtf.PlanMeshImpl("rows:2;cols:4", f"d_in:cols{more}")
+        inputs = {"x": mtf.TensorSpec("batch:1 d_in:12")}  # whole on every core, as what is fed is
+        return mtf.function(lambda x: fn(mtf.tanh(x)), mesh_impl, inputs=inputs).report()
+
+    for fn, reason in (
+        (lambda x: mtf.argsort(x, "d_in"), "an order is of all elements of a dimension (d_in)"),
+        (
+            lambda x: mtf.reshape(x, "few:6 many:2"),
+            "slices of [batch:1 d_in:12/cols] are no slices of [few:6 many:2/rows]",
+        ),
+        (lambda x: mtf.unstack(x, "d_in")[0], "each element of d_in is a result, and all cores work on each result"),
+    ):
+        report = report_of(fn, ";many:rows" if "many" in reason else "")
+        (record,) = report.gathers_for_want
+        assert (record.kind, record.why) == ("all_gather", reason)
+        assert "gathered for want of a way to work on slices" in str(report)
+    called_for = report_of(mtf.replicate)
+    assert called_for.collectives
+    assert not called_for.gathers_for_want  # the layout says so
+    assert "for want" not in str(called_for)
+
+
 def test_a_lowering_prints_the_report_of_its_assignments(capsys: pytest.CaptureFixture[str]) -> None:
     graph = mtf.Graph("by_hand")
     mesh = mtf.Mesh(graph)

@@ -93,11 +93,18 @@ def test_nothing_runs_after_a_collective_failed(error: Exception) -> None:
         assert text in str(caught.value)
 
 
+def test_programs_of_one_process_and_of_several_never_share_a_key() -> None:
+    """They have collectives in the same groups: of the cores of one process."""
+    runtime = CollectiveRuntime()
+    own, together = ({runtime.new_instance_key(spans_processes=spans) for _ in range(50)} for spans in (False, True))
+    assert len(own | together) == 100
+
+
 def test_one_object_owns_the_tokens() -> None:
     runtime = collective_runtime()
     tokens = runtime.tokens("/device:CPU:5", 60)
     assert runtime.tokens("/device:CPU:5", 60) is tokens
-    assert [token.device[-5:] for token in tokens] == ["CPU:5"] * 2
+    assert [token.device[-5:] for token in tokens] == ["CPU:5"] * 3
 
 
 def threads_for_collectives() -> int:

@@ -143,7 +143,9 @@ def test_a_process_that_a_signal_ends_has_a_shells_status() -> None:
     (["--hosts=a,,b", "--", "true"], "--hosts=a,,b has an empty name, or one twice"),
     (["--hosts=a,a", "--", "true"], "or one twice"),
     (["--hosts=a", "--port=70000", "--", "true"], "--port must be at most 65535, and is 70000"),
-    (["--hosts=a", "--max_restarts=1", "--", "true"], "with --hosts nothing is started"),
+    (["--hosts=a", "--max_restarts=1", "--", "true"], "--max_restarts with --hosts needs --ssh"),
+    (["--processes=2", "--ssh", "--", "true"], "--ssh starts processes on the hosts that --hosts=A,B names"),
+    (["--processes=2", "--elastic", "--", "true"], "--max_restarts=N says how often, and is 0"),
 ])  # fmt: skip
 def test_what_is_wrong_is_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["meshtf-launch", *arguments]) == 2

@@ -43,11 +43,22 @@ class Space:
       dtypes: of floating, or complex, tensors, each as often as it stands here.
       integers: the same of integers.
       small: a share of dimensions that have size 0 or 1, whatever the mesh is.
+      any_size: whether sizes are any from 1 to 13, and split over any axes, whether these divide them or not.
     """
 
     dtypes: tuple[tf.DType, ...] = (*[tf.float32] * 14, *[tf.float64] * 3, *[tf.bfloat16] * 2, tf.float16)
     integers: tuple[tf.DType, ...] = (tf.int32, tf.int64)
     small: float = 0.0
+    any_size: bool = False
+
+    @property
+    def max_padding(self) -> float:
+        return 1.0 if self.any_size else 0.0
+
+    @property
+    def is_refused_nothing(self) -> bool:
+        """Whether all that is drawn is legal for the dtypes."""
+        return self.dtypes == USUAL.dtypes
 
 
 USUAL = Space()
@@ -57,6 +68,8 @@ WIDE = Space(
     0.08,
 )
 """Every dtype. What has no meaning for one is refused by the language, and then not drawn."""
+ANY_SIZE = dataclasses.replace(USUAL, any_size=True)
+WIDE_ANY_SIZE = dataclasses.replace(WIDE, any_size=True)
 
 
 def chance(rng: random.Random, probability: float) -> bool:
@@ -74,11 +87,11 @@ class Builder:
         self.space = space
         self.mesh = mesh
         self.mesh_shape = mesh_shape
-        self.program = Program(mesh.graph, first_operation=len(mesh.graph.operations))
+        self.program = Program(mesh.graph, max_padding=space.max_padding, first_operation=len(mesh.graph.operations))
         self.dtype = rng.choice(space.dtypes)
         self._prefix = prefix
         self._names = (f"{prefix}{letter}{n or ''}" for n in itertools.count() for letter in string.ascii_lowercase)
-        self._table = LayoutTable(mesh_shape, LayoutRules(()))
+        self._table = LayoutTable(mesh_shape, LayoutRules(()), max_padding=space.max_padding)
         self._table.resolve(mesh.graph.operations)
         self._resolved = len(mesh.graph.operations)
         self.dims = [self.new_dim() for _ in range(4)]
@@ -92,6 +105,8 @@ class Builder:
         """A size that splits over some of the mesh axes into odd slices, or over none."""
         if self.space.small and self.chance(self.space.small):
             return self.rng.choice([0, 1])
+        if self.space.any_size:
+            return self.rng.randint(1, 13)
         axes = [a.size for a in self.mesh_shape if self.chance(0.6)]
         slices = [s for s in (1, 2, 3, 5, 7) if math.prod(axes) * s <= 64]
         return math.prod(axes) * self.rng.choice(slices or [1])
@@ -228,7 +243,7 @@ class Builder:
             case(self)
             return len(program.steps) > counts[2]
         except (RejectedError, DtypeError, ShapeError) as error:
-            if isinstance(error, DtypeError) and self.space == USUAL:
+            if isinstance(error, DtypeError) and self.space.is_refused_nothing:
                 raise
             if isinstance(error, ShapeError) and all(math.prod(n.shape.to_integer_list) for n in program.nodes):
                 raise

@@ -25,16 +25,14 @@ def describe(program: Program, mesh_shape: mtf.Shape, rules: LayoutRules, more: 
 
 
 def check_on_interpreter(
-    program: Program, mesh_shape: mtf.Shape, rules: LayoutRules, parameter_rules: LayoutRules | None = None
+    program: Program, mesh_shape: mtf.Shape, rules: LayoutRules, options: mtf.MeshOptions | None = None
 ) -> None:
     """Plans the program and interprets the plan, its gradients included."""
     try:
-        done = interpret_graph(
-            program.graph, program.fetches, program.feeds, mesh_shape, rules, parameter_layout=parameter_rules
-        )
+        done = interpret_graph(program.graph, program.fetches, program.feeds, mesh_shape, rules, options=options)
         check_values(program, done.results, done.variables)
     except Exception as error:
-        where = describe(program, mesh_shape, rules)
+        where = describe(program, mesh_shape, rules, f", {options}")
         raise DifferenceError(f"{type(error).__name__}: {error}\n{where}") from error
 
 

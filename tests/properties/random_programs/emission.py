@@ -87,6 +87,7 @@ def run_joint(joint: Joint, devices: Sequence[str] | None, **options: Any) -> tu
         joint.layout,
         devices,
         parameter_layout=joint.parameter_layout,
+        max_padding=max(program.max_padding for program in joint.programs),
         collective_timeout_seconds=_TIMEOUT_SECONDS,
         **options,
     )

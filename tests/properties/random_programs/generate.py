@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import random
+import re
 import types
 from collections.abc import Mapping, Sequence
 
@@ -15,6 +16,7 @@ from meshtf.errors import LayoutError
 from meshtf.graph import with_nested
 from meshtf.layout import Axes, LayoutRules
 from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.rules_by_place import RuleSet
 from meshtf.testing.legal_layouts import choices_by_dimension, neighbours
 from tests.properties.random_programs.builder import (
     USUAL,
@@ -73,7 +75,7 @@ def random_program(
 def _grow(b: Builder, first: str, longest: int) -> None:
     # Roundings of narrow dtypes add up, and the reference does not round.
     longest = min(longest, 2) if b.dtype.size == 2 else longest
-    names = list(CASES if b.space == USUAL else EVERY_CASE)
+    names = list(CASES if b.space.is_refused_nothing else EVERY_CASE)
     wanted = [first, *(b.rng.choice(_LINEAR if b.chance(0.4) else names) for _ in range(b.rng.randrange(longest)))]
     b.rng.shuffle(wanted)
     for name in wanted:
@@ -169,7 +171,7 @@ def draw_layout(
     forward = program.graph.operations[: program.forward_operations]
     shapes = _shapes(program)
     beside = neighbours(shapes)
-    choices = list(choices_by_dimension(shapes, mesh_shape).items())
+    choices = list(choices_by_dimension(shapes, mesh_shape, program.max_padding).items())
     chosen: dict[str, Axes] = {name: given[name] for name, _ in choices if name in given}
     rng.shuffle(choices)
     for name, every in choices:
@@ -177,12 +179,31 @@ def draw_layout(
         free = [axes for axes in every if axes and not taken & set(axes)]
         if free and name not in given and chance(rng, 0.8):
             chosen[name] = rng.choice(free)
-    while not _is_legal(forward, mesh_shape, _split_rules(chosen)):
+    while not _is_legal(forward, mesh_shape, _split_rules(chosen), program.max_padding):
         own = [name for name in chosen if name not in given]
         if not own:
             raise RejectedError(f"what other programs split by {dict(given)} does not divide")
         del chosen[rng.choice(own)]
     return _split_rules(chosen)
+
+
+def draw_layouts(rng: random.Random, program: Program, mesh_shape: mtf.Shape) -> tuple[LayoutRules, mtf.MeshOptions]:
+    """A layout as `draw_layout` draws it, perhaps with rules for a place, for activations and for kept variables."""
+    own = draw_layout(rng, program, mesh_shape)
+    kept, activations = (draw_layout(rng, program, mesh_shape) if chance(rng, 0.3) else None for _ in range(2))
+    forward = program.graph.operations[: program.forward_operations]
+    variables = program.graph.variables.values()
+    # What is laid out by an override may be split over the axes of other rules for the same tensor.
+    rules = RuleSet.of_variables(own, activations, variables)
+    if not _is_legal(forward, mesh_shape, rules, program.max_padding):
+        activations = None
+    if chance(rng, 0.3):
+        place = re.escape(rng.choice(forward).name)
+        placed = LayoutRules([*own.rules, (place, draw_layout(rng, program, mesh_shape))])
+        rules = RuleSet.of_variables(placed, activations, variables)
+        if _is_legal(forward, mesh_shape, rules, program.max_padding):
+            own = placed
+    return own, mtf.MeshOptions(parameter_layout=kept, activation_layout=activations, max_padding=program.max_padding)
 
 
 def names_in(program: Program) -> list[str]:
@@ -212,11 +233,13 @@ def _split_rules(chosen: Mapping[str, Axes]) -> LayoutRules:
     return LayoutRules({name: axes for name, axes in chosen.items() if axes})
 
 
-def _is_legal(operations: Sequence[mtf.Operation], mesh_shape: mtf.Shape, rules: LayoutRules) -> bool:
+def _is_legal(
+    operations: Sequence[mtf.Operation], mesh_shape: mtf.Shape, rules: LayoutRules | RuleSet, max_padding: float
+) -> bool:
     try:
-        LayoutTable(mesh_shape, rules).resolve(operations)
+        LayoutTable(mesh_shape, rules, max_padding=max_padding).resolve(operations)
     except LayoutError:
-        if not rules.rules:
+        if isinstance(rules, LayoutRules) and not rules.rules:
             raise
         return False
     return True

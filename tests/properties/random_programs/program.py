@@ -54,6 +54,8 @@ class Program:
     """Steps, what is fed, what is fetched, and the expected value of each fetch."""
 
     graph: mtf.Graph
+    max_padding: float = 0.0
+    """Of a slice, how much its layouts may make padding."""
     nodes: list[Node] = dataclasses.field(default_factory=list)
     steps: list[Step] = dataclasses.field(default_factory=list)
     cases: list[str] = dataclasses.field(default_factory=list)

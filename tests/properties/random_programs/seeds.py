@@ -7,10 +7,10 @@ import traceback
 
 import meshtf as mtf
 from meshtf.ops.variables.program_step import count_step
-from tests.properties.random_programs.builder import WIDE, RejectedError
+from tests.properties.random_programs.builder import WIDE, WIDE_ANY_SIZE, RejectedError
 from tests.properties.random_programs.cases import EVERY_CASE
 from tests.properties.random_programs.checking import check_on_interpreter
-from tests.properties.random_programs.generate import draw_layout, random_program
+from tests.properties.random_programs.generate import draw_layouts, random_program
 from tests.properties.random_programs.program import Program
 
 MESHES = ["all:1", "rows:2;cols:2", "rows:2;cols:4", "all:8", "x:2;y:2;z:2", "all:3", "rows:2;one:1;cols:3"]
@@ -21,7 +21,10 @@ AGAIN = "run it again with: python -m tests.properties.random_programs {}"
 
 
 def case_of(seed: int) -> str:
-    """The case that a seed's program is drawn around: consecutive seeds have all cases in turn."""
+    """The case that a seed's program is drawn around: consecutive seeds have all cases in turn.
+
+    Every second turn is of sizes that layouts do not divide.
+    """
     return list(EVERY_CASE)[seed % len(EVERY_CASE)]
 
 
@@ -34,9 +37,10 @@ def draw(
       RejectedError: none was found around its case.
       DrawingError: a step could not be built.
     """
+    space = WIDE_ANY_SIZE if seed // len(EVERY_CASE) % 2 else WIDE
     for _ in range(_TRIES):
         try:
-            return random_program(rng, mesh, mesh_shape, case_of(seed), prefix, longest, WIDE)
+            return random_program(rng, mesh, mesh_shape, case_of(seed), prefix, longest, space)
         except RejectedError:
             continue
     raise RejectedError(f"no program with case {case_of(seed)!r} was found")
@@ -54,9 +58,7 @@ def failure_of(seed: int, mesh_shape: str | None = None) -> str | None:
             program = draw(seed, rng, mesh, shape)
             count_step(mesh)
         for _ in range(_LAYOUTS):
-            rules = draw_layout(rng, program, shape)
-            parameter_rules = draw_layout(rng, program, shape) if rng.randrange(3) == 0 else None
-            check_on_interpreter(program, shape, rules, parameter_rules)
+            check_on_interpreter(program, shape, *draw_layouts(rng, program, shape))
     except Exception:
         return f"seed {seed}: {traceback.format_exc()}\n{AGAIN.format(seed)}"
     return None

@@ -77,7 +77,7 @@ def _messages(worker: Worker, batch: Batch) -> list[str]:
     answer = worker.run(batch)
     if not isinstance(answer, str):
         return answer
-    if len(batch.cases) == 1:
+    if len(batch.seeds) == 1:
         return [f"{answer}\n{batch}"]
     # Which of the programs was it? Each again by itself, in a process that is whole.
     found = [message for one in batch.alone() for message in _messages(worker, one)]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 import meshtf as mtf
-from meshtf.train.batches.own_rows import rows_read
+from meshtf.train.batches.own_rows import OwnRows, counted_rows, rows_read
 
 BATCH = mtf.Dimension("batch", 8)
 
@@ -17,3 +17,19 @@ BATCH = mtf.Dimension("batch", 8)
 ])  # fmt: skip
 def test_the_rows_that_some_input_needs(slices: dict[str, tuple[slice, ...]], expected: slice) -> None:
     assert rows_read(slices, BATCH) == expected
+
+
+@pytest.mark.parametrize(("everybody", "counted"), [
+    ([slice(0, 4), slice(4, 8)], [[0, 1, 2, 3], [4, 5, 6, 7]]),
+    ([slice(0, 4), slice(0, 4), slice(4, 8), slice(4, 8)], [[0, 1, 2, 3], [], [4, 5, 6, 7], []]),
+    ([slice(2, 5), slice(0, 8)], [[2, 3, 4], [0, 1, 5, 6, 7]]),
+])  # fmt: skip
+def test_each_row_is_counted_by_one_process(everybody: list[slice], counted: list[list[int]]) -> None:
+    assert [counted_rows(everybody, process).tolist() for process in range(len(everybody))] == counted
+
+
+def test_alone_all_rows_are_made_and_counted() -> None:
+    inputs = {"x": mtf.TensorSpec([BATCH])}
+    step = mtf.function(lambda x: mtf.reduce_sum(x), mtf.SpmdMeshImpl("all:2", "batch:all"), inputs)
+    own = OwnRows.of(step, BATCH)
+    assert (own.rows, own.counted, own.summed(3)) == (slice(0, 8), slice(0, 8), 3)

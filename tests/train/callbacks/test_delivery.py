@@ -179,9 +179,10 @@ def test_callbacks_that_do_not_ask_cost_no_fetch(
         def __init__(self, step: Any) -> None:
             self._step = step
 
-        def __call__(self, **features: Any) -> dict[str, Fetched]:
+        def start(self, **features: Any) -> Callable[[], dict[str, Fetched]]:
             counts["steps"] += 1
-            return {name: Fetched(value) for name, value in self._step(**features).items()}
+            results = self._step.start(**features)
+            return lambda: {name: Fetched(value) for name, value in results().items()}
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self._step, name)

@@ -129,6 +129,7 @@ def test_rows_that_processes_make_are_those_of_whole_batches(
     whole = task_of(many_texts, objective, arrangement, length)
     assert isinstance(whole, TaskByRows)
     expected = taken(whole.training_batches(8, seed=2), 5)
+    held_out = list(whole.evaluation_batches(8))
     made: list[tuple[TextTask, int]] = []
     features_of = TextTask._features
 
@@ -142,12 +143,21 @@ def test_rows_that_processes_make_are_those_of_whole_batches(
         task = task_of(many_texts, objective, arrangement, length)
         for process in range(num_processes):
             rows = slice(process * each, (process + 1) * each)
-            parts = [{name: np.zeros_like(x) for name, x in batch.items()} for batch in expected]
-            for part, batch in zip(parts, expected, strict=True):
-                for name, x in batch.items():
-                    part[name][rows] = x[rows]
-            assert_same(taken(task.training_rows(rows, 8, seed=2), 5), parts)
+            assert_same(taken(task.training_rows(rows, 8, seed=2), 5), [only(rows, batch) for batch in expected])
         assert {count for of, count in list(made) if of is task} == {each}
+        for process in range(num_processes):
+            rows = slice(process * each, (process + 1) * each)
+            parts = [{**only(rows, batch), WEIGHTS: batch[WEIGHTS]} for batch in held_out]
+            assert_same(list(task.evaluation_rows(rows, 8)), parts)
+        assert max(count for of, count in made if of is task) == each
+
+
+def only(rows: slice, batch: Batch) -> Batch:
+    """A batch with zeros in the other rows."""
+    kept = {name: np.zeros_like(x) for name, x in batch.items()}
+    for name, x in batch.items():
+        kept[name][rows] = x[rows]
+    return kept
 
 
 def test_a_far_position_is_reached_at_once(many_texts: Source) -> None:

@@ -61,7 +61,7 @@ class TfRecords:
             for record in tf.data.TFRecordDataset(str(path), self.compression):
                 yield bytes(record.numpy())
         except (tf.errors.OpError, OSError, ValueError) as error:
-            reason = error.message if isinstance(error, tf.errors.OpError) else error
+            reason = getattr(error, "message", error)
             raise ConfigurationError(
                 f"the TFRecord file {path} cannot be read: {reason}\n"
                 f"It is damaged, no TFRecord file, or TfRecords.compression ({self.compression!r}) is not its own."

@@ -13,7 +13,7 @@ END_ID = 1
 
 @runtime_checkable
 class Vocabulary(Protocol):
-    """Ids from 0 to size - 1: 0 is padding, 1 the end of a sequence, the last `extra_ids` are sentinels."""
+    """Ids from 0 to size - 1, of which the last `extra_ids` are sentinels."""
 
     @property
     def size(self) -> int: ...
@@ -29,7 +29,9 @@ class Vocabulary(Protocol):
         ...
 
     @property
-    def padding_id(self) -> int: ...
+    def padding_id(self) -> int:
+        """What fills rows behind their tokens; -1 where no id is kept for that."""
+        ...
 
     @property
     def end_id(self) -> int: ...

@@ -1,0 +1,116 @@
+"""A sequence in blocks round a ring, the work of causal attention balanced among them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TypeAlias
+
+import meshtf as mtf
+from meshtf.layers.attention.tokens import LENGTH, MEMORY_LENGTH
+
+HALVES, LENGTH_IN_BLOCK, MEMORY_IN_BLOCK = "halves", "length_in_block", "memory_in_block"
+
+Half: TypeAlias = "int | mtf.Tensor"
+"""Which half of the blocks: its number, or bool [length], true where it is the first."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ring:
+    """A sequence in `num_blocks` blocks, which take the name `length`: split over the mesh, each core has some of them.
+
+    With two halves a block is an early part of the sequence and the late part that mirrors it: of 2n parts, numbers
+    2r and 2n - 1 - 2r at place r. For causal attention then every place has the same work at every step.
+
+    Attributes:
+      used: positions of the sequence, padding not counted.
+      num_blocks: places of the ring.
+      halves: 2 where causal work is balanced, else 1.
+    """
+
+    used: int
+    num_blocks: int
+    halves: int
+
+    @property
+    def size(self) -> int:
+        """Of a half of a block."""
+        return -(-self.used // (self.num_blocks * self.halves))
+
+    @property
+    def padding(self) -> int:
+        return self.num_blocks * self.halves * self.size - self.used
+
+    @property
+    def places(self) -> mtf.Dimension:
+        return mtf.Dimension(LENGTH, self.num_blocks)
+
+    def cut(self, x: mtf.Tensor, inside: str) -> mtf.Tensor:
+        """[.., length, ..] -> [.., length, halves, inside, ..]; what has no `length` as it is."""
+        x = as_sequence(x)
+        if not x.shape.has(LENGTH):
+            return x
+        x = mtf.pad(x, [0, self.padding], LENGTH) if self.padding else x
+        parts = [self.places, mtf.Dimension(HALVES, self.halves), mtf.Dimension(inside, self.size)]
+        x = mtf.replace_dimensions(x, x.shape.get_dim_by_name(LENGTH), parts)
+        if self.halves == 1:
+            return x
+        even, odd = mtf.unstack(x, HALVES)
+        return self._stacked(*self._swapped(even, mtf.reverse(odd, LENGTH)), x.shape)
+
+    def joined(self, y: mtf.Tensor) -> mtf.Tensor:
+        """The opposite of `cut`."""
+        if self.halves == 2:
+            even, odd = self._swapped(*mtf.unstack(y, HALVES))
+            y = self._stacked(even, mtf.reverse(odd, LENGTH), y.shape)
+        parts = [y.shape.get_dim_by_name(name) for name in (LENGTH, HALVES, LENGTH_IN_BLOCK)]
+        whole = mtf.Dimension(LENGTH, self.used + self.padding)
+        y = mtf.transpose(y, [*(d for d in y.shape if d not in parts), *parts])
+        return mtf.slice(mtf.replace_dimensions(y, parts, whole), 0, self.used, LENGTH)
+
+    def is_earlier(self, mesh: mtf.Mesh, step: mtf.Tensor | int) -> mtf.Tensor:
+        """bool [length]: whether the first half of what has come from `step` places before is of an earlier part."""
+        here = mtf.range(mesh, self.places)
+        there = here - step
+        there = mtf.where(mtf.less(there, 0), there + self.num_blocks, there)
+        return mtf.less(self._first_part(there), self._first_part(here))
+
+    def _first_part(self, place: mtf.Tensor) -> mtf.Tensor:
+        return mtf.minimum(2 * place, 2 * self.num_blocks - 1 - 2 * place)
+
+    def _swapped(self, a: mtf.Tensor, b: mtf.Tensor) -> tuple[mtf.Tensor, mtf.Tensor]:
+        """The two, changing places where the even part is the later one."""
+        place = mtf.range(a.mesh, self.places)
+        is_even_first = mtf.less(4 * place, 2 * self.num_blocks - 1)
+        return picked([a, b], is_even_first), picked([b, a], is_even_first)
+
+    def _stacked(self, first: mtf.Tensor, second: mtf.Tensor, shape: mtf.Shape) -> mtf.Tensor:
+        return mtf.stack([first, second], HALVES, shape.axis(HALVES))
+
+
+def as_sequence(x: mtf.Tensor) -> mtf.Tensor:
+    """x with its `memory_length`, if it has one, as `length`."""
+    return mtf.rename_dimension(x, MEMORY_LENGTH, LENGTH) if x.shape.has(MEMORY_LENGTH) else x
+
+
+def halves_of(x: mtf.Tensor, count: int) -> list[mtf.Tensor]:
+    """Each half; what has none is the same for all."""
+    return mtf.unstack(x, HALVES) if x.shape.has(HALVES) else [x] * count
+
+
+def picked(halves: list[mtf.Tensor], half: Half) -> mtf.Tensor:
+    """One half, or at each place the one that is wanted there."""
+    if isinstance(half, int):
+        return halves[half]
+    first, second = halves[0], halves[-1]
+    return first if first is second else mtf.where(half, first, second, output_shape=first.shape)
+
+
+def replaced(halves: list[mtf.Tensor], half: Half, new: mtf.Tensor) -> list[mtf.Tensor]:
+    """The halves, one of them new: the opposite of `picked`."""
+    if isinstance(half, int):
+        return [new if number == half else x for number, x in enumerate(halves)]
+    first, second = halves
+    return [
+        mtf.where(half, new, first, output_shape=new.shape),
+        mtf.where(half, second, new, output_shape=new.shape),
+    ]

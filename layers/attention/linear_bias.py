@@ -1,0 +1,49 @@
+"""A bias that falls with distance, in place of positions."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+import meshtf as mtf
+from meshtf.layers.attention.config import AttentionConfig
+from meshtf.layers.attention.tokens import distance_ahead
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearBias:
+    """Minus distance times a slope of each head, of which nothing is learnt (ALiBi, Press et al. 2022). A
+    `PositionBias`.
+
+    Slopes of n heads are 2^(-8/n), its square and so on; where n is no power of two, those of the power below, and
+    every second one of the power above.
+
+    Attributes:
+      slopes: float32 [heads, (queries_per_head)].
+
+    Examples:
+      >>> bias = mtf.layers.LinearBias.make(mesh, mtf.layers.AttentionConfig(num_heads=2, d_kv=4))
+      >>> value(bias.slopes)
+      array([0.0625    , 0.00390625], dtype=float32)
+    """
+
+    slopes: mtf.Tensor
+
+    @classmethod
+    def make(cls, mesh: mtf.Mesh, config: AttentionConfig) -> LinearBias:
+        """For these heads."""
+        heads = config.query_heads
+        return cls(mtf.constant(mesh, _slopes(config.num_heads).reshape(heads.to_integer_list), heads))
+
+    def __call__(self, query_positions: mtf.Tensor, memory_positions: mtf.Tensor) -> mtf.Tensor:
+        """float32 [heads, (queries_per_head), positions' dimensions]."""
+        distance = mtf.to_float(mtf.abs(distance_ahead(query_positions, memory_positions)))
+        return mtf.multiply(-self.slopes, distance, output_shape=self.slopes.shape + distance.shape)
+
+
+def _slopes(num_heads: int) -> np.ndarray:
+    below = 1 << (num_heads.bit_length() - 1)
+    own = 2.0 ** (-8.0 / below * np.arange(1, below + 1))
+    between = 2.0 ** (-4.0 / below * np.arange(1, 2 * below, 2))
+    return np.concatenate([own, between])[:num_heads].astype(np.float32)

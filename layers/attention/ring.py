@@ -1,0 +1,331 @@
+"""Attention of a sequence that is split over cores: keys and values travel round a ring."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.call_sites import language_function
+from meshtf.errors import GraphError, ShapeError
+from meshtf.layers.attention._scores import (
+    attend,
+    check_operands,
+    extra_logit,
+    logits_dtype,
+    logits_shape,
+    make_logits,
+    masked_value,
+)
+from meshtf.layers.attention._zigzag import (
+    HALVES,
+    LENGTH_IN_BLOCK,
+    MEMORY_IN_BLOCK,
+    Half,
+    Ring,
+    as_sequence,
+    halves_of,
+    picked,
+    replaced,
+)
+from meshtf.layers.attention.lean import kept_weights
+from meshtf.layers.attention.options import DEFAULT_OPTIONS, AttentionOptions
+from meshtf.layers.attention.pattern import AttentionPattern
+from meshtf.layers.attention.tokens import D_KV, LENGTH, MEMORY_LENGTH, Tokens, as_memory
+
+Tensors = list[mtf.Tensor]
+
+
+@language_function
+def ring_attention(
+    q: mtf.Tensor,
+    k: mtf.Tensor,
+    v: mtf.Tensor,
+    pattern: AttentionPattern,
+    options: AttentionOptions = DEFAULT_OPTIONS,
+    *,
+    is_training: bool = False,
+    num_blocks: int = 8,
+) -> mtf.Tensor:
+    """Does what `dot_product_attention` does, of a sequence with itself, for a layout that splits `length`.
+
+    Ring attention (Liu, Zaharia & Abbeel 2023): the sequence is cut into blocks, whose keys and values go from core to
+    core, n - 1 times for n blocks, while each core attends from its own queries to what is there, by running maximum
+    and sum. The gradient sends them round again, and their gradients with them. No core holds all keys, nor scores of
+    more than one block with another.
+
+    Where the mask is causal, what lies ahead is not computed. Blocks are then of an early and a late part of the
+    sequence (Brandon et al. 2023), so that every core has the same work at every step.
+
+    Args:
+      q: [.., length, heads, (queries_per_head), d_kv].
+      k: [.., length, (heads), d_kv]: of the same sequence, its length under either of its names.
+      v: the same.
+      pattern: who sees whom, and the bias. Under a causal mask the positions grow along each segment. The tensors of
+        its tokens are over `length` and `memory_length`.
+      options: as for `lean_attention`, dropout included.
+      is_training: whether weights are dropped.
+      num_blocks: a multiple of the cores over which `length` is split. On more blocks scores take less memory.
+
+    Raises:
+      ShapeError: as `dot_product_attention`; or `length` and `memory_length` differ.
+      GraphError: as `lean_attention`; or `num_blocks` is not positive.
+
+    Examples:
+      >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
+      >>> h = mtf.ones(mesh, "batch:4 length:16 d_model:8")
+      >>> q, (k, v) = mtf.layers.project_queries(h, config), mtf.layers.project_keys_and_values(h, config)
+      >>> causal = mtf.layers.AttentionMask(is_causal=True)
+      >>> pattern = mtf.layers.AttentionPattern.within(mtf.layers.Tokens.along(h), causal)
+      >>> mtf.layers.ring_attention(q, k, v, pattern, num_blocks=4).shape
+      Shape[batch:4 length:16 heads:2 d_kv:4]
+    """
+    k, v, mask = as_sequence(k), as_sequence(v), pattern.mask
+    length = _checked_length(q, k, v)
+    if num_blocks < 1:
+        raise GraphError(f"num_blocks must be at least 1, and is {num_blocks}")
+    options = options.in_mode(is_training)
+    if num_blocks == 1:
+        return attend(q, as_memory(k), as_memory(v), pattern, options, MEMORY_LENGTH)
+    ring = Ring(length, num_blocks, 2 if mask.is_causal and not mask.sees_prefix else 1)
+    kept = kept_weights(q, as_memory(k), options)
+    around = _Around.made(ring, k, v, _padding_told(pattern.memory, ring, q.mesh), kept)
+    queries = pattern.query.map(lambda x: ring.cut(x, LENGTH_IN_BLOCK))
+    how = _How(options, None if kept is None or around.kept is not None else ring.cut(kept, LENGTH_IN_BLOCK))
+    pattern = dataclasses.replace(pattern, query=queries)
+    y = _RingAttention(ring, ring.cut(q, LENGTH_IN_BLOCK), around, pattern, how).result()
+    return mtf.transpose(mtf.cast(ring.joined(y), q.dtype), q.shape)
+
+
+def _checked_length(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor) -> int:
+    of_queries, of_memory = (x.shape.get_dim_by_name(LENGTH).size for x in (q, k))
+    if of_queries != of_memory:
+        raise ShapeError(
+            f"ring attention is of a sequence with itself, and {of_queries} queries are not {of_memory} keys"
+        )
+    check_operands(q, k, v)
+    return of_queries
+
+
+def _padding_told(memory: Tokens, ring: Ring, mesh: mtf.Mesh) -> Tokens:
+    """The tokens, with segments where there is padding."""
+    if memory.segments is not None or not ring.padding:
+        return memory
+    return dataclasses.replace(memory, segments=mtf.ones(mesh, [(MEMORY_LENGTH, ring.used)], tf.int32))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Around:
+    """What goes round: keys and values, of which tokens, and which weights dropout keeps. One half, or all."""
+
+    k: mtf.Tensor
+    v: mtf.Tensor
+    tokens: Tokens
+    kept: mtf.Tensor | None
+
+    @classmethod
+    def made(cls, ring: Ring, k: mtf.Tensor, v: mtf.Tensor, tokens: Tokens, kept: mtf.Tensor | None) -> _Around:
+        whole = cls(k, v, tokens, kept if kept is not None and kept.shape.has(MEMORY_LENGTH) else None)
+        return whole.map(lambda x: ring.cut(x, MEMORY_IN_BLOCK))
+
+    def map(self, fn: Callable[[mtf.Tensor], mtf.Tensor]) -> _Around:
+        kept = None if self.kept is None else fn(self.kept)
+        return _Around(fn(self.k), fn(self.v), self.tokens.map(fn), kept)
+
+    def flat(self) -> Tensors:
+        """The tensors, keys and values first."""
+        found: Tensors = []
+        self.map(lambda x: found.append(x) or x)
+        return found
+
+    def of(self, tensors: Tensors) -> _Around:
+        """The same of other tensors, in the order of `flat`."""
+        left = iter(tensors)
+        return self.map(lambda _: next(left))
+
+
+class _RingAttention:
+    """One call, the sequence cut into blocks round a ring."""
+
+    def __init__(self, ring: Ring, q: mtf.Tensor, around: _Around, pattern: AttentionPattern, how: _How) -> None:
+        self._ring, self._q, self._around, self._pattern = ring, q, around, pattern
+        self._options, self._kept = how.options, how.kept
+        self._dtype = logits_dtype(q, how.options)
+        one_q, one_k = (mtf.Shape([d for d in x.shape if d.name != HALVES]) for x in (q, around.k))
+        self._rows = logits_shape(one_q, one_k, MEMORY_IN_BLOCK)[:-1]
+        self._means = self._rows + [q.shape.get_dim_by_name(D_KV)]
+
+    def result(self) -> mtf.Tensor:
+        """[halves, rows, d_kv], in the type of the logits."""
+        y, _ = mtf.custom_gradient(self._forward, self._backward, [self._q, self._around.k, self._around.v])
+        return y
+
+    def _forward(self, *_: mtf.Tensor) -> Tensors:
+        """Means, and the logarithms of the sums of exponentials, over [halves, ..]."""
+        state = self._attended(self._initial(), self._around, 0)
+
+        def step(carried: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
+            number, around, flat = self._arrived(carried)
+            state = self._attended(self._in_halves(flat), around, number)
+            return [number + 1, *around.flat(), *itertools.chain(*state)], []
+
+        carried = self._round(step, [*self._around.flat(), *itertools.chain(*state)])
+        tops, totals, means = self._in_halves(carried[-3 * self._ring.halves :])
+        totals = [mtf.where(mtf.greater(total, 0.0), total, 1.0) for total in totals]  # 0 in a row that sees nothing
+        y = [mean / total for mean, total in zip(means, totals, strict=True)]
+        log_totals = [top + mtf.log(total) for top, total in zip(tops, totals, strict=True)]
+        return [mtf.stack(y, HALVES), mtf.stack(log_totals, HALVES)]
+
+    def _backward(
+        self,
+        explicit_inputs: Sequence[mtf.Tensor],
+        all_inputs: Sequence[mtf.Tensor],
+        forward_operations: Sequence[mtf.Operation],
+        outputs: Sequence[mtf.Tensor],
+        output_grads: Sequence[mtf.Tensor | None],
+    ) -> Tensors:
+        """The gradient of sums of exp(logits - log_total) v and exp(logits - log_total), which are mean and 1.
+
+        Those of keys and values travel with these, one place further each time, so that they come home in the end.
+        """
+        dsums, others = _SumGradients.of(outputs, output_grads), all_inputs[len(explicit_inputs) :]
+
+        def step(carried: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
+            number, around, (dk, dv, *rest) = self._arrived(carried)
+            own_dq, own_dk, own_dv, *own = self._gradients(around, number, others, dsums)
+            rest = [mtf.add(x, y) for x, y in zip(rest, [own_dq, *own], strict=True)]
+            return [number + 1, *around.flat(), _sent(dk + own_dk), _sent(dv + own_dv), *rest], []
+
+        dq, dk, dv, *own = self._gradients(self._around, 0, others, dsums)
+        initial = [*self._around.flat(), *map(mtf.zeros_like, [dk, dv]), dq, *own]
+        carried = self._round(step, initial, recompute="nothing")
+        home_dk, home_dv, dq, *own = carried[-3 - len(others) :]
+        found = [dq, dk + home_dk, dv + home_dv, *own]
+        return [mtf.cast(grad, x.dtype) for grad, x in zip(found, all_inputs, strict=True)]
+
+    def _gradients(
+        self, around: _Around, step: mtf.Tensor | int, others: Sequence[mtf.Tensor], dsums: _SumGradients
+    ) -> Tensors:
+        """Those of queries, keys, values and others, for what is here after so many steps, in the logits' type."""
+        ys, grads = [], []
+        for of_queries, of_memory in self._pairs(step):
+            log_total, dtotal, dmean = (picked(xs, of_queries) for xs in dsums.in_halves(self._ring.halves))
+            terms = mtf.exp(self._logits(of_queries, around, of_memory) - log_total)
+            ys += [
+                mtf.reduce_sum(terms, reduced_dim=MEMORY_IN_BLOCK),
+                self._weighted(terms, of_queries, around, of_memory),
+            ]
+            grads += [dtotal, dmean]
+        extra = extra_logit(self._options, self._rows, self._dtype)
+        if isinstance(extra, mtf.Tensor) and isinstance(step, int):  # once in all
+            ys.append(mtf.exp(extra - dsums.log_total))
+            grads.append(mtf.transpose(dsums.dtotal, ys[-1].shape))
+        xs = [self._q, around.k, around.v, *others]
+        found = mtf.gradients(ys, xs, grads)
+        return [
+            mtf.zeros(x.mesh, x.shape, self._dtype) if grad is None else mtf.cast(grad, self._dtype)
+            for x, grad in zip(xs, found, strict=True)
+        ]
+
+    def _round(self, step: Callable[..., object], initial: Tensors, recompute: str | None = None) -> Tensors:
+        """What is carried after all other blocks have come; `initial` begins with what goes round."""
+        steps = mtf.Dimension("ring_steps", self._ring.num_blocks - 1)
+        one = mtf.ones(self._q.mesh, [], tf.int32)
+        carried, _ = mtf.scan(step, [one, *initial], [], steps, recompute=recompute, name="ring_attention")
+        return carried
+
+    def _arrived(self, carried: Tensors) -> tuple[mtf.Tensor, _Around, Tensors]:
+        """The step's number, what has come from the neighbour, and what else is carried."""
+        number, *rest = carried
+        travelling = self._around.of(rest).map(_sent)
+        return number, travelling, rest[len(travelling.flat()) :]
+
+    def _attended(self, state: list[Tensors], around: _Around, step: mtf.Tensor | int) -> list[Tensors]:
+        """Running maximum, sum and mean of each half, with what is here after so many steps."""
+        for of_queries, of_memory in self._pairs(step):
+            top, total, mean = (picked(xs, of_queries) for xs in state)
+            logits = self._logits(of_queries, around, of_memory)
+            new_top = mtf.maximum(top, mtf.reduce_max(logits, reduced_dim=MEMORY_IN_BLOCK))
+            terms, shrinking = mtf.exp(logits - new_top), mtf.exp(top - new_top)
+            total = total * shrinking + mtf.reduce_sum(terms, reduced_dim=MEMORY_IN_BLOCK)
+            mean = mean * shrinking + self._weighted(terms, of_queries, around, of_memory)
+            state = [replaced(xs, of_queries, new) for xs, new in zip(state, (new_top, total, mean), strict=True)]
+        return state
+
+    def _pairs(self, step: mtf.Tensor | int) -> list[tuple[Half, Half]]:
+        """Which halves of the queries see which of what is here after so many steps, as far as their order tells."""
+        if self._ring.halves == 1:
+            return [(0, 0)]
+        if isinstance(step, int):  # its own: of a half, what is not ahead
+            return [(1, 0), (0, 0), (1, 1)]
+        first = self._ring.is_earlier(self._q.mesh, step)
+        return [(1, 0), (first, first)]
+
+    def _logits(self, of_queries: Half, around: _Around, of_memory: Half) -> mtf.Tensor:
+        def own(x: mtf.Tensor) -> mtf.Tensor:
+            return picked(halves_of(x, self._ring.halves), of_queries)
+
+        memory = around.map(lambda x: picked(halves_of(x, self._ring.halves), of_memory))
+        pattern = dataclasses.replace(self._pattern, query=self._pattern.query.map(own), memory=memory.tokens)
+        return make_logits(own(self._q), memory.k, pattern, self._options, MEMORY_IN_BLOCK)[0]
+
+    def _weighted(self, terms: mtf.Tensor, of_queries: Half, around: _Around, of_memory: Half) -> mtf.Tensor:
+        count = self._ring.halves
+        kept = picked(halves_of(around.kept, count), of_memory) if around.kept is not None else None
+        if self._kept is not None:
+            kept = picked(halves_of(self._kept, count), of_queries)
+        if kept is not None:
+            scaled = terms * (1.0 / (1.0 - self._options.dropout_rate))
+            terms = mtf.where(kept, scaled, 0.0, output_shape=terms.shape)
+        v = picked(halves_of(around.v, count), of_memory)
+        return mtf.cast(mtf.einsum([mtf.cast(terms, v.dtype), v], output_shape=self._means), self._dtype)
+
+    def _initial(self) -> list[Tensors]:
+        """Maximum, sum and mean of each half before the first block."""
+        mesh, dtype = self._q.mesh, self._dtype
+        zeros, means = mtf.zeros(mesh, self._rows, dtype), mtf.zeros(mesh, self._means, dtype)
+        extra = extra_logit(self._options, self._rows, dtype)
+        top, total = mtf.fill(mesh, masked_value(dtype) / 2, self._rows, dtype), zeros
+        if extra is not None:  # above the lowest, so that the terms of what is not visible are 0
+            total = mtf.ones(mesh, self._rows, dtype)
+            top = total * extra
+        return [[x] * self._ring.halves for x in (top, total, means)]
+
+    def _in_halves(self, flat: Sequence[mtf.Tensor]) -> list[Tensors]:
+        count = self._ring.halves
+        return [list(flat[start : start + count]) for start in range(0, 3 * count, count)]
+
+
+def _sent(x: mtf.Tensor) -> mtf.Tensor:
+    """x one place further round the ring."""
+    return mtf.roll(x, 1, LENGTH) if x.shape.has(LENGTH) else x
+
+
+@dataclasses.dataclass(frozen=True)
+class _SumGradients:
+    """Over [halves, ..]: logarithms of the sums of exponentials, and the gradients of a row's sum and mean."""
+
+    log_total: mtf.Tensor
+    dtotal: mtf.Tensor
+    dmean: mtf.Tensor
+
+    @classmethod
+    def of(cls, outputs: Sequence[mtf.Tensor], output_grads: Sequence[mtf.Tensor | None]) -> _SumGradients:
+        (y, log_total), (dy, dlog_total) = outputs, output_grads
+        dy = mtf.zeros_like(y) if dy is None else dy
+        dtotal = -mtf.reduce_sum(y * dy, reduced_dim=D_KV)
+        return cls(log_total, dtotal if dlog_total is None else dlog_total + dtotal, dy)
+
+    def in_halves(self, count: int) -> tuple[Tensors, Tensors, Tensors]:
+        return halves_of(self.log_total, count), halves_of(self.dtotal, count), halves_of(self.dmean, count)
+
+
+@dataclasses.dataclass(frozen=True)
+class _How:
+    """Options, and which weights dropout keeps where that differs by query."""
+
+    options: AttentionOptions
+    kept: mtf.Tensor | None

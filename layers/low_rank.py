@@ -1,0 +1,83 @@
+"""Low-rank adapters: small trained products beside large kernels that stay as they are (LoRA, Hu et al. 2022)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import gin
+
+import meshtf as mtf
+from meshtf.call_sites import language_function
+from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
+
+A, B, SCALE = "lora_a", "lora_b", "lora_scale"
+"""How the variables of an adapter end, behind the name of the kernel and an underscore."""
+
+
+@gin.configurable(module="meshtf.layers")
+@dataclasses.dataclass(frozen=True)
+class LowRank:
+    """Adapters of the projections of attention.
+
+    Beside a kernel `q` are `q_lora_a` [reduced dimensions, lora_rank], `q_lora_b` [lora_rank, new dimensions], zeros at
+    first, and a number `q_lora_scale`, alpha / rank, which is not trained: the projection is that of
+    q + lora_scale · lora_a · lora_b. meshtf-checkpoint export makes one kernel of them.
+
+    Attributes:
+      rank: size of the dimension `lora_rank`.
+      alpha: of the scale.
+      projections: which have adapters, of "q", "k", "v" and "o".
+      initializer: of `lora_a`.
+
+    Examples:
+      >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4, low_rank=mtf.layers.LowRank(rank=1))
+      >>> q = mtf.layers.project_queries(mtf.ones(mesh, "length:16 d_model:8"), config)
+      >>> [(name, variable.shape) for name, variable in mesh.graph.variables.items()][1:3]
+      [('q_lora_a', Shape[d_model:8 lora_rank:1]), ('q_lora_b', Shape[lora_rank:1 heads:2 d_kv:4])]
+    """
+
+    rank: int
+    alpha: float = 16.0
+    projections: Sequence[str] = ("q", "v")
+    initializer: DenseInitializer = dataclasses.field(default_factory=VarianceScalingInitializer)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rank, int) or self.rank < 1:
+            raise ValueError(f"LowRank: rank must be a positive integer, and is {self.rank!r}")
+        if isinstance(self.projections, str) or not all(name in ("q", "k", "v", "o") for name in self.projections):
+            raise ValueError(f"LowRank: projections must be of q, k, v and o, and are {self.projections!r}")
+
+
+@language_function
+def low_rank_product(x: mtf.Tensor, name: str, reduced: mtf.Shape, new: mtf.Shape, low_rank: LowRank) -> mtf.Tensor:
+    """What an adapter adds to a product. Makes `<name>_lora_a`, `_lora_b` and `_lora_scale` under the open scope.
+
+    Args:
+      x: [.., reduced].
+      name: of the kernel beside it.
+      reduced: the dimensions that are summed over.
+      new: those that take their place.
+      low_rank: the settings.
+
+    Returns:
+      [.., new], of the type of x.
+
+    Examples:
+      >>> reduced, new = mtf.convert_to_shape("hidden:8"), mtf.convert_to_shape("d_ff:32")
+      >>> mtf.layers.low_rank_product(x, "wi", reduced, new, mtf.layers.LowRank(rank=2)).shape
+      Shape[batch:4 d_ff:32]
+    """
+    rank = mtf.Shape([("lora_rank", low_rank.rank)])
+    initializer = low_rank.initializer(reduced, rank)
+    a = mtf.get_variable(x.mesh, f"{name}_{A}", reduced + rank, initializer=initializer)
+    b = mtf.get_variable(x.mesh, f"{name}_{B}", rank + new, initializer=mtf.zeros)
+    number = low_rank.alpha / low_rank.rank
+
+    def filled(mesh: mtf.Mesh, shape: mtf.Shape, dtype: object) -> mtf.Tensor:
+        return mtf.fill(mesh, number, shape, dtype)
+
+    scale = mtf.get_variable(x.mesh, f"{name}_{SCALE}", [], initializer=filled, trainable=False)
+    inner = mtf.einsum([x, mtf.cast(a, x.dtype)], output_shape=x.shape - reduced + rank)
+    y = mtf.einsum([inner, mtf.cast(b, x.dtype)], output_shape=x.shape - reduced + new)
+    return y * mtf.cast(scale, x.dtype)

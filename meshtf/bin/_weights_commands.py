@@ -1,0 +1,71 @@
+"""`import` and `export` of meshtf-checkpoint: weights of other libraries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from meshtf.checkpoint.checkpoint_paths import open_source
+from meshtf.checkpoint.conversion.converted import listed
+from meshtf.checkpoint.conversion.exporting import FLOATING, Original, export_huggingface
+from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
+from meshtf.checkpoint.conversion.importing import Import
+from meshtf.errors import CheckpointError
+from meshtf.train.configuration import OPERATIVE_CONFIG
+from meshtf.train.model_forms import model_forms
+from meshtf.train.resuming import bindings_of
+
+HUGGINGFACE, MESH_TENSORFLOW = "huggingface", "mesh_tensorflow"
+
+_OPENERS = {HUGGINGFACE: Import.of_huggingface, MESH_TENSORFLOW: Import.of_mesh_tensorflow}
+
+_NO_CONFIGURATION = """\
+{path} does not say of which model of Transformers's it is: it is neither imported, nor of a training that began with
+what was. Give --config: the folder that was imported, a folder of Transformers, or a config.json."""
+
+
+def import_weights(source: Path, output: Path, format_name: str, rules: str, dtype: str, *, is_strict: bool) -> str:
+    """Imports weights of another library; returns what came of it, in words."""
+    found = _OPENERS[format_name](source, Path(rules) if rules else None, FLOATING[dtype], is_strict=is_strict)
+    copied = found.write(output, model_forms)
+    folder = ImportedFolder(output)
+    lines = [
+        f"{output} has the {len(found.weights.tensors)} tensors of {source}, as {dtype}",
+        f"model:      {folder.model_gin}",
+        f"weights:    {folder.checkpoint}",
+        f"kept:       {', '.join(copied) or 'no tokenizer was there'}",
+        *listed("left out, taken by no rule", found.left_out),
+    ]
+    return "\n".join(lines)
+
+
+def export_weights(path: Path, output: Path, config: str, dtype: str, *, is_strict: bool) -> str:
+    """Exports a checkpoint as a folder of Transformers; returns what came of it, in words."""
+    source = open_source(path)
+    original = Original.of(Path(config) if config else _imported(path))
+    names = export_huggingface(source, original, output, FLOATING[dtype] if dtype else None, is_strict=is_strict)
+    return f"{output} has {', '.join(names)}"
+
+
+def _imported(path: Path, seen: frozenset[Path] = frozenset()) -> Path:
+    """The imported folder that a checkpoint is of, or with which its training, or the one before, began.
+
+    `seen` are the configurations of runs that began with this checkpoint; one of them, met again, leads nowhere.
+    """
+    for folder in (path, path.parent, path.parent.parent):
+        if ImportedFolder(folder).is_there:
+            return folder
+        configuration = (folder / OPERATIVE_CONFIG).resolve()
+        if configuration.is_file() and configuration not in seen:
+            return _imported(_beginning_of(configuration, path), seen | {configuration})
+    raise CheckpointError(_NO_CONFIGURATION.format(path=path))
+
+
+def _beginning_of(configuration: Path, path: Path) -> Path:
+    """The initial checkpoint of a run."""
+    bindings = bindings_of(configuration.read_text("utf-8"))
+    given = bindings.get("Training.initial_checkpoint", "None")
+    given = bindings.get("InitialCheckpoint.path", "None") if given.startswith("@") else given
+    beginning = Path(given.strip("'\"")).expanduser()
+    if given == "None" or not beginning.exists():
+        raise CheckpointError(_NO_CONFIGURATION.format(path=path))
+    return beginning

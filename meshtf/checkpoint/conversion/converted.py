@@ -1,0 +1,171 @@
+"""Tensors of one side as those of the other, each part made when it is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.checkpoint._box import Box
+from meshtf.checkpoint.conversion.axes import Region
+from meshtf.checkpoint.conversion.names import Labels
+from meshtf.checkpoint.conversion.rule import Side, TensorRule
+from meshtf.checkpoint.formats.tensor_source import TensorSource, described
+from meshtf.checkpoint.manifest import SavedTensor
+from meshtf.errors import CheckpointError
+
+_MOST_LINES = 20
+
+_DOES_NOT_FIT = """\
+{what} does not fit:
+{lines}
+{remedy}"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Of a model: how large each axis is, and what the places of some are called."""
+
+    axes: Mapping[str, int]
+    labels: Labels
+
+
+@dataclasses.dataclass(frozen=True)
+class _Made:
+    """A tensor that is made: by which rule, and which of the rule's tensors it is."""
+
+    source: Side
+    target: Side
+    numbers: Mapping[str, int]
+
+
+class ConvertedSource:
+    """A `TensorSource` of the tensors that rules make of another's.
+
+    Memory is needed for what one `read` gives, and for the part of the source that has it.
+
+    Args:
+      source: whose tensors are read.
+      rules: as (source, target).
+      sizes: of the model.
+      dtype: of floating tensors; None leaves each as it is.
+      step, state: what the converted says of itself.
+
+    Attributes:
+      missing: tensors that rules name and the source has not.
+      other_form: those of another shape than the sizes say, in words.
+      unused: tensors of the source that no rule takes.
+    """
+
+    def __init__(
+        self,
+        source: TensorSource,
+        rules: Sequence[tuple[Side, Side]],
+        sizes: Sizes,
+        dtype: tf.DType | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.step, self.state = source.step, state or {}
+        self._source, self._sizes, self._dtype = source, sizes, dtype
+        self._made: dict[str, _Made] = {}
+        self.tensors: dict[str, SavedTensor] = {}
+        self.missing: list[str] = []
+        self.other_form: list[str] = []
+        used: set[str] = set()
+        for from_side, to_side in rules:
+            used |= self._add(from_side, to_side)
+        self.unused = [name for name in source.tensors if name not in used]
+
+    def read(self, name: str, box: Box | None = None) -> tf.Tensor:
+        """A tensor, or a part of it."""
+        made, tensor, axes = self._made[name], self.tensors[name], self._sizes.axes
+        wanted = box or Box.whole(tensor.shape)
+        region = made.target.axes.region_of(wanted, axes)
+        region |= {axis: (number, number + 1) for axis, number in made.numbers.items()}
+        value, order = self._gathered(made, region)
+        kept = [axis for axis in order if axis in made.target.axes.names]
+        value = value.reshape([region[axis][1] - region[axis][0] for axis in kept])
+        value = value.transpose([kept.index(axis) for axis in made.target.axes.names])
+        around, _ = made.target.axes.box_of(region, axes)
+        value = value.reshape(around.size)[wanted.relative_to(around).slices]
+        return tf.cast(tf.constant(np.ascontiguousarray(value)), tensor.dtype)
+
+    def _gathered(self, made: _Made, region: Region) -> tuple[np.ndarray, list[str]]:
+        """A region of the axes, from all tensors of the source that have parts of it, and the order of its axes."""
+        side, axes = made.source, self._sizes.axes
+        box, covered = side.axes.box_of(region, axes)
+        inside = tuple(slice(region[a][0] - covered[a][0], region[a][1] - covered[a][0]) for a in side.axes.names)
+        whole = [covered[axis][1] - covered[axis][0] for axis in side.axes.names]
+        ranges = [range(*region[axis]) for axis in side.name.axes]
+        parts = []
+        for numbers in itertools.product(*ranges):
+            name = side.name.at(dict(zip(side.name.axes, numbers, strict=True)), self._sizes.labels)
+            parts.append(self._source.read(name, box).numpy().reshape(whole)[inside])
+        value = parts[0] if len(parts) == 1 else np.stack(parts)
+        shape = [*map(len, ranges), *(region[axis][1] - region[axis][0] for axis in side.axes.names)]
+        return value.reshape(shape), [*side.name.axes, *side.axes.names]
+
+    def _add(self, from_side: Side, to_side: Side) -> set[str]:
+        """Takes a rule in; returns the names of the source that it asks for."""
+        axes, labels = self._sizes.axes, self._sizes.labels
+        used: set[str] = set()
+        shape = from_side.axes.shape(axes)
+        for values in itertools.product(*(range(axes[axis]) for axis in to_side.name.axes)):
+            numbers = dict(zip(to_side.name.axes, values, strict=True))
+            shared = {axis: numbers[axis] for axis in from_side.name.axes if axis in numbers}
+            sources = list(from_side.names(shared, axes, labels))
+            used.update(sources)
+            if not self._fit(sources, shape):
+                continue
+            name = to_side.name.at(numbers, labels)
+            dtype = self._source.tensors[sources[0]].dtype
+            is_cast = self._dtype is not None and dtype.is_floating
+            self.tensors[name] = described(to_side.axes.shape(axes), self._dtype if is_cast else dtype)
+            self._made[name] = _Made(from_side, to_side, numbers)
+        return used
+
+    def _fit(self, names: Sequence[str], shape: tuple[int, ...]) -> bool:
+        """Whether the source has these tensors in this shape; what it has not is noted."""
+        found = self._source.tensors
+        missing = [name for name in names if name not in found]
+        other = [
+            f"{name} is {list(found[name].shape)}, and must be {list(shape)}"
+            for name in names
+            if name in found and found[name].shape != shape
+        ]
+        self.missing += [name for name in missing if name not in self.missing]
+        self.other_form += [text for text in other if text not in self.other_form]
+        return not (missing or other)
+
+    def check(self, what: str, remedy: str, *, allows_unused: bool = False) -> None:
+        """CheckpointError where something is missing, of another shape or, unless that is allowed, of no use."""
+        unused = [] if allows_unused else [f"{name} {self._source.tensors[name]}" for name in self.unused]
+        lines = [
+            *listed("missing", self.missing),
+            *listed("of another shape", self.other_form),
+            *listed("taken by no rule", unused),
+        ]
+        if lines:
+            raise CheckpointError(_DOES_NOT_FIT.format(what=what, lines="\n".join(lines), remedy=remedy))
+
+
+def listed(title: str, entries: Sequence[str]) -> list[str]:
+    """Lines of a message, not too many; none for no entries."""
+    if not entries:
+        return []
+    more = [f"    and {len(entries) - _MOST_LINES} more"] if len(entries) > _MOST_LINES else []
+    return [f"  {title} ({len(entries)}):", *(f"    {entry}" for entry in entries[:_MOST_LINES]), *more]
+
+
+def to_here(rule: TensorRule) -> tuple[Side, Side]:
+    """A rule for import."""
+    return rule.there, rule.here
+
+
+def to_there(rule: TensorRule) -> tuple[Side, Side]:
+    """A rule for export."""
+    return rule.here, rule.there

@@ -1,0 +1,103 @@
+"""From a checkpoint to the weights of another library."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.checkpoint.conversion.converted import ConvertedSource, to_there
+from meshtf.checkpoint.conversion.family import Family, find_family
+from meshtf.checkpoint.conversion.huggingface import CONFIGURATION, read_json, write_folder
+from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
+from meshtf.checkpoint.conversion.merged_adapters import MergedAdapters
+from meshtf.checkpoint.formats.tensor_source import TensorSource
+from meshtf.errors import CheckpointError
+
+SHARD_BYTES = 5 * 10**9
+"""Of a file of weights, at most; what Transformers writes by default."""
+
+FLOATING = {"float32": tf.float32, "float16": tf.float16, "bfloat16": tf.bfloat16}
+
+_REMEDY = """\
+Nothing was written. The checkpoint must be of a model with this configuration; with --nostrict what no rule takes is
+left out, as an optimizer's state is anyway."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Original:
+    """What an export needs beside weights.
+
+    Attributes:
+      configuration: of the other library.
+      where: it is from.
+      rules: a file of rules; None for the one of its `model_type`.
+      companions: the folder with its tokenizer, if there is one.
+    """
+
+    configuration: Mapping[str, Any]
+    where: Path
+    rules: Path | None = None
+    companions: Path | None = None
+
+    @classmethod
+    def of(cls, path: Path) -> Original:
+        """Of an imported folder, of a folder of the other library, or of a `config.json`.
+
+        Raises:
+          CheckpointError: it is none of them.
+        """
+        imported = ImportedFolder(path)
+        if imported.is_there:
+            configuration = imported.configuration()
+            return cls(configuration, imported.original / CONFIGURATION, imported.rules, imported.original)
+        if path.is_dir():
+            return cls(read_json(path / CONFIGURATION), path / CONFIGURATION, companions=path)
+        return cls(read_json(path), path)
+
+
+def export_huggingface(
+    source: TensorSource, original: Original, output: Path, dtype: tf.DType | None, *, is_strict: bool
+) -> list[str]:
+    """Writes a folder that Transformers opens; returns the names of its files.
+
+    Args:
+      source: a checkpoint of the model, of whose kernels low-rank adapters become a part.
+      original: the model's configuration.
+      output: the folder.
+      dtype: of floating tensors; by default the configuration's.
+      is_strict: whether every tensor of the model must have a rule.
+
+    Raises:
+      CheckpointError: the checkpoint is of another model, or the output is there already.
+      SaveError: it cannot be written.
+    """
+    source, configuration = MergedAdapters(source), dict(original.configuration)
+    rules = original.rules
+    family = find_family("huggingface", str(configuration.get("model_type"))) if rules is None else Family.read(rules)
+    shapes = {name: tensor.shape for name, tensor in source.tensors.items()}
+    model = family.model(configuration, shapes, str(original.where))
+    dtype = dtype or _dtype_of(configuration)
+    weights = ConvertedSource(source, [to_there(rule) for rule in model.rules], model.sizes, dtype)
+    weights.unused = [name for name in weights.unused if not _is_state(name, source)]
+    weights.check(f"the checkpoint, by the rules {family.path.name},", _REMEDY, allows_unused=not is_strict)
+    configuration.pop("torch_dtype", None)
+    return write_folder(weights, output, {**configuration, "dtype": dtype.name}, original.companions, SHARD_BYTES)
+
+
+def _dtype_of(configuration: Mapping[str, Any]) -> tf.DType:
+    name = str(configuration.get("dtype") or configuration.get("torch_dtype") or "float32")
+    if name not in FLOATING:
+        raise CheckpointError(
+            f"the configuration has dtype {name!r}, which weights cannot have here; give --dtype, one of "
+            f"{', '.join(FLOATING)}"
+        )
+    return FLOATING[name]
+
+
+def _is_state(name: str, source: TensorSource) -> bool:
+    """Whether a tensor is what an optimizer keeps of another, or a counter of the run."""
+    return name.rpartition("/")[0] in source.tensors or tf.as_dtype(source.tensors[name].dtype).is_integer

@@ -1,0 +1,238 @@
+"""A family of models: a file of rules that says which of another library's tensors are which here.
+
+docs/weights.md has the form of these files, which users write, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from meshtf.checkpoint.conversion.axes import RuleFault
+from meshtf.checkpoint.conversion.converted import Sizes
+from meshtf.checkpoint.conversion.names import NamePattern
+from meshtf.checkpoint.conversion.rule import TensorRule, rules_of
+from meshtf.checkpoint.conversion.settings import Setting, Shapes, Value, alternatives, evaluated, holds
+from meshtf.errors import CheckpointError, nearest
+from meshtf.files.regular_file import read_regular
+
+LARGEST = 1 << 20
+"""Bytes of a file of rules."""
+
+_KEYS = (
+    "format",
+    "model_types",
+    "prefix",
+    "old_endings",
+    "settings",
+    "required",
+    "axes",
+    "labels",
+    "tensors",
+    "ignored",
+    "gin",
+)
+_MOST_TENSORS = 100_000
+_NO_SIZE = """\
+the configuration {where} gives {what} = {value!r}, which is no size; it was changed, or is of another family"""
+
+
+@dataclasses.dataclass(frozen=True)
+class GinPart:
+    """A part of the model's gin file, where its conditions hold; `{name}` in it stands for a setting."""
+
+    text: str
+    when: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """What a file of rules says.
+
+    Attributes:
+      path: of the file.
+      format: of the other library: "huggingface" or "mesh_tensorflow".
+      model_types: what configurations call models of this family.
+      prefix: with which names of the other library may begin or not; written ones do.
+      old_endings: how names in older files end, and how they end today, as they are written.
+      settings: what is to be known of a model.
+      required: keys of the configuration, and the values with which the model is one that there is here.
+      axes: for each axis the setting that is its size.
+      labels: for axes whose places have names, these.
+      rules: of the tensors.
+      ignored: names in the other library that mean nothing here, such as masks that a program keeps.
+      gin: the model as gin.
+    """
+
+    path: Path
+    format: str
+    model_types: tuple[str, ...]
+    prefix: str
+    old_endings: Mapping[str, str]
+    settings: tuple[Setting, ...]
+    required: Mapping[str, tuple[Value, ...]]
+    axes: Mapping[str, str]
+    labels: Mapping[str, tuple[str, ...]]
+    rules: tuple[TensorRule, ...]
+    ignored: tuple[NamePattern, ...]
+    gin: tuple[GinPart, ...]
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @classmethod
+    def read(cls, path: Path) -> Family:
+        """
+        Raises:
+          CheckpointError: the file cannot be read, or has what no such file has.
+        """
+        try:
+            content = tomllib.loads(read_regular(path, LARGEST).decode())
+            return _parsed(path, content)
+        except OSError as error:
+            raise CheckpointError(f"the rules {path} cannot be read: {error.strerror or error}") from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"the rules {path} cannot be read: {error}") from None
+
+    def model(self, configuration: Mapping[str, Any], shapes: Shapes, where: str) -> FamilyModel:
+        """One model of the family.
+
+        Args:
+          configuration: of the other library.
+          shapes: of the tensors that are converted.
+          where: what messages call the configuration.
+
+        Raises:
+          CheckpointError: the configuration lacks something, or is of a model that there is not here.
+        """
+        for key, allowed in self.required.items():
+            found = evaluated(key, configuration)
+            if found is not None and found not in allowed:
+                raise CheckpointError(
+                    f"the configuration {where} has {key} = {found!r}; models of these rules, {self.name}, have "
+                    f"{' or '.join(map(repr, allowed)) or 'none'}: there is no such model here"
+                )
+        settings = {setting.name: setting.value(configuration, shapes, where) for setting in self.settings}
+        for setting in {*self.axes.values()}:
+            value = settings[setting]
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise CheckpointError(_NO_SIZE.format(where=where, what=setting, value=value))
+        model = FamilyModel(self, settings)
+        model.check_counts(where)
+        return model
+
+    def todays_name(self, name: str, known: Collection[str]) -> str:
+        """What a tensor of the other library is called today, whole; `known` are the names that rules have."""
+        for old, new in self.old_endings.items():
+            if name.endswith(old):
+                name = name.removesuffix(old) + new
+        whole = self.prefix + name
+        return whole if name not in known and (whole in known or self.is_ignored(whole)) else name
+
+    def is_ignored(self, name: str) -> bool:
+        return any(pattern.matches(name) for pattern in self.ignored)
+
+
+@dataclasses.dataclass(frozen=True)
+class FamilyModel:
+    """A model of a family, of which the settings are known."""
+
+    family: Family
+    settings: Mapping[str, Value]
+
+    @property
+    def rules(self) -> list[TensorRule]:
+        return [rule for rule in self.family.rules if holds(rule.when, self.settings)]
+
+    @property
+    def sizes(self) -> Sizes:
+        given = {axis: self.settings[setting] for axis, setting in self.family.axes.items()}
+        sizes = {axis: size for axis, size in given.items() if isinstance(size, int)}
+        return Sizes({**sizes, **{axis: len(names) for axis, names in self.family.labels.items()}}, self.family.labels)
+
+    def check_counts(self, where: str) -> None:
+        """CheckpointError where the configuration has so many layers that only their names would take hours."""
+        axes = self.sizes.axes
+        for side in (side for rule in self.rules for side in (rule.there, rule.here)):
+            if (count := math.prod(axes[axis] for axis in side.name.axes)) > _MOST_TENSORS:
+                raise CheckpointError(
+                    f"the configuration {where} asks for {count:,} tensors {side.name.text}, and no model has more "
+                    f"than {_MOST_TENSORS:,} of a kind; it was changed"
+                )
+
+    @property
+    def gin(self) -> str:
+        """The model's gin file."""
+        written = {name: repr(value) for name, value in self.settings.items()}
+        parts = [part.text.format(**written) for part in self.family.gin if holds(part.when, self.settings)]
+        return "".join(parts)
+
+
+def packaged_families(format_name: str) -> list[Path]:
+    """The files of rules that meshtf brings along, for one library."""
+    return sorted((Path(__file__).parent / "families" / format_name).glob("*.toml"))
+
+
+def find_family(format_name: str, model_type: str) -> Family:
+    """The family of what a configuration calls its model.
+
+    Raises:
+      CheckpointError: there is none; names those that there are.
+    """
+    families = [Family.read(path) for path in packaged_families(format_name)]
+    for family in families:
+        if model_type in family.model_types:
+            return family
+    known = sorted(name for family in families for name in family.model_types)
+    raise CheckpointError(
+        f"there are no rules for models of type {model_type!r}{nearest(model_type, known)}; there are for "
+        f"{', '.join(known)}. --rules=FILE gives others: see docs/weights.md"
+    )
+
+
+def _parsed(path: Path, content: Mapping[str, Any]) -> Family:
+    if unknown := [key for key in content if key not in _KEYS]:
+        raise RuleFault(f"it has {unknown[0]!r}{nearest(unknown[0], _KEYS)}; there are {', '.join(_KEYS)}")
+    if missing := [key for key in ("format", "tensors") if key not in content]:
+        raise RuleFault(f"it lacks {missing[0]!r}")
+    settings = tuple(Setting.parse(name, value) for name, value in content.get("settings", {}).items())
+    family = Family(
+        path,
+        content["format"],
+        tuple(content.get("model_types", ())),
+        content.get("prefix", ""),
+        dict(content.get("old_endings", {})),
+        settings,
+        {key: _as_tuple(value) for key, value in content.get("required", {}).items()},
+        content.get("axes", {}),
+        {axis: tuple(names) for axis, names in content.get("labels", {}).items()},
+        tuple(rule for entry in content["tensors"] for rule in rules_of(entry)),
+        tuple(NamePattern(text) for text in content.get("ignored", [])),
+        tuple(GinPart(entry["text"], _as_tuple(entry.get("when", ()))) for entry in content.get("gin", [])),
+    )
+    _check_names(family)
+    return family
+
+
+def _check_names(family: Family) -> None:
+    """That axes, settings and conditions are those that there are."""
+    settings = [setting.name for setting in family.settings]
+    conditions = [c for part in (*family.rules, *family.gin) for c in part.when]
+    asked = [name for condition in conditions for name, _ in alternatives(condition)]
+    for name in (*family.axes.values(), *asked):
+        if name not in settings:
+            raise RuleFault(f"there is no setting {name!r}{nearest(name, settings)}")
+    known = (*family.axes, *family.labels)
+    for rule in family.rules:
+        for axis in sorted(rule.there.all_axes):
+            if axis not in known:
+                raise RuleFault(f"{rule.there.name.text}: there is no axis {axis!r}{nearest(axis, known)}")
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,)

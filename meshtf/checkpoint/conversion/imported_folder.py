@@ -1,0 +1,65 @@
+"""What import makes: a checkpoint, the model as a gin file, and what an export needs to make of it what it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from meshtf.checkpoint.conversion.huggingface import CONFIGURATION, copy_companions, read_json
+from meshtf.errors import CheckpointError
+
+MODEL_GIN, ORIGINAL, RULES = "model.gin", "original", "rules.toml"
+
+
+@dataclasses.dataclass(frozen=True)
+class ImportedFolder:
+    """The folder of an import.
+
+    Attributes:
+      path: of the folder.
+    """
+
+    path: Path
+
+    @property
+    def checkpoint(self) -> Path:
+        """The weights."""
+        return self.path / "checkpoints" / "step_00000000"
+
+    @property
+    def model_gin(self) -> Path:
+        """The model, for --gin_file."""
+        return self.path / MODEL_GIN
+
+    @property
+    def original(self) -> Path:
+        """The folder of what came with the weights: configuration, tokenizer, and the rules by which they came."""
+        return self.path / ORIGINAL
+
+    @property
+    def rules(self) -> Path:
+        return self.original / RULES
+
+    @property
+    def is_there(self) -> bool:
+        return (self.original / CONFIGURATION).is_file() and self.rules.is_file()
+
+    def configuration(self) -> dict[str, Any]:
+        """The other library's. CheckpointError where it is gone."""
+        return read_json(self.original / CONFIGURATION)
+
+    def keep_original(self, configuration: Mapping[str, Any] | None, rules: Path, source: Path) -> list[str]:
+        """Keeps rules and tokenizer, and the configuration, if it is one for an export; returns the names of the
+        tokenizer's files."""
+        try:
+            self.original.mkdir(parents=True)
+            if configuration is not None:
+                text = json.dumps(dict(configuration), indent=2, sort_keys=True) + "\n"
+                (self.original / CONFIGURATION).write_text(text, "utf-8")
+            self.rules.write_bytes(rules.read_bytes())
+            return copy_companions(source, self.original)
+        except OSError as error:
+            raise CheckpointError(f"{self.original} cannot be written: {error.strerror or error}") from error

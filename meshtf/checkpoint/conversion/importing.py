@@ -1,0 +1,201 @@
+"""From another library's weights to a checkpoint and the model's gin file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.checkpoint._box import Box
+from meshtf.checkpoint.atomic_folder import atomic_folder
+from meshtf.checkpoint.conversion import mesh_tensorflow
+from meshtf.checkpoint.conversion.converted import ConvertedSource, listed, to_here
+from meshtf.checkpoint.conversion.family import Family, FamilyModel, find_family
+from meshtf.checkpoint.conversion.huggingface import CONFIGURATION, HuggingFaceFolder
+from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
+from meshtf.checkpoint.conversion.mesh_tensorflow import MeshTensorFlowCheckpoint
+from meshtf.checkpoint.formats.tensor_source import TensorSource, write_source
+from meshtf.checkpoint.manifest import SavedTensor
+from meshtf.errors import CheckpointError, SaveError
+
+_TWICE = """\
+the weights have {canonical} twice, as {first} and as {second}; remove that which is not of the model"""
+
+ModelForms = Callable[[Path], Mapping[str, SavedTensor]]
+"""Gives shape and type of each tensor that a checkpoint of the model in a gin file has."""
+
+_REMEDY = """\
+Nothing was written. The weights must be all of one model of this family, with its own configuration; with --nostrict
+what no rule takes is left out."""
+
+_OTHER_MODEL = """\
+the rules {rules} and the model of their gin file do not fit:
+{lines}
+Nothing was written. A model of other variables needs other rules."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Import:
+    """Weights that were checked against rules and sizes; nothing is written.
+
+    Attributes:
+      path: of the folder of the source.
+      configuration: of the other library, where an export needs it.
+      model: of a family.
+      weights: as meshtf has them.
+    """
+
+    path: Path
+    configuration: Mapping[str, Any] | None
+    model: FamilyModel
+    weights: ConvertedSource
+
+    @classmethod
+    def of_huggingface(cls, path: Path, rules: Path | None, dtype: tf.DType, *, is_strict: bool) -> Import:
+        """A folder of Transformers.
+
+        Args:
+          path: of the folder.
+          rules: a file of rules; by default the one for the configuration's `model_type`.
+          dtype: of floating variables.
+          is_strict: whether every tensor must have a rule.
+
+        Raises:
+          CheckpointError: there is no such folder, no such family, or the weights do not fit.
+        """
+        source = HuggingFaceFolder.open(path)
+        configuration, where = _with_dtype(source), str(path / CONFIGURATION)
+        family = _family("huggingface", configuration.get("model_type"), rules, where)
+        model = family.model(configuration, _shapes(source), where)
+        return cls(path, configuration, model, _checked(path, source, model, dtype, is_strict=is_strict))
+
+    @classmethod
+    def of_mesh_tensorflow(cls, path: Path, rules: Path | None, dtype: tf.DType, *, is_strict: bool) -> Import:
+        """A checkpoint of Mesh TensorFlow: its prefix, or the folder that has it. As `of_huggingface` otherwise; an
+        optimizer's state is left out."""
+        source = MeshTensorFlowCheckpoint.open(path)
+        where = str(source.prefix.with_name(mesh_tensorflow.CONFIGURATION))
+        family = _family("mesh_tensorflow", source.configuration.get("run.model_type"), rules, where)
+        model = family.model(source.configuration, _shapes(source), where)
+        return cls(source.prefix.parent, None, model, _checked(path, source, model, dtype, is_strict=is_strict))
+
+    @property
+    def left_out(self) -> list[str]:
+        """Tensors of the source that no rule takes."""
+        return self.weights.unused
+
+    def write(self, output: Path, forms_of: ModelForms | None = None) -> list[str]:
+        """Writes the folder, whole or not at all; returns the names of the tokenizer's files that it has.
+
+        Raises:
+          CheckpointError: it is there already, or the model has other variables than the rules make.
+          SaveError: it cannot be written.
+        """
+        if output.exists():
+            raise CheckpointError(f"{output} is there already; give another output, or remove it first")
+        try:
+            with atomic_folder(output) as temporary:
+                folder = ImportedFolder(temporary)
+                folder.model_gin.write_text(f"# {self._title}\n{self.model.gin}", "utf-8")
+                if forms_of is not None:
+                    self._check_forms(forms_of(folder.model_gin))
+                copied = folder.keep_original(self.configuration, self.model.family.path, self.path)
+                write_source(self.weights, folder.checkpoint)
+        except SaveError as error:
+            raise SaveError(str(error).replace(f".writing-{output.name}", output.name)) from None
+        except OSError as error:
+            raise SaveError(f"{output} cannot be written: {error.strerror or error}") from error
+        return copied
+
+    @property
+    def _title(self) -> str:
+        """A line, whatever the folder is called."""
+        return f"The model of {self.path.resolve().name!r}, imported by the rules {self.model.family.path.name!r}."
+
+    def _check_forms(self, wanted: Mapping[str, SavedTensor]) -> None:
+        """That the model has these variables and no others."""
+        made = self.weights.tensors
+        other = [
+            f"{name} is {list(tensor.shape)} by the rules, and {list(wanted[name].shape)} in the model"
+            for name, tensor in made.items()
+            if name in wanted and wanted[name].shape != tensor.shape
+        ]
+        lines = [
+            *listed("made by no rule", [name for name in wanted if name not in made]),
+            *listed("not in the model", [name for name in made if name not in wanted]),
+            *listed("of another shape", other),
+        ]
+        if lines:
+            raise CheckpointError(_OTHER_MODEL.format(rules=self.model.family.path.name, lines="\n".join(lines)))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Canonical:
+    """A source under the names that the rules have for its tensors, without what is ignored."""
+
+    source: TensorSource
+    names: Mapping[str, str]
+
+    @classmethod
+    def of(cls, source: TensorSource, model: FamilyModel) -> _Canonical:
+        family, sizes = model.family, model.sizes
+        known = {name for rule in model.rules for name in rule.there.names({}, sizes.axes, sizes.labels)}
+        found: dict[str, str] = {}
+        for name in source.tensors:
+            canonical = family.todays_name(name, known)
+            if canonical in found:
+                raise CheckpointError(_TWICE.format(canonical=canonical, first=found[canonical], second=name))
+            if canonical in known or not family.is_ignored(canonical):
+                found[canonical] = name
+        return cls(source, found)
+
+    @property
+    def step(self) -> int:
+        return self.source.step
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        return self.source.state
+
+    @property
+    def tensors(self) -> Mapping[str, SavedTensor]:
+        return {name: self.source.tensors[own] for name, own in self.names.items()}
+
+    def read(self, name: str, box: Box | None = None) -> tf.Tensor:
+        return self.source.read(self.names[name], box)
+
+
+def _shapes(source: TensorSource) -> dict[str, tuple[int, ...]]:
+    return {name: tensor.shape for name, tensor in source.tensors.items()}
+
+
+def _checked(
+    path: Path, source: TensorSource, model: FamilyModel, dtype: tf.DType, *, is_strict: bool
+) -> ConvertedSource:
+    rules = [to_here(rule) for rule in model.rules]
+    weights = ConvertedSource(_Canonical.of(source, model), rules, model.sizes, dtype)
+    weights.check(f"{path}, by the rules {model.family.path.name},", _REMEDY, allows_unused=not is_strict)
+    return weights
+
+
+def _family(format_name: str, model_type: object, rules: Path | None, where: str) -> Family:
+    if rules is None:
+        return find_family(format_name, str(model_type))
+    family = Family.read(rules)
+    if family.format != format_name:
+        raise CheckpointError(f"the rules {rules} are for --format={family.format}, and the source is {format_name}")
+    if family.model_types and model_type not in family.model_types:
+        raise CheckpointError(
+            f"{where} has the model type {model_type!r}, and the rules {rules} are for {', '.join(family.model_types)}"
+        )
+    return family
+
+
+def _with_dtype(source: HuggingFaceFolder) -> dict[str, Any]:
+    """The configuration, in which `dtype` is that of the weights where all have one."""
+    dtypes = {tensor.dtype for tensor in source.tensors.values() if tensor.dtype.is_floating}
+    own = {key: value for key, value in source.configuration.items() if key != "torch_dtype" or len(dtypes) > 1}
+    return {**own, "dtype": dtypes.pop().name} if len(dtypes) == 1 else own

@@ -1,0 +1,60 @@
+"""Kernels with their low-rank adapters as kernels alone, part by part."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.checkpoint._box import Box
+from meshtf.checkpoint.formats.tensor_source import TensorSource
+from meshtf.checkpoint.manifest import SavedTensor
+
+A, B, SCALE = "_lora_a", "_lora_b", "_lora_scale"
+
+
+@dataclasses.dataclass(frozen=True)
+class MergedAdapters:
+    """A `TensorSource` in which kernel + lora_scale · lora_a · lora_b has the place of the four."""
+
+    source: TensorSource
+
+    @property
+    def step(self) -> int:
+        return self.source.step
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        return self.source.state
+
+    @property
+    def tensors(self) -> Mapping[str, SavedTensor]:
+        return {name: tensor for name, tensor in self.source.tensors.items() if not self._is_adapter(name)}
+
+    def read(self, name: str, box: Box | None = None) -> tf.Tensor:
+        """A tensor, or a part of it, in the type of the kernel; the sum is float64."""
+        value = self.source.read(name, box)
+        if name + A not in self.source.tensors:
+            return value
+        part = box or Box.whole(self.source.tensors[name].shape)
+        a, b = self._factor(name + A, part, is_first=True), self._factor(name + B, part, is_first=False)
+        added = np.tensordot(a, b, axes=1) * self.source.read(name + SCALE).numpy().astype(np.float64)
+        return tf.cast(tf.constant(value.numpy().astype(np.float64) + added), value.dtype)
+
+    def _factor(self, name: str, part: Box, *, is_first: bool) -> np.ndarray:
+        """What of a factor a part of the product needs."""
+        shape = self.source.tensors[name].shape
+        own = len(shape) - 1  # its dimensions beside the rank: the first of the product, or the last
+        if is_first:
+            box = Box((*part.start[:own], 0), (*part.size[:own], shape[-1]))
+        else:
+            first = len(part.start) - own
+            box = Box((0, *part.start[first:]), (shape[0], *part.size[first:]))
+        return self.source.read(name, box).numpy().astype(np.float64)
+
+    def _is_adapter(self, name: str) -> bool:
+        """Of itself, or of an optimizer's state of one."""
+        return any(ending in name and name.partition(ending)[0] in self.source.tensors for ending in (A, B, SCALE))

@@ -1,0 +1,126 @@
+"""Checkpoints of Mesh TensorFlow: TensorFlow's own, of either version, with `operative_config.gin` beside them."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.checkpoint._box import Box
+from meshtf.checkpoint.formats._tensor_index import check_index
+from meshtf.checkpoint.formats._unreadable import unreadable
+from meshtf.checkpoint.formats.tensor_files import read_box
+from meshtf.checkpoint.formats.tensor_source import described
+from meshtf.checkpoint.manifest import SavedTensor
+from meshtf.errors import CheckpointError, DamagedCheckpointError
+from meshtf.files.regular_file import read_regular
+
+CONFIGURATION = "operative_config.gin"
+_LARGEST = 16 << 20
+_STEP = re.compile(r"(.*\.ckpt-(\d+))(?:\.index|-\d{5}-of-\d{5})?")
+_BINDING = re.compile(r"^([\w./@]+) *= *\\?\n?(.*(?:\n[ \t]+.*)*)", re.MULTILINE)
+
+_NO_CHECKPOINT = """\
+{path} is no checkpoint of TensorFlow's: give its prefix, as model.ckpt-1000, or the folder that has it"""
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshTensorFlowCheckpoint:
+    """A `TensorSource` of a checkpoint of TensorFlow's, whose variables are whole or in slices.
+
+    Attributes:
+      prefix: of its files.
+      configuration: the macros and parameters of `operative_config.gin` beside them, without modules, and with their
+        scopes and without.
+      tensors: shape and type of each.
+    """
+
+    prefix: Path
+    configuration: Mapping[str, Any]
+    tensors: Mapping[str, SavedTensor]
+
+    @classmethod
+    def open(cls, path: Path) -> MeshTensorFlowCheckpoint:
+        """Of a prefix, or the newest in a folder.
+
+        Raises:
+          CheckpointError: there is none, it is damaged, or no configuration is beside it.
+        """
+        prefix = _newest(path) if path.is_dir() else path
+        index = prefix.with_name(f"{prefix.name}.index")
+        try:
+            if index.exists():
+                check_index(index)
+            reader = tf.train.load_checkpoint(str(prefix))
+            shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+        except (OSError, ValueError, RuntimeError, tf.errors.OpError) as error:
+            if not index.exists() and not list(prefix.parent.glob(f"{prefix.name}*")):
+                raise CheckpointError(_NO_CHECKPOINT.format(path=path)) from None
+            raise unreadable(prefix, "a checkpoint of TensorFlow's", error) from None
+        tensors = {name: described(shapes[name], dtypes[name]) for name in sorted(shapes) if dtypes[name] != tf.string}
+        return cls(prefix, read_gin(prefix.with_name(CONFIGURATION)), tensors)
+
+    @property
+    def step(self) -> int:
+        return 0
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        return {}
+
+    def read(self, name: str, box: Box | None = None) -> tf.Tensor:
+        """A tensor, or a part of it.
+
+        Raises:
+          DamagedCheckpointError: the values are not those that were written.
+        """
+        tensor = self.tensors[name]
+        try:
+            return read_box(self.prefix, name, tensor.shape, tensor.dtype, box or Box.whole(tensor.shape))
+        except (tf.errors.OpError, OSError) as error:
+            raise DamagedCheckpointError(f"tensor {name} of {self.prefix} cannot be read: {error}") from None
+
+
+def read_gin(path: Path) -> dict[str, Any]:
+    """The literal values of a gin file, by parameter: `d_ff`, `encoder/SelfAttention.num_heads`, and the last without
+    its scope. A macro stands for its value; what a configurable makes is left out.
+
+    Raises:
+      CheckpointError: there is no such file.
+    """
+    try:
+        text = read_regular(path, _LARGEST).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CheckpointError(f"the configuration {path} cannot be read: {reason}") from None
+    texts = {_without_modules(match[1]): match[2].strip() for match in _BINDING.finditer(text)}
+    values = {name: _value(given, texts) for name, given in texts.items()}
+    plain = {name.rpartition("/")[2]: value for name, value in values.items()}
+    return {name: value for name, value in {**plain, **values}.items() if value is not None}
+
+
+def _without_modules(name: str) -> str:
+    scope, slash, selector = name.rpartition("/")
+    return scope + slash + ".".join(selector.split(".")[-2:])
+
+
+def _value(given: str, texts: Mapping[str, str]) -> Any:
+    given = texts.get(given.removeprefix("%"), given) if given.startswith("%") else given
+    try:
+        return ast.literal_eval(given)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _newest(folder: Path) -> Path:
+    found = {
+        int(match[2]): folder / match[1] for p in folder.iterdir() if (match := _STEP.fullmatch(p.name)) is not None
+    }
+    if not found:
+        raise CheckpointError(_NO_CHECKPOINT.format(path=folder))
+    return found[max(found)]

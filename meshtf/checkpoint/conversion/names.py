@@ -1,0 +1,51 @@
+"""Names with places for numbers: `h.{layer}.attn.{qkv}.weight` is a tensor of each layer and each of q, k, v."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+
+from meshtf.checkpoint.conversion.axes import RuleFault
+
+Labels = Mapping[str, tuple[str, ...]]
+"""For axes whose places have names of their own, these names."""
+
+_PLACE = re.compile(r"\{(?:(?P<factor>\d+)\*)?(?P<axis>[a-z_][a-z_0-9]*)(?:\+(?P<offset>\d+))?(?P<padded>:3)?\}")
+
+
+@dataclasses.dataclass(frozen=True)
+class NamePattern:
+    """A name, in which `{layer}` is a number from 0 on, `{2*layer+1}` another that it gives, `{layer:3}` one of three
+    digits. Of an axis that has labels, the label is written."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if left := re.search(r"[{}]", _PLACE.sub("", self.text)):
+            raise RuleFault(
+                f"{left[0]!r} in {self.text!r} is part of no place for a number; those are written {{layer}}, "
+                f"{{layer:3}} or {{2*layer+1}}"
+            )
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Whose numbers are in the name, each once."""
+        return tuple(dict.fromkeys(match["axis"] for match in _PLACE.finditer(self.text)))
+
+    def at(self, numbers: Mapping[str, int], labels: Labels) -> str:
+        """The name of one tensor."""
+
+        def written(match: re.Match[str]) -> str:
+            number = numbers[match["axis"]]
+            if match["axis"] in labels:
+                return labels[match["axis"]][number]
+            number = number * int(match["factor"] or 1) + int(match["offset"] or 0)
+            return f"{number:03d}" if match["padded"] else str(number)
+
+        return _PLACE.sub(written, self.text)
+
+    def matches(self, name: str) -> bool:
+        """Whether it could be this name, whatever the numbers; `*` is any text."""
+        pieces = _PLACE.split(self.text)[:: _PLACE.groups + 1]
+        return re.fullmatch(r"\w+".join(map(re.escape, pieces)).replace(r"\*", ".*"), name) is not None

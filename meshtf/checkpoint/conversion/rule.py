@@ -1,0 +1,85 @@
+"""One rule: which tensors of one side are which of the other, and how their axes lie in each."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from meshtf.checkpoint.conversion.axes import Axes, RuleFault
+from meshtf.checkpoint.conversion.names import Labels, NamePattern
+
+_LINE = re.compile(r"(\S+) \[([^\]]*)\] = (\S+)(?: \[([^\]]*)\])?")
+_NO_RULE = """\
+this is no rule:
+    {line}
+A rule is "name there [axes] = name here [axes]"; the last axes may be left out where both are alike"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """The tensors of a rule on one side: their names, and their axes. An axis is in the names or in the shape."""
+
+    name: NamePattern
+    axes: Axes
+
+    @property
+    def all_axes(self) -> frozenset[str]:
+        return frozenset((*self.name.axes, *self.axes.names))
+
+    def names(self, numbers: Mapping[str, int], sizes: Mapping[str, int], labels: Labels) -> Iterator[str]:
+        """Of all its tensors, but that the given numbers are fixed."""
+        free = [axis for axis in self.name.axes if axis not in numbers]
+        for own in itertools.product(*(range(sizes[axis]) for axis in free)):
+            yield self.name.at({**numbers, **dict(zip(free, own, strict=True))}, labels)
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorRule:
+    """Tensors of another library and tensors of meshtf that hold the same numbers.
+
+    Attributes:
+      there: in the other library.
+      here: in meshtf's checkpoints.
+      when: settings that must hold for the rule to be one of a model's.
+
+    Raises:
+      RuleFault: an axis is on one side alone.
+    """
+
+    there: Side
+    here: Side
+    when: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for side in (self.there, self.here):
+            if both := set(side.name.axes) & set(side.axes.names):
+                raise RuleFault(f"{side.name.text}: {', '.join(sorted(both))} is in its name and in its shape")
+        if other := self.there.all_axes ^ self.here.all_axes:
+            raise RuleFault(
+                f"{self.there.name.text} and {self.here.name.text}: {', '.join(sorted(other))} is on one side alone"
+            )
+
+
+def rules_of(entry: Mapping[str, Any]) -> list[TensorRule]:
+    """The rules of a table with `rules`, a line each, and `when`.
+
+    Raises:
+      RuleFault: a line is no rule; shows it.
+    """
+    if unknown := sorted(set(entry) - {"rules", "when"}):
+        raise RuleFault(f"[[tensors]] has {unknown[0]!r}; there are rules and when")
+    when: Sequence[str] = entry.get("when", ())
+    lines = (line.strip() for line in entry["rules"].splitlines())
+    return [_rule(line, tuple(when)) for line in lines if line and not line.startswith("#")]
+
+
+def _rule(line: str, when: tuple[str, ...]) -> TensorRule:
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise RuleFault(_NO_RULE.format(line=line))
+    there, there_axes, here, here_axes = match.groups()
+    sides = ((there, there_axes), (here, there_axes if here_axes is None else here_axes))
+    return TensorRule(*(Side(NamePattern(name), Axes.parse(axes)) for name, axes in sides), when=when)

@@ -1,0 +1,170 @@
+"""What is known of a model from the configuration beside its weights: numbers and choices, as a family names them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from meshtf.checkpoint.conversion.axes import RuleFault
+from meshtf.errors import CheckpointError
+
+Value = int | float | bool | str | None
+Shapes = Mapping[str, Sequence[int]]
+"""Of the tensors that are converted."""
+
+_LARGEST = 2.0**63
+_UNKNOWN = """\
+the configuration {where} lacks {keys}, from which {setting} comes: it is of another family, or of a version of the \
+library that calls it otherwise"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """How one setting comes from a configuration.
+
+    Attributes:
+      name: of the setting.
+      sources: the first that is there counts: a key, a dotted path of keys, keys, numbers and texts in quotes with
+        `*`, `/` or `==` between them, or a value that is no text.
+      values: what the configuration's values are called here; where given, no other is known.
+      shape_of: where the setting is the size of a tensor: its name, and which of its dimensions.
+      is_given: whether only counts that the configuration has a value.
+      has_tensor: where the setting is whether there is a tensor of this name.
+      counts: whether the value is a list, or a table, and only counts how many entries it has.
+    """
+
+    name: str
+    sources: tuple[Value, ...] = ()
+    values: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+    shape_of: tuple[str, int] | None = None
+    is_given: bool = False
+    counts: bool = False
+    has_tensor: str | None = None
+
+    @classmethod
+    def parse(cls, name: str, content: Any) -> Setting:
+        """From a file of rules: a source, a list of them, or a table. Raises RuleFault where it is none of them."""
+        if isinstance(content, str | int | float | bool):
+            return cls(name, (content,))
+        if isinstance(content, list):
+            return cls(name, tuple(content))
+        fields = {"key", "default", "values", "shape_of", "dimension", "is_given", "counts", "has_tensor"}
+        if not isinstance(content, dict) or (unknown := set(content) - fields):
+            extra = f"; {', '.join(sorted(unknown))} is not" if isinstance(content, dict) else ""
+            raise RuleFault(f"settings.{name} must be a key, a list, or a table of {', '.join(sorted(fields))}{extra}")
+        keys = content.get("key", [])
+        sources = (*([keys] if isinstance(keys, str) else keys), *(_Constant(v) for v in _default(content)))
+        shape_of = (content["shape_of"], content.get("dimension", 0)) if "shape_of" in content else None
+        is_given, counts = content.get("is_given", False), content.get("counts", False)
+        return cls(name, sources, content.get("values", {}), shape_of, is_given, counts, content.get("has_tensor"))
+
+    def value(self, configuration: Mapping[str, Any], shapes: Shapes, where: str) -> Value:
+        """
+        Raises:
+          CheckpointError: the configuration has none of the sources, or a value that is not known here.
+        """
+        if self.has_tensor is not None:
+            return self.has_tensor in shapes
+        if self.shape_of is not None:
+            tensor, dimension = self.shape_of
+            if tensor not in shapes or len(shapes[tensor]) <= dimension:
+                raise CheckpointError(f"the weights lack {tensor}, whose shape gives {self.name}")
+            return shapes[tensor][dimension]
+        found = next((v for s in self.sources if (v := evaluated(s, configuration)) is not None), None)
+        if self.is_given:
+            return found is not None and found is not False
+        if self.counts and isinstance(found, Sequence | Mapping):
+            return len(found)
+        if found is None and None not in [s.value for s in self.sources if isinstance(s, _Constant)]:
+            keys = " and ".join(str(s) for s in self.sources)
+            raise CheckpointError(_UNKNOWN.format(where=where, keys=keys, setting=self.name))
+        if not self.values:
+            return found
+        if str(found) not in self.values:
+            key = next(source for source in self.sources if evaluated(source, configuration) is not None)
+            raise CheckpointError(
+                f"the configuration {where} has {key} = {found!r}, and these rules know "
+                f"{', '.join(self.values)}: there is no such model here"
+            )
+        return self.values[str(found)]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Constant:
+    """A value that no configuration has to have; a text among the sources would be a key."""
+
+    value: Value
+
+
+def _default(content: Mapping[str, Any]) -> list[Value]:
+    return [content["default"]] if "default" in content else []
+
+
+def evaluated(source: Any, configuration: Mapping[str, Any]) -> Value:
+    """What a source gives; None where the configuration lacks a key of it."""
+    if isinstance(source, _Constant):
+        return source.value
+    if not isinstance(source, str):
+        return source
+    first, *rest = source.split()
+    if len(rest) % 2:
+        raise RuleFault(f"{source!r} ends in an operator")
+    found = _operand(first, configuration)
+    for operator, text in zip(rest[::2], rest[1::2], strict=True):
+        operand = _operand(text, configuration)
+        found = _result(found, operator, operand)
+    return found
+
+
+def _result(a: Any, operator: str, b: Any) -> Value:
+    if operator not in ("*", "/", "=="):
+        raise RuleFault(f"{operator!r} cannot stand between settings; *, / and == can")
+    if operator == "==":
+        return None if a is None or b is None else a == b
+    if not _are_numbers(a, b):
+        return None
+    return a * b if operator == "*" else _quotient(a, b)
+
+
+def _quotient(a: float, b: float) -> float | None:
+    if b == 0:
+        return None
+    return a // b if isinstance(a, int) and isinstance(b, int) and a % b == 0 else a / b
+
+
+def _are_numbers(*values: Any) -> bool:
+    return all(isinstance(v, int | float) and not isinstance(v, bool) and abs(v) < _LARGEST for v in values)
+
+
+def _operand(text: str, configuration: Mapping[str, Any]) -> Any:
+    if text.startswith("'") and text.endswith("'"):
+        return text[1:-1]
+    try:
+        return float(text) if "." in text or "e" in text else int(text)
+    except ValueError:
+        pass
+    if text in configuration:
+        return configuration[text]
+    found: Any = configuration
+    for key in text.split("."):
+        if isinstance(found, Sequence) and not isinstance(found, str) and key.isdigit() and int(key) < len(found):
+            found = found[int(key)]
+        elif isinstance(found, Mapping) and key in found:
+            found = found[key]
+        else:
+            return None
+    return found
+
+
+def holds(conditions: Sequence[str], settings: Mapping[str, Value]) -> bool:
+    """Whether all of these settings are so: `tied`, `!tied` for the opposite, `tied|shared` where one will do."""
+    return all(
+        any(bool(settings[name]) is not is_negated for name, is_negated in alternatives(condition))
+        for condition in conditions
+    )
+
+
+def alternatives(condition: str) -> list[tuple[str, bool]]:
+    """The settings of a condition, and whether each is negated."""
+    return [(text.strip().removeprefix("!"), text.strip().startswith("!")) for text in condition.split("|")]

@@ -1,0 +1,51 @@
+"""The news that a process ends by an error of its own, for those who would wait for it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+
+from meshtf.cluster._peer_watch import Lost
+from meshtf.cluster.text_store import TextStore
+
+_FAILED, _HEARD = "meshtf_failed", "meshtf_heard"
+_SECONDS_TO_LOOK = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class FailureNews:
+    """The first failure of a job; what follows from it is none.
+
+    Attributes:
+      store: which all processes share.
+      process_index: of this process.
+      addresses: of all.
+    """
+
+    store: TextStore
+    process_index: int
+    addresses: tuple[str, ...]
+
+    def tell(self, what: str) -> bool:
+        """Whether this is the first of which the others hear."""
+        try:
+            self.store.put(_FAILED, json.dumps([self.process_index, what]))
+        except ConnectionError:
+            return False
+        return True
+
+    def hear(self) -> Lost | None:
+        """Which other process fails, and why, once it has told."""
+        with contextlib.suppress(ConnectionError):  # that process 0 is gone is seen elsewhere
+            text = self.store.get(_FAILED, _SECONDS_TO_LOOK)
+            if text is not None and json.loads(text)[0] != self.process_index:
+                process, what = json.loads(text)
+                self.store.put(f"{_HEARD}/{self.process_index}", "")
+                return Lost({process: f"process {process} ({self.addresses[process]}) has failed: {what}"})
+        return None
+
+    def has_heard(self, process: int, timeout_seconds: float) -> bool:
+        with contextlib.suppress(ConnectionError):
+            return self.store.get(f"{_HEARD}/{process}", timeout_seconds) is not None
+        return False

@@ -1,0 +1,69 @@
+"""Compiles a plan for a TPU topology that is not there, and puts what the compiler refuses in the user's terms."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from meshtf.dimension import Shape
+from meshtf.errors import CompilationError, DeviceError
+from meshtf.lowering.ahead.compilation import Compilation, CompiledMemory
+from meshtf.lowering.ahead.refusals import refused_by_compiler, too_large
+from meshtf.lowering.emit.scopes import origins
+from meshtf.lowering.report.accounting import peak_memory
+from meshtf.mesh_impl.tpu.ahead_compiler import CompilerAnswer, Waiting, compile_ahead, libtpu_version
+from meshtf.mesh_impl.tpu.topology import TpuTopology
+from meshtf.planning.plan import Plan
+
+_OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
+
+
+@dataclasses.dataclass(frozen=True)
+class ToCompile:
+    """A program: its name, its plan, its HLO, and the mesh on which it is.
+
+    plan_with: its plan with another layout of variables between steps; None where that is not legal.
+    """
+
+    program: str
+    plan: Plan
+    hlo: bytes
+    mesh_shape: Shape
+    plan_with: Callable[[str], Plan | None]
+
+
+def compile_for(wanted: ToCompile, topology: TpuTopology, waiting: Waiting) -> Compilation:
+    """Compiles a program with libtpu. Nothing runs, and no TPU is needed.
+
+    Raises:
+      DeviceError: it takes more memory than a core has, or the mesh does not fit, or libtpu is not installed.
+      CompilationError: the compiler refuses an operation, which is named with the user's line.
+    """
+    places = topology.places(wanted.mesh_shape)
+    version = libtpu_version(topology)
+    answer = compile_ahead(wanted.hlo, wanted.program, topology, places, waiting)
+    if answer.refused.startswith(_OUT_OF_MEMORY):
+        raise DeviceError(too_large(answer.refused, wanted.program, wanted.plan, topology, wanted.plan_with))
+    if answer.refused:
+        scopes = origins(wanted.plan.instructions)
+        raise CompilationError(refused_by_compiler(answer.refused, wanted.program, topology, scopes))
+    return _compilation(wanted, topology, answer, version)
+
+
+def _compilation(wanted: ToCompile, topology: TpuTopology, answer: CompilerAnswer, version: str) -> Compilation:
+    memory = {name: answer.memory[name] for name in ("arguments", "results", "aliased", "temporaries", "code", "peak")}
+    return Compilation(
+        program=wanted.program,
+        topology=str(topology),
+        mesh=tuple((d.name, d.size) for d in wanted.mesh_shape),
+        cores=wanted.mesh_shape.size,
+        memory=CompiledMemory(**memory, available=topology.generation.memory_bytes),
+        planned_peak=peak_memory(wanted.plan).total,
+        flops=answer.cost.get("flops"),
+        bytes_accessed=answer.cost.get("bytes_accessed"),
+        seconds=answer.cost.get("seconds"),
+        compile_seconds=answer.seconds,
+        is_cached=answer.is_cached,
+        libtpu=version,
+        hlo=answer.hlo,
+    )

@@ -1,0 +1,20 @@
+"""A mesh as far as planning asks for it: to plan a program with other options than it was lowered with."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from meshtf.dimension import Shape
+from meshtf.layout import LayoutRules
+from meshtf.mesh_impl.mesh_options import MeshOptions
+from meshtf.planning.process_spans import ProcessOfCore
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedMesh:
+    """Its named shape, the layout over it, and options: the members of `MeshImpl` that plans depend on."""
+
+    shape: Shape
+    layout_rules: LayoutRules
+    options: MeshOptions
+    process_of_core: ProcessOfCore = ()

@@ -1,0 +1,111 @@
+"""What the TPU's compiler refuses, in the user's terms."""
+
+from __future__ import annotations
+
+import collections
+import re
+from collections.abc import Callable, Mapping
+
+from meshtf.lowering.report.accounting import largest_at_peak, peak_memory, stored_variables, working_memory
+from meshtf.mesh_impl.tpu.topology import TpuTopology
+from meshtf.planning.plan import Plan, Value
+
+_GIB = 2**30
+_LONGEST_FACT = 600
+_MOST_NAMED, _MOST_TRIED = 4, 3
+_WORD = re.compile(r"[A-Za-z]\w*")
+
+_REFUSED = """\
+program "{program}" cannot be compiled for {topology}: libtpu says
+  {fact}
+  in operation {origin}
+Write the operation otherwise, or run the program on an mtf.SpmdMeshImpl."""
+
+_TOO_LARGE = """\
+program "{program}" does not fit {topology}, whose cores leave {available:.4g} GiB to a program: libtpu says
+  {fact}
+By the plan a core takes {peak:.3g} GiB at its peak{where}: variables {variables:.3g}, inputs {feeds:.3g}, gradients \
+up to {gradients:.3g}, activations up to {activations:.3g}. The largest then:
+{largest}
+{advice}"""
+
+_ADVICE = """\
+By the plan these would fit: {fitting}.
+Else a larger topology, a smaller batch, micro-batches or recomputation (mtf.recompute_grad) need less."""
+
+_NOTHING_FITS = """\
+A larger topology, a layout that splits more, a smaller batch, micro-batches or recomputation (mtf.recompute_grad) \
+need less."""
+
+
+def refused_by_compiler(text: str, program: str, topology: TpuTopology, scope_to_origin: Mapping[str, str]) -> str:
+    """The message of a CompilationError.
+
+    Args:
+      text: of the compiler's error.
+      program: its name.
+      topology: for which it was compiled.
+      scope_to_origin: from the name scope of an instruction, as `Compute_17`, to its operation and the user's line.
+    """
+    origin = next((scope_to_origin[word] for word in _WORD.findall(text) if word in scope_to_origin), None)
+    fact = " ".join(text.split())[:_LONGEST_FACT]
+    named = origin or "that the compiler does not name"
+    return _REFUSED.format(program=program, topology=topology, fact=fact, origin=named)
+
+
+def too_large(
+    text: str, program: str, plan: Plan, topology: TpuTopology, plan_with: Callable[[str], Plan | None]
+) -> str:
+    """The message of a DeviceError, of a program that takes more memory than a core has.
+
+    `plan_with`: the plan with another layout of variables between steps; None where that is not legal.
+    """
+    peak, working, available = peak_memory(plan), working_memory(plan), topology.generation.memory_bytes
+    largest = [f"  {_gib(v.slice_bytes)}  {name}: {v.layout.to_string(v.shape)}" for v, name in _largest(plan)]
+    fitting = what_fits(plan, working.activations, available, plan_with)
+    return _TOO_LARGE.format(
+        program=program,
+        topology=topology,
+        available=available / _GIB,
+        fact=" ".join(text.split())[:_LONGEST_FACT],
+        peak=peak.total / _GIB,
+        where="" if peak.operation is None else f" in {peak.operation.name}, at {peak.operation.site}",
+        variables=peak.variables / _GIB,
+        feeds=peak.feeds / _GIB,
+        gradients=working.gradients / _GIB,
+        activations=working.activations / _GIB,
+        largest="\n".join(largest),
+        advice=_ADVICE.format(fitting="; ".join(fitting)) if fitting else _NOTHING_FITS,
+    )
+
+
+def what_fits(plan: Plan, activations: int, available: int, plan_with: Callable[[str], Plan | None]) -> list[str]:
+    """Changes of a program with which its plan needs no more than is available, in words."""
+    found = []
+    for layout in _layouts_to_try(plan):
+        other = plan_with(layout)
+        needed = available + 1 if other is None else peak_memory(other).total
+        if needed <= available:
+            found.append(f'parameter_layout="{layout}" ({needed / _GIB:.3g} GiB)')
+    rest = available - (peak_memory(plan).total - activations)
+    if 0 < rest < activations:
+        found.append(f"{-(-activations // rest)} micro-batches, if each takes its part of the activations")
+    return found
+
+
+def _layouts_to_try(plan: Plan) -> list[str]:
+    """For the dimensions along which most of the variables lie, all axes of the mesh."""
+    by_dimension: collections.Counter[str] = collections.Counter()
+    for value in stored_variables(plan).values():
+        for dim in value.shape:
+            by_dimension[dim.name] += value.slice_bytes
+    axes = "+".join(axis.name for axis in plan.mesh_shape if axis.size > 1)
+    return [f"{name}:{axes}" for name, _ in by_dimension.most_common(_MOST_TRIED)] if axes else []
+
+
+def _largest(plan: Plan) -> list[tuple[Value, str]]:
+    return largest_at_peak(plan, _MOST_NAMED)
+
+
+def _gib(n: int) -> str:
+    return f"{n / _GIB:.3g} GiB"

@@ -1,0 +1,140 @@
+"""A plan as one XLA program on the devices of a PJRT runtime."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.compiler.xla.service import hlo_pb2
+
+from meshtf.lowering.emit.core_results import NO_CHECK_FAILED, checked_fetches
+from meshtf.lowering.emit.xla_hlo import kept_slices
+from meshtf.mesh_impl.mesh_impl import Results
+from meshtf.planning import core_positions
+from meshtf.planning.plan import Feed, Plan, Value
+
+if TYPE_CHECKING:
+    from meshtf.mesh_impl.tpu.buffers import BufferSlices
+    from meshtf.mesh_impl.tpu.pjrt import CoreArray, Cores, Executable
+
+
+class PjrtProgram:
+    """A plan that every core of a runtime runs. Variables stay on the cores: a step takes their buffers, and gives back
+    new ones in the same memory.
+
+    Args:
+      plan: whose feeds are cut as they are handed to the cores (`cut_feeds`).
+      cores: where it runs; it is compiled when it first does.
+      hlo: of the plan.
+      slices: of each variable.
+    """
+
+    def __init__(self, plan: Plan, cores: Cores, hlo: Callable[[], bytes], slices: Mapping[str, BufferSlices]) -> None:
+        self._plan, self._cores, self._hlo = plan, cores, hlo
+        self._variables = [slices[name] for name in plan.variable_names]
+        self._none_failed: CoreArray | None = None
+        self._earlier: CoreArray | None = None
+        self._failures_seen = 0
+
+    def __call__(self, feeds: Sequence[tf.Tensor]) -> Results:
+        """Runs the program once. Returns the fetches, whole, and the index of the check that failed, or -1.
+
+        Inside a tf.function, where nobody can look at the index, a failed check is an InvalidArgumentError.
+        """
+        return self.start(feeds)() if tf.executing_eagerly() else self._traced(feeds)
+
+    def start(self, feeds: Sequence[tf.Tensor]) -> Callable[[], Results]:
+        """Starts a run, and returns what waits for its results. Other runs may be started before.
+
+        If a check of one fails, those that were started after it assign nothing either, and fail the same.
+        """
+        program, assigned = self._compiled
+        pieces = [self._fed(feed, np.asarray(x.numpy())) for feed, x in zip(self._plan.feeds, feeds, strict=True)]
+        if self._none_failed is None:
+            self._none_failed = self._on_every_core(np.array(NO_CHECK_FAILED, np.int32))
+        earlier = self._none_failed if self._earlier is None else self._earlier
+        results = program.start([*pieces, earlier, *(v.array for v in self._variables)])
+        for number, variable in assigned.items():
+            variable.array = results[number]
+        count = len(self._plan.fetches)
+        if self._plan.checks:
+            self._earlier = results[count]
+        return functools.partial(self._awaited, results[:count], results[count], self._failures_seen)
+
+    def _awaited(self, fetches: Sequence[CoreArray], failed: CoreArray, seen_before: int) -> Results:
+        index = self._piece(failed, 0)
+        if index != NO_CHECK_FAILED and seen_before == self._failures_seen:  # else those that follow know of it
+            self._failures_seen += 1
+            self._earlier = None
+        arrays = [self._whole(value, x) for value, x in zip(self._plan.fetches, fetches, strict=True)]
+        return [tf.constant(x) for x in arrays], tf.constant(index)
+
+    def _traced(self, feeds: Sequence[tf.Tensor]) -> Results:
+        """The same as an op of a tf.function, which the host runs."""
+        fetches = self._plan.fetches
+
+        def run(*arrays: tf.Tensor) -> list[tf.Tensor]:
+            found, failed = self.start(arrays)()
+            return [*found, failed]
+
+        *found, failed = tf.py_function(run, list(feeds), [*(value.dtype for value in fetches), tf.int32])
+        for value, x in zip(fetches, found, strict=True):
+            x.set_shape(value.shape.to_integer_list)
+        failed.set_shape([])
+        return checked_fetches(self._plan, found, failed) if self._plan.checks else (found, failed)
+
+    @functools.cached_property
+    def _compiled(self) -> tuple[Executable, dict[int, BufferSlices]]:
+        """The program, and by the number of a result the variable that it is."""
+        plan, hlo = self._plan, self._hlo()
+        module = cast("Any", hlo_pb2).HloModuleProto.FromString(hlo)
+        first = len(plan.feeds) + 1
+        numbers = {e.output_shape_index[0]: e.parameter_number - first for e in module.input_output_alias.entries}
+        kept = list(kept_slices(plan).values())
+        given = [f.output.slice_shape for f in plan.feeds] + [(), *(shape for shape, _ in kept)]
+        expected = [tuple(x.dimensions) for x in module.host_program_shape.parameters]
+        assert given == expected, (given, expected)  # of others the runtime dies
+        values = [(v.slice_shape, v.dtype) for v in plan.fetches]
+        values += [((), tf.int32), *(kept[numbers[n]] for n in sorted(numbers))]
+        program = self._cores.compile(hlo, [(shape, dtype.as_numpy_dtype) for shape, dtype in values])
+        return program, {number: self._variables[place] for number, place in numbers.items()}
+
+    def _fed(self, feed: Feed, array: np.ndarray) -> CoreArray:
+        """Each core's part of an array, which is nobody else's: a step may still run when its caller goes on."""
+        axes, size = feed.output.layout.axes, feed.output.slice_shape
+        parts: dict[tuple[int, ...], np.ndarray] = {}
+        pieces = []
+        for core in self._cores.numbers:
+            block = core_positions.block(core, axes, self._plan.mesh_shape)
+            if block not in parts:
+                part = tuple(slice(b * n, (b + 1) * n) for b, n in zip(block, size, strict=True))
+                held = array[part]
+                ends = [(0, n - have) for n, have in zip(size, held.shape, strict=True)]
+                parts[block] = np.ascontiguousarray(np.pad(held, ends) if any(map(any, ends)) else held).reshape(size)
+            pieces.append(parts[block])
+        return self._cores.put(pieces)
+
+    def _on_every_core(self, array: np.ndarray) -> CoreArray:
+        return self._cores.put([array] * len(self._cores.numbers))
+
+    def _piece(self, array: CoreArray, position: int) -> np.ndarray:
+        return self._cores.piece(array, position)
+
+    def _whole(self, value: Value, array: CoreArray) -> np.ndarray:
+        """A whole result from the slices of the cores. Of slices that are alike the first core's is taken."""
+        sizes = value.shape.to_integer_list
+        if tuple(sizes) == value.slice_shape:
+            return self._piece(array, 0)
+        whole, done = np.empty(sizes, value.dtype.as_numpy_dtype), set()
+        for position, core in enumerate(self._cores.numbers):
+            block = core_positions.block(core, value.layout.axes, self._plan.mesh_shape)
+            if block not in done:
+                done.add(block)
+                begins = [b * n for b, n in zip(block, value.slice_shape, strict=True)]
+                held = self._piece(array, position)
+                part = tuple(slice(b, b + n) for b, n in zip(begins, held.shape, strict=True))
+                whole[part] = held[tuple(slice(max(n - b, 0)) for b, n in zip(begins, sizes, strict=True))]
+        return whole

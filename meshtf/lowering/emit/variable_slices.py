@@ -1,0 +1,78 @@
+"""How an emitted program reads and assigns its core's slices of variables: by handle, or as arguments and results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import tensorflow as tf
+
+
+class VariableSlices(Protocol):
+    """One core's slices of a program's variables, by name."""
+
+    @property
+    def handles(self) -> Mapping[str, tf.Tensor]:
+        """By name, where updates may write to a variable where it is; else empty."""
+        ...
+
+    def read(self, name: str, dtype: tf.DType) -> tf.Tensor:
+        """The value that a variable has now."""
+        ...
+
+    def assign(self, name: str, value: tf.Tensor) -> None:
+        """Gives it a value, inside of `commit`."""
+        ...
+
+    def commit(self, assignments: Callable[[], None], succeeded: tf.Tensor | None) -> None:
+        """Makes all assignments of a program that are not made where the variable is; none of them, if a scalar is
+        given that is false."""
+        ...
+
+
+class SlicesByHandle:
+    """TensorFlow's variables, which it keeps."""
+
+    def __init__(self, handles: Mapping[str, tf.Tensor]) -> None:
+        self.handles = handles
+
+    def read(self, name: str, dtype: tf.DType) -> tf.Tensor:
+        return tf.raw_ops.ReadVariableOp(resource=self.handles[name], dtype=dtype)
+
+    def assign(self, name: str, value: tf.Tensor) -> None:
+        tf.raw_ops.AssignVariableOp(resource=self.handles[name], value=value)
+
+    def commit(self, assignments: Callable[[], None], succeeded: tf.Tensor | None) -> None:
+        if succeeded is None:
+            return assignments()
+
+        def assign() -> tf.Tensor:
+            assignments()
+            return tf.constant(True)
+
+        tf.cond(succeeded, assign, lambda: tf.constant(False))
+
+
+class SlicesByValue:
+    """Values that a program is given, and others that it gives back.
+
+    Attributes:
+      assigned: by name, the slices that have a new value.
+    """
+
+    def __init__(self, values: Mapping[str, tf.Tensor]) -> None:
+        self.handles: Mapping[str, tf.Tensor] = {}
+        self.assigned: dict[str, tf.Tensor] = {}
+        self._values = values
+
+    def read(self, name: str, dtype: tf.DType) -> tf.Tensor:
+        return self._values[name]
+
+    def assign(self, name: str, value: tf.Tensor) -> None:
+        self.assigned[name] = value
+
+    def commit(self, assignments: Callable[[], None], succeeded: tf.Tensor | None) -> None:
+        assignments()
+        if succeeded is not None:
+            # A choice of elements becomes part of what computes them; a branch would hold both at once.
+            self.assigned = {n: tf.where(succeeded, x, self._values[n]) for n, x in self.assigned.items()}

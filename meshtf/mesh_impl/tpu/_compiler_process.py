@@ -1,0 +1,53 @@
+"""A process that compiles one program with libtpu: a native compiler may abort, and takes no one along here.
+
+Run as a file, with a folder: reads `request.json` and `program.hlo` there, writes `answer.json` and `optimized.hlo`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+import types
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2]
+
+
+def main(folder: Path) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    request = json.loads((folder / "request.json").read_text())
+    answer = _compiled(request, folder)
+    (folder / "answer.json").write_text(json.dumps(answer))
+
+
+def _compiled(request: dict, folder: Path) -> dict:
+    # The package without its own __init__, which imports TensorFlow: seconds, for nothing.
+    sys.modules["meshtf"] = package = types.ModuleType("meshtf")
+    package.__path__ = [str(PACKAGE)]
+    from meshtf.mesh_impl.tpu import pjrt
+
+    pjrt.load_tpu_compiler(request["library"])
+    devices = pjrt.topology_devices(request["topology"], request["options"])
+    began = time.monotonic()
+    try:
+        cores = [devices[tuple(place)] for place in request["places"]]
+        compiled = pjrt.compile_ahead((folder / "program.hlo").read_bytes(), cores)
+    except pjrt.PjrtError as error:
+        return {"refused": str(error)}
+    (folder / "optimized.hlo").write_text(compiled.hlo)
+    seconds = time.monotonic() - began
+    return {"memory": dict(compiled.memory), "cost": dict(compiled.cost), "seconds": seconds}
+
+
+def _end_with_parent() -> None:
+    """Its standard input is a pipe that nothing is written to, and ends when the parent does."""
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
+    os._exit(0)  # what native libraries do when a process ends may abort, too

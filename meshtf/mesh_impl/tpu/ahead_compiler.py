@@ -1,0 +1,190 @@
+"""Compiles programs with libtpu for TPUs that are not there, each in a process of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from meshtf.errors import CompilationError, DeviceError
+from meshtf.mesh_impl.tpu.compile_cache import CompileCache
+from meshtf.mesh_impl.tpu.topology import TpuTopology
+
+PINNED = {"jax": "0.10", "jaxlib": "0.10", "libtpu": ""}
+"""Packages that are needed, and the minor release of which private entry points are used."""
+
+_FLAGS = ("LIBTPU_INIT_ARGS", "XLA_FLAGS")
+"""Variables of the user's by which libtpu and jaxlib let the compiler's options be changed."""
+
+_POLL_SECONDS = 0.1
+_LOG_LINES, _LOG_WIDTH = 6, 300
+_FATAL = re.compile(r"^F\d{4}|Check failed|[Ff]atal|Error:|\*\*\* SIG")
+_PROCESS = Path(__file__).with_name("_compiler_process.py")
+
+_MISSING = """\
+to compile for {topology}, {fact}.
+The TPU's compiler is a package for Linux on x86-64 that needs no TPU; install it with its partners: \
+pip install 'meshtf[tpu]'"""
+
+_ANOTHER_RELEASE = "release {minor} of {package} is needed, whose private entry points are used; {found} is there"
+
+_ENDED = """\
+program "{program}" cannot be compiled for {topology}: libtpu's compiler ended with {how}, and said:
+{log}
+Your own process is unharmed. Another topology, or the program in smaller parts, shows which part it is."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CompilerAnswer:
+    """What libtpu says of a program.
+
+    Attributes:
+      memory: bytes of one core, by the names of `pjrt.MEMORY`. cost: by the names of `pjrt.COST`, where it is known.
+      hlo: the program as it was optimized and scheduled, as text.
+      seconds: that it took to compile.
+      refused: the compiler's error; empty where there is none. All else is then empty.
+      is_cached: whether it was compiled before.
+    """
+
+    memory: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    cost: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    hlo: str = ""
+    seconds: float = 0.0
+    refused: str = ""
+    is_cached: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Waiting:
+    """How to wait for a compiler, which may take minutes.
+
+    Attributes:
+      cache: of what was compiled before; None: everything is compiled anew.
+      on_wait: called ten times a second, with the seconds that have passed.
+    """
+
+    cache: CompileCache | None = None
+    on_wait: Callable[[float], None] | None = None
+
+
+def compile_ahead(
+    hlo: bytes, program: str, topology: TpuTopology, places: Sequence[Sequence[int]], waiting: Waiting
+) -> CompilerAnswer:
+    """Compiles a serialized HloModuleProto with libtpu.
+
+    Args:
+      hlo: of the program, for as many replicas as there are places.
+      program: its name.
+      topology: of the TPU.
+      places: of each replica's core, as `TpuTopology.places` gives them.
+      waiting: and where to look first.
+
+    Raises:
+      DeviceError: libtpu or a partner is not installed, or is another release than the one that is used here.
+      CompilationError: the compiler died.
+    """
+    versions = _versions(topology)
+    request = {
+        "library": str(_library()),
+        "topology": str(topology),
+        "options": topology.libtpu_options,
+        "places": [list(place) for place in places],
+    }
+    flags = {name: os.environ[name] for name in _FLAGS if name in os.environ}
+    asked = {**request, "library": versions, "flags": flags}
+    kept = waiting.cache.read(hlo, asked) if waiting.cache is not None else None
+    if kept is not None:
+        return CompilerAnswer(**kept, is_cached=True)
+    answer = _compiled(hlo, request, program, waiting.on_wait)
+    if waiting.cache is not None:
+        waiting.cache.write(hlo, asked, answer)
+    return CompilerAnswer(**answer)
+
+
+def libtpu_version(topology: TpuTopology) -> str:
+    """Of the compiler. DeviceError where it, or a partner, cannot be used."""
+    return _versions(topology)["libtpu"]
+
+
+def _compiled(
+    hlo: bytes, request: Mapping[str, Any], program: str, on_wait: Callable[[float], None] | None
+) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="meshtf_compile_") as path:
+        folder = Path(path)
+        (folder / "program.hlo").write_bytes(hlo)
+        (folder / "request.json").write_text(json.dumps(request))
+        with (folder / "log").open("wb") as log:
+            status = _run(folder, log.fileno(), on_wait or (lambda seconds: None))
+        if status:
+            said = _telling_lines((folder / "log").read_text(errors="replace"))
+            how = _how_it_ended(status)
+            raise CompilationError(_ENDED.format(program=program, topology=request["topology"], how=how, log=said))
+        answer = json.loads((folder / "answer.json").read_text())
+        return answer if "refused" in answer else {**answer, "hlo": (folder / "optimized.hlo").read_text()}
+
+
+def start_compiler(folder: Path, log: int) -> subprocess.Popen[bytes]:
+    """The process that compiles what is in a folder. It ends with this one, since its standard input then does."""
+    command = [sys.executable, "-P", str(_PROCESS), str(folder)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+
+
+def _run(folder: Path, log: int, on_wait: Callable[[float], None]) -> int:
+    """The status with which the process ends."""
+    began = time.monotonic()
+    with start_compiler(folder, log) as process:
+        try:
+            while True:
+                try:
+                    return process.wait(_POLL_SECONDS)
+                except subprocess.TimeoutExpired:
+                    on_wait(time.monotonic() - began)
+        finally:
+            process.kill()
+
+
+def _versions(topology: TpuTopology) -> dict[str, str]:
+    """Of the packages. DeviceError where one is missing or another than is needed."""
+    found = {}
+    for package, minor in PINNED.items():
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            fact = f"the package {package} is needed, and not installed"
+            raise DeviceError(_MISSING.format(topology=topology, fact=fact)) from None
+        if minor and not found[package].startswith(f"{minor}."):
+            fact = _ANOTHER_RELEASE.format(package=package, minor=minor, found=found[package])
+            raise DeviceError(_MISSING.format(topology=topology, fact=fact))
+    return found
+
+
+def _library() -> Path:
+    spec = importlib.util.find_spec("libtpu")
+    assert spec is not None, "its metadata were found"
+    assert spec.origin is not None
+    return Path(spec.origin).with_name("libtpu.so")
+
+
+def _telling_lines(log: str) -> str:
+    """Those that begin with what was fatal; else the last ones."""
+    lines = [line.strip()[:_LOG_WIDTH] for line in log.splitlines() if line.strip()]
+    fatal = next((n for n, line in enumerate(lines) if _FATAL.search(line)), max(len(lines) - _LOG_LINES, 0))
+    return "\n".join(f"  {line}" for line in lines[fatal : fatal + _LOG_LINES]) or "  nothing"
+
+
+def _how_it_ended(status: int) -> str:
+    if status >= 0:
+        return f"status {status}"
+    name = signal.Signals(-status).name
+    return f"{name}, as where memory runs out" if name == "SIGKILL" else name

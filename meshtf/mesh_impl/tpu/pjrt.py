@@ -1,0 +1,257 @@
+"""PJRT, the runtime of XLA's programs on TPUs, GPUs and CPUs, as jaxlib has it.
+
+jaxlib's entry points are private and change with its minor releases, one of which the extra `tpu` pins. This module
+alone uses them; its test names what a release has broken. It imports nothing of meshtf, so that a process which only
+compiles need not import TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+import jax
+import numpy as np
+from jax._src.hardware_utils import num_available_tpu_chips_and_device_id
+from jax._src.interpreters import mlir
+from jax.errors import JaxRuntimeError
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxlib import _jax, xla_client
+from jaxlib.mlir import ir
+
+PjrtError = JaxRuntimeError
+"""What the runtime raises: where a program is compiled or started, or where its results are waited for. Its text begins
+with a status, as `RESOURCE_EXHAUSTED`."""
+
+CoreArray: TypeAlias = jax.Array
+"""An array for each core of this process, all of one shape and dtype. JAX takes it for one array with many copies."""
+
+TopologyOptions: TypeAlias = Mapping[str, "str | list[int]"]
+
+_TPU = "tpu"
+_NOT_ON_A_TPU = {
+    "TPU_SKIP_MDS_QUERY": "1",  # else libtpu asks a metadata server where it is
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else one process at a time may compile
+    "TPU_ACCELERATOR_TYPE": "v5litepod-8",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_WORKER_ID": "0",
+}
+
+MEMORY = {
+    "arguments": "argument_size_in_bytes",
+    "results": "output_size_in_bytes",
+    "aliased": "alias_size_in_bytes",
+    "temporaries": "temp_size_in_bytes",
+    "code": "generated_code_size_in_bytes",
+    "peak": "peak_memory_in_bytes",
+}
+"""Names of the compiler's numbers of bytes: ours, and jaxlib's."""
+
+COST = {"flops": "flops", "bytes_accessed": "bytes accessed", "seconds": "optimal_seconds"}
+"""Names of the compiler's estimates: ours, and XLA's."""
+
+
+class Client:
+    """A runtime and its devices; a process has one for each kind of device."""
+
+    def __init__(self, client: xla_client.Client) -> None:
+        self._client = client
+
+    @property
+    def platform(self) -> str:
+        """As "tpu", "cuda" or "cpu"."""
+        return self._client.platform
+
+    @functools.cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """Of all processes, in the order of their numbers."""
+        return tuple(Device(d) for d in sorted(self._client.devices(), key=lambda d: d.id))
+
+    def on(self, devices: Sequence[Device]) -> Cores:
+        """What runs programs on these devices: replica number c of a program on number c."""
+        return Cores(self._client, tuple(device.handle for device in devices))
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """One core. `handle`: what jaxlib has for it."""
+
+    handle: Any
+
+    @property
+    def number(self) -> int:
+        return self.handle.id
+
+    @property
+    def process(self) -> int:
+        return self.handle.process_index
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """On a TPU: its chip's coordinates, then its number on the chip."""
+        return (*self.handle.coords, self.handle.core_on_chip)
+
+
+def cpu_client(num_devices: int) -> Client:
+    """A runtime of its own on this machine's processors."""
+    return Client(xla_client.make_cpu_client(num_devices=num_devices, asynchronous=True))
+
+
+def accelerator_client() -> Client | None:
+    """JAX's own runtime of the TPU of this machine, or else of its GPUs; None where there is neither."""
+    # Where libtpu is installed and there is no TPU, it would wait for one.
+    there = num_available_tpu_chips_and_device_id()[0] > 0
+    return (_plugin_client("tpu") if there else None) or _plugin_client("cuda")
+
+
+def _plugin_client(platform: str) -> Client | None:
+    try:
+        devices = jax.devices(platform)
+    except RuntimeError:
+        return None
+    return Client(devices[0].client)
+
+
+class Cores:
+    """Devices by core number: arrays on them, and programs for them."""
+
+    def __init__(self, client: Any, devices: tuple[Any, ...]) -> None:
+        self._client, self._devices = client, devices
+        self._local = [d for d in devices if d.process_index == client.process_index()]
+        mesh = Mesh(np.array(devices), ("core",))
+        self._alike, self._in_parts = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("core"))
+        self.numbers = tuple(core for core, d in enumerate(devices) if d.process_index == client.process_index())
+        """The cores of this process."""
+        kind = client.platform.upper()
+        self.names = tuple(f"/job:pjrt/replica:0/task:{d.process_index}/device:{kind}:{d.id}" for d in devices)
+        """By core number, written as TensorFlow writes the names of its own."""
+
+    def put(self, pieces: Sequence[np.ndarray]) -> CoreArray:
+        """Hands each core of this process an array, in row-major order, which nobody may write to any more."""
+        first = pieces[0]
+        if all(p is first for p in pieces):
+            return self._put(first.shape, pieces, self._local, self._alike)
+        if not first.ndim:
+            return self._joined(first.shape, [self._put_on(p, position) for position, p in enumerate(pieces)])
+        # JAX sends the first alone of what it takes for copies of one array.
+        return self._put((len(self._devices) * first.shape[0], *first.shape[1:]), pieces, self._local, self._in_parts)
+
+    def piece(self, array: CoreArray, position: int) -> np.ndarray:
+        """What one of this process's cores has of an array, waited for. No copy where it is in the host's memory."""
+        return np.asarray(_pieces(array)[position])
+
+    def replaced(self, array: CoreArray, position: int, piece: np.ndarray) -> CoreArray:
+        """The array with another piece on one of this process's cores."""
+        pieces = list(_pieces(array))
+        pieces[position] = self._put_on(piece, position)
+        return self._joined(piece.shape, pieces)
+
+    def _put_on(self, piece: np.ndarray, position: int) -> Any:
+        device = self._local[position]
+        return self._put(piece.shape, [piece], [device], _jax.SingleDeviceSharding(device))
+
+    def _put(self, shape: Sequence[int], pieces: Sequence[Any], devices: Sequence[Any], sharding: Any) -> Any:
+        return _jax.batched_device_put(
+            jax.core.ShapedArray(tuple(shape), pieces[0].dtype),
+            sharding,
+            pieces,
+            devices,
+            committed=True,
+            enable_x64=True,
+        )
+
+    def _joined(self, shape: tuple[int, ...], pieces: Sequence[Any]) -> CoreArray:
+        return jax.make_array_from_single_device_arrays(shape, self._alike, pieces)
+
+    def compile(self, hlo: bytes, results: Sequence[tuple[tuple[int, ...], Any]]) -> Executable:
+        """Compiles a serialized HloModuleProto, for as many replicas as there are cores.
+
+        `results`: shapes and dtypes of what it gives.
+        """
+        with mlir.make_ir_context():
+            devices, options = _jax.DeviceList(self._devices), _options(self._devices)
+            program = self._client.compile_and_load(_module(hlo), devices, options)
+        return Executable(
+            program,
+            [_jax.array_result_handler(jax.core.ShapedArray(*x), self._alike, True, True) for x in results],
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Executable:
+    """A compiled program. `handlers`: which make arrays of its results."""
+
+    program: Any
+    handlers: Sequence[Any]
+
+    def start(self, arguments: Sequence[CoreArray]) -> list[CoreArray]:
+        """Starts it on every core of this process, and gives the results, which are there once it has run.
+
+        The arguments whose memory results take are lost.
+        """
+        executed = self.program.execute_sharded(arguments)
+        return cast("list[CoreArray]", executed.consume_with_handlers(self.handlers, strict=False))
+
+
+def _pieces(array: CoreArray) -> Sequence[Any]:
+    return cast("Any", array)._arrays
+
+
+def _module(hlo: bytes) -> ir.Module:
+    """As StableHLO, inside of a context of MLIR's."""
+    return ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
+
+
+def _options(devices: Sequence[Any]) -> Any:
+    """As many replicas as there are devices: number c on device number c."""
+    options = xla_client.CompileOptions()
+    options.num_replicas, options.num_partitions = len(devices), 1
+    numbers = np.array([[device.id] for device in devices])
+    options.device_assignment = xla_client.DeviceAssignment.create(numbers)
+    return options
+
+
+@dataclasses.dataclass(frozen=True)
+class AheadCompiled:
+    """What a compiler says of a program that it compiled for devices which are not there.
+
+    memory: bytes of one core, by the names in `MEMORY`. cost: by the names in `COST`, where it is known. hlo: the
+    program as it was optimized and scheduled, as text.
+    """
+
+    memory: Mapping[str, int]
+    cost: Mapping[str, float]
+    hlo: str
+
+
+def load_tpu_compiler(library: str) -> None:
+    """Loads libtpu in a process that has no TPU, and changes this process's environment for it."""
+    os.environ.update(_NOT_ON_A_TPU)
+    xla_client.load_pjrt_plugin_dynamically(_TPU, library)
+    xla_client.initialize_pjrt_plugin(_TPU)
+
+
+def topology_devices(topology: str, options: TopologyOptions) -> dict[tuple[int, ...], Any]:
+    """The cores of a topology, as `v5e:4x4`, which is not there: by the coordinates of the chip in three dimensions,
+    then the number of the core on it."""
+    description = xla_client.make_tfrt_tpu_c_api_device_topology(topology, **options)
+    return {(*device.coords, device.core_on_chip): device for device in description._make_compile_only_devices()}
+
+
+def compile_ahead(hlo: bytes, devices: Sequence[Any]) -> AheadCompiled:
+    """Compiles a serialized HloModuleProto for devices which are not there: replica number c for device number c."""
+    with mlir.make_ir_context():
+        program = devices[0].client.compile(_module(hlo), _jax.DeviceList(tuple(devices)), _options(devices))
+    return _described(program)
+
+
+def _described(program: Any) -> AheadCompiled:
+    memory, cost = program.get_compiled_memory_stats(), program.cost_analysis()
+    return AheadCompiled(
+        {ours: int(getattr(memory, theirs)) for ours, theirs in MEMORY.items()},
+        {ours: float(cost[theirs]) for ours, theirs in COST.items() if cost.get(theirs, -1) >= 0},
+        "\n".join(module.to_string() for module in program.hlo_modules()),
+    )

@@ -1,0 +1,85 @@
+"""Layouts that split a dimension into parts that its size is no multiple of: the last slices are padded.
+
+Every core's slice has the same size, the size of a part rounded up. What lies beyond the dimension's end may be
+anything, infinite too: an operation whose results depend on it says what it wants to find there (`Fill`), or sees its
+tensors whole along the dimension.
+
+[rows:10] among four cores: slices of 3, of which the last holds row 9 and two elements that are nobody's. On the way in
+a value is padded to [rows:12] and moved as any other; on the way out it is moved as [rows:12] and cropped to 10.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import tensorflow as tf
+
+from meshtf.dimension import Dimension, Shape
+from meshtf.layout import Axes, TensorLayout
+from meshtf.planning.plan import Core
+
+
+def uneven_dims(layout: TensorLayout, shape: Shape, mesh_shape: Shape) -> list[int]:
+    """The dimensions that are split into parts of which some are padded."""
+    return [i for i, (d, n) in enumerate(zip(shape, layout.parts(mesh_shape), strict=True)) if d.size % n]
+
+
+def whole_in(layout: TensorLayout, dims: list[int]) -> TensorLayout:
+    """The layout with these dimensions whole."""
+    return TensorLayout(tuple(() if i in dims else axes for i, axes in enumerate(layout.axes)))
+
+
+def padded_shape(shape: Shape, mesh_shape: Shape, *layouts: TensorLayout) -> Shape:
+    """The shape with each dimension rounded up to what all of the layouts divide, where one does not divide it."""
+    dims = []
+    for i, dim in enumerate(shape):
+        parts = [layout.parts(mesh_shape)[i] for layout in layouts]
+        block = math.lcm(*parts) if any(dim.size % n for n in parts) else 1
+        dims.append(Dimension(dim.name, -(-dim.size // block) * block))
+    return Shape(dims)
+
+
+LOWEST, HIGHEST = "lowest", "highest"
+"""Of a dtype: what is never the maximum, or the minimum, of anything else."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fill:
+    """What an operation wants to find beyond the ends of dimensions that are padded.
+
+    number: there, or LOWEST, or HIGHEST. along: names of the dimensions for which it matters; None: all.
+    """
+
+    number: float | bool | str = 0
+    along: frozenset[str] | None = None
+
+    def constant(self, dtype: tf.DType) -> tf.Tensor:
+        """The number in a dtype."""
+        if self.number not in (LOWEST, HIGHEST):
+            return tf.cast(self.number, dtype)
+        is_lowest = self.number == LOWEST
+        if dtype == tf.bool:
+            return tf.constant(self.number == HIGHEST)
+        if dtype.is_floating:
+            return tf.constant(-math.inf if is_lowest else math.inf, dtype)
+        return tf.constant(dtype.min if is_lowest else dtype.max, dtype)
+
+
+ZEROS = Fill()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Filling:
+    """Writes what is wanted beyond the end of a dimension of which a core has `size` elements, along these axes."""
+
+    fill: Fill
+    dim: int
+    axes: Axes
+    size: int
+    end: int
+
+    def __call__(self, core: Core, x: tf.Tensor) -> tf.Tensor:
+        position = core.coordinate(self.axes) * self.size + tf.range(self.size)
+        is_inside = tf.reshape(position < self.end, [-1] + [1] * (len(x.shape) - self.dim - 1))
+        return tf.where(is_inside, x, self.fill.constant(x.dtype))

@@ -1,0 +1,12 @@
+"""Some rows of a batch, where they stand in the whole of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def at_rows(made: np.ndarray, rows: slice, batch_size: int) -> np.ndarray:
+    """`[n, ...]`, the first n of these rows, as `[batch_size, ...]`: zeros elsewhere."""
+    whole = np.zeros([batch_size, *made.shape[1:]], made.dtype)
+    whole[rows.start : rows.start + len(made)] = made
+    return whole

@@ -1,0 +1,119 @@
+"""Weights with which a training begins, in place of random ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import gin
+
+import meshtf as mtf
+from meshtf.checkpoint import WarmStart, warm_start
+from meshtf.checkpoint._name_rules import NameRules
+from meshtf.checkpoint.checkpoint_paths import open_checkpoint, open_source
+from meshtf.checkpoint.formats.tensor_source import TensorSource
+from meshtf.checkpoint.joined_checkpoint import JoinedCheckpoint
+from meshtf.errors import CheckpointError, DamagedCheckpointError
+from meshtf.layers.low_rank import SCALE, A, B
+from meshtf.train.configuration import ConfigurationError
+
+_ADVICE = """\
+Nothing was started. A part that is to begin anew, such as a new head, is named in gin, by a regular expression for
+whole names: Training.initial_checkpoint = @InitialCheckpoint(), InitialCheckpoint.rules = [("output/.*", None)]; a
+part of another name there by ("new/(.*)", r"old/\\1")."""
+
+_ADAPTER = re.compile(f"_({A}|{B}|{SCALE})$")
+_NO_PLACE = """\
+the adapters {adapters} have {count} tensors that the model has no place for, the first {first}.
+AttentionConfig.low_rank must be as in the training that they are from, its LowRank.projections above all. Nothing was
+started."""
+
+
+@gin.configurable(module="meshtf.train")
+@dataclasses.dataclass(frozen=True)
+class InitialCheckpoint:
+    """A checkpoint from which a training at step 0 takes its weights.
+
+    Attributes:
+      path: of an imported folder, of a run (its newest checkpoint), or of a checkpoint.
+      rules: pairs of a regular expression and a name, as for `mtf.checkpoint.warm_start`: which tensor of the
+        checkpoint each tensor of the model comes from, or None for one that begins with its initial value. A tensor
+        that no rule matches comes from the one of its own name.
+      adapters: a checkpoint, or a file of tensors, that go before those of `path`: low-rank adapters that were saved
+        apart.
+      with_optimizer_state: whether the optimizer's state is taken over, its count of steps included, on which learning
+        rates depend; else it begins anew.
+    """
+
+    path: str
+    rules: Sequence[tuple[str, str | None]] = ()
+    with_optimizer_state: bool = False
+    adapters: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, str) or not self.path:
+            raise ConfigurationError(f"InitialCheckpoint.path must be the path of a checkpoint, and is {self.path!r}")
+        for rule in self.rules:
+            is_pair = isinstance(rule, list | tuple) and len(rule) == 2
+            if not is_pair or not isinstance(rule[0], str) or not isinstance(rule[1], str | None):
+                raise ConfigurationError(
+                    f"InitialCheckpoint.rules must be pairs of an expression and a name or None, and has {rule!r}"
+                )
+
+    def restore(self, step: mtf.Function, evaluation: mtf.Function) -> WarmStart:
+        """Gives the variables of both programs of a training their values.
+
+        Args:
+          step: of the training, which has all variables.
+          evaluation: which has those of the model alone.
+
+        Raises:
+          CheckpointError: there is no checkpoint, or a tensor of the model is neither in it, in its shape, nor named by
+            a rule; or a rule matches nothing. Nothing has changed.
+          DamagedCheckpointError: it is not as it was written.
+        """
+        saved = open_checkpoint(Path(self.path).expanduser())
+        saved.verify()
+        source = saved if self.adapters is None else JoinedCheckpoint(self._opened_adapters(step), saved)
+        rules = [*self.rules, *((re.escape(name), None) for name in self._state_names(step, evaluation))]
+        try:
+            return warm_start(source, [step, evaluation], rules)
+        except DamagedCheckpointError:
+            raise
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}\n{_ADVICE}") from None
+
+    def _opened_adapters(self, step: mtf.Function) -> TensorSource:
+        """Raises CheckpointError where the model has no place for some: without them it would be another."""
+        adapters = open_source(Path(self.adapters or "").expanduser())
+        variables = [v for v in step.graph.variables.values() if isinstance(v, mtf.Variable)]
+        taken = set(NameRules(self.rules).sources([name for v in variables for name in v.saved_names]).values())
+        lost = [name for name in adapters.tensors if _ADAPTER.search(name) and name not in taken]
+        if lost:
+            raise CheckpointError(_NO_PLACE.format(adapters=self.adapters, count=len(lost), first=lost[0]))
+        return adapters
+
+    def _state_names(self, step: mtf.Function, evaluation: mtf.Function) -> list[str]:
+        """The tensors that begin anew because they are no weights, and that no rule names."""
+        if self.with_optimizer_state:
+            return []
+        own = [v for name, v in step.graph.variables.items() if name not in evaluation.graph.variables]
+        names = [name for variable in own if isinstance(variable, mtf.Variable) for name in variable.saved_names]
+        return [name for name in names if not any(re.fullmatch(pattern, name) for pattern, _ in self.rules)]
+
+
+def initial_checkpoint_of(given: str | InitialCheckpoint | None) -> InitialCheckpoint | None:
+    """From a path alone.
+
+    Raises:
+      ConfigurationError: it is neither.
+    """
+    if given is None or isinstance(given, InitialCheckpoint):
+        return given
+    if not isinstance(given, str):
+        raise ConfigurationError(
+            f"Training.initial_checkpoint must be the path of a checkpoint, or @InitialCheckpoint(), and is {given!r}"
+        )
+    return InitialCheckpoint(given)

@@ -1,0 +1,141 @@
+"""The flags of meshtf-launch, and what they must be."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import textwrap
+from collections.abc import Sequence
+
+from meshtf_programs.launching.launched import MESHTF_LAUNCH
+
+PROGRAM = "meshtf-launch"
+
+_LARGEST_PORT = 65535
+
+_DESCRIPTION = """\
+starts a program as several processes, over which one mesh is laid, on this machine or, with --hosts and --ssh, on
+others. What comes after -- is the command, the same in all. When one of them fails, the others are ended, and its
+status is returned."""
+
+_EXAMPLES = f"""\
+examples:
+  {PROGRAM} --processes=2 --cores_per_process=4 -- meshtf-train --gin_file=digits_mlp.gin
+  {PROGRAM} --processes=4 --max_restarts=10 -- meshtf-train --gin_file=lm_tiny.gin --mesh_shape='rows:4;cols:2'
+  {PROGRAM} --processes=4 --max_restarts=9 --elastic -- meshtf-train --gin_file=lm_tiny.gin --mesh_shape='rows:*;cols:2'
+  {PROGRAM} --hosts=10.0.0.1,10.0.0.2 --ssh -- meshtf-train --gin_file=lm_tiny.gin --model_dir=/shared/lm_tiny
+  {PROGRAM} --processes=2 -- python my_program.py   # which calls mtf.initialize_cluster()
+
+Each process is told of the others in the variable {MESHTF_LAUNCH}, which meshtf's programs and
+mtf.initialize_cluster() read. TensorFlow's servers listen on every address of this machine: keep it in a private
+network.
+
+exit status:
+  0      all processes are done
+  2      a flag or the configuration is wrong; also the program's own
+  127    there is no such program
+  255    ssh did not reach a host
+  128+n  signal n ended the launcher, or a process of it
+  other  that of the process that failed first
+"""
+
+
+class UsageFault(Exception):  # noqa: N818  # what argparse calls an error ends the process
+    """What is wrong with the command line, in words."""
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options, and the command that is to be started; UsageFault where they contradict each other."""
+    options = parser().parse_args(arguments[1:])
+    _check(options)
+    return options
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.command[:1] == ["--"]:
+        del options.command[0]
+    if not options.command:
+        raise UsageFault("there is no command; it comes after --, as in: -- meshtf-train --gin_file=digits_mlp.gin")
+    if options.command[0].startswith("-"):
+        raise UsageFault(f"unknown flag {options.command[0]}; the command comes after --")
+    if options.hosts is None and options.processes is None:
+        raise UsageFault("--processes says how many to start here, or --hosts where to start one each; give one")
+    if options.hosts is not None and options.processes is not None:
+        raise UsageFault("--processes is for this machine, --hosts for others, one process each; give one of them")
+    if options.hosts is not None and ("" in options.hosts or len(set(options.hosts)) < len(options.hosts)):
+        raise UsageFault(f"--hosts={','.join(options.hosts)} has an empty name, or one twice")
+    if options.hosts and options.max_restarts and not options.ssh:
+        raise UsageFault("--max_restarts with --hosts needs --ssh; without it nothing is started")
+    if options.ssh and not options.hosts:
+        raise UsageFault("--ssh starts processes on the hosts that --hosts=A,B names; give them")
+    if options.elastic and not options.max_restarts:
+        raise UsageFault("--elastic says how to start again; --max_restarts=N says how often, and is 0")
+    for name, least in (("processes", 1), ("cores_per_process", 1), ("max_restarts", 0), ("port", 1)):
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise UsageFault(f"--{name} must be at least {least}, and is {value}")
+    if options.port > _LARGEST_PORT:
+        raise UsageFault(f"--port must be at most {_LARGEST_PORT}, and is {options.port}")
+    if not 0 <= options.grace_seconds < float("inf"):
+        raise UsageFault(f"--grace_seconds must be 0 or more, and is {options.grace_seconds}")
+
+
+def help_text() -> str:
+    return parser().format_help()
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of the launcher's own flags."""
+    found = argparse.ArgumentParser(
+        prog=PROGRAM,
+        usage=f"{PROGRAM} --processes=N [--cores_per_process=N] [--max_restarts=N [--elastic]] -- COMMAND ...\n"
+        f"       {PROGRAM} --hosts=A,B [--ssh] [--port=PORT] [--cores_per_process=N] -- COMMAND ...",
+        description=f"{PROGRAM} {_DESCRIPTION}",
+        epilog=textwrap.dedent(_EXAMPLES),
+        formatter_class=functools.partial(argparse.RawDescriptionHelpFormatter, width=100),
+        allow_abbrev=False,
+    )
+    add = found.add_argument
+    add("--processes", type=int, metavar="N", help="how many to start on this machine")
+    add(
+        "--cores_per_process",
+        type=int,
+        metavar="N",
+        help="of the mesh; by default what it has, divided by the processes. A mesh that has others is refused",
+    )
+    add(
+        "--max_restarts",
+        type=int,
+        default=0,
+        metavar="N",
+        help="how often to start all again when one has failed, after 1 s, 2 s, 4 s, up to a minute; 0 by default. "
+        "Not after a wrong flag or configuration, and not after a signal to the launcher",
+    )
+    add(
+        "--elastic",
+        action="store_true",
+        help="starts again with the processes that are left: without those that a signal ended, that had to be ended, "
+        "or whose host was not reached. With fewer where these do not fit the mesh, with all where none is left",
+    )
+    add(
+        "--grace_seconds",
+        type=float,
+        default=15.0,
+        metavar="S",
+        help="how long the others may take to end by themselves when one has failed, then SIGTERM, and as long again "
+        "until SIGKILL; 15 by default",
+    )
+    add(
+        "--hosts",
+        type=lambda text: text.split(","),
+        metavar="A,B",
+        help="where to start one process each, as ssh knows them; prints the commands of ssh, and starts nothing",
+    )
+    add(
+        "--ssh",
+        action="store_true",
+        help="starts them, by ssh, in a folder of the same name as this. ssh must need no password",
+    )
+    add("--port", type=int, default=4040, metavar="PORT", help="with --hosts, on each; 4040 by default")
+    add("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return found

@@ -1,0 +1,149 @@
+"""One process of a job: on this machine, or on a host that ssh reaches."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from typing import Protocol
+
+from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
+from meshtf_programs.launching.ssh import UNREACHABLE, Host, why_unreachable
+
+_SECONDS_TO_HANG_UP = 5.0
+
+
+class StartedProcess(Protocol):
+    """What a job needs of a process.
+
+    Attributes:
+      index: of the process in its job.
+      popen: its own, or that of the ssh before it, in a session of its own, with both outputs piped.
+    """
+
+    index: int
+    popen: subprocess.Popen[bytes]
+
+    def send(self, number: int) -> None:
+        """A signal, to it and to what it has started; none where it has ended."""
+        ...
+
+    def kill(self) -> None:
+        """Has all of that end by SIGKILL."""
+        ...
+
+    def wait(self) -> None:
+        """For the end, after `kill`."""
+        ...
+
+    def explained(self, last_line: str) -> str:
+        """What is to be said of how it ended, which has; `last_line`: of what it wrote as errors. Mostly nothing."""
+        ...
+
+
+class Starter(Protocol):
+    """How one of the processes is started."""
+
+    def address(self, port: int) -> str:
+        """Where it is reached, on a port of its own."""
+        ...
+
+    def start(self, command: Sequence[str], launched: Launched) -> StartedProcess:
+        """The command, told of the others."""
+        ...
+
+
+class Here:
+    """Starts on this machine."""
+
+    def address(self, port: int) -> str:
+        return f"127.0.0.1:{port}"
+
+    def start(self, command: Sequence[str], launched: Launched) -> LocalProcess:
+        return LocalProcess(command, launched)
+
+
+class LocalProcess:
+    """In a session of its own: Ctrl-C reaches the launcher alone, which passes it on once."""
+
+    def __init__(self, command: Sequence[str], launched: Launched) -> None:
+        self.index = launched.process_index
+        environment = {**os.environ, MESHTF_LAUNCH: launched.to_text(), "PYTHONUNBUFFERED": "1"}
+        self.popen = _piped(command, subprocess.DEVNULL, environment)
+
+    def send(self, number: int) -> None:
+        _send_to_group(self.popen, number)
+
+    def kill(self) -> None:
+        _send_to_group(self.popen, signal.SIGKILL)
+
+    def wait(self) -> None:
+        self.popen.wait()
+
+    def explained(self, last_line: str) -> str:
+        return ""
+
+
+class There:
+    """Starts on another host."""
+
+    def __init__(self, ssh: str, host: Host) -> None:
+        """`ssh`: its program."""
+        self._ssh, self._host = ssh, host
+
+    def address(self, port: int) -> str:
+        return self._host.address(port)
+
+    def start(self, command: Sequence[str], launched: Launched) -> RemoteProcess:
+        return RemoteProcess(self._ssh, self._host, command, launched)
+
+
+class RemoteProcess:
+    """Behind ssh, whose standard input brings what the process is told, then signals; at its end all there is killed.
+
+    So the token stands in no command, and a launcher that is gone leaves nothing behind.
+    """
+
+    def __init__(self, ssh: str, host: Host, command: Sequence[str], launched: Launched) -> None:
+        self.index, self._host = launched.process_index, host
+        self.popen = _piped([ssh, *host.arguments(command)], subprocess.PIPE, dict(os.environ))
+        self._write(launched.to_text())
+
+    def send(self, number: int) -> None:
+        if self.popen.poll() is None:
+            self._write(signal.Signals(number).name.removeprefix("SIG"))
+
+    def kill(self) -> None:
+        assert self.popen.stdin is not None
+        with contextlib.suppress(OSError):
+            self.popen.stdin.close()
+
+    def wait(self) -> None:
+        try:
+            self.popen.wait(_SECONDS_TO_HANG_UP)
+        except subprocess.TimeoutExpired:
+            _send_to_group(self.popen, signal.SIGKILL)
+            self.popen.wait()
+
+    def explained(self, last_line: str) -> str:
+        is_ours = self.popen.returncode == UNREACHABLE
+        return f"process {self.index}: {why_unreachable(self._host, last_line)}" if is_ours else ""
+
+    def _write(self, line: str) -> None:
+        assert self.popen.stdin is not None
+        with contextlib.suppress(OSError):  # ssh has ended, as its status will say
+            self.popen.stdin.write(f"{line}\n".encode())
+            self.popen.stdin.flush()
+
+
+def _piped(command: Sequence[str], stdin: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=stdin, stdout=pipe, stderr=pipe, env=environment, start_new_session=True)
+
+
+def _send_to_group(popen: subprocess.Popen[bytes], number: int) -> None:
+    if popen.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(popen.pid, number)

@@ -1,0 +1,95 @@
+"""A Transformer that says what class a text is of."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import gin
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.layers.attention import AttentionMask
+from meshtf.layers.dense import dense
+from meshtf.layers.initializers import DenseInitializer
+from meshtf.layers.losses import softmax_cross_entropy_with_logits
+from meshtf.layers.transformer import Context, Observations, TokenEmbedding, TransformerStack
+from meshtf.layers.transformer.dropout import dropped
+from meshtf.layers.transformer.token_loss import TokenMetrics
+from meshtf.models._settings import check_parts, check_size
+from meshtf.models._token_sequence import TokenSequence, feature
+
+LABELS = "labels"
+
+
+@gin.configurable(module="meshtf.models")
+@dataclasses.dataclass(frozen=True)
+class TextClassifier:
+    """An encoder, and a class for each text from the vector of its first token (Devlin et al. 2019).
+
+    The vector goes through a dense layer with tanh, BERT's pooler, and another that gives the logits.
+
+    Attributes:
+      d_model: size of the vectors.
+      embedding: of tokens.
+      stack: layers of self-attention and feed-forward.
+      num_classes: how many there are.
+      dropout_rate: of the pooled vector.
+      kernel_initializer: of both dense layers.
+      padding_id: which of the inputs nobody sees.
+    """
+
+    d_model: int
+    embedding: TokenEmbedding
+    stack: TransformerStack
+    num_classes: int
+    dropout_rate: float = 0.0
+    kernel_initializer: DenseInitializer | None = None
+    padding_id: int = 0
+
+    def __post_init__(self) -> None:
+        check_size(self, "d_model")
+        check_size(self, "num_classes")
+        check_parts(self, embedding=TokenEmbedding, stack=TransformerStack)
+
+    @property
+    def classes(self) -> mtf.Dimension:
+        return mtf.Dimension("classes", self.num_classes)
+
+    def logits(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> mtf.Tensor:
+        """Features with `inputs` [batch, length], a text in each row, and perhaps `inputs_token_types` -> [batch,
+        classes]."""
+        return self._observed(features, is_training)[0]
+
+    def _observed(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> tuple[mtf.Tensor, Observations]:
+        """The logits, and what the layers tell beside."""
+        sequence, d_model = TokenSequence.of(features, "inputs"), mtf.Dimension("d_model", self.d_model)
+        token_types = features.get("inputs_token_types")
+        x = self.embedding(sequence.ids, sequence.positions, d_model, is_training=is_training, token_types=token_types)
+        with mtf.variable_scope("encoder"):
+            context = Context(
+                AttentionMask(), sequence.unpadded_tokens(self.padding_id), sequence.positions, is_training
+            )
+            x, observations = self.stack.observed(x, context)
+        first = mtf.gather(x, mtf.constant(x.mesh, 0, [], tf.int32), x.shape.get_dim_by_name("length"))
+        initializer = self.kernel_initializer
+        pooled = dense(first, [d_model], activation="tanh", kernel_initializer=initializer, name="pooler")
+        pooled = dropped(pooled, self.dropout_rate, (), is_training=is_training)
+        return dense(pooled, [self.classes], kernel_initializer=initializer, name="classifier"), observations
+
+    def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> TokenMetrics:
+        """ "loss" and "accuracy" of each text [batch], whose classes are `labels`, int32 [batch]."""
+        logits, observations = self._observed(features, is_training)
+        labels = feature(features, LABELS)
+        loss = softmax_cross_entropy_with_logits(logits, labels, self.classes)
+        is_right = mtf.cast(mtf.equal(mtf.argmax(logits, self.classes), labels), tf.float32)
+        counted = mtf.ones_like(loss)
+        return observations.added_to(
+            {"loss": (loss, counted), "accuracy": (is_right, counted)}, is_training=is_training
+        )
+
+    def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
+        """ "probabilities" [batch, classes] and "class", int32 [batch]."""
+        logits = self.logits(features, is_training=False)
+        probabilities = mtf.softmax(mtf.cast(logits, tf.float32), self.classes)
+        return {"probabilities": probabilities, "class": mtf.argmax(logits, self.classes)}

@@ -1,0 +1,43 @@
+"""meshtf-compile: the TPU's own compiler asked of a training step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from meshtf.bin.compile import main
+
+DIGITS = ["meshtf-compile", "--gin_file=digits_mlp.gin", "--mesh_shape=rows:2;cols:4"]
+
+
+def test_a_table_then_json_from_the_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--topology=v5e:2x4", f"--cache_dir={tmp_path / 'cache'}", f"--hlo_file={tmp_path / 'step.hlo'}"]
+    assert main([*DIGITS, *options]) == 0, capsys.readouterr().err
+    text = capsys.readouterr().out
+    assert "compiled by libtpu" in text
+    assert "of 15.8 GiB" in text
+    assert (tmp_path / "step.hlo").read_text().startswith("HloModule")
+    assert main([*DIGITS, *options, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["topology"], data["cores"], data["is_cached"]) == ("v5e:2x4", 8, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "--topology is needed, for example: meshtf-compile --gin_file=lm_tiny.gin"),
+        (["--topology=v5e:3x3"], '"v5e:3x3" is not a TPU topology'),
+        (["--topology=v5e:4x4"], "mesh [rows:2 cols:4] has 8 cores, and topology v5e:4x4 has 16"),
+    ],
+)
+def test_mistakes(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*DIGITS, *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_cache_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main([*DIGITS, "--topology=v5e:2x4", f"--cache_dir={tmp_path / 'file' / 'cache'}"]) == 4
+    assert "a file cannot be read or written" in capsys.readouterr().err

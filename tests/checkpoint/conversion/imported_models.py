@@ -1,0 +1,76 @@
+"""Stored models of other libraries, imported, and what meshtf's interpreter makes of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gin
+import numpy as np
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.bin.checkpoint import main
+from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
+from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
+from meshtf.ops.variables._initializers import initializer_of
+from meshtf.ops.variables.variable import Variable
+from meshtf.testing import interpret_graph
+from meshtf.train.configuration import read_configuration
+
+MODELS = Path(__file__).parent / "models"
+
+Features = Mapping[str, np.ndarray]
+
+
+def expected(name: str) -> dict[str, np.ndarray]:
+    """The ids that a stored model was fed, and the logits that it gave."""
+    content = json.loads((MODELS / name / "expected.json").read_text())
+    return {key: np.array(value, np.float32 if key == "logits" else np.int32) for key, value in content.items()}
+
+
+def run(*arguments: object) -> int:
+    """meshtf-checkpoint, in this process."""
+    return main(["meshtf-checkpoint", *map(str, arguments)])
+
+
+def configured(folder: Path, *parameters: str) -> Any:
+    """The model of an imported folder."""
+    read_configuration([ImportedFolder(folder).model_gin], parameters)
+    try:
+        return gin.query_parameter("Training.model").scoped_configurable_fn()
+    finally:
+        gin.clear_config()
+
+
+def interpreted(
+    folder: Path,
+    features: Features,
+    program: Callable[[Any, Mapping[str, mtf.Tensor]], mtf.Tensor],
+    mesh_shape: str = "rows:1",
+    layout: str = "",
+    parameters: Sequence[str] = (),
+) -> np.ndarray:
+    """What a program makes of features [batch, length], with the weights of an imported folder."""
+    # Unrolled, each variable is one tensor of the checkpoint.
+    model = configured(folder, "TransformerStack.unroll = True", *parameters)
+    saved = SavedCheckpoint.open(ImportedFolder(folder).checkpoint)
+    graph = mtf.Graph("program", mtf.VariableDType(tf.float32))
+    mesh = mtf.Mesh(graph)
+    with graph:
+        shapes = {name: mtf.Shape([("batch", x.shape[0]), ("length", x.shape[1])]) for name, x in features.items()}
+        given = {n: mtf.placeholder(mesh, shapes[n], tf.as_dtype(x.dtype), name=n) for n, x in features.items()}
+        result = program(model, given)
+    for variable in graph.variables.values():
+        assert isinstance(variable, Variable)
+        _start_as(variable, saved.read(variable.full_name).numpy())
+    return interpret_graph(graph, [result], features, mesh_shape, layout).results[0]
+
+
+def _start_as(variable: Variable, value: np.ndarray) -> None:
+    import dataclasses
+
+    made = initializer_of(variable.full_name, value, variable.unpadded_shape, variable.shape, variable.slice_dtype)
+    variable.spec = dataclasses.replace(variable.spec, initializer=made)

@@ -1,0 +1,105 @@
+"""Random rules, read box by box, against NumPy; and how much is read at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from meshtf.checkpoint._box import Box
+from meshtf.checkpoint.conversion.axes import Axes
+from meshtf.checkpoint.conversion.converted import ConvertedSource, Sizes
+from meshtf.checkpoint.conversion.rule import rules_of
+from meshtf.checkpoint.formats.tensor_source import described
+from meshtf.checkpoint.manifest import SavedTensor
+
+SIZES = {"a": 2, "b": 3, "c": 4, "d": 5}
+
+
+@dataclasses.dataclass
+class Arrays:
+    """A source of arrays, that knows the largest part that was read at a time."""
+
+    arrays: Mapping[str, np.ndarray]
+    largest: int = 0
+    step: int = 7
+    state: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def tensors(self) -> dict[str, SavedTensor]:
+        return {name: described(x.shape, tf.as_dtype(x.dtype)) for name, x in self.arrays.items()}
+
+    def read(self, name: str, box: Box | None = None) -> tf.Tensor:
+        part = self.arrays[name] if box is None else self.arrays[name][box.slices]
+        self.largest = max(self.largest, part.size)
+        return tf.constant(part)
+
+
+def random_side(generator: np.random.Generator, prefix: str) -> tuple[str, str]:
+    """A name and axes: each of a, b, c, d in the name, alone, or in a group."""
+    axes = list(generator.permutation(list(SIZES)))
+    named = axes[: generator.integers(0, 3)]
+    rest = [axis for axis in axes if axis not in named]
+    groups: list[str] = []
+    while rest:
+        count = int(generator.integers(1, len(rest) + 1))
+        taken, rest = rest[:count], rest[count:]
+        groups.append(taken[0] if count == 1 else f"({' '.join(taken)})")
+    if generator.integers(3) == 0:
+        groups.insert(0, "1")
+    return prefix + "".join(f".{{{axis}}}" for axis in named), " ".join(groups)
+
+
+def in_order(arrays: Mapping[str, np.ndarray], name: str, axes: str) -> np.ndarray:
+    """The tensors of a side as one array over a, b, c, d."""
+    named = [axis for axis in SIZES if f"{{{axis}}}" in name]
+    parsed = Axes.parse(axes)
+    whole = np.empty([SIZES[axis] for axis in (*named, *parsed.names)], np.int64)
+    for numbers in np.ndindex(*(SIZES[axis] for axis in named)):
+        own = name.format(**dict(zip(named, numbers, strict=True)))
+        whole[numbers] = arrays[own].reshape([SIZES[axis] for axis in parsed.names])
+    order = [*named, *parsed.names]
+    return whole.transpose([order.index(axis) for axis in SIZES])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_part_of_every_tensor_is_what_the_axes_say(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    (there, there_axes), (here, here_axes) = random_side(generator, "x"), random_side(generator, "y")
+    (rule,) = rules_of({"rules": f"{there} [{there_axes}] = {here} [{here_axes}]"})
+    shape = rule.there.axes.shape(SIZES)
+    names = list(rule.there.names({}, SIZES, {}))
+    source = Arrays({name: generator.integers(0, 10**6, shape) for name in names})
+    made = ConvertedSource(source, [(rule.there, rule.here)], Sizes(SIZES, {}))
+    made.check("the source", "")
+    values = {name: made.read(name).numpy() for name in made.tensors}
+    np.testing.assert_array_equal(in_order(values, here, here_axes), in_order(source.arrays, there, there_axes))
+    for name, tensor in made.tensors.items():
+        start = [int(generator.integers(0, n)) for n in tensor.shape]
+        size = [int(generator.integers(1, n - s + 1)) for n, s in zip(tensor.shape, start, strict=True)]
+        box = Box(tuple(start), tuple(size))
+        np.testing.assert_array_equal(made.read(name, box), values[name][box.slices])
+
+
+def test_of_the_source_only_what_a_part_needs_is_read() -> None:
+    (rule,) = rules_of({"rules": "kernel [(b c) a] = {b} [c a]"})
+    source = Arrays({"kernel": np.arange(24).reshape(12, 2)})
+    made = ConvertedSource(source, [(rule.there, rule.here)], Sizes(SIZES, {}))
+    assert list(made.tensors) == ["0", "1", "2"]
+    assert made.step == 7
+    np.testing.assert_array_equal(made.read("1"), source.arrays["kernel"][4:8])
+    assert source.largest == 8
+
+
+def test_floating_tensors_are_cast_and_others_are_not() -> None:
+    rules = rules_of({"rules": "w [a] = v\nn [a] = m"})
+    source = Arrays({"w": np.array([1.5, 2.5], np.float32), "n": np.array([1, 2], np.int32)})
+    sides = [(rule.there, rule.here) for rule in rules]
+    made = ConvertedSource(source, sides, Sizes(SIZES, {}), tf.bfloat16)
+    assert {name: tensor.dtype for name, tensor in made.tensors.items()} == {"v": tf.bfloat16, "m": tf.int32}
+    assert made.read("v").dtype == tf.bfloat16
+    assert made.read("m").dtype == tf.int32

@@ -1,0 +1,118 @@
+"""Weights of Hugging Face's Transformers give the same logits here, on one core and on four."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from tests.checkpoint.conversion.imported_models import MODELS, expected, interpreted, run
+
+NAMES = sorted(path.name for path in MODELS.iterdir())
+LAYOUT = "batch:rows;heads:cols;d_ff:cols;vocab:cols"
+OTHER_LAYOUTS = {
+    "switch_transformers": "experts:rows;heads:cols;vocab:cols",  # whose groups are of the whole batch
+    "bloom": "batch:rows;d_ff:cols;vocab:cols",  # which has three heads
+}
+
+
+def features(known: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What Transformers was fed, as meshtf's models want it: they see the ids before each target themselves."""
+    inputs, decoder_ids = known["input_ids"], known.get("decoder_input_ids")
+    if "token_type_ids" in known:
+        return {"inputs": inputs, "inputs_token_types": known["token_type_ids"]}
+    if decoder_ids is None:
+        return {"targets": after(inputs)}
+    return {"inputs": inputs, "targets": after(decoder_ids)}
+
+
+def after(ids: np.ndarray) -> np.ndarray:
+    """Without the first of each row, which is the start id; what comes last has no influence."""
+    return np.concatenate([ids[:, 1:], np.zeros_like(ids[:, :1])], axis=1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    known, layout = expected(name), OTHER_LAYOUTS.get(name, LAYOUT)
+    assert run("import", MODELS / name, tmp_path / "imported") == 0
+    size = known["logits"].shape[-1]
+    for mesh_shape, rules in {"rows:1": "", "rows:2;cols:2": layout}.items():
+        logits = interpreted(
+            tmp_path / "imported", features(known), lambda model, x: model.logits(x, False), mesh_shape, rules
+        )
+        counts = counted(known)
+        np.testing.assert_allclose(logits[..., :size][counts], known["logits"][counts], rtol=1e-5, atol=1e-5)
+
+
+def counted(known: Mapping[str, np.ndarray]) -> np.ndarray | slice:
+    """Of a model that fills in masks: padding is given logits, which mean nothing."""
+    is_masked_lm = "token_type_ids" in known and known["logits"].ndim == 3
+    return known["attention_mask"] != 0 if is_masked_lm else slice(None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_exported_again_is_the_same_bit_for_bit(name: str, tmp_path: Path) -> None:
+    assert run("import", MODELS / name, tmp_path / "imported") == 0
+    assert run("export", tmp_path / "imported", tmp_path / "exported") == 0
+    before, again = weights(MODELS / name), weights(tmp_path / "exported")
+    assert before.keys() == again.keys()
+    for tensor, value in before.items():
+        assert (value.dtype, value.shape) == (again[tensor].dtype, again[tensor].shape)
+        assert value.tobytes() == again[tensor].tobytes(), tensor
+    old, new = (json.loads((folder / "config.json").read_text()) for folder in (MODELS / name, tmp_path / "exported"))
+    assert old == new
+
+
+def test_old_names_of_tensors_are_those_of_today(tmp_path: Path) -> None:
+    """As in the files of BERT that are given out: with the pooler, which says nothing of masked tokens."""
+    today = weights(MODELS / "bert")
+    endings = {".LayerNorm.weight": ".LayerNorm.gamma", ".LayerNorm.bias": ".LayerNorm.beta"}
+    old = {"bert.pooler.dense.weight": np.ones([8, 8], np.float32), "bert.pooler.dense.bias": np.ones([8], np.float32)}
+    for name, value in today.items():
+        ending = next((ending for ending in endings if name.endswith(ending)), "")
+        old[name.removesuffix(ending) + endings.get(ending, "")] = value
+    shutil.copytree(MODELS / "bert", tmp_path / "source")
+    safetensors.numpy.save_file(old, tmp_path / "source" / "model.safetensors")
+    assert run("import", tmp_path / "source", tmp_path / "imported") == 0
+    assert run("export", tmp_path / "imported", tmp_path / "exported") == 0
+    again = weights(tmp_path / "exported")
+    assert {name: value.tobytes() for name, value in again.items()} == {n: v.tobytes() for n, v in today.items()}
+
+
+SAME_MODELS: dict[str, tuple[dict[str, str], dict[str, int]]] = {
+    "bloom": ({"hidden_size": "n_embed"}, {}),
+    "bloom, other names": ({"hidden_size": "n_embed", "n_head": "num_attention_heads"}, {}),
+    "llama, which has no window": ({}, {"sliding_window": 3}),
+}
+
+
+@pytest.mark.parametrize("case", SAME_MODELS)
+def test_configurations_of_one_model_give_one_gin_file(case: str, tmp_path: Path) -> None:
+    name, (renamed, added) = case.split(",")[0], SAME_MODELS[case]
+    shutil.copytree(MODELS / name, tmp_path / name)
+    configuration = json.loads((MODELS / name / "config.json").read_text())
+    changed = {renamed.get(key, key): value for key, value in configuration.items()} | added
+    (tmp_path / name / "config.json").write_text(json.dumps(changed))
+    for source, output in ((MODELS / name, "before"), (tmp_path / name, "after")):
+        assert run("import", source, tmp_path / output) == 0
+    before, after = ((tmp_path / output / "model.gin").read_text() for output in ("before", "after"))
+    assert before == after
+
+
+def test_a_folder_of_any_name_stays_a_comment(tmp_path: Path) -> None:
+    source = shutil.copytree(MODELS / "gpt2", tmp_path / "gpt2\nimport os #")
+    assert run("import", source, tmp_path / "imported") == 0
+    title, *lines = (tmp_path / "imported" / "model.gin").read_text().splitlines()
+    assert title == r"# The model of 'gpt2\nimport os #', imported by the rules 'gpt2.toml'."
+    assert "import os #" not in lines
+
+
+def weights(folder: Path) -> dict[str, np.ndarray]:
+    """Of all files of a model."""
+    files = [safetensors.numpy.load_file(path) for path in sorted(folder.glob("*.safetensors"))]
+    return {name: value for file in files for name, value in file.items()}

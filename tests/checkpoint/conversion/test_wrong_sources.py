@@ -1,0 +1,232 @@
+"""What cannot be imported or exported is named, and nothing is written."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from meshtf.checkpoint.conversion.family import packaged_families
+from meshtf.train.configuration import OPERATIVE_CONFIG
+from tests.checkpoint.conversion.imported_models import MODELS, run
+
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+SHARD, THIRD = "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors"
+LN, WPE = "transformer.h.1.ln_1.bias", "transformer.wpe.weight"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Callable[[str], Path]:
+    """A copy of a stored model, to be spoilt."""
+
+    def copy(name: str) -> Path:
+        return shutil.copytree(MODELS / name, tmp_path / "source")
+
+    return copy
+
+
+def with_weights(folder: Path, change: Callable[[dict[str, np.ndarray]], None]) -> None:
+    weights = safetensors.numpy.load_file(folder / WHOLE)
+    change(weights)
+    safetensors.numpy.save_file(weights, folder / WHOLE)
+
+
+def with_configuration(folder: Path, **values: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def truncated(folder: Path) -> None:
+    (folder / WHOLE).write_bytes((folder / WHOLE).read_bytes()[:-100])
+
+
+def pickled(folder: Path) -> None:
+    (folder / WHOLE).rename(folder / "pytorch_model.bin")
+
+
+SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
+    "cut short": ("gpt2", truncated, "model.safetensors cannot be read as a safetensors file: .*take it anew"),
+    "a shard is missing": ("gemma", lambda f: (f / SHARD).unlink(), f"lacks {SHARD}, one of the 3 files"),
+    "a shard of another": (
+        "gemma",
+        lambda f: shutil.copy(f / SHARD, f / THIRD),
+        f"index.json says that {THIRD} has .*, and it has not",
+    ),
+    "an index of elsewhere": (
+        "gemma",
+        lambda f: (f / INDEX).write_text('{"weight_map": {"w": "../w.safetensors"}}'),
+        "names '../w.safetensors', which is no file of safetensors beside it",
+    ),
+    "pickled": ("gpt2", pickled, "It has pytorch_model.bin, .* runs code .* safe_serialization=True"),
+    "no configuration": ("gpt2", lambda f: (f / "config.json").unlink(), "config.json cannot be read: No such file"),
+    "configuration is no JSON": ("gpt2", lambda f: (f / "config.json").write_text("{"), "config.json is no JSON"),
+    "unknown family": (
+        "gpt2",
+        lambda f: with_configuration(f, model_type="gtp2"),
+        """no rules for models of type 'gtp2'; did you mean "gpt2".*--rules=FILE""",
+    ),
+    "another family": (
+        "gpt2",
+        lambda f: with_configuration(f, model_type="llama"),
+        "lacks hidden_size, from which d_model comes: it is of another family",
+    ),
+    "another size": (
+        "gpt2",
+        lambda f: with_configuration(f, n_positions=15),
+        rf"of another shape \(1\):\n    {WPE} is \[16, 8\], and must be \[15, 8\]",
+    ),
+    "no size": ("gpt2", lambda f: with_configuration(f, n_head=3), r"gives d_kv = 2.6.*which is no size"),
+    "no size in the world": ("gpt2", lambda f: with_configuration(f, n_embd=10**400), "from which d_kv comes"),
+    "more layers than there are": (
+        "gpt2",
+        lambda f: with_configuration(f, n_layer=10**9),
+        r"asks for 1,000,000,000 tensors transformer\.h\.\{layer\}.*it was changed",
+    ),
+    "a variant": (
+        "gpt2",
+        lambda f: with_configuration(f, scale_attn_by_inverse_layer_idx=True),
+        "has scale_attn_by_inverse_layer_idx = True; models of these rules, gpt2, have False",
+    ),
+    "an activation": (
+        "gpt2",
+        lambda f: with_configuration(f, activation_function="mish"),
+        "has activation_function = 'mish', and these rules know gelu_new",
+    ),
+    "an activation under its other name": (
+        "llama",
+        lambda f: with_configuration(f, hidden_act="mish"),
+        "has hidden_act = 'mish', and these rules know silu",
+    ),
+    "a variant of rotary embeddings": (
+        "llama",
+        lambda f: with_configuration(f, rope_parameters={"rope_type": "yarn", "factor": 2.0}),
+        "has rope_parameters.rope_type = 'yarn'; models of these rules, llama, have 'default' or 'linear'",
+    ),
+    "a part of each head rotated": (
+        "llama",
+        lambda f: with_configuration(f, partial_rotary_factor=0.5),
+        "has partial_rotary_factor = 0.5; models of these rules, llama, have 1.0",
+    ),
+    "attention to both sides": (
+        "gemma",
+        lambda f: with_configuration(f, use_bidirectional_attention=True),
+        "has use_bidirectional_attention = True; models of these rules, llama, have False",
+    ),
+    "what no model has": (
+        "gpt_neox",
+        lambda f: with_configuration(f, rope_scaling={"type": "linear", "factor": 2.0}),
+        "has rope_scaling = {.*}; models of these rules, gpt_neox, have none:",
+    ),
+    "another kind of classes": (
+        "bert_classifier",
+        lambda f: with_configuration(f, problem_type="multi_label_classification"),
+        "has problem_type = 'multi_label_classification'; models of these rules, bert, have 'single_label",
+    ),
+    "a tensor under two names": (
+        "gpt2",
+        lambda f: with_weights(f, lambda w: w.update({WPE.removeprefix("transformer."): w[WPE]})),
+        f"the weights have {WPE} twice, as (transformer.)?wpe.weight and as (transformer.)?wpe.weight",
+    ),
+    "a tensor is missing": ("gpt2", lambda f: with_weights(f, lambda w: w.pop(LN)), rf"missing \(1\):\n    {LN}"),
+    "a tensor too many": (
+        "gpt2",
+        lambda f: with_weights(f, lambda w: w.update(adapter=np.zeros(3, np.float32))),
+        r"taken by no rule \(1\):\n    adapter \[3\] float32\nNothing was written.*--nostrict",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SPOILT)
+def test_what_is_wrong_is_named(
+    case: str, folder: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, spoil, message = SPOILT[case]
+    source = folder(name)
+    spoil(source)
+    assert run("import", source, tmp_path / "imported") in (1, 2)
+    error = capsys.readouterr().err
+    assert re.search(message, error, re.DOTALL), error
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source"], "nothing is written"
+
+
+def test_what_no_rule_takes_can_be_left_out(
+    folder: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = folder("gpt2")
+    with_weights(source, lambda w: w.update(adapter=np.zeros(3, np.float32)))
+    assert run("import", source, tmp_path / "imported", "--nostrict") == 0
+    assert "left out, taken by no rule (1):\n    adapter" in capsys.readouterr().out
+
+
+def test_an_export_needs_the_configuration_of_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("import", MODELS / "gpt2", tmp_path / "imported") == 0
+    checkpoint = tmp_path / "imported" / "checkpoints" / "step_00000000"
+    shutil.copytree(checkpoint, tmp_path / "alone" / "step_00000000")
+    refusals = {
+        (tmp_path / "alone",): "does not say of which model of Transformers's it is.*Give --config",
+        (tmp_path / "aloen",): "aloen is neither the folder of a checkpoint",
+        (tmp_path / "alone", f"--config={MODELS / 'llama'}"): r"missing \(\d+\):\n    .*output/weights",
+        (tmp_path / "imported", f"--config={tmp_path / 'config.json'}"): "config.json cannot be read: No such file",
+    }
+    for (path, *flags), message in refusals.items():
+        assert run("export", path, tmp_path / "exported", *flags) == 2
+        error = capsys.readouterr().err
+        assert re.search(message, error, re.DOTALL), error
+        assert not (tmp_path / "exported").exists()
+    assert run("export", tmp_path / "alone", tmp_path / "exported", f"--config={MODELS / 'gpt2'}") == 0
+    assert run("export", tmp_path / "alone", tmp_path / "exported", f"--config={MODELS / 'gpt2'}") == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_an_export_of_a_run_that_began_with_itself_needs_the_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("import", MODELS / "gpt2", tmp_path / "imported") == 0
+    shutil.copytree(tmp_path / "imported" / "checkpoints", tmp_path / "run" / "checkpoints")
+    (tmp_path / "run" / OPERATIVE_CONFIG).write_text(f"Training.initial_checkpoint = '{tmp_path / 'run'}'\n")
+    assert run("export", tmp_path / "run", tmp_path / "exported") == 2
+    assert re.search("run does not say of which model .*Give --config", capsys.readouterr().err, re.DOTALL)
+
+
+WRONG_RULES = {
+    "tensor = 1": "it has 'tensor'; did you mean \"tensors\"",
+    "[settings]\nn = { keys = 1 }": "settings.n must be a key, a list, or a table of .*; keys is not",
+    '[axes]\na = "b"': "there is no setting 'b'",
+    '[[tensors]]\nrules = "a b"': "this is no rule:\n    a b\nA rule is",
+    '[[tensors]]\nrules = "a [x y] = b [x]"': "a and b: y is on one side alone",
+    '[[tensors]]\nrules = "a [x] = b [(x]"': r"a bracket is not closed:\n    \(x",
+    '[[tensors]]\nrules = "a [x ) y] = b"': r"'\)' cannot stand here:\n    x \) y\n      \^",
+    '[[tensors]]\nrules = "a [x x] = b"': "an axis is there twice",
+    '[[tensors]]\nrules = "a{x} [x] = b [x]"': r"a\{x\}: x is in its name and in its shape",
+    '[[tensors]]\nrules = "a{x [y] = b"': "'{' in 'a{x' is part of no place for a number",
+    '[[tensors]]\nrules = "a [x] = b"': "a: there is no axis 'x'",
+    "[[tensors]": ".*line 2",
+}
+
+
+@pytest.mark.parametrize("text", WRONG_RULES)
+def test_rules_that_cannot_be_are_told_of(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rules = tmp_path / "own.toml"
+    tensors = "" if "tensors" in text else '\n[[tensors]]\nrules = ""'
+    rules.write_text(f'format = "huggingface"\n{text}{tensors}\n')
+    assert run("import", MODELS / "gpt2", tmp_path / "imported", f"--rules={rules}") == 2
+    error = capsys.readouterr().err
+    assert re.search(f"the rules {rules} cannot be read: {WRONG_RULES[text]}", error, re.DOTALL), error
+
+
+def test_own_rules_that_make_another_model_are_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (path,) = (path for path in packaged_families("huggingface") if path.stem == "gpt2")
+    rules = tmp_path / "own.toml"
+    rules.write_text(path.read_text().replace("decoder/final/norm/scale", "decoder/final/scale"))
+    assert run("import", MODELS / "gpt2", tmp_path / "imported", f"--rules={rules}") == 2
+    error = capsys.readouterr().err
+    assert "made by no rule (1):\n    decoder/final/norm/scale" in error
+    assert "not in the model (1):\n    decoder/final/scale" in error
+    assert not (tmp_path / "imported").exists()

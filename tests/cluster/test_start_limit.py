@@ -1,0 +1,56 @@
+"""A process that dies after all have met, and before TensorFlow knows of it: the others end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+import pytest
+
+import meshtf as mtf
+import meshtf.cluster._tensorflow_server as server
+from meshtf.errors import ProcessLostError
+from tests.cluster.joined_processes import free_ports
+from tests.fresh_process import forking_context
+
+
+def join(index: int, victim: int, ports: list[int], folder: Path) -> None:
+    os.dup2(os.open(folder / str(index), os.O_WRONLY | os.O_CREAT), 2)
+    server._REGISTER_SECONDS, server._LONGEST_START_SECONDS = 6, 12
+    if index == victim:
+        module = sys.modules["meshtf.cluster.initialize_cluster"]
+        module.start_server = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[attr-defined]
+    try:
+        mtf.initialize_cluster([f"127.0.0.1:{port}" for port in ports], index)
+    except ProcessLostError as error:
+        print(error, file=sys.stderr)
+        sys.exit(5)
+
+
+def started(victim: int, folder: Path) -> list[ForkServerProcess]:
+    folder.mkdir()
+    ports = free_ports(2)
+    processes = [forking_context().Process(target=join, args=(i, victim, ports, folder)) for i in range(2)]
+    for process in processes:
+        process.start()
+    return processes
+
+
+@pytest.mark.timeout(300)
+def test_a_death_after_all_have_met_ends_the_others(tmp_path: Path) -> None:
+    cases = [(victim, started(victim, tmp_path / str(victim))) for victim in (0, 1)]
+    for victim, processes in cases:
+        for process in processes:
+            process.join(120)
+        assert processes[victim].exitcode == -signal.SIGKILL
+        said = (tmp_path / str(victim) / str(1 - victim)).read_text()
+        if victim == 0:
+            assert processes[1].exitcode == 5
+            assert "process 0 (127.0.0.1:" in said
+            assert "has not answered since all had met" in said
+        else:
+            assert processes[0].exitcode == -signal.SIGKILL
+            assert "process 0 is killed: TensorFlow's server has not started" in said

@@ -1,0 +1,29 @@
+"""What everything but a backend asks of slices, on tf.Variables and on buffers of the virtual TPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.mesh_impl.slices import is_finite, on_host
+
+
+@pytest.mark.parametrize("mesh_impl", [mtf.SpmdMeshImpl("all:2", ""), mtf.TpuMeshImpl("all:2", "")], ids=repr)
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16], ids=lambda d: d.name)
+def test_slices(mesh_impl: MeshImpl, dtype: tf.DType) -> None:
+    slices = mesh_impl.zero_slices("x", [2, 3], dtype)
+    assert sorted(slices) == [0, 1]
+    value = np.arange(6).reshape(2, 3).astype(dtype.as_numpy_dtype)
+    slices[1].assign(tf.constant(value))
+    held = slices[1].numpy()
+    for core, expected in ((0, 0 * value), (1, value)):
+        np.testing.assert_array_equal(on_host(slices[core]), expected)
+        assert (slices[core].dtype, slices[core].shape) == (dtype, [2, 3])
+        assert is_finite(slices[core])
+    for number in (np.nan, np.inf):
+        slices[1].assign(np.where(value == 4, number, value).astype(dtype.as_numpy_dtype))
+        assert not is_finite(slices[1])
+    np.testing.assert_array_equal(held, value)

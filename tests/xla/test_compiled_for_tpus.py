@@ -1,0 +1,69 @@
+"""Every operation compiled by the TPU's own compiler, many in one program, with gradients, under random layouts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import pytest
+from joint_operations import joint_program
+
+import meshtf as mtf
+from meshtf.errors import MeshtfError
+from tests.properties.random_programs.cases import CASES
+
+TOPOLOGIES = ["v5e:2x4", "v4:2x2x2", "v5p:2x2x2"]
+OTHERS = ["v2:2x2", "v3:2x2", "v6e:2x4", "tpu7x:2x2x1"]
+BATCHES = 4
+
+
+def batch(number: int) -> tuple[str, ...]:
+    return tuple(CASES)[number::BATCHES]
+
+
+@functools.cache
+def program(cases: tuple[str, ...], seed: int, mesh: str) -> tuple[mtf.Lowering, list[mtf.Tensor]]:
+    return joint_program(cases, seed, mtf.convert_to_shape(mesh))
+
+
+def check(cases: tuple[str, ...], seed: int, mesh: str, topology: str) -> None:
+    """Where they do not compile together, says which do not by themselves."""
+    lowering, fetches = program(cases, seed, mesh)
+    try:
+        compiled = lowering.compile(topology, fetches)
+    except MeshtfError as error:
+        raise AssertionError(f"{refused(cases, seed, mesh, topology)}\n{error}") from None
+    assert compiled.memory.peak < compiled.memory.available
+
+
+def refused(cases: Sequence[str], seed: int, mesh: str, topology: str) -> list[str]:
+    found = []
+    for case in cases:
+        lowering, fetches = program((case,), seed, mesh)
+        try:
+            lowering.compile(topology, fetches)
+        except MeshtfError:
+            found.append(case)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("number", "topology"),
+    [
+        pytest.param(number, topology, marks=[] if i in (0, 1 + number % 2) else [pytest.mark.long])
+        for number in range(BATCHES)
+        for i, topology in enumerate(TOPOLOGIES)
+    ],
+)
+def test_every_operation(number: int, topology: str) -> None:
+    """For v5e, and v4 or v5p."""
+    check(batch(number), 0, "rows:2;cols:4", topology)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mesh", ["all:8", "x:2;y:2;z:2"])
+@pytest.mark.parametrize("topology", [*TOPOLOGIES, *OTHERS])
+@pytest.mark.parametrize("number", range(BATCHES))
+def test_every_operation_otherwise(number: int, topology: str, mesh: str, seed: int) -> None:
+    """Under layouts of each run's own, and for older and newer chips."""
+    check(batch(number), seed, mesh, topology)
