@@ -10,7 +10,6 @@ from meshtf.cluster._peer_watch import Lost
 from meshtf.cluster.text_store import TextStore
 
 _FAILED, _HEARD = "meshtf_failed", "meshtf_heard"
-_SECONDS_TO_LOOK = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,15 +34,21 @@ class FailureNews:
             return False
         return True
 
-    def hear(self) -> Lost | None:
-        """Which other process fails, and why, once it has told."""
-        with contextlib.suppress(ConnectionError):  # that process 0 is gone is seen elsewhere
-            text = self.store.get(_FAILED, _SECONDS_TO_LOOK)
-            if text is not None and json.loads(text)[0] != self.process_index:
-                process, what = json.loads(text)
-                self.store.put(f"{_HEARD}/{self.process_index}", "")
-                return Lost({process: f"process {process} ({self.addresses[process]}) has failed: {what}"})
-        return None
+    def hear(self, timeout_seconds: float) -> Lost | None:
+        """Which other process fails, and why, once it has told.
+
+        `timeout_seconds`: for process 0 to answer whether somebody has, which takes a while where the machine is busy.
+        """
+        try:
+            text = self.store.get(_FAILED, timeout_seconds)
+        except ConnectionError:  # that process 0 is gone is seen elsewhere
+            return None
+        if text is None or json.loads(text)[0] == self.process_index:
+            return None
+        process, what = json.loads(text)
+        with contextlib.suppress(ConnectionError):
+            self.store.put(f"{_HEARD}/{self.process_index}", "")
+        return Lost({process: f"process {process} ({self.addresses[process]}) has failed: {what}"})
 
     def has_heard(self, process: int, timeout_seconds: float) -> bool:
         with contextlib.suppress(ConnectionError):

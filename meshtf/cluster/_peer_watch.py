@@ -52,10 +52,10 @@ class PeerWatch:
         addresses: Mapping[int, str],
         timeout_seconds: float,
         on_lost: Callable[[Lost], None],
-        hear: Callable[[], Lost | None],
+        hear: Callable[[float], Lost | None],
     ) -> None:
         """`addresses`: of the other processes, by index. `timeout_seconds`: after which one that does not answer is
-        gone. `hear`: who has told that it will be."""
+        gone. `hear`: who has told that it will be, asked for so many seconds."""
         self._hear = hear
         self._timeout = timeout_seconds
         self._period = min(_LONGEST_PERIOD, timeout_seconds / _LOOKS_PER_TIMEOUT)
@@ -104,7 +104,8 @@ class PeerWatch:
             paused = max(now - looked - 2 * self._period, 0.0)
             looked = now
             gone = {i: why for i, peer in self._peers.items() if (why := self._look_at(peer, now, paused))}
-            lost = self._hear() or (Lost(gone) if gone else None)  # who has told and ended is gone for a known reason
+            # Who has told and ended is gone for a known reason.
+            lost = self._hear(self._period / 2) or (Lost(gone) if gone else None)
             if lost is not None:
                 self.lost = lost
                 self._on_lost(lost)

@@ -81,10 +81,16 @@ def initialize_cluster(
     watch = PeerWatch(others, heartbeat_timeout_seconds, _on_lost, news.hear) if others else None
     whereabouts = Whereabouts(own, joined.addresses, store, OwnStand(collective_runtime(), activity).look)
     cluster = Cluster(own, joined.addresses, heartbeat_timeout_seconds, store, watch, whereabouts, activity)
-    _check_one_start(cluster, joined.nonce, join_timeout_seconds)
-    collective_runtime().join(cluster)
     if watch is not None:
         watch.start()
+    try:
+        _check_one_start(cluster, joined.nonce, join_timeout_seconds)
+    except ClusterError:
+        if watch is not None:
+            watch.stop()
+        raise
+    collective_runtime().join(cluster)
+    if watch is not None:
         whereabouts.start()
     atexit.register(cluster.leave)
     return cluster

@@ -1,4 +1,4 @@
-"""A process that dies after all have met, and before TensorFlow knows of it: the others end."""
+"""A process that dies or is stopped after all have met, before TensorFlow, or meshtf, knows of it: the others end."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from meshtf.errors import ProcessLostError
 from tests.cluster.joined_processes import free_ports
 from tests.fresh_process import forking_context
 
+KILLED_BEFORE, STOPPED_AFTER = ("start_server", signal.SIGKILL), ("_check_one_start", signal.SIGSTOP)
+"""What happens to a process in place of a step of `initialize_cluster`: TensorFlow's start, or the first text."""
 
-def join(index: int, victim: int, ports: list[int], folder: Path) -> None:
+
+def join(index: int, victim: int, fault: tuple[str, signal.Signals], ports: list[int], folder: Path) -> None:
     os.dup2(os.open(folder / str(index), os.O_WRONLY | os.O_CREAT), 2)
-    server._REGISTER_SECONDS, server._LONGEST_START_SECONDS = 6, 12
+    step, number = fault
+    if fault == KILLED_BEFORE:
+        server._REGISTER_SECONDS, server._LONGEST_START_SECONDS = 6, 12
     if index == victim:
-        module = sys.modules["meshtf.cluster.initialize_cluster"]
-        module.start_server = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[attr-defined]
+        setattr(sys.modules["meshtf.cluster.initialize_cluster"], step, lambda *_: os.kill(os.getpid(), number))
     try:
         mtf.initialize_cluster([f"127.0.0.1:{port}" for port in ports], index)
     except ProcessLostError as error:
@@ -30,10 +34,10 @@ def join(index: int, victim: int, ports: list[int], folder: Path) -> None:
         sys.exit(5)
 
 
-def started(victim: int, folder: Path) -> list[ForkServerProcess]:
+def started(victim: int, fault: tuple[str, signal.Signals], folder: Path) -> list[ForkServerProcess]:
     folder.mkdir()
     ports = free_ports(2)
-    processes = [forking_context().Process(target=join, args=(i, victim, ports, folder)) for i in range(2)]
+    processes = [forking_context().Process(target=join, args=(i, victim, fault, ports, folder)) for i in range(2)]
     for process in processes:
         process.start()
     return processes
@@ -41,7 +45,8 @@ def started(victim: int, folder: Path) -> list[ForkServerProcess]:
 
 @pytest.mark.timeout(300)
 def test_a_death_after_all_have_met_ends_the_others(tmp_path: Path) -> None:
-    cases = [(victim, started(victim, tmp_path / str(victim))) for victim in (0, 1)]
+    cases = [(victim, started(victim, KILLED_BEFORE, tmp_path / str(victim))) for victim in (0, 1)]
+    leader, other = started(0, STOPPED_AFTER, tmp_path / "stopped")
     for victim, processes in cases:
         for process in processes:
             process.join(120)
@@ -54,3 +59,9 @@ def test_a_death_after_all_have_met_ends_the_others(tmp_path: Path) -> None:
         else:
             assert processes[0].exitcode == -signal.SIGKILL
             assert "process 0 is killed: TensorFlow's server has not started" in said
+    other.join(120)
+    leader.kill()
+    assert other.exitcode == 5
+    said = (tmp_path / "stopped" / "1").read_text()
+    assert "process 0 (127.0.0.1:" in said
+    assert "stopped, or cut off" in said
