@@ -22,10 +22,10 @@ from meshtf.bin._command_line import CommandLine
 from meshtf.bin._exit_status import ExitStatus
 from meshtf.bin._run_program import run_program
 from meshtf.cluster.cluster import Cluster
-from meshtf_programs.launching.free_ports import free_ports
 from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 from tests.cluster.joined_processes import JoinedProcesses
 from tests.fresh_process import Finished, FreshProcess, run_fresh
+from tests.own_ports import own_ports
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -88,7 +88,7 @@ def steps(number: int) -> str:
 
 
 def started(number: int, arguments: Sequence[str], folder: Path, cores: int | None = None) -> list[FreshProcess]:
-    addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(number))
+    addresses = tuple(f"127.0.0.1:{port}" for port in own_ports(number))
     told = [Launched(i, addresses, "token", cores).to_text() for i in range(number)]
     return [FreshProcess(arguments, folder, environment={MESHTF_LAUNCH: text}) for text in told]
 
@@ -173,7 +173,7 @@ def test_training_and_evaluation_in_two_processes_are_those_of_one(tmp_path: Pat
 
 
 def test_configurations_that_differ_are_told_by_their_binding(tmp_path: Path) -> None:
-    addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(2))
+    addresses = tuple(f"127.0.0.1:{port}" for port in own_ports(2))
     started = [
         FreshProcess(
             [*TRAIN, f"--gin_param=AdamWOptimizer.learning_rate = 0.00{i + 1}"],

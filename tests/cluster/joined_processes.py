@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
-import socket
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any, Self
 
 import meshtf as mtf
 from tests.fresh_process import forking_context
+from tests.own_ports import own_ports
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ class JoinedProcesses:
         listen_ports: Mapping[int, int] | None = None,
     ) -> None:
         """`listen_ports`: of processes before which something stands at their own."""
-        self.ports = list(ports or free_ports(number))
+        self.ports = list(ports or own_ports(number))
         self._folder = Path(tempfile.mkdtemp(prefix="joined_processes"))
         self._connections: list[Connection] = []
         self.processes: list[ForkServerProcess] = []
@@ -101,17 +101,6 @@ class JoinedProcesses:
 
     def __exit__(self, *_: object) -> None:
         self.end()
-
-
-def free_ports(number: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(number)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def _serve(connection: Connection, cpus: int, options: dict[str, Any], stderr: str) -> None:

@@ -15,9 +15,9 @@ from multiprocessing.context import ForkServerProcess
 from meshtf.cluster._rendezvous import JoinOptions, rendezvous
 from meshtf.cluster.process_addresses import ProcessAddresses
 from meshtf.errors import ClusterError
-from tests.cluster.joined_processes import free_ports
 from tests.cluster.proxy import Proxy
 from tests.fresh_process import forking_context
+from tests.own_ports import own_ports
 
 KINDS = (
     "late", "missing", "killed", "stopped", "token", "facts", "number", "twin", "garbage", "silent", "cut", "occupied",
@@ -87,7 +87,7 @@ class _Run:
 
     def __init__(self, case: Case, stack: contextlib.ExitStack) -> None:
         self._case, self._stack = case, stack
-        self._ports, self._listen_ports = free_ports(case.number), dict[int, int]()
+        self._ports, self._listen_ports = own_ports(case.number), dict[int, int]()
         self._pipes: dict[int, Connection] = {}
         self._processes: dict[int, ForkServerProcess] = {}
         self._twin: tuple[ForkServerProcess, Connection] | None = None
@@ -151,7 +151,7 @@ class _Run:
     def _told(self, index: int) -> tuple[ProcessAddresses, JoinOptions]:
         is_odd = index == self._case.victim
         kind = self._case.kind if is_odd else ""
-        ports = [*self._ports, *(free_ports(1) if kind == "number" else [])]
+        ports = [*self._ports, *(own_ports(1) if kind == "number" else [])]
         addresses = ProcessAddresses.listed([f"127.0.0.1:{port}" for port in ports], index, "test")
         facts = {"devices": "4 CPU" if kind == "facts" else "2 CPU"}
         token = "another" if kind == "token" else "token"

@@ -15,8 +15,9 @@ import pytest
 import meshtf as mtf
 from meshtf.cluster.cluster import Cluster
 from meshtf.errors import ProcessLostError
-from tests.cluster.joined_processes import JoinedProcesses, Raised, free_ports
+from tests.cluster.joined_processes import JoinedProcesses, Raised
 from tests.cluster.proxy import Proxy
+from tests.own_ports import own_ports
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -107,7 +108,7 @@ def test_a_leader_that_is_stopped_before_others_tell_it_something(
 
 def test_a_connection_that_is_cut(fresh_processes: Callable[..., JoinedProcesses], tmp_path: Path) -> None:
     """Nothing is closed, and nothing comes through to process 1 any more."""
-    ports = free_ports(3)
+    ports = own_ports(3)
     proxy = Proxy(ports[1])
     try:
         told = [ports[0], proxy.port, ports[2]]
@@ -143,7 +144,7 @@ def test_faults_drawn_at_random(seed: int, tmp_path: Path) -> None:
         draw = random.Random(f"{seed}/{number}")
         kind, size = draw.choice(DRAWN), draw.randint(2, 3)
         victim = draw.randrange(size)
-        ports = free_ports(size)
+        ports = own_ports(size)
         proxy = Proxy(ports[victim])
         told = [proxy.port if i == victim else port for i, port in enumerate(ports)]
         print(f"{number}: {kind}, process {victim} of {size}")

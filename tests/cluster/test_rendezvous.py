@@ -15,7 +15,7 @@ import meshtf.cluster._rendezvous as module
 from meshtf.cluster._rendezvous import Joined, JoinOptions, rendezvous
 from meshtf.cluster.process_addresses import ProcessAddresses
 from meshtf.errors import ClusterError
-from tests.cluster.joined_processes import free_ports
+from tests.own_ports import own_ports
 
 Result = Joined | ClusterError
 
@@ -46,7 +46,7 @@ def joined(*given: tuple[ProcessAddresses, JoinOptions], delay: float = 0.0) -> 
 
 
 def test_all_get_all_addresses_in_whatever_order_they_come() -> None:
-    ports = free_ports(4)
+    ports = own_ports(4)
     found = joined(*((listed(i, ports), options("secret")) for i in (2, 1, 3, 0)), delay=0.05)
     assert all(isinstance(x, Joined) for x in found), found
     assert {x.addresses for x in found if isinstance(x, Joined)} == {tuple(f"127.0.0.1:{p}" for p in ports)}
@@ -55,7 +55,7 @@ def test_all_get_all_addresses_in_whatever_order_they_come() -> None:
 
 
 def test_where_the_leader_alone_is_told_each_tells_its_own() -> None:
-    leader = f"127.0.0.1:{free_ports(1)[0]}"
+    leader = f"127.0.0.1:{own_ports(1)[0]}"
     found = joined(*((ProcessAddresses(i, 3, leader, None, "test"), options()) for i in range(3)))
     assert all(isinstance(x, Joined) for x in found), found
     addresses = {x.addresses for x in found if isinstance(x, Joined)}.pop()
@@ -66,7 +66,7 @@ def test_where_the_leader_alone_is_told_each_tells_its_own() -> None:
 
 def test_who_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(module, "_SECONDS_BETWEEN_LINES", 0.3)
-    ports = free_ports(3)
+    ports = own_ports(3)
     with caplog.at_level(logging.WARNING, "meshtf.cluster"):
         found = joined(*((listed(i, ports), options(timeout_seconds=1.5)) for i in (0, 1)))
     for result in found:
@@ -78,7 +78,7 @@ def test_who_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest
 
 
 def test_a_missing_leader_is_named() -> None:
-    ports = free_ports(2)
+    ports = own_ports(2)
     (found,) = joined((listed(1, ports), options(timeout_seconds=0.6)))
     assert f"process 0 (127.0.0.1:{ports[0]}) did not come within 0.6 seconds" in str(found)
 
@@ -105,7 +105,7 @@ def listening(answer: bytes = b"") -> Iterator[int]:
 
 def test_a_port_in_use() -> None:
     with listening() as port:
-        (found,) = joined((listed(0, [port, free_ports(1)[0]]), options()))
+        (found,) = joined((listed(0, [port, own_ports(1)[0]]), options()))
     assert f"process 0 (127.0.0.1:{port}): port {port} is in use on this machine" in str(found)
 
 
@@ -113,12 +113,12 @@ def test_another_server_in_the_leaders_place(monkeypatch: pytest.MonkeyPatch) ->
     """As TensorFlow's server of another job greets, or of this one, which has started."""
     monkeypatch.setattr(module, "_STRANGER_SECONDS", 0.3)
     with listening(b"\x00\x00\x18\x04\x00") as port:
-        (found,) = joined((listed(1, [port, free_ports(1)[0]]), options()))
+        (found,) = joined((listed(1, [port, own_ports(1)[0]]), options()))
     assert "another job on that port" in str(found)
 
 
 def test_addresses_that_nobody_knows_or_that_are_elsewhere() -> None:
-    port = free_ports(1)[0]
+    port = own_ports(1)[0]
     unknown = ProcessAddresses.listed([f"127.0.0.1:{port}", "no-such-host.invalid:4000"], 0, "TF_CONFIG")
     elsewhere = ProcessAddresses.listed([f"192.0.2.1:{port}", f"192.0.2.2:{port}"], 0, "TF_CONFIG")
     found = joined((unknown, options()))[0], joined((elsewhere, options()))[0]
@@ -127,7 +127,7 @@ def test_addresses_that_nobody_knows_or_that_are_elsewhere() -> None:
 
 
 def test_another_token() -> None:
-    ports = free_ports(2)
+    ports = own_ports(2)
     leader, other = joined(
         (listed(0, ports), options("one", timeout_seconds=1.5)), (listed(1, ports), options("two", timeout_seconds=1.5))
     )
@@ -137,7 +137,7 @@ def test_another_token() -> None:
 
 def test_what_contradicts_ends_all_at_once() -> None:
     """Two tell of other addresses, or have other devices: each of them is told, and who waits beside them."""
-    ports, strange = free_ports(3), free_ports(1)[0]
+    ports, strange = own_ports(3), own_ports(1)[0]
     began = time.monotonic()
     found = joined(
         (listed(0, ports), options()),
@@ -150,7 +150,7 @@ def test_what_contradicts_ends_all_at_once() -> None:
         assert isinstance(result, ClusterError)
         assert "differ in addresses" in str(result)
         assert str(strange) in str(result)
-    ports = free_ports(2)
+    ports = own_ports(2)
     found = joined((listed(0, ports), options()), (listed(1, ports), options(devices="4 CPU")))
     for result in found:
         assert "differ in devices: 4 CPU and 2 CPU" in str(result)
@@ -158,7 +158,7 @@ def test_what_contradicts_ends_all_at_once() -> None:
 
 def test_two_of_one_index() -> None:
     """As two jobs on one port; those who came first go on."""
-    leader = f"127.0.0.1:{free_ports(1)[0]}"
+    leader = f"127.0.0.1:{own_ports(1)[0]}"
     first, own, twin, last = joined(
         *((ProcessAddresses(i, 3, leader, None, "test"), options()) for i in (0, 1, 1, 2)), delay=0.5
     )

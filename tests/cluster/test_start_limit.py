@@ -13,8 +13,8 @@ import pytest
 import meshtf as mtf
 import meshtf.cluster._tensorflow_server as server
 from meshtf.errors import ProcessLostError
-from tests.cluster.joined_processes import free_ports
 from tests.fresh_process import forking_context
+from tests.own_ports import own_ports
 
 KILLED_BEFORE, STOPPED_AFTER = ("start_server", signal.SIGKILL), ("_check_one_start", signal.SIGSTOP)
 """What happens to a process in place of a step of `initialize_cluster`: TensorFlow's start, or the first text."""
@@ -36,7 +36,7 @@ def join(index: int, victim: int, fault: tuple[str, signal.Signals], ports: list
 
 def started(victim: int, fault: tuple[str, signal.Signals], folder: Path) -> list[ForkServerProcess]:
     folder.mkdir()
-    ports = free_ports(2)
+    ports = own_ports(2)
     processes = [forking_context().Process(target=join, args=(i, victim, fault, ports, folder)) for i in range(2)]
     for process in processes:
         process.start()

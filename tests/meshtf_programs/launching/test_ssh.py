@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from meshtf_programs.launching.free_ports import free_ports
 from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 from meshtf_programs.launching.ssh import Host, why_unreachable
+from tests.own_ports import own_ports
 
 TREE = Path(__file__).parents[3]
 
@@ -146,7 +146,7 @@ def sshd(tmp_path: Path) -> Iterator[Path]:
     program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
     if program is None:
         pytest.skip("sshd is not installed")
-    (port,) = free_ports(1)
+    (port,) = own_ports(1)
     for key in ("host_key", "own_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / key], check=True)
     (tmp_path / "sshd_config").write_text(
