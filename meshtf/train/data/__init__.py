@@ -15,6 +15,7 @@ from meshtf.train.data.sources.text_files import TextFiles
 from meshtf.train.data.sources.tfrecords import TfRecords
 from meshtf.train.data.text_task import TextTask
 from meshtf.train.data.vocabularies.byte_vocabulary import ByteVocabulary
+from meshtf.train.data.vocabularies.huggingface_vocabulary import HuggingFaceVocabulary
 from meshtf.train.data.vocabularies.sentencepiece_vocabulary import SentencePieceVocabulary
 from meshtf.train.data.vocabularies.train_sentencepiece import train_sentencepiece
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
@@ -23,6 +24,7 @@ __all__ = [
     "ArrayTask",
     "ByteVocabulary",
     "Concatenate",
+    "HuggingFaceVocabulary",
     "LanguageModel",
     "MaskedLanguageModel",
     "Pack",

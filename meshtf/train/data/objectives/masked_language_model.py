@@ -14,7 +14,7 @@ from meshtf.train.data.objectives.uniforms import Uniforms
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
 NO_MASK = """\
-MaskedLanguageModel writes the vocabulary's first sentinel for a masked token, and the vocabulary has none.
+MaskedLanguageModel writes the vocabulary's mask for a token, or its first sentinel, and the vocabulary has neither.
 Give it one: {name}.extra_ids = 1"""
 
 SHARE_MASKED, SHARE_RANDOM = 0.8, 0.1
@@ -25,7 +25,8 @@ SHARE_MASKED, SHARE_RANDOM = 0.8, 0.1
 class MaskedLanguageModel:
     """`targets` are the text, of which the chosen tokens count; `inputs` are the text with the chosen tokens changed.
 
-    Of the chosen, 80 % become the mask (the first sentinel), 10 % a random token, and 10 % stay. Ends are not chosen.
+    Of the chosen, 80 % become the mask (the vocabulary's own, or the first sentinel), 10 % a random token, and
+    10 % stay. Beginnings and ends are not chosen.
 
     Attributes:
       masked_share: the share of the text's tokens that are chosen: as a whole number, and at least one.
@@ -62,7 +63,7 @@ class MaskedLanguageModel:
         return tuple(sizes)
 
     def check(self, sizes: Sequence[int], vocabulary: Vocabulary) -> None:
-        if vocabulary.extra_ids < 1:
+        if vocabulary.mask_id is None:
             raise ConfigurationError(NO_MASK.format(name=type(vocabulary).__name__))
 
     def example(self, parts: Sequence[np.ndarray], vocabulary: Vocabulary, uniforms: Uniforms) -> Example:
@@ -73,13 +74,16 @@ class MaskedLanguageModel:
         fate = uniforms.draw(len(chosen))
         inputs = targets.copy()
         kept_or_random = np.where(fate < SHARE_MASKED + SHARE_RANDOM, random_ids, targets[chosen])
-        inputs[chosen] = np.where(fate < SHARE_MASKED, vocabulary.size - 1, kept_or_random)
+        inputs[chosen] = np.where(fate < SHARE_MASKED, vocabulary.mask_id, kept_or_random)
         weights = np.zeros(len(targets), np.float32)
         weights[chosen] = 1.0
         return {"inputs": inputs, "targets": targets, "targets_weights": weights}
 
     def _chosen(self, tokens: np.ndarray, vocabulary: Vocabulary, uniforms: Uniforms) -> np.ndarray:
         """[chosen] int64: places in the text, ascending."""
-        candidates = np.flatnonzero((tokens != vocabulary.end_id) & (tokens != vocabulary.padding_id))
+        others = [vocabulary.end_id, vocabulary.padding_id]
+        if vocabulary.begin_id is not None:
+            others.append(vocabulary.begin_id)
+        candidates = np.flatnonzero(~np.isin(tokens, others))
         count = min(max(round(len(candidates) * self.masked_share), 1), len(candidates))
         return candidates[uniforms.choose(count, len(candidates))]

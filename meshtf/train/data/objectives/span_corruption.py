@@ -11,7 +11,7 @@ import numpy as np
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.objectives.objective import Example
 from meshtf.train.data.objectives.uniforms import Uniforms
-from meshtf.train.data.vocabularies.vocabulary import END_ID, Vocabulary
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
 TOO_FEW_SENTINELS = """\
 SpanCorruption needs {needed} sentinels for inputs of length {length}, and the vocabulary has {found}.
@@ -97,9 +97,11 @@ class SpanCorruption:
             is_noise = np.repeat(np.tile([False, True], spans), np.stack([text_lengths, span_lengths], 1).ravel())
         sentinels = vocabulary.size - 1 - np.arange(spans, dtype=np.int32)
         numbers = np.arange(spans)
-        targets = _joined(tokens[is_noise], np.cumsum(span_lengths) - span_lengths + numbers, sentinels)
+        targets = _joined(
+            tokens[is_noise], np.cumsum(span_lengths) - span_lengths + numbers, sentinels, vocabulary.end_id
+        )
         return {
-            "inputs": _joined(tokens[~is_noise], np.cumsum(text_lengths) + numbers, sentinels),
+            "inputs": _joined(tokens[~is_noise], np.cumsum(text_lengths) + numbers, sentinels, vocabulary.end_id),
             "targets": targets,
             "targets_weights": np.ones(len(targets), np.float32),
         }
@@ -121,13 +123,13 @@ def _divided(total: int, count: int, uniforms: Uniforms) -> np.ndarray:
     return borders[1:] - borders[:-1]
 
 
-def _joined(tokens: np.ndarray, places: np.ndarray, sentinels: np.ndarray) -> np.ndarray:
+def _joined(tokens: np.ndarray, places: np.ndarray, sentinels: np.ndarray, end_id: int) -> np.ndarray:
     """Tokens in order, around sentinels at given places of the result, then the end; int32."""
     joined = np.empty(len(tokens) + len(sentinels) + 1, np.int32)
     is_token = np.ones(len(joined), bool)
     joined[places] = sentinels
     is_token[places] = False
-    joined[-1] = END_ID
+    joined[-1] = end_id
     is_token[-1] = False
     joined[is_token] = tokens
     return joined

@@ -11,7 +11,7 @@ import numpy as np
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.objectives.objective import Example
 from meshtf.train.data.objectives.uniforms import Uniforms
-from meshtf.train.data.vocabularies.vocabulary import END_ID, Vocabulary
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
 
 @gin.configurable(module="meshtf.train")
@@ -55,5 +55,5 @@ class TextPairs:
             )
 
     def example(self, parts: Sequence[np.ndarray], vocabulary: Vocabulary, uniforms: Uniforms) -> Example:
-        inputs, targets = (np.append(part, np.int32(END_ID)) for part in parts)
+        inputs, targets = (np.append(part, np.int32(vocabulary.end_id)) for part in parts)
         return {"inputs": inputs, "targets": targets, "targets_weights": np.ones(len(targets), np.float32)}

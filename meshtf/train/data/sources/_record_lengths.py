@@ -31,8 +31,8 @@ class _Stream(Protocol):
         ...
 
 
-def check_record_lengths(path: Path, compression: str) -> None:
-    """Passes over all records of a file.
+def longest_record(path: Path, compression: str) -> int:
+    """The bytes of the longest record of a file, all of which are passed over; 0 where there is none.
 
     Args:
       path: of the file.
@@ -42,7 +42,7 @@ def check_record_lengths(path: Path, compression: str) -> None:
       OSError: it cannot be read, or is no regular file.
       ValueError: a record is longer than what follows, or than any can be; or the compression is not its own.
     """
-    number = 0
+    number = longest = 0
     try:
         with _stream(path, compression) as stream:
             while header := stream.read(_HEADER.size):
@@ -53,8 +53,10 @@ def check_record_lengths(path: Path, compression: str) -> None:
                 wanted = length + _CHECKSUM_BYTES
                 if len(header) < _HEADER.size or stream.skip(wanted) < wanted:
                     raise ValueError(f"record {number} is cut short")
+                longest = max(longest, length)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"what is compressed ends, or breaks, in record {number + 1}: {error}") from None
+    return longest
 
 
 @contextlib.contextmanager

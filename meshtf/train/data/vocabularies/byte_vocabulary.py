@@ -49,6 +49,18 @@ class ByteVocabulary:
     def end_id(self) -> int:
         return END_ID
 
+    @property
+    def begin_id(self) -> None:
+        return None
+
+    @property
+    def mask_id(self) -> int | None:
+        return self.size - 1 if self.extra_ids else None
+
+    @property
+    def fingerprint(self) -> str:
+        return f"bytes from id {FIRST_BYTE}, {self.extra_ids} sentinels"
+
     def encode(self, text: str) -> list[int]:
         return (np.frombuffer(text.encode(), np.uint8).astype(np.int32) + FIRST_BYTE).tolist()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,26 +31,39 @@ Install it with the project's extra: pip install 'meshtf[text]'"""
 class SentencePieceVocabulary:
     """The pieces of a SentencePiece model as tokens, sentinels after them.
 
-    A model whose padding is 0 and whose end is 1, as those of `meshtf-vocab` and of T5, keeps its ids. The ids of any
-    other are raised by 2, to make room for these.
+    A model whose padding is 0 and whose end is 1, as those of `meshtf-vocab` and of T5, keeps its ids. So does any
+    other with `own_ids`, as weights need that were trained on them (Llama's, Gemma's): its end is the file's, and its
+    padding, -1 where it has none. Without, its ids are raised by 2, to make room for padding and end.
 
     Attributes:
       path: the model's file.
       extra_ids: the number of sentinels, which span corruption and masking need.
+      own_ids: whether the file's ids are kept in any case.
+      add_begin: whether every text begins with the model's token for that; needs its own ids. A decoder gets it as its
+        `start_id`.
 
     Raises:
-      ConfigurationError: SentencePiece is not installed, or the file is missing or no model.
+      ConfigurationError: SentencePiece is not installed, the file is missing or no model, or it lacks a token that is
+        asked for.
     """
 
     path: str
     extra_ids: int = 0
+    own_ids: bool = False
+    add_begin: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.extra_ids, int) or self.extra_ids < 0:
             raise ConfigurationError(
                 f"SentencePieceVocabulary.extra_ids must be an integer, 0 or more, and is {self.extra_ids}"
             )
-        self._processor  # noqa: B018  # an unusable file is an error here, not in the middle of a run
+        processor = self._processor  # an unusable file is an error here, not in the middle of a run
+        if self._keeps_ids and processor.eos_id() < 0:
+            raise ConfigurationError(f"{self.path} has no token that ends a text; leave out own_ids, which makes room")
+        if self.add_begin and (not self._keeps_ids or processor.bos_id() < 0):
+            raise ConfigurationError(
+                f"SentencePieceVocabulary.add_begin: {self.path} has no token that begins a text, or not its own ids"
+            )
 
     @property
     def size(self) -> int:
@@ -57,19 +71,35 @@ class SentencePieceVocabulary:
 
     @property
     def text_ids(self) -> range:
-        return range(END_ID + 1, self._offset + self._processor.get_piece_size())
+        first = 0 if self.own_ids and not self._is_ours else END_ID + 1
+        return range(first, self._offset + self._processor.get_piece_size())
 
     @property
     def padding_id(self) -> int:
-        return PADDING_ID
+        return self._processor.pad_id() if self._keeps_ids else PADDING_ID
 
     @property
     def end_id(self) -> int:
-        return END_ID
+        return self._processor.eos_id() if self._keeps_ids else END_ID
+
+    @property
+    def begin_id(self) -> int | None:
+        return self._processor.bos_id() if self.add_begin else None
+
+    @property
+    def mask_id(self) -> int | None:
+        return self.size - 1 if self.extra_ids else None
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        content = hashlib.sha256(self._processor.serialized_model_proto()).hexdigest()
+        return f"{content}, raised by {self._offset}, begin {self.begin_id}, {self.extra_ids} sentinels"
 
     def encode(self, text: str) -> list[int]:
         offset = self._offset
         ids = self._processor.encode(text)
+        if self.begin_id is not None:
+            return [self.begin_id, *ids]
         return [token + offset for token in ids] if offset else ids
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
@@ -78,7 +108,7 @@ class SentencePieceVocabulary:
         for token in map(int, ids):
             if token in self.text_ids:
                 pieces.append(token - self._offset)
-            elif token > END_ID:
+            elif token >= self.text_ids.stop:
                 texts += [self._processor.decode(pieces), sentinel_text(self.size - 1 - token)]
                 pieces = []
         return "".join([*texts, self._processor.decode(pieces)])
@@ -105,9 +135,16 @@ class SentencePieceVocabulary:
             raise ConfigurationError(f"{path} is no SentencePiece model: {error}") from error
 
     @functools.cached_property
+    def _is_ours(self) -> bool:
+        return (self._processor.pad_id(), self._processor.eos_id()) == (PADDING_ID, END_ID)
+
+    @property
+    def _keeps_ids(self) -> bool:
+        return self._is_ours or self.own_ids
+
+    @property
     def _offset(self) -> int:
-        is_ours = (self._processor.pad_id(), self._processor.eos_id()) == (PADDING_ID, END_ID)
-        return 0 if is_ours else END_ID + 1
+        return 0 if self._keeps_ids else END_ID + 1
 
     @functools.cached_property
     def _bytes_by_id(self) -> np.ndarray:

@@ -36,12 +36,27 @@ class Vocabulary(Protocol):
     @property
     def end_id(self) -> int: ...
 
+    @property
+    def begin_id(self) -> int | None:
+        """What `encode` puts before every text; None where nothing."""
+        ...
+
+    @property
+    def mask_id(self) -> int | None:
+        """What masked language modelling puts in place of a token; None where no id is kept for that."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Another for every vocabulary that would make other ids of a text: a hash of what decides."""
+        ...
+
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without an end."""
+        """The ids of a text, `begin_id` before them where there is one, without an end."""
         ...
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """The text of ids; padding and ends are left out, and sentinel k is written as <extra_id_k>."""
+        """The text of ids; padding, ends and `begin_id` are left out, and sentinel k is written as <extra_id_k>."""
         ...
 
     def num_bytes(self, ids: Sequence[int] | np.ndarray) -> int:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import TfRecords
-from meshtf.train.data.sources._record_lengths import check_record_lengths
+from meshtf.train.data.sources._record_lengths import longest_record
 
 LARGEST = 2**64 - 1
 
@@ -97,7 +97,7 @@ def test_a_bomb_is_passed_over_without_being_kept(tmp_path: Path) -> None:
         for _ in range(100):
             file.write(bytes(1 << 20))
     with pytest.raises(ValueError, match="record 1 is cut short"):
-        check_record_lengths(tmp_path / "bomb", "GZIP")
+        longest_record(tmp_path / "bomb", "GZIP")
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:

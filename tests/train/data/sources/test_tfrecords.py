@@ -69,3 +69,9 @@ def test_values_that_cannot_be(tmp_path: Path) -> None:
         TfRecords("*", compression="gzip")
     with pytest.raises(ConfigurationError, match=r"no file matches"):
         contents(TfRecords(str(tmp_path / "*")))
+
+
+def test_more_records_than_are_read_at_once_stay_in_order(tmp_path: Path) -> None:
+    expected = [b"%d" % number for number in range(2500)]
+    write(tmp_path / "1.tfrecord", [{"text": text(value)} for value in expected])
+    assert contents(TfRecords(str(tmp_path / "1.tfrecord"))) == expected

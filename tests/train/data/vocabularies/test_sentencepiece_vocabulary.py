@@ -74,3 +74,15 @@ def test_sentencepiece_that_is_not_installed(sentencepiece_model: Path, monkeypa
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'meshtf\[text\]'"):
         SentencePieceVocabulary(str(sentencepiece_model))
+
+
+def test_own_ids_of_another_model(model_with_other_ids: Path) -> None:
+    vocabulary = SentencePieceVocabulary(str(model_with_other_ids), own_ids=True, add_begin=True, extra_ids=1)
+    own_ids = sentencepiece.SentencePieceProcessor(model_file=str(model_with_other_ids)).encode("the cat")
+    assert vocabulary.encode("the cat") == [1, *own_ids]
+    assert (vocabulary.size, vocabulary.begin_id, vocabulary.end_id, vocabulary.padding_id) == (16, 1, 2, -1)
+    assert vocabulary.decode([*vocabulary.encode("the cat"), 15, 2]) == "the cat<extra_id_0>"
+    raised = SentencePieceVocabulary(str(model_with_other_ids), extra_ids=1)
+    assert vocabulary.fingerprint != raised.fingerprint
+    with pytest.raises(ConfigurationError, match=r"add_begin: .* no token that begins a text, or not its own ids"):
+        SentencePieceVocabulary(str(model_with_other_ids), add_begin=True)

@@ -1,0 +1,277 @@
+"""Tokens as a file of Hugging Face's `tokenizers` says: BPE, WordPiece, Unigram."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gin
+import numpy as np
+
+from meshtf.errors import nearest
+from meshtf.files.regular_file import read_regular
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.vocabularies.vocabulary import sentinel_text
+
+TOKENIZER_FILE = "tokenizer.json"
+LARGEST_FILE = 1 << 28
+"""Bytes; a vocabulary of 250,000 has 20 million."""
+
+NO_PADDING = -1
+
+SPACE = "\u2581"  # how Unigram models write a space inside a piece
+
+MISSING_TOKENIZERS = """\
+HuggingFaceVocabulary reads with the package tokenizers, which is not installed.
+Install it with the project's extra: pip install 'meshtf[tokenizers]'"""
+
+NO_FILE = """\
+there is no tokenizer {path}; the current folder is {folder}.
+HuggingFaceVocabulary.path is a tokenizer.json, or a folder that has one."""
+
+NO_END = """\
+{path} does not say which token ends a text, and has none of the usual names.
+HuggingFaceVocabulary.end_token = "..." says it; its special tokens are {special}."""
+
+NO_SUCH_TOKEN = "{path} has no token {token!r}, which HuggingFaceVocabulary.{option} names{nearest}"
+
+USUAL_NAMES: Mapping[str, tuple[str, ...]] = {
+    "end_token": ("</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>", "[SEP]"),
+    "padding_token": ("<pad>", "[PAD]", "<|finetune_right_pad_id|>"),
+    "begin_token": ("<s>", "<|begin_of_text|>", "<bos>", "[CLS]"),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+SAID_BESIDE: Mapping[str, tuple[str, ...]] = {
+    "end_token": ("eos_token", "sep_token"),
+    "padding_token": ("pad_token",),
+    "begin_token": ("bos_token", "cls_token"),
+    "mask_token": ("mask_token",),
+}
+"""Keys of the files that stand beside a tokenizer, the first that says something first."""
+
+
+@gin.configurable(module="meshtf.train")
+@dataclasses.dataclass(frozen=True)
+class HuggingFaceVocabulary:
+    """The tokens of a `tokenizer.json`, with the file's own ids.
+
+    Which tokens end, begin, pad and mask is what the options say; else `tokenizer_config.json` or
+    `special_tokens_map.json` beside the file; else the token that has one of the usual names. Sentinels that the file
+    has (`<extra_id_0>` as its last id, and so on downwards, as T5's) are the vocabulary's; truncation and padding that
+    it asks for are not done.
+
+    Attributes:
+      path: a tokenizer.json, or a folder that has one.
+      extra_ids: sentinels besides, after the file's ids; only where the file has none.
+      add_begin: whether every text begins with the token for that, as BERT's do. A decoder gets it as its `start_id`.
+      end_token: what ends a text, as "</s>".
+      begin_token: what begins one.
+      padding_token: what fills rows.
+      mask_token: what masked language modelling puts in place of a token.
+
+    Raises:
+      ConfigurationError: `tokenizers` is not installed, the file is missing or no tokenizer, or it lacks a token that
+        is needed.
+    """
+
+    path: str
+    extra_ids: int = 0
+    add_begin: bool = False
+    end_token: str | None = None
+    begin_token: str | None = None
+    padding_token: str | None = None
+    mask_token: str | None = None
+
+    def __post_init__(self) -> None:
+        given = self.extra_ids
+        if not isinstance(given, int) or given < 0:
+            raise ConfigurationError(f"HuggingFaceVocabulary.extra_ids must be an integer, 0 or more, and is {given!r}")
+        own = self._own_sentinels
+        if given and own:
+            raise ConfigurationError(
+                f"{self._file} has {own} sentinels of its own; leave out HuggingFaceVocabulary.extra_ids = {given}"
+            )
+        object.__setattr__(self, "extra_ids", given or own)
+        self.end_id  # noqa: B018  # what the file lacks is an error here, not in the middle of a run
+        if self.add_begin and self._begin_id is None:
+            raise ConfigurationError(
+                f"{self._file} has no token that begins a text, which HuggingFaceVocabulary.add_begin asks for; "
+                'HuggingFaceVocabulary.begin_token = "..." names one'
+            )
+
+    @property
+    def size(self) -> int:
+        return self._num_ids + (0 if self._own_sentinels else self.extra_ids)
+
+    @property
+    def text_ids(self) -> range:
+        return range(self.size - self.extra_ids)
+
+    @functools.cached_property
+    def padding_id(self) -> int:
+        found = self._token_id("padding_token")
+        return NO_PADDING if found is None else found
+
+    @functools.cached_property
+    def end_id(self) -> int:
+        found = self._token_id("end_token")
+        if found is None:
+            raise ConfigurationError(NO_END.format(path=self._file, special=", ".join(sorted(self._special)) or "none"))
+        return found
+
+    @property
+    def begin_id(self) -> int | None:
+        return self._begin_id if self.add_begin else None
+
+    @functools.cached_property
+    def mask_id(self) -> int | None:
+        found = self._token_id("mask_token")
+        return self.size - 1 if found is None and self.extra_ids else found
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        said = [self._tokenizer.to_str(), self.extra_ids, self.end_id, self.begin_id]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids if self.begin_id is None else [self.begin_id, *ids]
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """As `Vocabulary.decode`; other special tokens are written as the file writes them."""
+        left_out = {self.padding_id, self.end_id, self.begin_id}
+        kept = (token for token in map(int, ids) if token not in left_out)
+        return "".join(
+            "".join(map(self._sentinel, run)) if is_sentinel else self._tokenizer.decode(list(run), False)
+            for is_sentinel, run in itertools.groupby(kept, lambda token: token >= self.text_ids.stop)
+        )
+
+    def num_bytes(self, ids: Sequence[int] | np.ndarray) -> int:
+        """As `Vocabulary.num_bytes`, of the text as the tokenizer normalizes it; an unknown token counts as it is
+        written, and of WordPiece every word as if after a space."""
+        return int(self._bytes_by_id[np.asarray(ids, np.int64)].sum())
+
+    def _sentinel(self, token: int) -> str:
+        return sentinel_text(self.size - 1 - token)
+
+    @property
+    def _file(self) -> Path:
+        path = Path(self.path).expanduser()
+        return path / TOKENIZER_FILE if path.is_dir() else path
+
+    @functools.cached_property
+    def _tokenizer(self) -> Any:
+        tokenizers = import_tokenizers()
+        if not self._file.is_file():
+            raise ConfigurationError(NO_FILE.format(path=self._file, folder=Path.cwd()))
+        try:
+            tokenizer = tokenizers.Tokenizer.from_str(read_regular(self._file, LARGEST_FILE).decode())
+            tokenizer.no_truncation()
+            tokenizer.no_padding()
+            return tokenizer
+        except Exception as error:  # the package raises no narrower kind
+            raise ConfigurationError(f"{self._file} is no tokenizer of the package tokenizers: {error}") from error
+
+    @functools.cached_property
+    def _num_ids(self) -> int:
+        return max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    @functools.cached_property
+    def _own_sentinels(self) -> int:
+        is_there = self._tokenizer.token_to_id
+        return sum(
+            1
+            for _ in itertools.takewhile(
+                lambda k: is_there(sentinel_text(k)) == self._num_ids - 1 - k, range(self._num_ids)
+            )
+        )
+
+    @functools.cached_property
+    def _special(self) -> dict[str, int]:
+        added = self._tokenizer.get_added_tokens_decoder()
+        return {token.content: number for number, token in added.items() if token.special}
+
+    @functools.cached_property
+    def _begin_id(self) -> int | None:
+        return self._token_id("begin_token")
+
+    def _token_id(self, option: str) -> int | None:
+        said = getattr(self, option)
+        if said is not None:
+            if (found := self._tokenizer.token_to_id(said)) is not None:
+                return found
+            close = nearest(said, self._special)
+            raise ConfigurationError(NO_SUCH_TOKEN.format(path=self._file, token=said, option=option, nearest=close))
+        beside = (self._said_beside.get(key) for key in SAID_BESIDE[option])
+        names = [*(name for name in beside if name), *USUAL_NAMES[option]]
+        return next((found for name in names if (found := self._tokenizer.token_to_id(name)) is not None), None)
+
+    @functools.cached_property
+    def _said_beside(self) -> dict[str, str]:
+        """The names of special tokens that the files beside the tokenizer give."""
+        said: dict[str, str] = {}
+        for name in ("special_tokens_map.json", "tokenizer_config.json"):
+            path = self._file.parent / name
+            if path.is_file():
+                said |= dict(_named_tokens(path))
+        return said
+
+    @functools.cached_property
+    def _bytes_by_id(self) -> np.ndarray:
+        """[size] int64: how many bytes each id stands for."""
+        described = json.loads(self._tokenizer.to_str())
+        is_bytes = "ByteLevel" in set(_types(described.get("decoder")))
+        prefix = (described.get("model") or {}).get("continuing_subword_prefix")
+        counts = np.zeros(self.size, np.int64)
+        for token, number in self._tokenizer.get_vocab(with_added_tokens=True).items():
+            if number in self.text_ids and token not in self._special:
+                counts[number] = _num_bytes(token, is_bytes=is_bytes, prefix=prefix)
+        return counts
+
+
+def import_tokenizers() -> Any:
+    """The module, which is an optional dependency.
+
+    Raises:
+      ConfigurationError: it is not installed.
+    """
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ConfigurationError(MISSING_TOKENIZERS) from error
+    return tokenizers
+
+
+def _named_tokens(path: Path) -> Iterable[tuple[str, str]]:
+    try:
+        said = json.loads(read_regular(path, LARGEST_FILE))
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path}, beside the tokenizer, is no JSON: {error}") from error
+    for key, value in said.items() if isinstance(said, dict) else ():
+        name = value.get("content") if isinstance(value, dict) else value
+        if key.endswith("_token") and isinstance(name, str):
+            yield key, name
+
+
+def _types(described: Any) -> Iterable[str]:
+    """The type of a part of a tokenizer, and of those inside of it."""
+    if isinstance(described, dict):
+        yield str(described.get("type"))
+        for inner in described.get("decoders", ()):
+            yield from _types(inner)
+
+
+def _num_bytes(token: str, *, is_bytes: bool, prefix: str | None) -> int:
+    if is_bytes:
+        return len(token)  # each character stands for a byte
+    if len(token) == len("<0x00>") and token.startswith("<0x"):
+        return 1
+    if prefix:
+        return len(token.removeprefix(prefix).encode()) + (not token.startswith(prefix))
+    return len(token.replace(SPACE, " ").encode())

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers
+
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data import HuggingFaceVocabulary, MaskedLanguageModel, Vocabulary
+from meshtf.train.data.objectives.uniforms import Uniforms
+
+BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
+
+
+@pytest.fixture
+def byte_pairs(tmp_path: Path) -> Path:
+    """As GPT-2's: bytes and two merges, no padding, a file beside it that names the end."""
+    pairs = {token: number for number, token in enumerate([*BYTES, "th", "the", "<|stop|>"])}
+    tokenizer = tokenizers.Tokenizer(models.BPE(pairs, [("t", "h"), ("th", "e")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<|stop|>"])
+    tokenizer.enable_truncation(2)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": "<|stop|>"}}))
+    return tmp_path
+
+
+@pytest.fixture
+def word_pieces(tmp_path: Path) -> Path:
+    """As BERT's."""
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "play", "##ing", "a"]
+    tokenizer = tokenizers.Tokenizer(models.WordPiece({n: i for i, n in enumerate(names)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.add_special_tokens(names[:5])
+    tokenizer.save(str(tmp_path / "words.json"))
+    return tmp_path / "words.json"
+
+
+@pytest.fixture
+def unigram(tmp_path: Path) -> Path:
+    """As T5's: sentinels are the last ids, downwards."""
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("\u2581", -1.0), ("\u2581sea", -2.0), ("s", -3.0)]
+    sentinels = [("<extra_id_1>", 0.0), ("<extra_id_0>", 0.0)]
+    tokenizer = tokenizers.Tokenizer(models.Unigram([*pieces, *sentinels], unk_id=2))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.add_special_tokens(["<pad>", "</s>", "<unk>", "<extra_id_1>", "<extra_id_0>"])
+    tokenizer.save(str(tmp_path / "unigram.json"))
+    return tmp_path / "unigram.json"
+
+
+def test_byte_pairs_keep_their_ids_and_any_text(byte_pairs: Path) -> None:
+    vocabulary = HuggingFaceVocabulary(str(byte_pairs))
+    assert isinstance(vocabulary, Vocabulary)
+    assert (vocabulary.size, vocabulary.end_id, vocabulary.padding_id, vocabulary.mask_id) == (259, 258, -1, None)
+    text = "the caf\u00e9, then the \U0001f30a"
+    ids = vocabulary.encode(text)
+    assert ids[0] == 257
+    assert len(ids) > 2
+    assert vocabulary.decode([*ids, 258]) == text
+    assert vocabulary.num_bytes([*ids, 258]) == len(text.encode())
+
+
+def test_word_pieces_begin_mask_and_end_as_the_file_says(word_pieces: Path) -> None:
+    vocabulary = HuggingFaceVocabulary(str(word_pieces), add_begin=True)
+    assert vocabulary.encode("playing a") == [2, 5, 6, 7]
+    assert (vocabulary.begin_id, vocabulary.end_id, vocabulary.padding_id, vocabulary.mask_id) == (2, 3, 0, 4)
+    assert vocabulary.decode([2, 5, 6, 7, 3, 0]) == "playing a"
+    assert vocabulary.num_bytes([2, 5, 6, 7, 3]) == len(" playing a")
+    assert HuggingFaceVocabulary(str(word_pieces)).encode("a") == [7]
+    objective = MaskedLanguageModel(masked_share=0.99)
+    objective.check([8], vocabulary)
+    drawn = [objective.example([np.array([2, 5, 6, 7, 3], np.int32)], vocabulary, Uniforms(0, i)) for i in range(20)]
+    assert any(4 in example["inputs"] for example in drawn)
+    assert all(example["targets_weights"][[0, 4]].sum() == 0 for example in drawn)
+
+
+def test_sentinels_of_the_file(unigram: Path) -> None:
+    vocabulary = HuggingFaceVocabulary(str(unigram))
+    assert (vocabulary.size, vocabulary.extra_ids, vocabulary.mask_id) == (8, 2, 7)
+    assert vocabulary.decode([4, 7, 4, 6, 1, 0]) == "sea<extra_id_0>sea<extra_id_1>"
+    assert vocabulary.num_bytes([4, 7, 1]) == len(" sea")
+    with pytest.raises(ConfigurationError, match=r"has 2 sentinels of its own; leave out .*extra_ids = 3"):
+        HuggingFaceVocabulary(str(unigram), extra_ids=3)
+
+
+def test_sentinels_besides_the_file(byte_pairs: Path) -> None:
+    vocabulary = HuggingFaceVocabulary(str(byte_pairs), extra_ids=2)
+    assert (vocabulary.size, vocabulary.mask_id, vocabulary.text_ids) == (261, 260, range(259))
+    assert vocabulary.decode([257, 260, 259]) == "the<extra_id_0><extra_id_1>"
+
+
+def test_fingerprints_differ_where_ids_do(byte_pairs: Path, word_pieces: Path) -> None:
+    made = [
+        HuggingFaceVocabulary(str(byte_pairs)),
+        HuggingFaceVocabulary(str(byte_pairs), end_token="the"),
+        HuggingFaceVocabulary(str(word_pieces)),
+        HuggingFaceVocabulary(str(word_pieces), add_begin=True),
+    ]
+    assert len({vocabulary.fingerprint for vocabulary in made}) == 4
+    assert made[0].fingerprint == HuggingFaceVocabulary(str(byte_pairs / "tokenizer.json")).fingerprint
+
+
+def test_what_the_file_lacks(byte_pairs: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"no token '<\|stopp\|>', which .*end_token names.*<\|stop\|>"):
+        HuggingFaceVocabulary(str(byte_pairs), end_token="<|stopp|>")
+    with pytest.raises(ConfigurationError, match=r"no token that begins a text.*begin_token ="):
+        HuggingFaceVocabulary(str(byte_pairs), add_begin=True)
+    (byte_pairs / "tokenizer_config.json").unlink()
+    with pytest.raises(ConfigurationError, match=r"does not say which token ends a text.*\n.*end_token"):
+        HuggingFaceVocabulary(str(byte_pairs))
+
+
+def test_files_that_are_none(tmp_path: Path, byte_pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigurationError, match=r"there is no tokenizer nowhere; .*\n.*folder"):
+        HuggingFaceVocabulary("nowhere")
+    (tmp_path / "half.json").write_bytes((byte_pairs / "tokenizer.json").read_bytes()[:500])
+    with pytest.raises(ConfigurationError, match=r"half\.json is no tokenizer of the package tokenizers: "):
+        HuggingFaceVocabulary(str(tmp_path / "half.json"))
+    with pytest.raises(ConfigurationError, match=r"extra_ids must be an integer, 0 or more, and is -1"):
+        HuggingFaceVocabulary(str(byte_pairs), extra_ids=-1)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'meshtf\[tokenizers\]'"):
+        HuggingFaceVocabulary(str(byte_pairs))
