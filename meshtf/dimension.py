@@ -156,7 +156,7 @@ class Shape:
     def has(self, dim: Dimension | str) -> bool:
         """Whether a dimension of that name is here (its size is not compared)."""
         name = _name(dim)
-        return name in (d.name for d in self.dims)
+        return any(d.name == name for d in self.dims)
 
     def rename_dimension(self, old_name: str, new_name: str) -> Shape:
         axis = self.axis(old_name)

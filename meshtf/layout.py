@@ -46,7 +46,7 @@ class TensorLayout:
 
     def parts(self, mesh_shape: Shape) -> tuple[int, ...]:
         """In how many parts each dimension is cut."""
-        return tuple(axes_size(axes, mesh_shape) for axes in self.axes)
+        return tuple(axes_size(axes, mesh_shape) if axes else 1 for axes in self.axes)
 
     def slice_shape(self, shape: Shape, mesh_shape: Shape) -> tuple[int, ...]:
         """Sizes of one core's slice, rounded up where a dimension does not divide."""
@@ -208,7 +208,7 @@ def _parsed(text: str) -> list[tuple[str, RuleLike]]:
 
 def axes_size(axes: Iterable[str], mesh_shape: Shape) -> int:
     """Number of cores along these mesh axes."""
-    sizes = {d.name: d.size for d in mesh_shape}
+    sizes = {d.name: d.size for d in mesh_shape.dims}
     return math.prod(sizes[a] for a in axes)
 
 

@@ -88,6 +88,8 @@ def reads_or_assigns_state(operation: Operation) -> bool:
     if any(isinstance(o, Assign) for o in inside):
         return True
     read = {o.variable for o in inside if isinstance(o, ReadVariable)}
+    if not read:  # as almost everywhere: the whole program need not be looked through
+        return False
     return any(o.variable in read for o in operation.graph.every_operation() if isinstance(o, Assign))
 
 

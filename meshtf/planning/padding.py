@@ -22,7 +22,7 @@ from meshtf.planning.plan import Core
 
 def uneven_dims(layout: TensorLayout, shape: Shape, mesh_shape: Shape) -> list[int]:
     """The dimensions that are split into parts of which some are padded."""
-    return [i for i, (d, n) in enumerate(zip(shape, layout.parts(mesh_shape), strict=True)) if d.size % n]
+    return [i for i, (d, n) in enumerate(zip(shape.dims, layout.parts(mesh_shape), strict=True)) if d.size % n]
 
 
 def whole_in(layout: TensorLayout, dims: list[int]) -> TensorLayout:
@@ -32,9 +32,10 @@ def whole_in(layout: TensorLayout, dims: list[int]) -> TensorLayout:
 
 def padded_shape(shape: Shape, mesh_shape: Shape, *layouts: TensorLayout) -> Shape:
     """The shape with each dimension rounded up to what all of the layouts divide, where one does not divide it."""
+    if not any(uneven_dims(layout, shape, mesh_shape) for layout in layouts):
+        return shape
     dims = []
-    for i, dim in enumerate(shape):
-        parts = [layout.parts(mesh_shape)[i] for layout in layouts]
+    for dim, *parts in zip(shape, *(layout.parts(mesh_shape) for layout in layouts), strict=True):
         block = math.lcm(*parts) if any(dim.size % n for n in parts) else 1
         dims.append(Dimension(dim.name, -(-dim.size // block) * block))
     return Shape(dims)

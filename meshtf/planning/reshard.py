@@ -62,6 +62,9 @@ class Route:
     bytes_sent: int
 
 
+_NO_STEPS = Route((), (), 0)
+
+
 def cheapest_route(
     source: TensorLayout, pending: Axes, target: TensorLayout, shape: Shape, dtype_size: int, mesh_shape: Shape
 ) -> Route:
@@ -69,10 +72,10 @@ def cheapest_route(
 
     Where one of them does not divide a dimension, the route is that of the padded tensor.
     """
+    if source.axes == target.axes and not pending:
+        return _NO_STEPS
     shape = padded_shape(shape, mesh_shape, source, target)
     start, goal = State(source.axes, tuple(sorted(pending))), State(target.axes)
-    if start == goal:
-        return Route((), (), 0)
     return _search(start, goal, tuple(shape.to_integer_list), dtype_size, mesh_shape)
 
 

@@ -21,9 +21,10 @@ tensor in different orders, so does what stands elsewhere in a bucket; a program
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -104,19 +105,27 @@ class _Stream:
         self._pass = passes
         self._done: list[Instruction] = []
         self._open: dict[tuple[object, ...], _Bucket] = {}
-        self._waiting_for: dict[Value, frozenset[_Bucket]] = {}
-        self._postponed: list[Instruction] = []
+        self._blockers: dict[Value, _Bucket | Instruction] = {}
+        """By value that is not there yet, the open bucket that it comes in, or what makes it and was postponed."""
+        self._waiting: dict[Value, list[Instruction]] = {}
+        """What was postponed, each by one value that it waits for."""
+        self._places: dict[Instruction, int] = {}
+        """Of what was postponed, the order in which it came."""
+        self._again: list[tuple[int, Instruction]] = []
+        """A heap of what waits no longer."""
 
     def take(self, instruction: Instruction) -> None:
-        while needed := self._needed(instruction):
+        while (missing := next((v for v in instruction.inputs if v in self._blockers), None)) is not None:
             if _may_wait(instruction, self._pass.options):
-                self._postponed.append(instruction)
-                self._waiting_for.update(dict.fromkeys(instruction.outputs, needed))
+                self._places.setdefault(instruction, len(self._places))
+                self._waiting.setdefault(missing, []).append(instruction)
+                self._blockers.update(dict.fromkeys(instruction.outputs, instruction))
                 return
-            self._close(needed)
+            self._close(self._needed(instruction))
         key = self._pass.key(instruction) if isinstance(instruction, Collective) else None
         if key is None:
             self._done.append(instruction)
+            self._release(instruction.outputs)
         else:
             assert isinstance(instruction, Collective)
             self._add(key, instruction)
@@ -128,27 +137,43 @@ class _Stream:
 
     def _needed(self, instruction: Instruction) -> frozenset[_Bucket]:
         """The open buckets without which the instruction cannot be done."""
-        return frozenset().union(*(self._waiting_for.get(v, ()) for v in instruction.inputs))
+        seen: set[_Bucket | Instruction] = set()
+        behind = list(instruction.inputs)
+        while behind:
+            blocker = self._blockers.get(behind.pop())
+            if blocker is not None and blocker not in seen:
+                seen.add(blocker)
+                behind.extend(() if isinstance(blocker, _Bucket) else blocker.inputs)
+        return frozenset(blocker for blocker in seen if isinstance(blocker, _Bucket))
 
     def _add(self, key: tuple[object, ...], member: Collective) -> None:
         size = max(member.input.slice_bytes, member.output.slice_bytes)
         bucket = self._open.get(key)
         if bucket is not None and bucket.bytes + size > self._pass.options.bucket_bytes:
-            self._close(frozenset({bucket}))
+            self._close(frozenset({bucket}), before=self._places.get(member))
         bucket = self._open.setdefault(key, _Bucket([]))
         bucket.members.append(member)
         bucket.bytes += size
-        self._waiting_for[member.output] = frozenset({bucket})
+        self._blockers[member.output] = bucket
 
-    def _close(self, buckets: frozenset[_Bucket]) -> None:
-        """What waited for the buckets is taken again: it may go on into the next ones."""
-        closed = [key for key, bucket in self._open.items() if bucket in buckets]
-        for key in closed:
+    def _release(self, values: Iterable[Value]) -> None:
+        """The values are there: what waited for one is to be taken again."""
+        for value in values:
+            if self._blockers.pop(value, None) is not None:
+                for instruction in self._waiting.pop(value, ()):
+                    heapq.heappush(self._again, (self._places[instruction], instruction))
+
+    def _close(self, buckets: frozenset[_Bucket], before: int | None = None) -> None:
+        """What waited for the buckets is taken again, in its order: it may go on into the next ones.
+
+        Only what came `before` a place, where something postponed is itself being taken again: the rest follows it.
+        """
+        for key in [key for key, bucket in self._open.items() if bucket in buckets]:
             self._done.extend(_joined(self._open.pop(key).members, self._pass))
-        self._waiting_for = {v: needed for v, needed in self._waiting_for.items() if not needed & buckets}
-        again, self._postponed = self._postponed, []
-        for instruction in again:
-            self.take(instruction)
+        for bucket in buckets:
+            self._release(member.output for member in bucket.members)
+        while self._again and (before is None or self._again[0][0] < before):
+            self.take(heapq.heappop(self._again)[1])
 
 
 def _may_wait(instruction: Instruction, options: PassOptions) -> bool:

@@ -154,7 +154,7 @@ class MemoryRecord:
     @classmethod
     def of(cls, plan: Plan, trained: Collection[str]) -> MemoryRecord:
         """`trained`: names of the variables that are weights."""
-        peak, working = accounting.peak_memory(plan), accounting.working_memory(plan)
+        peak, working = accounting.memory(plan)
         stored = accounting.stored_variables(plan)
         weights = sum(value.slice_bytes for variable, value in stored.items() if variable in trained)
         name = peak.operation.name if peak.operation else ""

@@ -83,6 +83,12 @@ def variable_bytes(plan: Plan) -> int:
     return sum(v.slice_bytes for v in stored_variables(plan).values())
 
 
+def memory(plan: Plan) -> tuple[PeakMemory, WorkingMemory]:
+    """As `peak_memory` and `working_memory`, for less than both."""
+    moments = _moments_of_orders(plan)
+    return _peak(plan, moments), _working(plan, moments)
+
+
 def peak_memory(plan: Plan) -> PeakMemory:
     """The most memory that one core needs at once, were the instructions executed in the order of the plan; or, if that
     is more, with every collective as late or as early as it can be, as where other cores are slow or fast.
@@ -99,7 +105,11 @@ def peak_memory(plan: Plan) -> PeakMemory:
     stack and others read as a whole, and what TensorFlow saves by writing an output over an input elsewhere. It may
     also execute independent local work in another order.
     """
-    peaks = [max(_moments(order), key=lambda m: m.total, default=None) for order in _orders(plan)]
+    return _peak(plan, _moments_of_orders(plan))
+
+
+def _peak(plan: Plan, moments: Sequence[Sequence[_Moment]]) -> PeakMemory:
+    peaks = [max(own, key=lambda m: m.total, default=None) for own in moments]
     variables, feeds = variable_bytes(plan), sum(f.output.slice_bytes for f in plan.feeds)
     peak = max((p for p in peaks if p is not None), key=lambda m: m.total, default=None)
     if peak is None or peak.total <= variables + feeds:
@@ -109,8 +119,10 @@ def peak_memory(plan: Plan) -> PeakMemory:
 
 def largest_at_peak(plan: Plan, count: int) -> list[tuple[Value, str]]:
     """The largest of what a core has in memory at the peak of `peak_memory`, and the operation or variable of each."""
-    order = max(_orders(plan), key=lambda p: max((m.total for m in _moments(p)), default=0))
-    totals = [m.total for m in _moments(order)]
+    orders, moments = _orders(plan), _moments_of_orders(plan)
+    peaks = [max((m.total for m in own), default=0) for own in moments]
+    order = orders[peaks.index(max(peaks))]
+    totals = [m.total for m in _moments(order, *_facts_of_every_order(plan))]
     peak = totals.index(max(totals)) if totals else -1
     owner, names = _owners(order), {value: name for name, value in stored_variables(order).items()}
     freed, live = _freed(order, owner), dict(names)
@@ -124,10 +136,13 @@ def largest_at_peak(plan: Plan, count: int) -> list[tuple[Value, str]]:
 
 def working_memory(plan: Plan) -> WorkingMemory:
     """As `peak_memory`, of gradients and of activations by themselves."""
-    moments = [m for order in _orders(plan) for m in _moments(order)]
+    return _working(plan, _moments_of_orders(plan))
+
+
+def _working(plan: Plan, moments: Sequence[Sequence[_Moment]]) -> WorkingMemory:
     standing = variable_bytes(plan) + sum(f.output.slice_bytes for f in plan.feeds)
-    activations = max((m.total - m.gradients - standing for m in moments), default=0)
-    return WorkingMemory(max((m.gradients for m in moments), default=0), max(activations, 0))
+    activations = max((m.total - m.gradients - standing for own in moments for m in own), default=0)
+    return WorkingMemory(max((m.gradients for own in moments for m in own), default=0), max(activations, 0))
 
 
 def _orders(plan: Plan) -> list[Plan]:
@@ -147,11 +162,20 @@ class _Moment:
     operation: Operation
 
 
-def _moments(plan: Plan) -> Iterator[_Moment]:
+def _moments_of_orders(plan: Plan) -> list[list[_Moment]]:
+    facts = _facts_of_every_order(plan)
+    return [list(_moments(order, *facts)) for order in _orders(plan)]
+
+
+def _facts_of_every_order(plan: Plan) -> tuple[set[Value], set[Value], _Space]:
+    """What is the same in whatever order the instructions of a plan are executed, found once: the values of gradients
+    and of variables, and the space that instructions take."""
+    return gradient_values(plan), set(stored_variables(plan).values()), _Space(plan.mesh_shape)
+
+
+def _moments(plan: Plan, gradients: set[Value], stored: set[Value], space: _Space) -> Iterator[_Moment]:
     owner = _owners(plan)
     freed = _freed(plan, owner)
-    gradients, stored = gradient_values(plan), set(stored_variables(plan).values())
-    space = _Space(plan.mesh_shape)
     live = variable_bytes(plan) + sum(f.output.slice_bytes for f in plan.feeds)
     live_gradients = 0
     for position, instruction in enumerate(plan.instructions):
@@ -195,8 +219,14 @@ class _Space:
     """How much memory an instruction takes beside its inputs and outputs."""
 
     mesh_shape: Shape
+    found: dict[Instruction, int] = dataclasses.field(default_factory=dict)
 
     def of(self, instruction: Instruction) -> int:
+        if instruction not in self.found:
+            self.found[instruction] = self._of(instruction)
+        return self.found[instruction]
+
+    def _of(self, instruction: Instruction) -> int:
         if isinstance(instruction, Collective):
             return instruction.step.scratch_bytes(instruction.input, instruction.output, self.mesh_shape)
         added = _added_in_place(instruction) if isinstance(instruction, Loop) else {}
