@@ -1,5 +1,7 @@
 """The console scripts: they import a program of `meshtf.bin`, which takes seconds, and run it.
 
+Help, and what is wrong with flags, are told before that, from `command_lines/`.
+
 What TensorFlow writes while it is imported is kept from the user, and Ctrl-C ends the import without a traceback.
 """
 
@@ -10,9 +12,10 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType
 
+from meshtf_programs.launching.launched import MESHTF_LAUNCH
 from meshtf_programs.native_output import NATIVE_OUTPUT, Keeper
 
 TENSORFLOW_LOGS = "--tensorflow_logs"
@@ -56,13 +59,24 @@ def checkpoint() -> None:
 
 
 def start(program: str) -> None:
-    """Imports and runs a program of `meshtf.bin`."""
+    """Imports and runs a program of `meshtf.bin`, if there is work for it."""
+    with _ends_at_signals(f"meshtf-{program}"):
+        status = _early_answer(program, sys.argv)
+    if status is not None:
+        sys.exit(status)
     if TENSORFLOW_LOGS not in sys.argv[1:]:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", _ERRORS_ALONE)  # what TensorFlow's native code goes by
         NATIVE_OUTPUT.keeper = Keeper.start()
     with _ends_at_signals(f"meshtf-{program}"), NATIVE_OUTPUT.kept_back():
         module = importlib.import_module(f"meshtf.bin.{program}")
     module.run()
+
+
+def _early_answer(program: str, arguments: Sequence[str]) -> int | None:
+    """The exit status where the command line alone decides it."""
+    if MESHTF_LAUNCH in os.environ:  # the program may be left to another process
+        return None
+    return importlib.import_module(f"meshtf_programs.command_lines.{program}").answer(arguments)
 
 
 @contextlib.contextmanager

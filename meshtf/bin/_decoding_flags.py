@@ -1,4 +1,4 @@
-"""The flags that say how text is continued, in place of gin's `Decoding`."""
+"""What the flags that say how text is continued, in place of gin's `Decoding`, stand for."""
 
 from __future__ import annotations
 
@@ -21,42 +21,6 @@ _NO_EFFECT = """\
 _NO_TOKEN = """\
 --stop={text!r} is no token of the vocabulary: it is written as the ids {ids}. A stop is one token; ids are also given
 as --gin_param='Decoding.stop_ids=[13]'."""
-
-
-def define_decoding_flags(values: flags.FlagValues) -> None:
-    """Each overrides the field of the same name of gin's `Decoding`."""
-    flags.DEFINE_enum(
-        "method",
-        None,
-        list(OPTIONS_OF),
-        "greedy (the default), sample, beam, or rank: several samples, ordered by log-likelihood over length.",
-        flag_values=values,
-    )
-    flags.DEFINE_float("temperature", None, "Of what is drawn; 1 by default.", flag_values=values)
-    flags.DEFINE_integer("top_k", None, "Draw from so many of the most likely tokens only.", flag_values=values)
-    flags.DEFINE_float(
-        "top_p", None, "Draw from the fewest of the most likely tokens that have this probability.", flag_values=values
-    )
-    flags.DEFINE_integer(
-        "beam_size", None, "Sequences that beam search keeps and gives; 4 by default.", flag_values=values
-    )
-    flags.DEFINE_float("alpha", None, "Of beam search's length penalty; 0.6 by default.", flag_values=values)
-    flags.DEFINE_integer("num_samples", None, "Samples that are ranked; 4 by default.", flag_values=values)
-    flags.DEFINE_integer(
-        "max_length",
-        None,
-        "Of a sequence in tokens, prompt included; by default the model's length.",
-        flag_values=values,
-    )
-    flags.DEFINE_integer("max_new_tokens", None, "How many tokens are added at most.", flag_values=values)
-    flags.DEFINE_integer("batch_size", None, "How many texts are worked on at a time.", flag_values=values)
-    flags.DEFINE_integer("seed", None, "Of what is drawn; 0 by default.", flag_values=values)
-    flags.DEFINE_multi_string(
-        "stop",
-        [],
-        "A text, of one token, that ends a sequence, as the end of text does anyway. May be given several times.",
-        flag_values=values,
-    )
 
 
 def given_options(values: flags.FlagValues) -> dict[str, Any]:

@@ -7,13 +7,13 @@ from absl import flags
 
 import meshtf as mtf
 from meshtf.bin._cluster import check_configurations_are_alike, join_cluster, num_local_devices, wants_cluster
-from meshtf.bin._command_line import FlagError
 from meshtf.errors import DeviceError, LayoutError
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
 from meshtf.planning.rules_by_place import unused_rules
 from meshtf.train.trainer import mesh_of
 from meshtf.train.training import Training
+from meshtf_programs.command_lines.command_line import FlagError
 from meshtf_programs.native_output import NATIVE_OUTPUT
 
 _TOO_FEW_GPUS = """\

@@ -12,8 +12,6 @@ from pathlib import Path
 import tensorflow as tf
 from absl import flags
 
-from meshtf.bin._command_line import CommandLine, FlagError, HelpWanted
-from meshtf.bin._exit_status import ExitStatus
 from meshtf.errors import (
     CollectiveError,
     DeviceError,
@@ -27,6 +25,8 @@ from meshtf.train.agreement import Agreement
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.gin_files.bindings import where_written
 from meshtf.train.gin_files.errors import user_frames
+from meshtf_programs.command_lines.command_line import CommandLine, FlagError, HelpWanted, print_help
+from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.native_output import NATIVE_OUTPUT
 
 _BAD_FILE = "a file cannot be read or written: {error}"
@@ -79,8 +79,7 @@ def run_program(
         otherwise = ExitStatus.FAILED
         return run()
     except HelpWanted as wanted:
-        print(wanted, end="")
-        return ExitStatus.DONE
+        return print_help(str(wanted))
     except FlagError as error:
         command_line.complain(str(error))
         return ExitStatus.BAD_CONFIGURATION

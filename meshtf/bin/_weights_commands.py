@@ -13,8 +13,7 @@ from meshtf.errors import CheckpointError
 from meshtf.train.configuration import OPERATIVE_CONFIG
 from meshtf.train.model_forms import model_forms
 from meshtf.train.resuming import bindings_of
-
-HUGGINGFACE, MESH_TENSORFLOW = "huggingface", "mesh_tensorflow"
+from meshtf_programs.command_lines.checkpoint import HUGGINGFACE, MESH_TENSORFLOW
 
 _OPENERS = {HUGGINGFACE: Import.of_huggingface, MESH_TENSORFLOW: Import.of_mesh_tensorflow}
 

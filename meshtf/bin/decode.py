@@ -13,15 +13,8 @@ from pathlib import Path
 from absl import flags
 
 from meshtf.bin._cluster import wants_cluster
-from meshtf.bin._command_line import (
-    CommandLine,
-    define_checkpoint_flags,
-    define_gin_param,
-    define_mesh_flags,
-    mesh_bindings,
-)
-from meshtf.bin._decoding_flags import decoding_of, define_decoding_flags
-from meshtf.bin._exit_status import ExitStatus
+from meshtf.bin._configuration_flags import mesh_bindings
+from meshtf.bin._decoding_flags import decoding_of
 from meshtf.bin._mesh import check_rules_are_used, mesh_for
 from meshtf.bin._run_program import run_program
 from meshtf.train.agreement import Agreement
@@ -32,12 +25,14 @@ from meshtf.train.decoding.results import TextScore
 from meshtf.train.decoding.text_decoder import ContinuedTexts, ScoredTexts
 from meshtf.train.gin_files.bindings import shown
 from meshtf.train.run_folder import RunFolder
-
-PROGRAM = "meshtf-decode"
+from meshtf_programs.command_lines.decode import PROGRAM, command_line
+from meshtf_programs.exit_status import ExitStatus
 
 _ONE_HAS_THE_INPUT = """\
 standard input reaches none of the processes of a cluster, which all work on the same texts: give --prompt or \
 --prompt_file."""
+
+__all__ = ["PROGRAM", "command_line", "main", "run"]
 
 
 def run() -> None:
@@ -48,55 +43,6 @@ def run() -> None:
 def main(arguments: Sequence[str]) -> int:
     """Decodes; returns the exit status."""
     return run_program(command_line(), prepare, arguments)
-
-
-def command_line() -> CommandLine:
-    line = CommandLine(
-        program=PROGRAM,
-        summary="continues prompts with a trained model, or scores text, on any mesh and layout.\n"
-        "Results go to standard output, and all else to standard error.",
-        usage=f"{PROGRAM} --model_dir=FOLDER [--prompt=TEXT ...] [--method=METHOD] [--format=jsonl] [--output=FILE]",
-        examples=[
-            f"{PROGRAM} --model_dir=runs/lm_tiny --prompt='def main(' --max_new_tokens=200",
-            f"{PROGRAM} --model_dir=runs/lm_tiny --prompt_file=prompts.txt --method=sample --top_p=0.9 --seed=1",
-            f"{PROGRAM} --model_dir=runs/translation --method=beam --format=jsonl < sentences.txt > translated.jsonl",
-            f"{PROGRAM} --model_dir=runs/lm_tiny --score --prompt_file=lines.txt",
-        ],
-        required=["model_dir"],
-    )
-    define_checkpoint_flags(line.flags)
-    define_text_flags(line.flags)
-    define_decoding_flags(line.flags)
-    define_gin_param(line.flags)
-    define_mesh_flags(line.flags)
-    return line
-
-
-def define_text_flags(values: flags.FlagValues) -> None:
-    """What is worked on, and where the results go."""
-    flags.DEFINE_multi_string("prompt", [], "A prompt. May be given several times.", flag_values=values)
-    flags.DEFINE_multi_string(
-        "prompt_file",
-        [],
-        "A file with a prompt a line, in UTF-8. May be given several times. Without --prompt and --prompt_file the "
-        "lines of standard input are the prompts.",
-        flag_values=values,
-    )
-    flags.DEFINE_bool(
-        "score",
-        False,
-        "Whether the texts are scored, rather than continued: log-likelihood, perplexity, bits per byte. Of a model "
-        "with an encoder each is an input, a tab, and an output.",
-        flag_values=values,
-    )
-    flags.DEFINE_string("output", None, "The file to write results to; by default standard output.", flag_values=values)
-    flags.DEFINE_enum(
-        "format",
-        "text",
-        ["text", "jsonl"],
-        "How results are written: text, or a JSON object a line.",
-        flag_values=values,
-    )
 
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:

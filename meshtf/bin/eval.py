@@ -11,14 +11,7 @@ from typing import Any
 
 from absl import flags
 
-from meshtf.bin._command_line import (
-    CommandLine,
-    define_checkpoint_flags,
-    define_gin_param,
-    define_mesh_flags,
-    mesh_bindings,
-)
-from meshtf.bin._exit_status import ExitStatus
+from meshtf.bin._configuration_flags import mesh_bindings
 from meshtf.bin._mesh import check_rules_are_used, mesh_for
 from meshtf.bin._run_program import run_program
 from meshtf.files.unlinked_file import append_to_file
@@ -29,11 +22,13 @@ from meshtf.train.gin_files.bindings import shown
 from meshtf.train.monitoring.metrics import as_lists
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.training import Training
-
-PROGRAM = "meshtf-eval"
+from meshtf_programs.command_lines.eval import PROGRAM, command_line
+from meshtf_programs.exit_status import ExitStatus
 
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 """Of a folder that others look after. A full disk is an error."""
+
+__all__ = ["PROGRAM", "command_line", "main", "run"]
 
 
 def run() -> None:
@@ -44,25 +39,6 @@ def run() -> None:
 def main(arguments: Sequence[str]) -> int:
     """Evaluates; returns the exit status."""
     return run_program(command_line(), prepare, arguments)
-
-
-def command_line() -> CommandLine:
-    line = CommandLine(
-        program=PROGRAM,
-        summary="evaluates a checkpoint of a run on held-out examples, on any mesh and layout.\n"
-        "It prints the means and appends them to evaluations.jsonl in the run's folder, if it may write there.",
-        usage=f"{PROGRAM} --model_dir=FOLDER [--step=N] [--weights=average] [--mesh_shape=...] [--layout=RULES ...]",
-        examples=[
-            f"{PROGRAM} --model_dir=runs/digits_mlp",
-            f"{PROGRAM} --model_dir=runs/digits_mlp --step=300 --mesh_shape='cores:1' --layout=''",
-            f"{PROGRAM} --model_dir=runs/digits_mlp --gin_param='Training.batch_size=128'",
-        ],
-        required=["model_dir"],
-    )
-    define_checkpoint_flags(line.flags)
-    define_gin_param(line.flags)
-    define_mesh_flags(line.flags)
-    return line
 
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:

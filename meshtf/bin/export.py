@@ -12,9 +12,7 @@ from absl import flags
 
 import meshtf as mtf
 from meshtf.bin._cluster import is_left_to_process_0
-from meshtf.bin._command_line import CommandLine, define_checkpoint_flags, define_gin_param
-from meshtf.bin._decoding_flags import decoding_of, define_decoding_flags, given_options
-from meshtf.bin._exit_status import ExitStatus
+from meshtf.bin._decoding_flags import decoding_of, given_options
 from meshtf.bin._run_program import run_program
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
 from meshtf.train.decoding.options import configured_decoding
@@ -22,9 +20,11 @@ from meshtf.train.decoding.step_decoder import TextModel
 from meshtf.train.export import ExportedModel, check_output, exported_model
 from meshtf.train.gin_files.bindings import shown
 from meshtf.train.run_folder import RunFolder
+from meshtf_programs.command_lines.export import PROGRAM, command_line
+from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.native_output import NATIVE_OUTPUT
 
-PROGRAM = "meshtf-export"
+__all__ = ["PROGRAM", "command_line", "main", "run"]
 
 
 def run() -> None:
@@ -37,34 +37,6 @@ def main(arguments: Sequence[str]) -> int:
     if is_left_to_process_0():
         return ExitStatus.DONE
     return run_program(command_line(), prepare, arguments)
-
-
-def command_line() -> CommandLine:
-    line = CommandLine(
-        program=PROGRAM,
-        summary="writes a checkpoint of a run as a SavedModel for one device, whatever mesh it was trained on.\n"
-        "Plain TensorFlow loads and runs it. Of a model of text its signatures are score and generate, of a\n"
-        "classifier predict.",
-        usage=f"{PROGRAM} --model_dir=FOLDER --output=FOLDER [--step=N] [--method=METHOD ...]",
-        examples=[
-            f"{PROGRAM} --model_dir=runs/lm_tiny --output=exported/lm_tiny",
-            f"{PROGRAM} --model_dir=runs/lm_tiny --output=exported/sampled --method=sample --top_p=0.9",
-            f"{PROGRAM} --model_dir=runs/digits_mlp --output=exported/digits --batch_size=32 --max_gib=2",
-        ],
-        required=["model_dir", "output"],
-    )
-    define_checkpoint_flags(line.flags)
-    flags.DEFINE_string("output", None, "The folder to write, which is not there yet.", flag_values=line.flags)
-    flags.DEFINE_float(
-        "max_gib",
-        None,
-        "How many GiB the model may take, running; by default the memory that is left.",
-        lower_bound=0.0,
-        flag_values=line.flags,
-    )
-    define_decoding_flags(line.flags)
-    define_gin_param(line.flags)
-    return line
 
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:

@@ -13,16 +13,7 @@ from absl import flags
 from rich.console import Console
 
 from meshtf.bin._cluster import wants_cluster
-from meshtf.bin._command_line import (
-    CommandLine,
-    FlagError,
-    define_gin_flags,
-    define_mesh_flags,
-    define_recipe_flag,
-    gin_files,
-    mesh_bindings,
-)
-from meshtf.bin._exit_status import ExitStatus
+from meshtf.bin._configuration_flags import gin_files, mesh_bindings
 from meshtf.bin._mesh import mesh_for
 from meshtf.bin._run_program import run_program
 from meshtf.files.replaced_file import replace_file
@@ -39,12 +30,15 @@ from meshtf.train.run_path import run_path
 from meshtf.train.signals import stop_request
 from meshtf.train.trainer import Trainer
 from meshtf.train.training import configured_training
-
-PROGRAM = "meshtf-train"
+from meshtf_programs.command_lines.command_line import FlagError
+from meshtf_programs.command_lines.train import PROGRAM, command_line
+from meshtf_programs.exit_status import ExitStatus
 
 _NO_DRY_RUN = """\
 --dry_run is for one process, and this is one of several. Give the command once, without meshtf-launch and --cluster,
 and with --gin_param=Training.num_processes=N, which plans as for N processes."""
+
+__all__ = ["PROGRAM", "command_line", "main", "run"]
 
 
 def run() -> None:
@@ -55,51 +49,6 @@ def run() -> None:
 def main(arguments: Sequence[str]) -> int:
     """Trains; returns the exit status."""
     return run_program(command_line(), prepare, arguments)
-
-
-def command_line() -> CommandLine:
-    line = CommandLine(
-        program=PROGRAM,
-        summary="trains a model on a mesh of processors, as a gin configuration describes.\n"
-        "The same command again resumes where it stopped.",
-        usage=f"{PROGRAM} --gin_file=NAME [--gin_param=BINDING ...] [--model_dir=FOLDER] [--layout=RULES ...]",
-        examples=[
-            f"{PROGRAM} --gin_file=digits_mlp.gin",
-            f"{PROGRAM} --gin_file=digits_mlp.gin --layout='batch:rows+cols' --model_dir=runs/by_data",
-            f"{PROGRAM} --gin_file=digits_mlp.gin --gin_param='Training.num_steps=600'",
-        ],
-        required=["gin_file"],
-    )
-    define_gin_flags(line.flags)
-    define_recipe_flag(line.flags)
-    define_mesh_flags(line.flags)
-    flags.DEFINE_string(
-        "model_dir",
-        None,
-        "The run's folder: checkpoints, metrics, and what explains them. By default runs/<name of the last gin file>.",
-        flag_values=line.flags,
-    )
-    flags.DEFINE_bool(
-        "from_scratch",
-        False,
-        "Whether training begins at step 0 although the folder holds a run. That run moves into a folder inside, "
-        "superseded_1 or the next that is free, which other programs read as before.",
-        flag_values=line.flags,
-    )
-    flags.DEFINE_bool(
-        "report",
-        False,
-        "Whether the report of the training step is printed: layouts, memory, every collective. It is in report.txt.",
-        flag_values=line.flags,
-    )
-    flags.DEFINE_bool(
-        "dry_run",
-        False,
-        "Whether to rehearse only: a batch through training, evaluation, a checkpoint and back, in a temporary folder "
-        "that is removed. Tells memory and time of a step, and leaves nothing behind.",
-        flag_values=line.flags,
-    )
-    return line
 
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:

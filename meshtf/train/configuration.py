@@ -16,9 +16,9 @@ from meshtf.errors import MeshtfError, nearest
 from meshtf.train.gin_files.bindings import Parameter, keep, present_bindings
 from meshtf.train.gin_files.errors import ConfigurationError, explained
 from meshtf.train.gin_files.kinds import check_kinds
-from meshtf.train.gin_files.packaged import packaged_folder
 from meshtf.train.gin_files.reading import read
 from meshtf.train.gin_files.unread import check_bindings_are_read
+from meshtf_programs.packaged_configurations import packaged_folder
 
 OPERATIVE_CONFIG = "operative_config.gin"
 

@@ -220,7 +220,7 @@ def test_outputs_that_cannot_be_written(
 def test_help(run: Run) -> None:
     ended = run("--help")
     assert ended.status == 0
-    for word in [*checkpoint.COMMANDS, "--output", "--pattern", "--tolerance", "Exit status:", "step_00001000"]:
+    for word in [*checkpoint.WORK, "--output", "--pattern", "--tolerance", "Exit status:", "step_00001000"]:
         assert word in ended.out
     assert run().status == BAD_USAGE
     assert run("compare", "--help").out == ended.out

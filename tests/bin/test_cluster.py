@@ -18,10 +18,10 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.bin._command_line import CommandLine
-from meshtf.bin._exit_status import ExitStatus
 from meshtf.bin._run_program import run_program
 from meshtf.cluster.cluster import Cluster
+from meshtf_programs.command_lines.command_line import CommandLine
+from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 from tests.cluster.joined_processes import JoinedProcesses
 from tests.fresh_process import Finished, FreshProcess, run_fresh

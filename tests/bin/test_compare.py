@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from meshtf.bin import compare
-from meshtf.bin._exit_status import ExitStatus
 from meshtf.train.monitoring.comparison import MISSING_MATPLOTLIB, distinct_labels
 from meshtf.train.monitoring.loss_curve import FEW, smoothed
+from meshtf_programs.exit_status import ExitStatus
 
 CONFIGURATION = "Training.num_steps = {num_steps}\nTraining.callbacks = [@EarlyStopping()]\nTraining.seed = 0\n"
 LINES = [

@@ -10,7 +10,7 @@ import gin
 import pytest
 
 from meshtf.bin import decode
-from meshtf.bin._exit_status import ExitStatus
+from meshtf_programs.exit_status import ExitStatus
 from tests.fresh_process import run_fresh
 from tests.train.decoding.small_run import LENGTH, write_small_run
 

@@ -14,9 +14,9 @@ import pytest
 
 from meshtf.bin import eval as evaluation
 from meshtf.bin import train
-from meshtf.bin._exit_status import ExitStatus
 from meshtf.testing import FUNCTION_TERMS, assert_close
 from meshtf.train.monitoring.metrics import read_metrics
+from meshtf_programs.exit_status import ExitStatus
 
 TERMS = (64 + 512 + 10 + 2 * FUNCTION_TERMS, 360)
 """Roundings of a loss, through two layers and the classes, and of its mean over the held-out examples."""

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from meshtf.bin import decode, export
-from meshtf.bin._exit_status import ExitStatus
 from meshtf.testing import FUNCTION_TERMS, assert_close
+from meshtf_programs.exit_status import ExitStatus
 from tests.train.decoding.small_run import LENGTH, write_small_run
 
 # Run with -I: the interpreter sees neither this folder nor PYTHONPATH; and meshtf, if it is installed, is refused.

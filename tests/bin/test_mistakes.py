@@ -13,7 +13,7 @@ import gin
 import pytest
 
 from meshtf.bin import checkpoint, decode, eval, export, plan, train, vocab  # noqa: A004
-from meshtf.bin._exit_status import ExitStatus
+from meshtf_programs.exit_status import ExitStatus
 
 PROGRAMS = {module.PROGRAM: module for module in (checkpoint, decode, eval, export, plan, train, vocab)}
 DIGITS = "--gin_file=digits_mlp.gin"

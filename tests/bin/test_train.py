@@ -19,10 +19,10 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import EventA
 
 from meshtf.bin import eval as evaluation
 from meshtf.bin import train
-from meshtf.bin._exit_status import ExitStatus
 from meshtf.errors import CollectiveError, NonFiniteError, SaveError
 from meshtf.train import RunFolder, TrainingRun
 from meshtf.train.monitoring.metrics import read_metrics
+from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 from tests.fresh_process import FreshProcess
 

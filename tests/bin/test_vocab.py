@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from meshtf.bin import vocab
-from meshtf.bin._exit_status import ExitStatus
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import SentencePieceVocabulary, TextFiles, train_sentencepiece
+from meshtf_programs.exit_status import ExitStatus
 from tests.fresh_process import run_fresh
 
 TEXT = Path(subprocess.__file__)

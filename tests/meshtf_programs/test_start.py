@@ -35,7 +35,7 @@ def started(folder: Path, module: str, *arguments: str) -> subprocess.Popen[str]
     (folder / "bin").mkdir()
     (folder / "bin" / "__init__.py").touch()
     (folder / "bin" / "train.py").write_text(module)
-    command = [sys.executable, "-c", SLOW.format(folder=str(folder)), *arguments]
+    command = [sys.executable, "-c", SLOW.format(folder=str(folder)), "--gin_file=x.gin", *arguments]
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 

@@ -11,7 +11,7 @@ from meshtf.errors import LayoutError
 from meshtf.layout import convert_to_layout_rules
 from meshtf.planning.rules_by_place import unused_rules
 from meshtf.testing import assert_close, build, largest, rounding_bound
-from meshtf.train.gin_files.packaged import recipe_file, recipes
+from meshtf_programs.packaged_configurations import recipe_file, recipes
 from tests.models.transformers import MODELS, TERMS, TOKENS, WITH_TASKS_OR_EXPERTS, Case, case, like
 from tests.optimize.interpreted_training import InterpretedTraining
 

@@ -9,11 +9,11 @@ import tensorflow as tf
 from absl import flags
 
 import meshtf as mtf
-from meshtf.bin._command_line import define_mesh_flags
 from meshtf.bin._mesh import mesh_for
 from meshtf.train.configuration import ConfigurationError, find_gin_file, read_configuration
 from meshtf.train.trainer import mesh_of
 from meshtf.train.training import Training, configured_training
+from meshtf_programs.command_lines.flag_groups import define_mesh_flags
 from tests.fresh_process import run_fresh
 
 

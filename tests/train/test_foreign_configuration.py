@@ -13,10 +13,10 @@ import pytest
 
 from meshtf.bin import decode, export
 from meshtf.bin import eval as evaluation
-from meshtf.bin._exit_status import ExitStatus
 from meshtf.train import RunFolder
 from meshtf.train._foreign_configuration import check_foreign
 from meshtf.train.configuration import ConfigurationError
+from meshtf_programs.exit_status import ExitStatus
 
 TOUCH = "import pathlib; pathlib.Path({!r}).touch()"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gin import config as gin_config
 
-from meshtf.train.gin_files.packaged import packaged_folder
+from meshtf_programs.packaged_configurations import packaged_folder
 
 MACRO = "gin.macro"
 

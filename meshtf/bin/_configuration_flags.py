@@ -1,0 +1,23 @@
+"""What the flags of configurations stand for: files, and bindings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from absl import flags
+
+from meshtf.train.configuration import find_gin_file
+from meshtf.train.gin_files.bindings import Parameter
+from meshtf_programs.packaged_configurations import recipe_file
+
+
+def gin_files(values: flags.FlagValues) -> list[Path]:
+    """Those that --gin_file names, and the recipe's, whose bindings win."""
+    recipe = [] if values.recipe is None else [str(recipe_file(values.recipe))]
+    return [find_gin_file(name) for name in [*values.gin_file, *recipe]]
+
+
+def mesh_bindings(values: flags.FlagValues) -> list[Parameter]:
+    """The gin bindings for which --mesh_shape and --layout stand."""
+    names = [name for name in ("mesh_shape", "layout") if values[name].value is not None]
+    return [Parameter(f"--{name}", f"Training.{name} = {values[name].value!r}") for name in names]

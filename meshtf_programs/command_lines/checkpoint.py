@@ -1,0 +1,263 @@
+"""meshtf-checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from meshtf_programs.command_lines.command_line import HELP_FLAGS, FlagError, print_help
+from meshtf_programs.command_lines.flag_groups import define_tensorflow_logs
+
+PROGRAM = "meshtf-checkpoint"
+TENSORFLOW_LOGS = "tensorflow_logs"
+HUGGINGFACE, MESH_TENSORFLOW = "huggingface", "mesh_tensorflow"
+DTYPES = ("float32", "float16", "bfloat16")
+DONE, DIFFERENT_OR_DAMAGED, BAD_USAGE, BAD_FILE, INTERRUPTED = 0, 1, 2, 4, 130
+
+HELP = """\
+{program} looks at checkpoints of meshtf, and makes others of them. It needs no mesh, whatever mesh saved them.
+
+Usage:
+{usages}
+
+A CHECKPOINT is its folder (step_00001000), or a folder of checkpoints, or of a run: then the newest is meant. `show`,
+`compare` and `convert` take .npz and .safetensors files, too.
+
+Commands:
+{commands}
+
+Flags:
+{flags}
+
+Examples:
+  {program} list runs/lm_tiny
+  {program} show runs/lm_tiny --pattern=attention
+  {program} compare runs/a/checkpoints/step_00001000 runs/b/checkpoints/step_00001000
+  {program} average runs/a/checkpoints/step_0000{{1000,2000,3000}} --output=averaged
+  {program} convert runs/lm_tiny --output=lm_tiny.safetensors
+  {program} import --format=huggingface downloads/gpt2 imported/gpt2
+  {program} export --format=huggingface runs/fine_tuned exported/gpt2
+
+Exit status:
+  0    done; compared checkpoints are equal, verified ones whole
+  1    compared checkpoints differ; a checkpoint is damaged
+  2    wrong usage; there is no such checkpoint, or it does not fit
+  4    a file cannot be read or written
+  130  interrupted
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Values of the flags."""
+
+    output: str = ""
+    pattern: str = ""
+    tolerance: float = 0.0
+    format: str = HUGGINGFACE
+    rules: str = ""
+    config: str = ""
+    dtype: str = ""
+    is_strict: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """One of the program's commands.
+
+    Attributes:
+      summary: of what it does.
+      arguments: how they are written.
+      count: how many paths it takes, at least and at most.
+      flags: that it takes.
+    """
+
+    summary: str
+    arguments: str
+    count: tuple[int, int]
+    flags: tuple[str, ...] = ()
+
+
+def answer(arguments: Sequence[str]) -> int | None:
+    """Prints the help, or what is wrong with the arguments, and returns the exit status; None where there is work."""
+    if len(arguments) < 2 or HELP_FLAGS & set(arguments[1:]):
+        status = print_help(help_text())
+        return status if len(arguments) > 1 else BAD_USAGE
+    try:
+        parse(arguments)
+    except FlagError as error:
+        return complain(f"{error}\nSee {PROGRAM} --help.", BAD_USAGE)
+    return None
+
+
+def help_text() -> str:
+    usages = [f"  {PROGRAM} {name} {command.arguments}" for name, command in COMMANDS.items()]
+    summaries = [f"  {name:<8}  {command.summary}" for name, command in COMMANDS.items()]
+    values = define_flags()
+    described = [f"  --{name}\n{_wrapped(values[name].help or '')}" for name in (*OWN_FLAGS, TENSORFLOW_LOGS)]
+    return HELP.format(
+        program=PROGRAM, usages="\n".join(usages), commands="\n".join(summaries), flags="\n".join(described)
+    )
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 118, initial_indent=" " * 6, subsequent_indent=" " * 6)
+
+
+def complain(message: str, status: int) -> int:
+    print(f"{PROGRAM}: error: {message}", file=sys.stderr)
+    return status
+
+
+def parse(arguments: Sequence[str]) -> tuple[str, list[Path], Options]:
+    """The command's name, its paths and its flags; `arguments` begin with the program's name.
+
+    Raises:
+      FlagError: there is no such command or flag, with the nearest; or too few or too many paths.
+    """
+    values = define_flags()
+    try:
+        name, *paths = values(arguments, known_only=False)[1:] or [""]
+    except flags.Error as error:
+        raise FlagError(str(error)) from None
+    if name not in COMMANDS:
+        raise FlagError(f'there is no command "{name}"{_nearest(name)}; there are: {", ".join(COMMANDS)}')
+    command = COMMANDS[name]
+    least, most = command.count
+    if not least <= len(paths) <= most:
+        raise FlagError(f"{name} takes other arguments than these {len(paths)}: {PROGRAM} {name} {command.arguments}")
+    for flag in values:
+        if values[flag].present and flag not in (*command.flags, TENSORFLOW_LOGS):
+            raise FlagError(f"{name} does not take --{flag}: {PROGRAM} {name} {command.arguments}")
+    if "output" in command.flags and not values["output"].value:
+        raise FlagError(f"{name} needs --output: {PROGRAM} {name} {command.arguments}")
+    options = Options(**{field: values[flag].value for flag, field in OWN_FLAGS.items()})
+    return name, [Path(path).expanduser() for path in paths], options
+
+
+def define_flags() -> flags.FlagValues:
+    """The program's flags, in a set of its own."""
+    values = flags.FlagValues()
+    define_tensorflow_logs(values)
+    flags.DEFINE_string(
+        "output",
+        "",
+        "Where `average` and `convert` write: a folder that is not there yet, or a file that ends in .npz or "
+        ".safetensors.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "pattern",
+        "",
+        "`show` lists and `convert` writes only tensors in whose names this regular expression is found.",
+        flag_values=values,
+    )
+    flags.DEFINE_float(
+        "tolerance",
+        0.0,
+        "`compare` takes tensors for equal whose elements differ by no more than this. By default 0: not by one bit.",
+        lower_bound=0.0,
+        flag_values=values,
+    )
+    define_weights_flags(values)
+    return values
+
+
+def define_weights_flags(values: flags.FlagValues) -> None:
+    """Those of `import` and `export`."""
+    flags.DEFINE_enum(
+        "format",
+        HUGGINGFACE,
+        [HUGGINGFACE, MESH_TENSORFLOW],
+        "Whose weights `import` reads; `export` writes those of huggingface alone.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "rules",
+        "",
+        "A file of rules by which `import` converts; by default meshtf's own for the model's type. docs/weights.md has "
+        "its form.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "config",
+        "",
+        "Of which model `export` writes: an imported folder, a folder of the other library, or a config.json. By "
+        "default the imported folder that the checkpoint is of, or with which its training began.",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "dtype",
+        "",
+        ["", *DTYPES],
+        "Of floating numbers: of variables after `import`, float32 by default; in the files of `export`, by default as "
+        "they were before the import.",
+        flag_values=values,
+    )
+    flags.DEFINE_bool(
+        "strict",
+        True,
+        "Whether a tensor that no rule takes is an error, or else left out and listed.",
+        flag_values=values,
+    )
+
+
+def _nearest(name: str) -> str:
+    matches = difflib.get_close_matches(name, COMMANDS, n=1)
+    return f'; did you mean "{matches[0]}"?' if matches else ""
+
+
+OWN_FLAGS = {
+    "output": "output",
+    "pattern": "pattern",
+    "tolerance": "tolerance",
+    "format": "format",
+    "rules": "rules",
+    "config": "config",
+    "dtype": "dtype",
+    "strict": "is_strict",
+}
+"""The program's flags, and the fields of `Options` that they are."""
+
+_MANY = 10**6
+COMMANDS = {
+    "list": Command("Lists checkpoints, and says which are damaged.", "FOLDER...", (1, _MANY)),
+    "show": Command("Shows step, state and tensors.", "CHECKPOINT [--pattern=EXPRESSION]", (1, 1), ("pattern",)),
+    "compare": Command(
+        "Says in which tensors two checkpoints differ, and by how much.",
+        "CHECKPOINT CHECKPOINT [--tolerance=NUMBER]",
+        (2, 2),
+        ("tolerance",),
+    ),
+    "verify": Command("Reads everything and compares it with the checksums.", "FOLDER...", (1, _MANY)),
+    "average": Command(
+        "Writes the mean of several checkpoints of one model; step, state and whole numbers are the last one's.",
+        "FOLDER... --output=OUTPUT",
+        (1, _MANY),
+        ("output",),
+    ),
+    "convert": Command(
+        "Writes a checkpoint, or some of its tensors, in another format.",
+        "CHECKPOINT --output=OUTPUT [--pattern=EXPRESSION]",
+        (1, 1),
+        ("output", "pattern"),
+    ),
+    "import": Command(
+        "Makes a checkpoint and a model's gin file of weights of another library.",
+        "SOURCE OUTPUT [--format=FORMAT] [--rules=FILE] [--dtype=TYPE] [--nostrict]",
+        (2, 2),
+        ("format", "rules", "dtype", "strict"),
+    ),
+    "export": Command(
+        "Writes a checkpoint as weights of another library.",
+        "CHECKPOINT OUTPUT [--format=FORMAT] [--config=PATH] [--dtype=TYPE] [--nostrict]",
+        (2, 2),
+        ("format", "config", "dtype", "strict"),
+    ),
+}

@@ -1,0 +1,154 @@
+"""The flags of a program: absl's, each program with its own set, with help that has examples and exit statuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import sys
+import textwrap
+from collections.abc import Sequence
+
+from absl import flags
+
+from meshtf_programs.command_lines.flag_groups import define_tensorflow_logs
+from meshtf_programs.exit_status import STATUSES, ExitStatus
+from meshtf_programs.packaged_configurations import packaged_folder, recipes
+
+_HELP = """\
+{program} {summary}
+
+Usage:
+  {usage}
+
+Examples:
+{examples}
+
+Flags:
+{flags}
+
+Exit status:
+{statuses}
+Configurations that meshtf brings along:
+{configurations}
+
+Recipes of layouts, for --recipe:
+{recipes}
+"""
+
+_WIDTH, _INDENT = 100, " " * 6
+_MAY_BE_EMPTY = frozenset({"layout", "prompt"})
+HELP_FLAGS = frozenset({"-h", "-help", "--help", "--helpshort", "--helpfull"})
+
+
+class HelpWanted(Exception):  # noqa: N818  # nothing is wrong
+    """The help was asked for; it is the exception's text."""
+
+
+class FlagError(Exception):
+    """A flag that there is not, or a wrong value."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CommandLine:
+    """A program's name, what it does, and its flags, in `flags`.
+
+    Attributes:
+      program: its name.
+      summary: what it does, after its name, as a sentence.
+      usage: its form.
+      examples: commands.
+      required: names of flags that must be given.
+      flags: defined by the functions below.
+    """
+
+    program: str
+    summary: str
+    usage: str
+    examples: Sequence[str]
+    required: Sequence[str] = ()
+    flags: flags.FlagValues = dataclasses.field(default_factory=flags.FlagValues)
+
+    def __post_init__(self) -> None:
+        define_tensorflow_logs(self.flags)
+
+    def answer(self, arguments: Sequence[str]) -> int | None:
+        """Prints the help, or what is wrong with the flags, and returns the exit status; None where there is work.
+
+        `arguments` begin with the program's name.
+        """
+        try:
+            self.parse(arguments)
+        except HelpWanted as wanted:
+            return print_help(str(wanted))
+        except FlagError as error:
+            self.complain(str(error))
+            return ExitStatus.BAD_CONFIGURATION
+        return None
+
+    def parse(self, arguments: Sequence[str]) -> flags.FlagValues:
+        """The values of the flags; `arguments` begin with the program's name.
+
+        Raises:
+          HelpWanted: with the help as its text.
+          FlagError: an unknown flag, with the nearest; a wrong value; an argument that is no flag.
+        """
+        if HELP_FLAGS & set(arguments[1:]):
+            raise HelpWanted(self.help_text())
+        try:
+            rest = self.flags(arguments)
+        except (flags.Error, OSError, UnicodeDecodeError) as error:  # of --flagfile, too
+            raise FlagError(f"{error}\nSee {self.program} --help.") from None
+        if wrong := self._what_is_wrong(rest[1:]):
+            raise FlagError(f"{wrong}\nSee {self.program} --help.")
+        return self.flags
+
+    def _what_is_wrong(self, rest: Sequence[str]) -> str:
+        """With flags that have values of the right types, and what is no flag."""
+        given = [self.flags[name] for name in self.flags if self.flags[name].present]
+        for flag in given:
+            if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
+                return f"--{flag.name} is given {flag.present} times, and has one value"
+            if flag.name not in _MAY_BE_EMPTY and "" in (flag.value if isinstance(flag.value, list) else [flag.value]):
+                return f"--{flag.name} is empty"
+            if isinstance(flag.value, float) and not math.isfinite(flag.value):
+                return f"--{flag.name} must be a finite number, and is {flag.value}"
+        if rest:
+            return f"unexpected argument {rest[0]!r}: {self.usage}"
+        for name in self.required:
+            if not self.flags[name].value:
+                return f"--{name} is needed, for example: {self.examples[0]}"
+        return ""
+
+    def help_text(self) -> str:
+        described = (f"  --{name}\n{_indented(self.flags[name].help or '')}" for name in self.flags)
+        configurations = sorted(path.name for path in packaged_folder().glob("*.gin"))
+        return _HELP.format(
+            program=self.program,
+            summary=self.summary,
+            usage=self.usage,
+            examples="\n".join(f"  {example}" for example in self.examples),
+            flags="\n".join(described),
+            statuses=STATUSES,
+            configurations=_indented(", ".join(configurations)),
+            recipes="\n".join(_indented(f"{name}: {about}") for name, about in recipes().items()),
+        )
+
+    def complain(self, message: str) -> None:
+        print(f"{self.program}: error: {message}", file=sys.stderr)
+
+
+def print_help(text: str) -> int:
+    """Returns the exit status."""
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:  # what reads the output has read enough, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitStatus.FAILED
+    return ExitStatus.DONE
+
+
+def _indented(text: str) -> str:
+    """Lines of at most 100 characters, without what absl adds to the help of a flag that may be repeated."""
+    own = text.partition(";\n    repeat this option")[0]
+    return textwrap.fill(own, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)

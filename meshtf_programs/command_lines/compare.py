@@ -1,0 +1,81 @@
+"""meshtf-compare."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from meshtf_programs.command_lines.command_line import HELP_FLAGS, FlagError, print_help
+from meshtf_programs.exit_status import ExitStatus
+
+PROGRAM = "meshtf-compare"
+
+HELP = """\
+{program} shows runs side by side: how they ended, in which options they differ, and their curves in one picture.
+Runs may be of different lengths, with different metrics, and still running. Nothing of them is changed or executed.
+
+Usage:
+  {program} RUN RUN ... [--output=FILE]
+
+A RUN is the folder that meshtf-train has written, as runs/lm_tiny.
+
+Flags:
+  --output
+      {output}
+
+Examples:
+  {program} runs/lm_tiny runs/by_data
+  {program} runs/* --output=all_runs.png
+  {program} runs/a runs/b --output= | less
+
+Exit status:
+  0    done
+  2    wrong usage; what was given is no run
+  4    a file cannot be read or written
+  130  interrupted
+"""
+_OUTPUT = "The picture, a PNG; by default compare.png in the current folder. Empty: none is drawn."
+
+
+def answer(arguments: Sequence[str]) -> int | None:
+    """Prints the help, or what is wrong with the arguments, and returns the exit status; None where there is work."""
+    if HELP_FLAGS & set(arguments[1:]):
+        return print_help(help_text())
+    try:
+        parse(arguments)
+    except FlagError as error:
+        return complain(str(error), ExitStatus.BAD_CONFIGURATION)
+    return None
+
+
+def help_text() -> str:
+    return HELP.format(program=PROGRAM, output=_OUTPUT)
+
+
+def complain(message: str, status: int) -> int:
+    print(f"{PROGRAM}: error: {message}", file=sys.stderr)
+    return status
+
+
+def parse(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
+    """The folders of the runs, and the file of the picture.
+
+    Raises:
+      FlagError: an unknown flag, with the nearest; the picture could not be a PNG.
+    """
+    values = flags.FlagValues()
+    flags.DEFINE_string("output", "compare.png", _OUTPUT, flag_values=values)
+    try:
+        paths = values(arguments)[1:]
+    except flags.Error as error:
+        raise FlagError(f"{error}\nSee {PROGRAM} --help.") from None
+    if not values.output:
+        return paths, None
+    output = Path(values.output).expanduser()
+    if output.suffix.lower() != ".png" or not output.parent.is_dir():
+        wrong = "ends otherwise than in .png" if output.parent.is_dir() else "is in a folder that is not there"
+        raise FlagError(f"--output={values.output} {wrong}")
+    return paths, output

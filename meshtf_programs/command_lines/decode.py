@@ -1,0 +1,71 @@
+"""meshtf-decode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from absl import flags
+
+from meshtf_programs.command_lines.command_line import CommandLine
+from meshtf_programs.command_lines.flag_groups import (
+    define_checkpoint_flags,
+    define_decoding_flags,
+    define_gin_param,
+    define_mesh_flags,
+)
+
+PROGRAM = "meshtf-decode"
+
+
+def answer(arguments: Sequence[str]) -> int | None:
+    """Of `CommandLine.answer`."""
+    return command_line().answer(arguments)
+
+
+def command_line() -> CommandLine:
+    line = CommandLine(
+        program=PROGRAM,
+        summary="continues prompts with a trained model, or scores text, on any mesh and layout.\n"
+        "Results go to standard output, and all else to standard error.",
+        usage=f"{PROGRAM} --model_dir=FOLDER [--prompt=TEXT ...] [--method=METHOD] [--format=jsonl] [--output=FILE]",
+        examples=[
+            f"{PROGRAM} --model_dir=runs/lm_tiny --prompt='def main(' --max_new_tokens=200",
+            f"{PROGRAM} --model_dir=runs/lm_tiny --prompt_file=prompts.txt --method=sample --top_p=0.9 --seed=1",
+            f"{PROGRAM} --model_dir=runs/translation --method=beam --format=jsonl < sentences.txt > translated.jsonl",
+            f"{PROGRAM} --model_dir=runs/lm_tiny --score --prompt_file=lines.txt",
+        ],
+        required=["model_dir"],
+    )
+    define_checkpoint_flags(line.flags)
+    define_text_flags(line.flags)
+    define_decoding_flags(line.flags)
+    define_gin_param(line.flags)
+    define_mesh_flags(line.flags)
+    return line
+
+
+def define_text_flags(values: flags.FlagValues) -> None:
+    """What is worked on, and where the results go."""
+    flags.DEFINE_multi_string("prompt", [], "A prompt. May be given several times.", flag_values=values)
+    flags.DEFINE_multi_string(
+        "prompt_file",
+        [],
+        "A file with a prompt a line, in UTF-8. May be given several times. Without --prompt and --prompt_file the "
+        "lines of standard input are the prompts.",
+        flag_values=values,
+    )
+    flags.DEFINE_bool(
+        "score",
+        False,
+        "Whether the texts are scored, rather than continued: log-likelihood, perplexity, bits per byte. Of a model "
+        "with an encoder each is an input, a tab, and an output.",
+        flag_values=values,
+    )
+    flags.DEFINE_string("output", None, "The file to write results to; by default standard output.", flag_values=values)
+    flags.DEFINE_enum(
+        "format",
+        "text",
+        ["text", "jsonl"],
+        "How results are written: text, or a JSON object a line.",
+        flag_values=values,
+    )

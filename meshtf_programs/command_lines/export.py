@@ -1,0 +1,49 @@
+"""meshtf-export."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from absl import flags
+
+from meshtf_programs.command_lines.command_line import CommandLine
+from meshtf_programs.command_lines.flag_groups import (
+    define_checkpoint_flags,
+    define_decoding_flags,
+    define_gin_param,
+)
+
+PROGRAM = "meshtf-export"
+
+
+def answer(arguments: Sequence[str]) -> int | None:
+    """Of `CommandLine.answer`."""
+    return command_line().answer(arguments)
+
+
+def command_line() -> CommandLine:
+    line = CommandLine(
+        program=PROGRAM,
+        summary="writes a checkpoint of a run as a SavedModel for one device, whatever mesh it was trained on.\n"
+        "Plain TensorFlow loads and runs it. Of a model of text its signatures are score and generate, of a\n"
+        "classifier predict.",
+        usage=f"{PROGRAM} --model_dir=FOLDER --output=FOLDER [--step=N] [--method=METHOD ...]",
+        examples=[
+            f"{PROGRAM} --model_dir=runs/lm_tiny --output=exported/lm_tiny",
+            f"{PROGRAM} --model_dir=runs/lm_tiny --output=exported/sampled --method=sample --top_p=0.9",
+            f"{PROGRAM} --model_dir=runs/digits_mlp --output=exported/digits --batch_size=32 --max_gib=2",
+        ],
+        required=["model_dir", "output"],
+    )
+    define_checkpoint_flags(line.flags)
+    flags.DEFINE_string("output", None, "The folder to write, which is not there yet.", flag_values=line.flags)
+    flags.DEFINE_float(
+        "max_gib",
+        None,
+        "How many GiB the model may take, running; by default the memory that is left.",
+        lower_bound=0.0,
+        flag_values=line.flags,
+    )
+    define_decoding_flags(line.flags)
+    define_gin_param(line.flags)
+    return line

@@ -1,0 +1,173 @@
+"""Flags that several programs have."""
+
+from __future__ import annotations
+
+from absl import flags
+
+from meshtf_programs.packaged_configurations import recipes
+
+WEIGHTS = ("trained", "average")
+METHODS = ("greedy", "sample", "beam", "rank")
+
+
+def define_tensorflow_logs(values: flags.FlagValues) -> None:
+    """--tensorflow_logs, which `meshtf_programs.start` reads before TensorFlow is imported."""
+    flags.DEFINE_bool(
+        "tensorflow_logs",
+        False,
+        "Whether TensorFlow's own lines are shown: on its build, on devices, on what it compiles.",
+        flag_values=values,
+    )
+
+
+def define_gin_flags(values: flags.FlagValues) -> None:
+    """--gin_file and --gin_param."""
+    flags.DEFINE_multi_string(
+        "gin_file",
+        [],
+        "A gin configuration: the name of one of meshtf's own, or a path. May be given several times; later ones win.",
+        flag_values=values,
+    )
+    define_gin_param(values)
+
+
+def define_recipe_flag(values: flags.FlagValues) -> None:
+    """--recipe."""
+    flags.DEFINE_enum(
+        "recipe",
+        None,
+        list(recipes()),
+        "A layout by its name, for a mesh with axes rows and cols; overrides the files'. --layout overrides it.",
+        flag_values=values,
+    )
+
+
+def define_gin_param(values: flags.FlagValues) -> None:
+    """--gin_param and --allow_unread_bindings."""
+    flags.DEFINE_multi_string(
+        "gin_param",
+        [],
+        "A gin binding that overrides the files, as 'Training.num_steps=100'. May be given several times.",
+        flag_values=values,
+    )
+    flags.DEFINE_bool(
+        "allow_unread_bindings",
+        False,
+        "Whether gin bindings that nothing reads are allowed. They are an error by default, since one that is misspelt "
+        "would change nothing, unseen. In a file optional_bindings.names says which may go unread.",
+        flag_values=values,
+    )
+
+
+def define_checkpoint_flags(values: flags.FlagValues) -> None:
+    """--model_dir, --step, --weights and --trust_config: what is restored."""
+    flags.DEFINE_string("model_dir", None, "The folder of the run.", flag_values=values)
+    flags.DEFINE_integer(
+        "step", None, "Which checkpoint; by default the newest that is whole.", lower_bound=0, flag_values=values
+    )
+    flags.DEFINE_enum(
+        "weights",
+        WEIGHTS[0],
+        WEIGHTS,
+        "Which weights of it: as they were trained (the default), or their averages over the steps, which a training "
+        "with MovingAverageOptimizer keeps.",
+        flag_values=values,
+    )
+    define_trust_config(values)
+
+
+def define_trust_config(values: flags.FlagValues) -> None:
+    """--trust_config."""
+    flags.DEFINE_bool(
+        "trust_config",
+        False,
+        "Whether the run's configuration may execute what came with it: modules in the run's own folder or of Python's "
+        "library, gin's dynamic registration, other files. Reading a configuration imports what it names; without this "
+        "flag that is meshtf's own modules, and those that you have outside of the run's folder.",
+        flag_values=values,
+    )
+
+
+def define_mesh_flags(values: flags.FlagValues) -> None:
+    """--backend, --cluster, --mesh_shape and --layout."""
+    define_backend_flag(values)
+    flags.DEFINE_bool(
+        "cluster",
+        False,
+        "Whether this is one of several processes over which the mesh is laid, as TF_CONFIG, torchrun's, Open MPI's or "
+        "Slurm's variables say; each has an equal part of the cores. What meshtf-launch starts joins without it.",
+        flag_values=values,
+    )
+    define_layout_flags(values)
+
+
+def define_backend_flag(values: flags.FlagValues) -> None:
+    flags.DEFINE_enum(
+        "backend",
+        "cpu",
+        ["cpu", "gpu", "tpu"],
+        "What the cores of the mesh are: cpu (virtual CPUs, as many as it has; the default), gpu (GPUs of this "
+        "machine), or tpu (never tried on one: docs/tpu.md says what was verified without).",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "virtual",
+        None,
+        "With --backend=tpu: how many cores a virtual TPU has, which runs the programs on this machine's processors as "
+        "a TPU would, through XLA and PJRT.",
+        flag_values=values,
+    )
+
+
+def define_layout_flags(values: flags.FlagValues) -> None:
+    """--mesh_shape and --layout."""
+    flags.DEFINE_string(
+        "mesh_shape",
+        None,
+        "The mesh, as 'rows:2;cols:4'; overrides Training.mesh_shape. One size may be *, as in 'rows:*;cols:4': as "
+        "many as there are cores for.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "layout",
+        None,
+        "Which dimension is split over which mesh axis, as 'batch:rows;d_ff:cols'; overrides Training.layout. A layout "
+        "changes no result, and checkpoints do not depend on it.",
+        flag_values=values,
+    )
+
+
+def define_decoding_flags(values: flags.FlagValues) -> None:
+    """Each overrides the field of the same name of gin's `Decoding`."""
+    flags.DEFINE_enum(
+        "method",
+        None,
+        METHODS,
+        "greedy (the default), sample, beam, or rank: several samples, ordered by log-likelihood over length.",
+        flag_values=values,
+    )
+    flags.DEFINE_float("temperature", None, "Of what is drawn; 1 by default.", flag_values=values)
+    flags.DEFINE_integer("top_k", None, "Draw from so many of the most likely tokens only.", flag_values=values)
+    flags.DEFINE_float(
+        "top_p", None, "Draw from the fewest of the most likely tokens that have this probability.", flag_values=values
+    )
+    flags.DEFINE_integer(
+        "beam_size", None, "Sequences that beam search keeps and gives; 4 by default.", flag_values=values
+    )
+    flags.DEFINE_float("alpha", None, "Of beam search's length penalty; 0.6 by default.", flag_values=values)
+    flags.DEFINE_integer("num_samples", None, "Samples that are ranked; 4 by default.", flag_values=values)
+    flags.DEFINE_integer(
+        "max_length",
+        None,
+        "Of a sequence in tokens, prompt included; by default the model's length.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer("max_new_tokens", None, "How many tokens are added at most.", flag_values=values)
+    flags.DEFINE_integer("batch_size", None, "How many texts are worked on at a time.", flag_values=values)
+    flags.DEFINE_integer("seed", None, "Of what is drawn; 0 by default.", flag_values=values)
+    flags.DEFINE_multi_string(
+        "stop",
+        [],
+        "A text, of one token, that ends a sequence, as the end of text does anyway. May be given several times.",
+        flag_values=values,
+    )

@@ -1,0 +1,66 @@
+"""meshtf-train."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from absl import flags
+
+from meshtf_programs.command_lines.command_line import CommandLine
+from meshtf_programs.command_lines.flag_groups import (
+    define_gin_flags,
+    define_mesh_flags,
+    define_recipe_flag,
+)
+
+PROGRAM = "meshtf-train"
+
+
+def answer(arguments: Sequence[str]) -> int | None:
+    """Of `CommandLine.answer`."""
+    return command_line().answer(arguments)
+
+
+def command_line() -> CommandLine:
+    line = CommandLine(
+        program=PROGRAM,
+        summary="trains a model on a mesh of processors, as a gin configuration describes.\n"
+        "The same command again resumes where it stopped.",
+        usage=f"{PROGRAM} --gin_file=NAME [--gin_param=BINDING ...] [--model_dir=FOLDER] [--layout=RULES ...]",
+        examples=[
+            f"{PROGRAM} --gin_file=digits_mlp.gin",
+            f"{PROGRAM} --gin_file=digits_mlp.gin --layout='batch:rows+cols' --model_dir=runs/by_data",
+            f"{PROGRAM} --gin_file=digits_mlp.gin --gin_param='Training.num_steps=600'",
+        ],
+        required=["gin_file"],
+    )
+    define_gin_flags(line.flags)
+    define_recipe_flag(line.flags)
+    define_mesh_flags(line.flags)
+    flags.DEFINE_string(
+        "model_dir",
+        None,
+        "The run's folder: checkpoints, metrics, and what explains them. By default runs/<name of the last gin file>.",
+        flag_values=line.flags,
+    )
+    flags.DEFINE_bool(
+        "from_scratch",
+        False,
+        "Whether training begins at step 0 although the folder holds a run. That run moves into a folder inside, "
+        "superseded_1 or the next that is free, which other programs read as before.",
+        flag_values=line.flags,
+    )
+    flags.DEFINE_bool(
+        "report",
+        False,
+        "Whether the report of the training step is printed: layouts, memory, every collective. It is in report.txt.",
+        flag_values=line.flags,
+    )
+    flags.DEFINE_bool(
+        "dry_run",
+        False,
+        "Whether to rehearse only: a batch through training, evaluation, a checkpoint and back, in a temporary folder "
+        "that is removed. Tells memory and time of a step, and leaves nothing behind.",
+        flag_values=line.flags,
+    )
+    return line
