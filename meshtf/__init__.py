@@ -216,11 +216,11 @@ from meshtf.ops import (
 )
 from meshtf.visualize import visualize_layout
 
-_LAZY = ("checkpoint", "layers", "models", "testing")
+_LAZY = ("checkpoint", "costs", "layers", "models", "testing")
 
 
 def __getattr__(name: str) -> ModuleType:
-    """`mtf.checkpoint`, `mtf.layers`, `mtf.models` and `mtf.testing`, imported when they are first asked for."""
+    """`mtf.checkpoint`, `mtf.costs`, `mtf.layers` and the like, imported when they are first asked for."""
     if name in _LAZY:
         gin = importlib.import_module("gin")  # which takes no more configurables, as layers and models are, once locked
         with gin.unlock_config():

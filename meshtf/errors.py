@@ -61,6 +61,10 @@ class IndexRangeError(MeshtfError, IndexError):
     """An id outside of its vocabulary, or a label outside of the classes, met by `check_indices` while a step ran."""
 
 
+class MachineError(MeshtfError, ValueError):
+    """A description of a machine that is not there, or not right."""
+
+
 class CompilationError(MeshtfError, ValueError):
     """An operation that XLA cannot compile, in a program for a TPU."""
 

@@ -13,6 +13,7 @@ import meshtf as mtf
 from meshtf.bin._cluster import is_left_to_process_0
 from meshtf.bin._configuration_flags import gin_files, mesh_bindings
 from meshtf.bin._run_program import run_program
+from meshtf.costs import Machine, load_machine, predict
 from meshtf.train.configuration import check_every_binding_is_read, read_configuration
 from meshtf.train.monitoring.description import one_line
 from meshtf.train.step_programs import training_step
@@ -39,6 +40,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the configuration, and lowers the training step."""
     files = gin_files(values)
     read_configuration(files, [*values.gin_param, *mesh_bindings(values)])
+    machine = None if values.machine is None else load_machine(values.machine)
     training = configured_training()
     options = training.mesh_options
     if values.processes is not None:
@@ -47,12 +49,15 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     program = training_step(training, mesh_impl)
     if not values.allow_unread_bindings:
         check_every_binding_is_read()
-    return functools.partial(write_report, training, program)
+    return functools.partial(write_report, training, program, machine)
 
 
-def write_report(training: Training, program: mtf.Function) -> int:
+def write_report(training: Training, program: mtf.Function, machine: Machine | None = None) -> int:
+    report = program.report()
     print(one_line(training, program))
-    print(program.report())
+    print(report)
+    if machine is not None:
+        print(predict(report, machine, tokens_per_step=training.tokens_per_step))
     return ExitStatus.DONE
 
 

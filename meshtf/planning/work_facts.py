@@ -17,6 +17,24 @@ Kernel: TypeAlias = Callable[..., tf.Tensor]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class MatrixProduct:
+    """The sizes of a product of matrices [rows, contracted] and [contracted, columns], so many in a batch.
+
+    A convolution is one, too: its rows are positions, and what it contracts the kernel's places and channels.
+    """
+
+    batch: int
+    rows: int
+    columns: int
+    contracted: int
+
+    @property
+    def flops(self) -> int:
+        """A multiplication and an addition for each place of each sum."""
+        return 2 * self.batch * self.rows * self.columns * self.contracted
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class WorkFacts:
     """Facts of local work.
 
@@ -31,6 +49,8 @@ class WorkFacts:
       takes_own_slice: the one output is the core's own slice, in its layout, of the one input, which the core has whole
         along the dimensions that are cut.
       draws_random_bits: any device gives the same bits.
+      is_reduction: each element of the one output is made of a run of elements of the one input.
+      products: of matrices, one after the other, that it is.
     """
 
     kernel: Kernel | None = None
@@ -41,6 +61,8 @@ class WorkFacts:
     is_update: bool = False
     takes_own_slice: bool = False
     draws_random_bits: bool = False
+    is_reduction: bool = False
+    products: tuple[MatrixProduct, ...] = ()
 
     @property
     def keeps_elements(self) -> bool:

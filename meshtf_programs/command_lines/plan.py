@@ -45,4 +45,11 @@ def command_line() -> CommandLine:
         lower_bound=1,
         flag_values=line.flags,
     )
+    flags.DEFINE_string(
+        "machine",
+        None,
+        "Machine on which to predict the time of a step: v2, v3, v4, v5e, v5p, a100, h100, or the path of a file that "
+        "describes one.",
+        flag_values=line.flags,
+    )
     return line

@@ -108,7 +108,7 @@ def peak_memory(plan: Plan) -> PeakMemory:
     return _peak(plan, _moments_of_orders(plan))
 
 
-def _peak(plan: Plan, moments: Sequence[Sequence[_Moment]]) -> PeakMemory:
+def _peak(plan: Plan, moments: Sequence[Sequence[Moment]]) -> PeakMemory:
     peaks = [max(own, key=lambda m: m.total, default=None) for own in moments]
     variables, feeds = variable_bytes(plan), sum(f.output.slice_bytes for f in plan.feeds)
     peak = max((p for p in peaks if p is not None), key=lambda m: m.total, default=None)
@@ -139,7 +139,7 @@ def working_memory(plan: Plan) -> WorkingMemory:
     return _working(plan, _moments_of_orders(plan))
 
 
-def _working(plan: Plan, moments: Sequence[Sequence[_Moment]]) -> WorkingMemory:
+def _working(plan: Plan, moments: Sequence[Sequence[Moment]]) -> WorkingMemory:
     standing = variable_bytes(plan) + sum(f.output.slice_bytes for f in plan.feeds)
     activations = max((m.total - m.gradients - standing for own in moments for m in own), default=0)
     return WorkingMemory(max((m.gradients for own in moments for m in own), default=0), max(activations, 0))
@@ -154,15 +154,21 @@ def _orders(plan: Plan) -> list[Plan]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Moment:
-    """While an instruction runs: all memory in use, and that of gradients among it."""
+class Moment:
+    """While an instruction runs: all memory in use; of gradients among it; and what is there for the while alone."""
 
     total: int
     gradients: int
+    temporary: int
     operation: Operation
 
 
-def _moments_of_orders(plan: Plan) -> list[list[_Moment]]:
+def moments(plan: Plan) -> list[Moment]:
+    """One for each instruction that stands in no other, in the plan's order."""
+    return list(_moments(plan, *_facts_of_every_order(plan)))
+
+
+def _moments_of_orders(plan: Plan) -> list[list[Moment]]:
     facts = _facts_of_every_order(plan)
     return [list(_moments(order, *facts)) for order in _orders(plan)]
 
@@ -173,7 +179,7 @@ def _facts_of_every_order(plan: Plan) -> tuple[set[Value], set[Value], _Space]:
     return gradient_values(plan), set(stored_variables(plan).values()), _Space(plan.mesh_shape)
 
 
-def _moments(plan: Plan, gradients: set[Value], stored: set[Value], space: _Space) -> Iterator[_Moment]:
+def _moments(plan: Plan, gradients: set[Value], stored: set[Value], space: _Space) -> Iterator[Moment]:
     owner = _owners(plan)
     freed = _freed(plan, owner)
     live = variable_bytes(plan) + sum(f.output.slice_bytes for f in plan.feeds)
@@ -182,7 +188,8 @@ def _moments(plan: Plan, gradients: set[Value], stored: set[Value], space: _Spac
         made = _allocated(instruction, owner)
         live += sum(v.slice_bytes for v in made)
         live_gradients += sum(v.slice_bytes for v in made if v in gradients)
-        yield _Moment(live + space.of(instruction), live_gradients, instruction.operation)
+        temporary = space.of(instruction)
+        yield Moment(live + temporary, live_gradients, temporary, instruction.operation)
         live -= sum(v.slice_bytes for v in freed.get(position, ()))
         # A new value is the variable's from where the old one is freed.
         live_gradients -= sum(v.slice_bytes for v in freed.get(position, ()) if v in gradients or v in stored)

@@ -22,6 +22,12 @@ from meshtf.lowering.report._records import (
     TrafficRecord,
 )
 from meshtf.lowering.report._report_text import render
+from meshtf.lowering.report.operation_records import (
+    MemoryMoment,
+    OperationRecord,
+    memory_moments,
+    operation_records,
+)
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Plan
 
@@ -48,6 +54,7 @@ class Report:
       mesh: names and sizes of the mesh's axes. axis_parts: the same of the parts of those axes of which each part
         splits a dimension of its own, somewhere.
       cores: how many there are.
+      process_of_core: the process of each; empty where one has all.
       layout: the rules. parameter_layout: those for variables between steps. activation_layout: those that count for
         activations before them.
       variables: that the program reads or assigns.
@@ -63,13 +70,15 @@ class Report:
       repeated_work: what several cores do alike, in program order.
       padding: what cores hold and compute in vain, by dimensions that do not divide, most work first.
       tensors: every tensor that is computed, in its own layout.
+      operations: what each core does, instruction by instruction, and what it costs; see `OperationRecord`.
+      memory_timeline: memory by kind, while each operation runs that stands in no loop.
     """
 
     program: str
     mesh: tuple[tuple[str, int], ...]
     axis_parts: tuple[tuple[str, int], ...]
     cores: int
-    processes: int
+    process_of_core: tuple[int, ...]
     layout: str
     parameter_layout: str
     activation_layout: str
@@ -86,6 +95,8 @@ class Report:
     repeated_work: tuple[RepeatedWorkRecord, ...]
     padding: tuple[PaddingRecord, ...]
     tensors: tuple[TensorRecord, ...]
+    operations: tuple[OperationRecord, ...]
+    memory_timeline: tuple[MemoryMoment, ...]
 
     @classmethod
     def of(
@@ -109,7 +120,7 @@ class Report:
             mesh=tuple((d.name, d.size) for d in layouts.whole_mesh_shape),
             axis_parts=tuple((p.name, p.size) for _, own in axis_parts.parts for p in own),
             cores=plan.mesh_shape.size,
-            processes=max(plan.process_of_core, default=0) + 1,
+            process_of_core=plan.process_of_core,
             layout=str(layouts.rules),
             parameter_layout=str(layouts.rules if parameter_rules is None else parameter_rules),
             activation_layout=str(layouts.rule_set.activations),
@@ -130,7 +141,14 @@ class Report:
             repeated_work=tuple(RepeatedWorkRecord.of(w, axis_parts) for w in accounting.repeated_work(plan)),
             padding=tuple(padding_records(plan, axis_parts)),
             tensors=tuple(_tensor_record(t, layouts) for o in operations for t in o.outputs),
+            operations=tuple(operation_records(plan)),
+            memory_timeline=tuple(memory_moments(plan, updates.trained)),
         )
+
+    @property
+    def processes(self) -> int:
+        """How many the cores are in."""
+        return max(self.process_of_core, default=0) + 1
 
     @property
     def bytes_sent_per_core(self) -> int:
@@ -157,16 +175,22 @@ class Report:
         """As text for people, in lines of at most `width` characters; `tensors` adds a table of every tensor."""
         return render(self, tensors=tensors, width=width)
 
-    def to_dict(self, *, tensors: bool = True) -> dict[str, Any]:
-        """As dictionaries, lists, texts and numbers, fit for JSON. `tensors=False` leaves that list out."""
+    def to_dict(self, *, tensors: bool = True, operations: bool = True) -> dict[str, Any]:
+        """As dictionaries, lists, texts and numbers, fit for JSON.
+
+        `tensors=False` leaves that list out, and `operations=False` that of operations and memory over time.
+        """
         data = _plain(self)
         data |= {
+            "processes": self.processes,
             "bytes_sent_per_core": self.bytes_sent_per_core,
             "bytes_between_processes": self.bytes_between_processes,
             "repeated_flops_per_core": self.repeated_flops_per_core,
         }
         if not tensors:
             del data["tensors"]
+        if not operations:
+            del data["operations"], data["memory_timeline"]
         return data
 
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ import opt_einsum
 import tensorflow as tf
 
 from meshtf.planning.plan import Core
+from meshtf.planning.work_facts import MatrixProduct
 
 Names: TypeAlias = tuple[str, ...]
 
@@ -28,6 +29,29 @@ def contract(core: Core, slices: Sequence[tf.Tensor], names: Sequence[Names], ou
         operands.append(_contract_some(core, taken, needed, output if not operands else None, sizes))
     (x, own) = operands[0]
     return _summed_and_ordered(core, x, own, output)
+
+
+def matrix_products(names: Sequence[Names], output: Names, sizes: Mapping[str, int]) -> tuple[MatrixProduct, ...]:
+    """The products of matrices that `contract` does, in order; what it multiplies element by element is not there."""
+    operands, found = list(names), []
+    for pair in _order(names, output, sizes):
+        taken = [operands.pop(i) for i in sorted(pair, reverse=True)][::-1]
+        needed = {*output, *(n for own in operands for n in own)}
+        if len(taken) == 1:
+            operands.append(taken[0])
+            continue
+        a = tuple(n for n in taken[0] if n in needed or n in taken[1])
+        b = tuple(n for n in taken[1] if n in needed or n in taken[0])
+        if _is_matrix_product(a, b, needed):
+            groups = (
+                [n for n in a if n in b and n in needed],
+                [n for n in a if n not in b],
+                [n for n in b if n not in a],
+                [n for n in a if n in b and n not in needed],
+            )
+            found.append(MatrixProduct(*(math.prod(sizes[n] for n in group) for group in groups)))
+        operands.append(output if not operands else tuple(n for n in dict.fromkeys((*a, *b)) if n in needed))
+    return tuple(found)
 
 
 def _order(names: Sequence[Names], output: Names, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:

@@ -14,7 +14,7 @@ from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import GraphError, ShapeError, nearest
 from meshtf.graph import Operation, Tensor, check_tensor, check_tensors, same_dtype
 from meshtf.layout import Axes
-from meshtf.ops.algebra._contraction import contract
+from meshtf.ops.algebra._contraction import contract, matrix_products
 from meshtf.ops.algebra.broadcasting import union
 from meshtf.ops.algebra.elementwise_operation import conjugate, without_redundant_broadcasts
 from meshtf.ops.algebra.reduction import reduce_sum
@@ -25,6 +25,7 @@ from meshtf.planning.padding import Fill
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import choose_splits, layout_over
+from meshtf.planning.work_facts import WorkFacts
 
 _MISSPELT = 0.8  # how alike two names are, at least, when one is taken for a misspelling of the other
 
@@ -69,7 +70,8 @@ class EinsumOperation(Operation):
         spec = (output.shape, output.dtype, layout)
         pending = self.pending_axes(planner.layouts)
         flops = 2 * math.prod(local.values())
-        (value,) = planner.compute("einsum", emit, values, [spec], pending=pending, flops=flops)
+        facts = WorkFacts(products=matrix_products(names, wanted, local))
+        (value,) = planner.compute("einsum", emit, values, [spec], pending=pending, flops=flops, facts=facts)
         planner.write(output, value)
 
     def _chosen_splits(self, layouts: LayoutTable) -> dict[str, Axes]:

@@ -19,6 +19,7 @@ from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.padding import Fill
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
+from meshtf.planning.work_facts import WorkFacts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,7 +79,9 @@ class ReduceOperation(Operation):
         across = self._reduced_axes(planner.layouts)
         pending = tuple(dict.fromkeys((*value.pending, *(across if self.reduction is SUM else ()))))
         flops = math.prod(value.slice_shape)
-        (result,) = planner.compute(self.reduction.name, emit, [value], [spec], pending=pending, flops=flops)
+        (result,) = planner.compute(
+            self.reduction.name, emit, [value], [spec], pending=pending, flops=flops, facts=WorkFacts(is_reduction=True)
+        )
         if self.reduction is not SUM:
             result = planner.all_reduce(result, across, self.reduction.across)
         planner.write(output, result)

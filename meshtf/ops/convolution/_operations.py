@@ -22,6 +22,7 @@ from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import choose_splits, layout_over, summed_axes
 from meshtf.planning.window_reads import Window, read_window
+from meshtf.planning.work_facts import MatrixProduct, WorkFacts
 
 
 class Splits:
@@ -71,7 +72,8 @@ class ConvolutionOperation(Operation):
         def emit(core: Core, x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
             return to_result(kernels.convolved(to_image(x), to_kernel(w), sliding))
 
-        _write(self, planner, emit, [image, kernel], splits, _flops(geometry, size, kernel.slice_shape))
+        product = _product(geometry, size, kernel.slice_shape, contracted=(*geometry.taps, *geometry.inner))
+        _write(self, planner, emit, [image, kernel], splits, product)
 
 
 class ConvolutionImageOperation(Operation):
@@ -116,7 +118,8 @@ class ConvolutionImageOperation(Operation):
                 dx = cover.cut(core, dx, axis)
             return to_image(dx)
 
-        _write(self, planner, emit, [dy, kernel], splits, _flops(geometry, dy.slice_shape, kernel.slice_shape))
+        product = _product(geometry, dy.slice_shape, kernel.slice_shape, contracted=(*geometry.taps, *geometry.outer))
+        _write(self, planner, emit, [dy, kernel], splits, product)
 
 
 class ConvolutionKernelOperation(Operation):
@@ -152,7 +155,8 @@ class ConvolutionKernelOperation(Operation):
         def emit(core: Core, x: tf.Tensor, g: tf.Tensor) -> tf.Tensor:
             return to_kernel(kernels.kernel_gradient(to_image(x), to_result(g), sliding, taps))
 
-        _write(self, planner, emit, [image, dy], splits, _flops(geometry, dy.slice_shape, size))
+        product = _product(geometry, dy.slice_shape, size, contracted=None)
+        _write(self, planner, emit, [image, dy], splits, product)
 
 
 def _read_windows(
@@ -184,18 +188,30 @@ def _write(
     emit: Callable[..., tf.Tensor],
     values: Sequence[Value],
     splits: dict[str, Axes],
-    flops: int,
+    product: MatrixProduct,
 ) -> None:
     (output,) = operation.outputs
     spec, pending = (output.shape, output.dtype, layout_over(output.shape, splits)), summed_axes(splits, output.shape)
-    planner.write(output, planner.compute("conv", emit, values, [spec], pending=pending, flops=flops)[0])
+    facts = WorkFacts(products=(product,))
+    planner.write(
+        output, planner.compute("conv", emit, values, [spec], pending=pending, flops=product.flops, facts=facts)[0]
+    )
 
 
-def _flops(geometry: Geometry, result: Sequence[int], kernel: Sequence[int]) -> int:
-    """Of slices of these sizes: two for each element of the result and of the part of the kernel that makes it."""
-    shared = {*geometry.groups, *geometry.outer}
-    own = [n for d, n in zip(geometry.kernel, kernel, strict=True) if d.name not in shared]
-    return 2 * math.prod(result) * math.prod(own)
+def _product(
+    geometry: Geometry, result: Sequence[int], kernel: Sequence[int], contracted: Sequence[str] | None
+) -> MatrixProduct:
+    """Of slices of these sizes, one for each group; a matrix of the kernel, of which names are contracted, or None
+    where its gradient is made, which contracts positions."""
+    sizes = {d.name: n for d, n in zip(geometry.kernel, kernel, strict=True)}
+    sizes = {name: n for name, n in sizes.items() if name not in geometry.groups}
+    channels = math.prod(n for name, n in sizes.items() if name in geometry.outer)
+    groups = math.prod(n for d, n in zip(geometry.result, result, strict=True) if d.name in geometry.groups)
+    positions = math.prod(result) // max(groups * channels, 1)
+    if contracted is None:
+        return MatrixProduct(groups, math.prod(sizes.values()) // max(channels, 1), channels, positions)
+    own = math.prod(n for name, n in sizes.items() if name in contracted)
+    return MatrixProduct(groups, positions, math.prod(sizes.values()) // max(own, 1), own)
 
 
 def _canonical(geometry: Geometry, which: str) -> Callable[[tf.Tensor], tf.Tensor]:

@@ -1,0 +1,37 @@
+"""What a step would take on a machine: seconds, their parts, and memory over time. From a report and a description of
+the machine alone."""
+
+from meshtf.costs.machine import Machine, NetworkLevel, TorusLinks
+from meshtf.costs.machine_files import load_machine, machine_names, machine_text
+from meshtf.costs.placement import Placement
+from meshtf.costs.prediction import (
+    CollectiveTime,
+    OperationTime,
+    Prediction,
+    StepParts,
+    operation_seconds,
+    predict,
+)
+from meshtf.costs.seconds import Work, collective_seconds, permute_seconds, seconds_of
+from meshtf.planning.work_facts import MatrixProduct
+
+__all__ = [
+    "CollectiveTime",
+    "Machine",
+    "MatrixProduct",
+    "NetworkLevel",
+    "OperationTime",
+    "Placement",
+    "Prediction",
+    "StepParts",
+    "TorusLinks",
+    "Work",
+    "collective_seconds",
+    "load_machine",
+    "machine_names",
+    "machine_text",
+    "operation_seconds",
+    "permute_seconds",
+    "predict",
+    "seconds_of",
+]

@@ -1,0 +1,197 @@
+"""A machine, as far as its speed goes: what a core computes, how fast it reads its memory, how cores are linked."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import gin
+
+from meshtf.errors import MachineError
+
+_DTYPES = ("float64", "float32", "bfloat16", "float16", "int32", "int8")
+
+
+@gin.configurable(module="meshtf")
+@dataclasses.dataclass(frozen=True)
+class TorusLinks:
+    """Links of the chips of a TPU: each to its neighbours along every axis of a torus.
+
+    Attributes:
+      axes: of the torus: 2 or 3.
+      cores_per_chip: that programs see, and that share a chip's links.
+      bandwidth: bytes per second of one link in one direction.
+      hop_seconds: that a message takes from chip to chip.
+      ring_from: chips along an axis from which on its ends are linked, too.
+    """
+
+    axes: int
+    cores_per_chip: int
+    bandwidth: float
+    hop_seconds: float
+    ring_from: int = 4
+
+    def __post_init__(self) -> None:
+        if self.axes not in (2, 3):
+            raise MachineError(f"TorusLinks.axes is 2 or 3, and not {self.axes!r}")
+        if self.cores_per_chip not in (1, 2):
+            raise MachineError(f"TorusLinks.cores_per_chip is 1 or 2, and not {self.cores_per_chip!r}")
+        _check_positive(self, "bandwidth", "ring_from")
+        _check_not_negative(self, "hop_seconds")
+
+
+@gin.configurable(module="meshtf")
+@dataclasses.dataclass(frozen=True)
+class NetworkLevel:
+    """A level of a network: links between devices of one host, say, or between hosts.
+
+    Attributes:
+      cores: that it joins; None for all that there are.
+      bandwidth: bytes per second that each core can send through it while all do, in one direction.
+      latency_seconds: of a message.
+    """
+
+    cores: int | None
+    bandwidth: float
+    latency_seconds: float
+
+    def __post_init__(self) -> None:
+        if self.cores is not None and (not isinstance(self.cores, int) or self.cores < 1):
+            raise MachineError(f"NetworkLevel.cores is a positive number of cores or None, and not {self.cores!r}")
+        _check_positive(self, "bandwidth")
+        _check_not_negative(self, "latency_seconds")
+
+
+@gin.configurable(module="meshtf")
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """What a core of a machine can do. Numbers are those of one core of the mesh, unless cores are virtual.
+
+    Attributes:
+      name: as people call it.
+      source: where its figures are from.
+      peak_flops: floating-point operations per second of products of matrices, by dtype; for a dtype that is not there
+        the widest counts.
+      memory_bytes: of a core.
+      memory_bandwidth: bytes per second between a core and its memory.
+      links: a torus, or levels of a network from the innermost outwards.
+      vector_flops: operations per second of elementwise work.
+      product_efficiency: share of the peak that large products reach.
+      product_tile: (rows, columns, contracted): products are done in blocks of these sizes, whole ones.
+      memory_efficiency: share of the memory's bandwidth that long reads reach.
+      link_efficiency: share of the links' bandwidth that long messages reach.
+      operation_seconds: that each operation takes besides.
+      collective_seconds: that each collective takes besides, and besides its hops.
+      fuses: whether elementwise work is done in chains, each in one pass over memory (XLA), or one by one.
+      overlaps: whether collectives go on while a core computes what does not wait for them.
+      processors: of virtual cores, how many there are in truth: the figures are then those of all of them together, and
+        the cores of a mesh have equal shares; None of cores that are real.
+
+    Examples:
+      >>> machine = mtf.costs.load_machine("v5p")
+      >>> machine.peak_flops["bfloat16"]
+      459000000000000.0
+      >>> dataclasses.replace(machine, product_efficiency=0.5).name
+      'v5p'
+    """
+
+    name: str
+    source: str
+    peak_flops: Mapping[str, float]
+    memory_bytes: float
+    memory_bandwidth: float
+    links: TorusLinks | tuple[NetworkLevel, ...]
+    vector_flops: float = math.inf
+    product_efficiency: float = 1.0
+    product_tile: tuple[int, int, int] = (1, 1, 1)
+    memory_efficiency: float = 1.0
+    link_efficiency: float = 1.0
+    operation_seconds: float = 0.0
+    collective_seconds: float = 0.0
+    fuses: bool = False
+    overlaps: bool = False
+    processors: int | None = None
+
+    def __post_init__(self) -> None:
+        self._check_peaks()
+        _check_positive(self, "memory_bytes", "memory_bandwidth", "vector_flops")
+        _check_not_negative(self, "operation_seconds", "collective_seconds")
+        for name in ("product_efficiency", "memory_efficiency", "link_efficiency"):
+            _check_positive(self, name)
+            if getattr(self, name) > 1:
+                raise MachineError(f"Machine.{name} is a share, at most 1, and not {getattr(self, name)!r}")
+        tile = self.product_tile
+        if len(tile) != 3 or not all(isinstance(n, int) and n > 0 for n in tile):
+            raise MachineError(f"Machine.product_tile is three positive integers, and not {tile!r}")
+        if not isinstance(self.links, TorusLinks):
+            self._check_levels(self.links)
+        if self.processors is not None and isinstance(self.links, TorusLinks):
+            raise MachineError("Machine.processors is of virtual cores, which no torus links")
+        if self.processors is not None and (not isinstance(self.processors, int) or self.processors < 1):
+            raise MachineError(f"Machine.processors is a positive number or None, and not {self.processors!r}")
+
+    def peak_of(self, dtype: str) -> float:
+        """Floating-point operations per second of products in a dtype."""
+        if dtype in self.peak_flops:
+            return self.peak_flops[dtype]
+        return min(self.peak_flops.values())
+
+    def shared_by(self, cores: int) -> Machine:
+        """What one core has of it, where a mesh has so many: of virtual cores its share, else all."""
+        if self.processors is None:
+            return self
+        return dataclasses.replace(
+            self,
+            processors=None,
+            peak_flops={dtype: flops / cores for dtype, flops in self.peak_flops.items()},
+            memory_bytes=self.memory_bytes / cores,
+            memory_bandwidth=self.memory_bandwidth / cores,
+            vector_flops=self.vector_flops / cores,
+            operation_seconds=self.operation_seconds * cores / self.processors,
+            links=tuple(dataclasses.replace(level, bandwidth=level.bandwidth / cores) for level in self._levels),
+        )
+
+    @property
+    def _levels(self) -> tuple[NetworkLevel, ...]:
+        assert not isinstance(self.links, TorusLinks)
+        return self.links
+
+    def _check_peaks(self) -> None:
+        if not isinstance(self.peak_flops, Mapping) or not self.peak_flops:
+            raise MachineError(f"Machine.peak_flops has a number for each dtype, and is {self.peak_flops!r}")
+        for dtype, flops in self.peak_flops.items():
+            if dtype not in _DTYPES:
+                raise MachineError(f'Machine.peak_flops has no dtype "{dtype}"; there are {", ".join(_DTYPES)}')
+            if not _is_number(flops) or not 0 < flops < math.inf:
+                raise MachineError(f"Machine.peak_flops of {dtype} is a positive number, and not {flops!r}")
+
+    def _check_levels(self, levels: Any) -> None:
+        if not isinstance(levels, tuple | list) or not levels or not all(isinstance(x, NetworkLevel) for x in levels):
+            raise MachineError(f"Machine.links is a TorusLinks, or a list of NetworkLevels, and not {levels!r}")
+        object.__setattr__(self, "links", tuple(levels))
+        sizes = [level.cores for level in levels]
+        if sizes[-1] is not None or None in sizes[:-1] or sizes[:-1] != sorted(set(sizes[:-1])):
+            raise MachineError(
+                f"Machine.links has levels from the innermost outwards, each of more cores and the last of all (None), "
+                f"not of {sizes}"
+            )
+
+
+def _check_positive(owner: object, *names: str) -> None:
+    for name in names:
+        value = getattr(owner, name)
+        if not _is_number(value) or not value > 0:
+            raise MachineError(f"{type(owner).__name__}.{name} is a positive number, and not {value!r}")
+
+
+def _check_not_negative(owner: object, *names: str) -> None:
+    for name in names:
+        value = getattr(owner, name)
+        if not _is_number(value) or not 0 <= value < math.inf:
+            raise MachineError(f"{type(owner).__name__}.{name} is a number, not negative, and not {value!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)

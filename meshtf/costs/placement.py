@@ -1,0 +1,153 @@
+"""Where the cores of a mesh are on a machine, and what links a collective over some of its axes has there.
+
+On a torus, groups that differ along mesh axes extend along whole axes of the torus where the mesh fits it
+(`Torus.place`); where it does not, cores follow one another as they are numbered. Groups of cores on one chip share the
+chip's links. On levels of a network cores follow one another, too, or lie in processes as they do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from meshtf.costs.machine import Machine, NetworkLevel, TorusLinks
+from meshtf.dimension import Shape
+from meshtf.divisors import divisors
+from meshtf.errors import DeviceError
+from meshtf.layout import Axes
+from meshtf.mesh_impl.tpu.topology import GENERATIONS
+from meshtf.mesh_impl.tpu.torus import Torus
+from meshtf.planning.process_spans import groups_over
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Extent:
+    """Chips of a group along one axis of the torus. is_ring: whether the last is linked to the first."""
+
+    chips: int
+    is_ring: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Footprint:
+    """What links one group of cores has, all groups of its kind together.
+
+    Attributes:
+      members: cores in the group.
+      extents: on a torus, along which of its axes it extends, and how far.
+      groups_per_chip: on a torus, groups that share the links of a chip.
+      levels: of a network, those that the group uses, and how many parts it joins on each, innermost first.
+    """
+
+    members: int
+    extents: tuple[Extent, ...] = ()
+    groups_per_chip: int = 1
+    levels: tuple[tuple[NetworkLevel, int], ...] = ()
+
+    def __str__(self) -> str:
+        """As `16 ring x 8 line`, or as `8 within, 4 across`."""
+        if self.levels:
+            return " x ".join(f"{parts} on level {n}" for n, (_, parts) in enumerate(self.levels) if parts > 1)
+        along = " x ".join(f"{e.chips} {'ring' if e.is_ring else 'line'}" for e in self.extents)
+        return along or "on one chip"
+
+
+class Placement:
+    """A mesh on a machine.
+
+    Args:
+      machine: as it is for one core.
+      mesh_shape: of the mesh.
+      process_of_core: the process of each core, each of which is then a part of the innermost level of a network.
+    """
+
+    def __init__(self, machine: Machine, mesh_shape: Shape, process_of_core: Sequence[int] = ()) -> None:
+        self.machine, self.mesh_shape = machine, mesh_shape
+        self._processes = np.asarray(process_of_core, np.int64)
+        self._footprints: dict[Axes, Footprint] = {}
+        self._groups: dict[Axes, np.ndarray] = {}
+        if isinstance(machine.links, TorusLinks):
+            self.torus, self._places = _on_torus(machine, machine.links, mesh_shape)
+
+    def footprint(self, axes: Axes) -> Footprint:
+        """Of the groups of cores that differ along these mesh axes."""
+        if axes not in self._footprints:
+            group = groups_over(axes, self.mesh_shape)[0]
+            links = self.machine.links
+            self._footprints[axes] = (
+                self._on_chips(group, links) if isinstance(links, TorusLinks) else self._on_levels(group, links)
+            )
+        return self._footprints[axes]
+
+    def hops(self, destinations: Sequence[int]) -> int:
+        """The most links, or levels, between a core and the one to which its slice goes; 0 where all keep theirs."""
+        key = tuple(destinations)
+        return self._hops(key)
+
+    @functools.lru_cache(maxsize=64)  # noqa: B019 - a placement lives as long as a prediction
+    def _hops(self, destinations: tuple[int, ...]) -> int:
+        cores = np.arange(len(destinations))
+        target = np.asarray(destinations)
+        if isinstance(self.machine.links, TorusLinks):
+            chips = self._places[:, :-1]
+            ways = np.abs(chips[cores] - chips[target])
+            sizes = np.asarray(self.torus.chips)
+            return int(np.minimum(ways, sizes - ways).sum(axis=1).max())
+        reached = [0 * cores, *(self._units(n)[cores] != self._units(n)[target] for n in range(len(self._levels) - 1))]
+        return int((np.sum(reached, axis=0) + (cores != target)).max())
+
+    @property
+    def _levels(self) -> tuple[NetworkLevel, ...]:
+        links = self.machine.links
+        return () if isinstance(links, TorusLinks) else links
+
+    def _on_chips(self, group: np.ndarray, links: TorusLinks) -> Footprint:
+        places = self._places[group]
+        on_a_chip = len(np.unique(places[:, -1]))
+        extents = [
+            Extent(count, is_ring=count == size and size >= max(links.ring_from, 3))
+            for size, own in zip(self.torus.chips, places[:, :-1].T, strict=True)
+            for count in [len(np.unique(own))]
+            if count > 1
+        ]
+        return Footprint(len(group), tuple(extents), self.torus.cores_per_chip // on_a_chip)
+
+    def _on_levels(self, group: np.ndarray, levels: Sequence[NetworkLevel]) -> Footprint:
+        counts = [len(group), *(len(np.unique(self._units(n)[group])) for n in range(len(levels) - 1)), 1]
+        parts = [-(-inner // outer) for inner, outer in itertools.pairwise(counts)]
+        return Footprint(len(group), levels=tuple(zip(levels, parts, strict=True)))
+
+    def _units(self, level: int) -> np.ndarray:
+        """By core, the number of the part of the level that it is in."""
+        if level == 0 and len(self._processes):
+            return self._processes
+        return np.arange(self.mesh_shape.size) // (self._levels[level].cores or self.mesh_shape.size)
+
+
+def _on_torus(machine: Machine, links: TorusLinks, mesh_shape: Shape) -> tuple[Torus, np.ndarray]:
+    """A torus of as many cores, on which the mesh fits if it does on one, and the place of each core."""
+    chips = -(-mesh_shape.size // links.cores_per_chip)
+    known = GENERATIONS[machine.name].chips if machine.name in GENERATIONS else ()
+    shapes = sorted((s for s in known if math.prod(s) == chips), key=max) or [_cube(chips, links.axes)]
+    for shape in shapes:
+        try:
+            torus = Torus(shape, links.cores_per_chip)
+            return torus, np.asarray(torus.place(mesh_shape))
+        except DeviceError:
+            continue
+    torus = Torus(shapes[0], links.cores_per_chip)
+    sizes = (*torus.chips, torus.cores_per_chip)
+    return torus, np.stack(np.unravel_index(np.arange(mesh_shape.size), sizes), axis=1)
+
+
+def _cube(chips: int, axes: int) -> tuple[int, ...]:
+    """So many chips along so many axes, as nearly equal as may be, smallest first."""
+    if axes == 1:
+        return (chips,)
+    side = max(n for n in divisors(chips) if n <= round(chips ** (1 / axes) + 1e-9))
+    return tuple(sorted((side, *_cube(chips // side, axes - 1))))

@@ -1,0 +1,237 @@
+"""What each instruction of a plan does on one core: its work, its bytes, what it waits for. From the plan alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from typing import Literal, TypeAlias
+
+from meshtf.layout import Axes
+from meshtf.lowering.passes.early_updates import before_assignments
+from meshtf.lowering.report import accounting
+from meshtf.lowering.report._fusion_chains import FusedWork, fused_work
+from meshtf.planning.plan import (
+    AssignVariable,
+    Branch,
+    Collective,
+    Compute,
+    Feed,
+    Instruction,
+    Loop,
+    Plan,
+    ReadVariable,
+    Value,
+    nested,
+    walk,
+)
+from meshtf.planning.process_spans import crossing_axes
+from meshtf.planning.work_facts import MatrixProduct
+
+Category: TypeAlias = Literal["product", "elementwise", "reduction", "other", "view", "collective", "loop", "branch"]
+
+_NOTHING = FusedWork(-1, 0, 0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MemoryMoment:
+    """Bytes of one core while an operation runs, by kind, in the plan's own order.
+
+    Attributes:
+      operation: number of its record.
+      weights, slots: variables that are trained, and the others: the state of optimizers above all.
+      feeds: arrays fed.
+      gradients: and what updates make of them.
+      activations: all else that is there before or after.
+      temporary: beside these, while it runs: what is made inside of a loop, what a collective puts in order.
+    """
+
+    operation: int
+    weights: int
+    slots: int
+    feeds: int
+    gradients: int
+    activations: int
+    temporary: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.slots + self.feeds + self.gradients + self.activations + self.temporary
+
+
+def memory_moments(plan: Plan, trained: Collection[str]) -> list[MemoryMoment]:
+    """One for each instruction that stands in no other; `trained`: names of the variables that are weights."""
+    stored = accounting.stored_variables(plan)
+    weights = sum(value.slice_bytes for name, value in stored.items() if name in trained)
+    slots = sum(value.slice_bytes for value in stored.values()) - weights
+    feeds = sum(f.output.slice_bytes for f in plan.feeds)
+    numbers = _numbers(plan.instructions)
+    return [
+        MemoryMoment(
+            operation=numbers[instruction],
+            weights=weights,
+            slots=slots,
+            feeds=feeds,
+            gradients=max(moment.gradients, 0),
+            activations=max(moment.total - moment.temporary - moment.gradients - weights - slots - feeds, 0),
+            temporary=moment.temporary,
+        )
+        for instruction, moment in zip(plan.instructions, accounting.moments(plan), strict=True)
+        if instruction in numbers
+    ]
+
+
+def _numbers(instructions: Sequence[Instruction]) -> dict[Instruction, int]:
+    """Of the records of instructions in one list."""
+    numbers, count = {}, 0
+    for instruction in instructions:
+        if not isinstance(instruction, Feed | ReadVariable | AssignVariable):
+            numbers[instruction] = count
+            count += 1 + sum(1 for _ in walk(nested(instruction)))
+    return numbers
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OperationRecord:
+    """One instruction of the program, as each core does it, once; in loops `times` times.
+
+    Attributes:
+      name, kind: of the operation, and what it does of it.
+      category: of its work; what reports and machines go by.
+      filename, line, function: the user's.
+      times: how often it runs, in loops.
+      flops: 2*m*n*k for a product of matrices, one per element of other work.
+      bytes_read, bytes_written: of its inputs and its outputs.
+      dtype: of its first input; of its output where it has none.
+      products: of matrices, that it is.
+      chain: number of the chain of work that a compiler can do in one pass over memory; -1 for none.
+      fused_bytes_read, fused_bytes_written: its share of what that pass reads and writes.
+      is_update: whether it only makes the next values of variables.
+      draws_random_bits: for each element it makes some hundred integer operations.
+      needs: numbers of the records of what makes its inputs, in the same list of instructions.
+      inside: number of the record of the loop or branch that it is in; -1 for none.
+      alternative: in a branch, 0 where the predicate holds and 1 where it does not.
+      bubble: of a pipeline's loop, the share of its iterations' work that is of no use.
+      axes: of a collective, the mesh axes along which data moves, and process_axes those of them that cross processes.
+      slice_bytes, bytes_sent: of a collective, of what a core gives, and of what it sends.
+      destinations: of a collective that moves slices to other cores one by one, to which core each core's goes.
+    """
+
+    name: str
+    kind: str
+    category: Category
+    filename: str
+    line: int
+    function: str
+    times: int
+    flops: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    dtype: str = ""
+    products: tuple[MatrixProduct, ...] = ()
+    chain: int = -1
+    fused_bytes_read: int = 0
+    fused_bytes_written: int = 0
+    is_update: bool = False
+    draws_random_bits: bool = False
+    needs: tuple[int, ...] = ()
+    inside: int = -1
+    alternative: int = 0
+    bubble: float = 0.0
+    axes: Axes = ()
+    process_axes: Axes = ()
+    slice_bytes: int = 0
+    bytes_sent: int = 0
+    destinations: tuple[int, ...] = ()
+
+
+def operation_records(plan: Plan) -> list[OperationRecord]:
+    """In the plan's order; what is inside of a loop or a branch follows it. Axes are those of the plan, parts too."""
+    return _Records(plan).records
+
+
+class _Records:
+    def __init__(self, plan: Plan) -> None:
+        self.records: list[OperationRecord] = []
+        self._plan, self._fused = plan, fused_work(plan)
+        self._updates = {i for i in before_assignments(plan) if isinstance(i, Compute)}
+        self._crossing: dict[Axes, Axes] = {}
+        self._add_all(plan.instructions, 1, -1, 0)
+
+    def _add_all(self, instructions: Sequence[Instruction], times: int, inside: int, alternative: int) -> None:
+        makers: dict[Value, int] = {}
+        for instruction in instructions:
+            if isinstance(instruction, Feed | ReadVariable | AssignVariable):
+                continue
+            needs = tuple(sorted({makers[v] for v in instruction.inputs if v in makers}))
+            number = len(self.records)
+            record = self._record(instruction, times)
+            record = dataclasses.replace(record, needs=needs, inside=inside, alternative=alternative)
+            self.records.append(record)
+            makers.update(dict.fromkeys(instruction.outputs, number))
+            if isinstance(instruction, Loop):
+                repeats = times * (instruction.length if instruction.is_bounded else 1)
+                condition = instruction.condition.instructions if instruction.condition else ()
+                self._add_all([*condition, *instruction.body], repeats, number, 0)
+            elif isinstance(instruction, Branch):
+                self._add_all(instruction.if_true, times, number, 0)
+                self._add_all(instruction.if_false, times, number, 1)
+
+    def _record(self, instruction: Instruction, times: int) -> OperationRecord:
+        operation = instruction.operation
+        site = operation.site
+        record = OperationRecord(operation.name, "", "other", site.filename, site.line, site.function, times)
+        if isinstance(instruction, Compute):
+            return self._of_compute(record, instruction)
+        if isinstance(instruction, Collective):
+            return self._of_collective(record, instruction)
+        if isinstance(instruction, Loop):
+            bubble = 0.0 if instruction.pipeline is None else instruction.pipeline.bubble
+            return dataclasses.replace(record, kind="loop", category="loop", bubble=bubble)
+        return dataclasses.replace(record, kind="branch", category="branch")
+
+    def _of_compute(self, record: OperationRecord, compute: Compute) -> OperationRecord:
+        fused = self._fused.get(compute, _NOTHING)
+        return dataclasses.replace(
+            record,
+            kind=compute.kind,
+            category=_category(compute),
+            flops=compute.flops,
+            bytes_read=0 if compute.facts.is_view else sum(v.slice_bytes for v in compute.inputs),
+            bytes_written=0 if compute.facts.is_view else sum(v.slice_bytes for v in compute.outputs),
+            dtype=(compute.inputs or compute.outputs)[0].dtype.name,
+            products=compute.facts.products,
+            chain=fused.chain,
+            fused_bytes_read=fused.bytes_read,
+            fused_bytes_written=fused.bytes_written,
+            is_update=compute.facts.is_update or compute in self._updates,
+            draws_random_bits=compute.facts.draws_random_bits,
+        )
+
+    def _of_collective(self, record: OperationRecord, collective: Collective) -> OperationRecord:
+        step, plan = collective.step, self._plan
+        if step.axes not in self._crossing:
+            self._crossing[step.axes] = crossing_axes(step.axes, plan.mesh_shape, plan.process_of_core)
+        return dataclasses.replace(
+            record,
+            kind=step.kind,
+            category="collective",
+            dtype=collective.input.dtype.name,
+            bytes_read=collective.input.slice_bytes,
+            bytes_written=collective.output.slice_bytes,
+            axes=step.axes,
+            process_axes=self._crossing[step.axes],
+            slice_bytes=collective.input.slice_bytes,
+            bytes_sent=accounting.collective_bytes(collective, plan),
+            destinations=step.destinations or (),
+        )
+
+
+def _category(compute: Compute) -> Category:
+    facts = compute.facts
+    if facts.products:
+        return "product"
+    if facts.is_view:
+        return "view"
+    if facts.is_reduction:
+        return "reduction"
+    return "elementwise" if facts.is_elementwise_or_moves or facts.is_trivial or facts.draws_random_bits else "other"

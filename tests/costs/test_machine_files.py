@@ -1,0 +1,78 @@
+"""Machines as files: those that come with the package, one's own, and what is wrong with a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from meshtf.costs import TorusLinks, load_machine, machine_names, machine_text
+from meshtf.errors import MachineError
+from meshtf.mesh_impl.tpu.topology import GENERATIONS
+from meshtf_programs.command_lines.plan import command_line
+
+pytestmark = pytest.mark.quick
+
+
+def test_every_machine_that_comes_with_the_package_loads_and_names_its_source() -> None:
+    assert {"v2", "v3", "v4", "v5e", "v5p", "a100", "h100"} <= set(machine_names())
+    for name in machine_names():
+        machine = load_machine(name)
+        assert machine.name == name
+        assert machine.source
+        if name in GENERATIONS:
+            links = machine.links
+            assert isinstance(links, TorusLinks)
+            assert links.cores_per_chip == GENERATIONS[name].cores_per_chip
+            assert links.axes == len(GENERATIONS[name].chips[-1])
+
+
+def test_the_flag_names_every_machine() -> None:
+    named = command_line().flags["machine"].help.partition(": ")[2].partition(", or ")[0].split(", ")
+    assert sorted(named) == machine_names()
+
+
+@pytest.mark.parametrize("name", ["v3", "a100"])
+def test_what_is_written_is_read_again(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(machine_text(load_machine(name)))
+    assert load_machine(str(path)) == load_machine(name)
+
+
+def test_an_unknown_machine_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(MachineError) as refused:
+        load_machine("v5pp")
+    assert str(refused.value).startswith('there is no machine "v5pp". Did you mean "v5p"?')
+    assert "Known are: a100, h100, v2, v3, v4, v5e, v5p" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            "memory_bandwidth = 450000000000.0|memory_bandwidth = -1",
+            "memory_bandwidth is a positive number, and not -1",
+        ),
+        (
+            "memory_bandwidth|memory_bandwith",
+            '"memory_bandwith" is no field of a machine; did you mean "memory_bandwidth"',
+        ),
+        ("name = |#", "name is missing"),
+        ("[torus]|[tours]", r"links are a table \[torus\] or tables \[\[levels\]\], one of the two"),
+        ("axes = |axis = ", r'\[torus\] "axis" is no field of a machine; did you mean "axes"'),
+        ("name = |name ", "is not TOML: "),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told_with_its_path(changed: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(machine_text(load_machine("v3")).replace(*changed.split("|"), 1))
+    with pytest.raises(MachineError, match=f"mine.toml.*{message}"):
+        load_machine(str(path))
+
+
+def test_a_file_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match=r"the machine's file .*none.toml cannot be read: .*No such file"):
+        load_machine(str(tmp_path / "none.toml"))
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(MachineError, match="cannot be read"):
+        load_machine(str(tmp_path / "bytes.toml"))

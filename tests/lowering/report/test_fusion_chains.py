@@ -1,0 +1,69 @@
+"""Chains of elementwise work: what one pass over memory reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.lowering.report.operation_records import OperationRecord
+
+pytestmark = pytest.mark.quick
+
+ROWS, COLUMNS = mtf.Dimension("rows", 16), mtf.Dimension("columns", 64)
+X = 4 * 16 * 64
+"""Bytes of a tensor of both dimensions."""
+
+
+def _operations(program: Callable[[mtf.Tensor], mtf.Tensor]) -> list[OperationRecord]:
+    inputs = {"x": mtf.TensorSpec([ROWS, COLUMNS], tf.float32)}
+    report = mtf.function(program, mtf.PlanMeshImpl("cores:1", ""), inputs=inputs).report()
+    return [o for o in report.operations if o.category != "view"]
+
+
+def _moved(operations: list[OperationRecord]) -> tuple[int, int]:
+    return sum(o.fused_bytes_read for o in operations), sum(o.fused_bytes_written for o in operations)
+
+
+def test_a_chain_reads_what_enters_it_and_writes_what_leaves_it() -> None:
+    operations = _operations(lambda x: mtf.tanh(mtf.exp(x) + x))
+    assert len({o.chain for o in operations}) == 1
+    assert _moved(operations) == (X, X)
+    assert sum(o.bytes_read + o.bytes_written for o in operations) == 7 * X
+
+
+def test_a_sum_ends_a_chain_and_what_follows_it_is_another() -> None:
+    operations = _operations(lambda x: mtf.exp(x) - mtf.reduce_sum(mtf.exp(x), reduced_dim=COLUMNS))
+    summed = next(o for o in operations if o.category == "reduction")
+    last = operations[-1]
+    assert summed.chain != last.chain
+    assert summed.fused_bytes_written == 4 * 16
+    assert last.fused_bytes_written == X
+
+
+def test_what_follows_a_product_is_done_as_it_is_written() -> None:
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        w = mtf.get_variable(x.mesh, "w", [COLUMNS, mtf.Dimension("out", 32)])
+        return mtf.relu(mtf.einsum([x, w], [ROWS, mtf.Dimension("out", 32)]) + 1.0)
+
+    operations = _operations(program)
+    product = next(o for o in operations if o.category == "product")
+    assert product.fused_bytes_written == 0
+    assert _moved([o for o in operations if o is not product]) == (0, 4 * 16 * 32)
+
+
+def test_what_leads_through_other_work_is_not_one_pass() -> None:
+    """Elementwise work before and after a product of its result, which must be there for both."""
+
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        h = mtf.exp(x)
+        other = mtf.rename_dimension(x, "rows", "others")
+        scores = mtf.einsum([h, other], [ROWS, mtf.Dimension("others", 16)])
+        return h + mtf.reduce_max(scores, reduced_dim="others")
+
+    operations = _operations(program)
+    by_kind = {o.kind: o for o in operations}
+    assert by_kind["exp"].chain != operations[-1].chain
+    assert by_kind["exp"].fused_bytes_written == X
