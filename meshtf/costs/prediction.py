@@ -63,7 +63,8 @@ class CollectiveTime:
     """All collectives of one kind over the same mesh axes.
 
     Attributes:
-      kind, axes: as the report has them.
+      kind: as the report has it.
+      axes: of the mesh.
       links: what a group of cores has of the machine's, as `16 ring x 8 line`.
       count: how many there are in a step.
       bytes_sent: by each core.
@@ -83,14 +84,16 @@ class Prediction:
     """What a step of a program would take. `print` it, or ask for `to_dict()`.
 
     Attributes:
-      program, machine: their names.
+      program: its name.
+      machine: its name.
       seconds: of a step.
       parts: of what they are made.
       hidden_communication: seconds of collectives behind which other work is done; not among the parts.
       tokens_per_second: of all cores together; None where nobody said how many a step has.
       share_of_peak: of the machine's peak in the dtype of most products, what the step's FLOPs come to, repeated and
         recomputed work included.
-      peak_bytes, memory_bytes: that a core needs, and has.
+      peak_bytes: that a core needs.
+      memory_bytes: that it has.
       operations: in the plan's order; those inside of loops follow the loop, whose seconds are theirs.
       collectives: by kind and axes, those that take longest first.
     """

@@ -21,6 +21,12 @@ class MatrixProduct:
     """The sizes of a product of matrices [rows, contracted] and [contracted, columns], so many in a batch.
 
     A convolution is one, too: its rows are positions, and what it contracts the kernel's places and channels.
+
+    Attributes:
+      batch: products side by side, or groups of channels.
+      rows: of the first operand and of the result.
+      columns: of the second operand and of the result.
+      contracted: terms of each sum.
     """
 
     batch: int

@@ -28,6 +28,7 @@ PACKAGES = [
     "meshtf.optimize",
     "meshtf.testing",
     "meshtf.checkpoint",
+    "meshtf.costs",
     "meshtf.train",
     "meshtf.train.callbacks",
     "meshtf.train.data",

@@ -65,7 +65,7 @@ def test_operations_in_loops_and_branches_know_where_they_are() -> None:
         def body(carried: Sequence[mtf.Tensor], _: Sequence[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
             (y,) = carried
             is_large = mtf.greater(mtf.reduce_sum(y), 2.0)
-            return [mtf.cond(is_large, lambda: mtf.tanh(y), lambda: y * 2)], []
+            return mtf.cond(is_large, lambda: mtf.tanh(y), lambda: y * 2), []
 
         (y,), _ = mtf.scan(body, x, [], mtf.Dimension("turns", 5))
         return y
