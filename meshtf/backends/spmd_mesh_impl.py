@@ -15,6 +15,7 @@ from meshtf.errors import DeviceError
 from meshtf.layout import LayoutLike
 from meshtf.lowering.emit.emission import EmittedProgram
 from meshtf.mesh_impl.device_names import checked_devices, default_devices, local_cores, process_of, shape_on_devices
+from meshtf.mesh_impl.freed_memory import keep_freed_memory
 from meshtf.mesh_impl.mesh_impl import Program, checked_mesh
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
 from meshtf.mesh_impl.slices import Slices
@@ -67,6 +68,8 @@ class SpmdMeshImpl:
         axes = self.options.axes_over_processes
         self.devices = default_devices(self.shape, axes) if devices is None else checked_devices(self.shape, devices)
         self._process_of_core = self._checked_processes()
+        if self.options.keep_freed_memory:
+            keep_freed_memory()
 
     def _checked_processes(self) -> ProcessOfCore:
         """DeviceError where this process has no core of the mesh, or the options speak of other processes."""

@@ -41,6 +41,9 @@ class MeshOptions:
         padding: a layout with more is an error.
       check_memory: whether a program that needs more memory than the machine has left is refused before it takes any;
         its need is counted from the plan.
+      keep_freed_memory: whether this process keeps memory that a step has freed for the next one, up to a gibibyte; the
+        first mesh on devices that asks for it decides for the process, all of it: see
+        `meshtf.mesh_impl.freed_memory`.
       axes_over_processes: axes of the mesh that are laid over the processes of a cluster before the others, so that
         these stay within a process; by default the mesh's first ones are.
       num_processes: over how many processes to plan, where the mesh is on paper or in one process; None: one. A mesh
@@ -50,7 +53,7 @@ class MeshOptions:
       DeviceError: `collective_timeout_seconds` or `num_processes` is not positive.
       LayoutError: `parameter_layout` or `activation_layout` is no layout, `axis_parts` are no parts.
       UsageError: `bucket_bytes` are no number of bytes, gradients cannot be summed in `gradient_sum_dtype`,
-        `max_padding` is no share, or `check_memory` is neither True nor False.
+        `max_padding` is no share, or `check_memory` or `keep_freed_memory` is neither True nor False.
 
     Examples:
       >>> options = mtf.MeshOptions(parameter_layout="hidden:rows", bucket_bytes=0)
@@ -67,6 +70,7 @@ class MeshOptions:
     collective_timeout_seconds: float = 300.0
     max_padding: float = MAX_PADDING
     check_memory: bool = True
+    keep_freed_memory: bool = True
     axes_over_processes: tuple[str, ...] = ()
     num_processes: int | None = None
 
@@ -84,8 +88,9 @@ class MeshOptions:
             )
         if not isinstance(self.max_padding, int | float) or not 0 <= self.max_padding <= 1:
             raise UsageError(f"max_padding is a share, from 0 to 1, and is {self.max_padding!r}")
-        if not isinstance(self.check_memory, bool):
-            raise UsageError(f"check_memory must be True or False, and is {self.check_memory!r}")
+        for name in ("check_memory", "keep_freed_memory"):
+            if not isinstance(getattr(self, name), bool):
+                raise UsageError(f"{name} must be True or False, and is {getattr(self, name)!r}")
         if isinstance(self.axes_over_processes, str):
             raise UsageError(f'axes_over_processes is a tuple of names, not the text "{self.axes_over_processes}"')
         object.__setattr__(self, "axes_over_processes", tuple(self.axes_over_processes))
@@ -130,6 +135,7 @@ class MeshOptionKeywords(TypedDict, total=False):
     collective_timeout_seconds: float
     max_padding: float
     check_memory: bool
+    keep_freed_memory: bool
     axes_over_processes: tuple[str, ...]
     num_processes: int | None
 

@@ -1,0 +1,54 @@
+"""Whether glibc keeps what was freed: in page faults of processes that take and free the same again and again."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+
+import meshtf as mtf
+from meshtf.errors import UsageError
+from tests.fresh_process import run_fresh
+
+FAULTS = """
+import ctypes, os, resource, sys
+import meshtf as mtf
+
+def faults(keeps):
+    mtf.SpmdMeshImpl("all:1", "", keep_freed_memory=keeps)
+    c = ctypes.CDLL(None)
+    c.malloc.restype, c.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    for number in range(10):
+        if number == 2:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        blocks = [c.malloc(48 << 20) for _ in range(2)]
+        for block in blocks:
+            ctypes.memset(block, 1, 48 << 20)
+        for block in blocks:
+            c.free(ctypes.c_void_p(block))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+for keeps, name in (False, ""), (True, "MALLOC_TOP_PAD_"), (True, ""):
+    child = os.fork()
+    if child == 0:
+        if name:
+            os.environ[name] = "1"
+        print(faults(keeps), flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+PAGES = 8 * 2 * (48 << 20) // (4 << 10)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="is of glibc")
+def test_memory_is_taken_from_the_kernel_once() -> None:
+    done = run_fresh(["-c", FAULTS])
+    assert done.status == 0, done.stderr
+    as_it_was, as_the_user_says, kept = map(int, done.stdout.split())
+    assert kept < PAGES / 1000 < as_it_was
+    assert kept < as_the_user_says
+
+
+def test_it_is_a_flag() -> None:
+    with pytest.raises(UsageError, match="keep_freed_memory must be True or False, and is 1"):
+        mtf.MeshOptions(keep_freed_memory=1)  # type: ignore[arg-type]
