@@ -17,7 +17,6 @@ from meshtf.errors import DeviceError
 from meshtf.layout import LayoutLike
 from meshtf.lowering.emit.pjrt_program import PjrtProgram
 from meshtf.lowering.emit.xla_hlo import hlo_of
-from meshtf.lowering.passes.cut_feeds import cut_feeds
 from meshtf.mesh_impl.mesh_impl import checked_mesh
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
 from meshtf.mesh_impl.slices import Slices
@@ -125,7 +124,7 @@ class TpuMeshImpl:
     def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> PjrtProgram:
         """The plan as one XLA program, a replica of which runs on every core."""
         hlo = functools.partial(self.hlo, plan, plan.instructions[0].operation.graph.name if plan.instructions else "")
-        return PjrtProgram(cut_feeds(plan), self._cores, hlo, cast("Mapping[str, BufferSlices]", slices))
+        return PjrtProgram(plan, self._cores, hlo, cast("Mapping[str, BufferSlices]", slices))
 
     def step(self, program: str, plan: Plan) -> AbstractContextManager[None]:
         """Held while the program is started: by one thread at a time, since the collectives of two would mix."""
@@ -134,7 +133,7 @@ class TpuMeshImpl:
     def hlo(self, plan: Plan, program: str) -> bytes:
         """What every core runs. CompilationError where XLA cannot compile an operation."""
         if plan not in self._hlo:
-            self._hlo[plan] = hlo_of(cut_feeds(plan), program)
+            self._hlo[plan] = hlo_of(plan, program)
         return self._hlo[plan]
 
     @functools.cached_property

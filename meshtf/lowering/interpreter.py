@@ -120,7 +120,7 @@ class Interpreter:
                 with np.errstate(over="ignore", invalid="ignore"):  # as on devices
                     slices[instruction.output] = self.collective(instruction.step, slices[instruction.input])
             elif isinstance(instruction, Feed):
-                slices[instruction.output] = [np.asarray(self._feeds[instruction.name])] * len(self._cores)
+                slices[instruction.output] = split(np.asarray(self._feeds[instruction.name]), instruction.output.layout, self.plan)
             elif isinstance(instruction, ReadVariable):
                 slices[instruction.output] = self.variables[instruction.name]
             elif isinstance(instruction, Loop):
@@ -250,11 +250,11 @@ def split(whole: np.ndarray, layout: TensorLayout, plan: Plan) -> list[np.ndarra
     sizes = [-(-n // p) for n, p in zip(whole.shape, parts, strict=True)]
     missing = [s * p - n for n, s, p in zip(whole.shape, sizes, parts, strict=True)]
     whole = np.pad(whole, [(0, n) for n in missing]) if any(missing) else whole
-    return [
-        whole[tuple(slice(p * n, (p + 1) * n) for p, n in zip(position, sizes, strict=True))]
-        for core in range(plan.mesh_shape.size)
-        for position in [core_positions.block(core, layout.axes, plan.mesh_shape)]
-    ]
+    blocks = [core_positions.block(core, layout.axes, plan.mesh_shape) for core in range(plan.mesh_shape.size)]
+    own = {
+        block: whole[tuple(slice(p * n, (p + 1) * n) for p, n in zip(block, sizes, strict=True))] for block in {*blocks}
+    }
+    return [own[block] for block in blocks]
 
 
 def _part(x: np.ndarray, index: int, dim: int) -> np.ndarray:

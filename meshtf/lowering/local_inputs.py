@@ -8,7 +8,7 @@ import numpy as np
 
 from meshtf.errors import FeedError
 from meshtf.planning import core_positions
-from meshtf.planning.plan import Compute, Feed, Instruction, Plan, Value, walk
+from meshtf.planning.plan import Plan, Value
 
 Box = tuple[slice, ...]
 
@@ -18,28 +18,17 @@ def input_slices(plan: Plan, cores: Sequence[int]) -> dict[str, Box]:
 
     That is all of it where some work needs it whole.
     """
-    readers: dict[Value, list[Instruction]] = {feed.output: [] for feed in plan.feeds}
-    for instruction, _ in walk(plan.instructions):
-        for value in instruction.inputs:
-            if value in readers:
-                readers[value].append(instruction)
-    for value in plan.fetches:
-        if value in readers:
-            readers[value].append(next(feed for feed in plan.feeds if feed.output is value))
-    return {feed.name: _box(feed, readers[feed.output], plan, cores) for feed in plan.feeds}
+    return {feed.name: _box(feed.output, plan, cores) for feed in plan.feeds}
 
 
-def _box(feed: Feed, readers: Sequence[Instruction], plan: Plan, cores: Sequence[int]) -> Box:
-    sizes = feed.output.shape.to_integer_list
-    if not all(isinstance(i, Compute) and i.facts.takes_own_slice for i in readers):
-        return tuple(slice(0, n) for n in sizes)
+def _box(fed: Value, plan: Plan, cores: Sequence[int]) -> Box:
+    sizes = fed.shape.to_integer_list
     starts, stops = list(sizes), [0] * len(sizes)
-    for value in (v for i in readers for v in i.outputs):
-        for core in cores:
-            block = core_positions.block(core, value.layout.axes, plan.mesh_shape)
-            for dim, (place, size) in enumerate(zip(block, value.slice_shape, strict=True)):
-                starts[dim] = min(starts[dim], place * size)
-                stops[dim] = max(stops[dim], min((place + 1) * size, sizes[dim]))
+    for core in cores:
+        block = core_positions.block(core, fed.layout.axes, plan.mesh_shape)
+        for dim, (place, size) in enumerate(zip(block, fed.slice_shape, strict=True)):
+            starts[dim] = min(starts[dim], place * size)
+            stops[dim] = max(stops[dim], min((place + 1) * size, sizes[dim]))
     return tuple(slice(min(a, b), b) for a, b in zip(starts, stops, strict=True))
 
 

@@ -24,7 +24,6 @@ from meshtf.lowering.emit.xla_hlo import hlo_of
 from meshtf.lowering.execution import Execution
 from meshtf.lowering.feeding import check_feeds, inputs_of
 from meshtf.lowering.make_plan import effects_with, make_plan, needed
-from meshtf.lowering.passes.cut_feeds import cut_feeds
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.lowering.passes.weight_update_sharding import ShardedUpdates, sharded_updates
 from meshtf.lowering.report.report import Report, Updates
@@ -244,7 +243,7 @@ class Lowering:
         chosen, key = TpuTopology.of(topology), tuple(fetches)
         chosen.places(self.mesh_shape)  # is it one that fits, before minutes are spent?
         if key not in self._ahead:
-            plan = cut_feeds(self.execution(fetches).plan)
+            plan = self.execution(fetches).plan
             hlo, plan_with = hlo_of(plan, self.graph.name), functools.partial(self._plan_with, key)
             self._ahead[key] = ToCompile(self.graph.name, plan, hlo, self.mesh_shape, plan_with)
         waiting = Waiting(None if cache_dir is None else CompileCache(Path(cache_dir)), on_wait)
@@ -256,7 +255,7 @@ class Lowering:
         with warnings.catch_warnings(), contextlib.suppress(MeshtfError):
             warnings.simplefilter("ignore", LayoutWarning)
             other = Lowering(self.graph, {self.mesh: mesh_impl}, None, self.seed, self._pass_options)
-            return cut_feeds(other.plan_for(fetches))
+            return other.plan_for(fetches)
         return None
 
     def report(self, fetches: Sequence[Tensor] = ()) -> Report:

@@ -113,7 +113,7 @@ class Collective:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Feed:
-    """An array handed to the program, whole on every core."""
+    """An array handed to the program: each core is given its slice, padded with zeros where it does not divide."""
 
     operation: Operation
     name: str

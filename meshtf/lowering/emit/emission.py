@@ -19,6 +19,7 @@ from meshtf.lowering.emit.core_results import (
     first_of,
     whole_fetches,
 )
+from meshtf.lowering.emit.fed_slices import FedSlices
 from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.emit.variable_slices import SlicesByHandle, VariableSlices
 from meshtf.lowering.passes.update_fusion import FusedUpdate, consumers_of, updates_in_place
@@ -97,7 +98,7 @@ class EmittedProgram:
     def _traced(self, *, asserted: bool) -> Callable[..., tuple[list[tf.Tensor], tf.Tensor]]:
         if asserted not in self._on_all_cores:
             body = self._on_every_core_asserted if asserted else self._on_every_core
-            specs = [tf.TensorSpec(f.output.slice_shape, f.output.dtype) for f in self._plan.feeds]
+            specs = [tf.TensorSpec(f.output.shape.to_integer_list, f.output.dtype) for f in self._plan.feeds]
             self._on_all_cores[asserted] = tf.function(body, autograph=False).get_concrete_function(*specs)
         return self._on_all_cores[asserted]
 
@@ -114,14 +115,16 @@ class EmittedProgram:
     def _started(self, feeds: Sequence[tf.Tensor]) -> CoreResults:
         """What each core of this process gives: slices of the fetches, and the index of the failed check."""
         results = {}
+        slices = FedSlices(self._plan, feeds)
         for core, device in self._cores:
+            own = slices.of(core, device)
             with tf.device(device):
                 handles = [self._slices[name][core].handle for name in self._plan.variable_names]
                 coordinates = tf.constant(
                     list(core_positions.coordinates(core, self._plan.mesh_shape).values()), tf.int32
                 )
                 arguments = self._collectives.arguments(core)
-                results[core] = self.core_function(coordinates, *arguments, *feeds, *handles)
+                results[core] = self.core_function(coordinates, *arguments, *own, *handles)
         return results
 
     def _core_program(self, coordinates: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:

@@ -26,7 +26,7 @@ class PjrtProgram:
     new ones in the same memory.
 
     Args:
-      plan: whose feeds are cut as they are handed to the cores (`cut_feeds`).
+      plan: what each core runs. Feeds are cut as they are handed to the cores.
       cores: where it runs; it is compiled when it first does.
       hlo: of the plan.
       slices: of each variable.

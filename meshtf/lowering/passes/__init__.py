@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from meshtf.lowering.passes.buckets import bucket_collectives
 from meshtf.lowering.passes.casts_in_loops import cast_inside_loops
+from meshtf.lowering.passes.cut_feeds import cut_feeds
 from meshtf.lowering.passes.dead_code import remove_dead_code
 from meshtf.lowering.passes.early_updates import update_early
 from meshtf.lowering.passes.gradient_sums import sum_gradients
@@ -36,6 +37,8 @@ LAYOUT_PASSES = (
 PLAN_PASSES: tuple[PlanPass, ...] = (
     # First, so that no other spends time on what nobody reads, or takes it for a reader.
     remove_dead_code,
+    # When it is known who reads what is fed.
+    cut_feeds,
     # When it is known which loops still read a stack.
     cast_inside_loops,
     # Before fusion, which hides casts, and before buckets, whose members have one dtype.

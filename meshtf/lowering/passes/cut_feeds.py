@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
+from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.planning.plan import Compute, Feed, Instruction, Plan, Value, walk
 
 
-def cut_feeds(plan: Plan) -> Plan:
+def cut_feeds(plan: Plan, options: PassOptions) -> Plan:
     """The plan with those feeds in the layout of their use of which all that is used is each core's slice.
 
-    A plan feeds every core the whole array. That costs nothing where all cores read one memory; where each has its own,
-    it would be sent as often as there are cores.
+    An operation sees what is fed as whole on every core. Handed over so, it would be held, and where cores have
+    memories of their own also sent, as often as there are cores.
     """
     readers = _readers(plan)
     cuts: dict[Instruction, Compute] = {

@@ -44,6 +44,7 @@ def render(report: Report, *, tensors: bool, width: int) -> str:
         _gathers_for_want,
         _repeated_updates,
         _repeated_work,
+        _whole_tensors,
         _padding,
         _variables,
         _feeds_and_results,
@@ -291,6 +292,17 @@ def _repeated_row(group: Sequence[RepeatedWorkRecord]) -> tuple[str, ...]:
     )
 
 
+def _whole_tensors(report: Report, width: int) -> list[str]:
+    columns = [Column("per core", True), Column("times", True), Column("name", keeps="end")]
+    columns += [Column("because", keeps="start")]
+    groups = _grouped(report.whole_tensors, lambda t: (_key(t.name), _key(t.why), t.shape, t.dtype))
+    rows = [
+        (bytes_text(sum(t.bytes for t in group)), f"{len(group)}", _pattern([t.name for t in group]), group[0].why)
+        for group in _most_first(groups, lambda t: t.bytes)
+    ]
+    return _section("held whole by every core, above 1% of the peak", columns, rows, width)
+
+
 def _padding(report: Report, width: int) -> list[str]:
     titles = ("share", "work per core", "of variables")
     columns = [*(Column(title, True) for title in titles), Column("dimension"), Column("held as")]
@@ -316,7 +328,7 @@ def _variables(report: Report, width: int) -> list[str]:
 def _feeds_and_results(report: Report, width: int) -> list[str]:
     feeds, results = ([_tensor_row([t]) for t in tensors] for tensors in (report.feeds, report.results))
     return [
-        *_section("inputs, handed whole to every core", _TENSOR_COLUMNS, feeds, width),
+        *_section("inputs, as each core is handed its part", _TENSOR_COLUMNS, feeds, width),
         *_section(_results_title(report), _TENSOR_COLUMNS, results, width),
     ]
 

@@ -43,22 +43,31 @@ def check_memory(plan: Plan, mesh_impl: MeshImpl, program: str, there: Collectio
         return
     peak = peak_memory(plan)
     taken = sum(value.slice_bytes for name, value in stored_variables(plan).items() if name in there)
-    if (peak.total - taken) * len(devices) + besides > memory.available:
-        raise DeviceError(_message(program, peak, taken, memory, len(devices), besides))
+    needed = (peak.total - taken) * len(devices) + _cut(plan) + besides
+    if needed > memory.available:
+        raise DeviceError(_message(program, peak, taken, memory, len(devices), needed, with_batches=bool(besides)))
 
 
 def _certainly_enough(plan: Plan, cores: int) -> int:
     """Bytes with which all cores can do even if nothing is ever freed: quickly counted, and enough of most programs."""
     made = sum(value.slice_bytes for instruction, _ in walk(plan.instructions) for value in instruction.outputs)
-    return (2 + cores) * cores * made  # twice for what is put in order; collectives hold what every core has sent
+    made_at_most = (2 + cores) * cores * made  # twice for what is put in order; collectives hold what every core has sent
+    return made_at_most + _cut(plan)
 
 
-def _message(program: str, peak: PeakMemory, taken: int, memory: HostMemory, cores: int, besides: int) -> str:
+def _cut(plan: Plan) -> int:
+    """Bytes of arrays that are fed, which are there beside the slices that cores are handed of them."""
+    return sum(f.output.shape.size * f.output.dtype.size for f in plan.feeds if f.output.layout.used)
+
+
+def _message(
+    program: str, peak: PeakMemory, taken: int, memory: HostMemory, cores: int, needed: int, *, with_batches: bool
+) -> str:
     operation = peak.operation
     return _TOO_LARGE.format(
         program=program,
-        needed=f"{((peak.total - taken) * cores + besides) / _GIB:,.3g} GiB",
-        cores=(f"{cores} cores" if cores > 1 else "1 core") + " with the batches made ahead" * bool(besides),
+        needed=f"{needed / _GIB:,.3g} GiB",
+        cores=(f"{cores} cores" if cores > 1 else "1 core") + " with the batches made ahead" * with_batches,
         each=f"{(peak.total - taken) / _GIB:,.3g}",
         where="" if operation is None else f" in {operation.name}, at {operation.site}",
         variables=f"{max(peak.variables - taken, 0) / _GIB:,.3g}",

@@ -22,6 +22,7 @@ from meshtf.lowering.report._records import (
     TrafficRecord,
 )
 from meshtf.lowering.report._report_text import render
+from meshtf.lowering.report._whole_tensors import WholeTensorRecord, whole_tensors
 from meshtf.lowering.report.operation_records import (
     MemoryMoment,
     OperationRecord,
@@ -58,7 +59,7 @@ class Report:
       layout: the rules. parameter_layout: those for variables between steps. activation_layout: those that count for
         activations before them.
       variables: that the program reads or assigns.
-      feeds: arrays handed to it, whole, on every core.
+      feeds: arrays handed to it, of which each core gets its part.
       results: what it returns; the slices are put together on the first core.
       memory: on each core. memory_without_sharding: what it would be if each core did the whole update of the weights
         that it keeps; None where that is what is done.
@@ -68,6 +69,7 @@ class Report:
       collectives: every one, in program order; several small ones may travel as one, a bucket.
       traffic: the same by kind and mesh axes, most bytes first.
       repeated_work: what several cores do alike, in program order.
+      whole_tensors: what every core holds whole, of more than a hundredth of the peak, and why; the largest first.
       padding: what cores hold and compute in vain, by dimensions that do not divide, most work first.
       tensors: every tensor that is computed, in its own layout.
       operations: what each core does, instruction by instruction, and what it costs; see `OperationRecord`.
@@ -93,6 +95,7 @@ class Report:
     collectives: tuple[CollectiveRecord, ...]
     traffic: tuple[TrafficRecord, ...]
     repeated_work: tuple[RepeatedWorkRecord, ...]
+    whole_tensors: tuple[WholeTensorRecord, ...]
     padding: tuple[PaddingRecord, ...]
     tensors: tuple[TensorRecord, ...]
     operations: tuple[OperationRecord, ...]
@@ -114,6 +117,7 @@ class Report:
         stored = accounting.stored_variables(plan)
         updates = updates or Updates()
         without, axis_parts = updates.plan_without, layouts.axis_parts
+        memory = MemoryRecord.of(plan, updates.trained)
         names = [t.name for t in fetches] or [f"result_{i}" for i in range(len(plan.fetches))]
         return cls(
             program=program,
@@ -127,7 +131,7 @@ class Report:
             variables=tuple(TensorRecord.of(name, value, axis_parts) for name, value in stored.items()),
             feeds=tuple(TensorRecord.of(f.name, f.output, axis_parts) for f in plan.feeds),
             results=tuple(TensorRecord.of(n, v, axis_parts) for n, v in zip(names, plan.fetches, strict=True)),
-            memory=MemoryRecord.of(plan, updates.trained),
+            memory=memory,
             memory_without_sharding=None if without is None else MemoryRecord.of(without, updates.trained),
             repeated_updates=tuple(
                 RepeatedUpdateRecord(*item) for item in updates.repeated.items() if item[0] in stored
@@ -139,6 +143,7 @@ class Report:
             ),
             traffic=tuple(TrafficRecord.of(t, axis_parts) for t in accounting.traffic(plan)),
             repeated_work=tuple(RepeatedWorkRecord.of(w, axis_parts) for w in accounting.repeated_work(plan)),
+            whole_tensors=tuple(whole_tensors(plan, layouts, memory.peak)),
             padding=tuple(padding_records(plan, axis_parts)),
             tensors=tuple(_tensor_record(t, layouts) for o in operations for t in o.outputs),
             operations=tuple(operation_records(plan)),

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 import meshtf as mtf
-from meshtf.lowering.passes.cut_feeds import cut_feeds
 from meshtf.planning.plan import Plan
 
 X = {"x": mtf.TensorSpec("batch:8 d_model:6")}
 
 
+def sums(x: mtf.Tensor) -> mtf.Tensor:
+    return mtf.reduce_sum(mtf.square(x), reduced_dim="batch")
+
+
 def plan_of(layout: str, *, returns: bool = False) -> Plan:
     def program(x: mtf.Tensor) -> list[mtf.Tensor]:
-        sums = mtf.reduce_sum(mtf.square(x), reduced_dim="batch")
-        return [sums, mtf.replicate(x)] if returns else [sums]
+        return [sums(x), mtf.replicate(x)] if returns else [sums(x)]
 
     return mtf.testing.plan(program, X, "rows:2;cols:4", layout)
 
 
 def test_a_feed_that_is_split_is_cut() -> None:
     plan = plan_of("batch:rows")
-    cut = cut_feeds(plan)
-    assert [f.output.slice_shape for f in plan.feeds] == [(8, 6)]
-    assert [f.output.slice_shape for f in cut.feeds] == [(4, 6)]
-    assert [f.output.layout.axes for f in cut.feeds] == [(("rows",), ())]
-    assert len(cut.instructions) == len(plan.instructions) - 1
+    assert [f.output.slice_shape for f in plan.feeds] == [(4, 6)]
+    assert [f.output.layout.axes for f in plan.feeds] == [(("rows",), ())]
 
 
 def test_one_that_some_work_needs_whole_is_not() -> None:
     for plan in (plan_of(""), plan_of("batch:rows", returns=True)):
-        assert [f.output.slice_shape for f in cut_feeds(plan).feeds] == [(8, 6)]
-        assert cut_feeds(plan).instructions == plan.instructions
+        assert [f.output.slice_shape for f in plan.feeds] == [(8, 6)]
+
+
+def test_cores_are_handed_their_parts_and_padding_where_sizes_do_not_divide() -> None:
+    x = np.arange(42, dtype=np.float32).reshape(7, 6)
+    for mesh, layout in (("rows:2;cols:4", "batch:rows;d_model:cols"), ("rows:4", "batch:rows")):
+        inputs = {"x": mtf.TensorSpec("batch:7 d_model:6")}
+        step = mtf.function(sums, mtf.SpmdMeshImpl(mesh, layout), inputs=inputs)
+        np.testing.assert_allclose(step(x=x), (x**2).sum(0))
