@@ -384,6 +384,9 @@ class Operation(abc.ABC):
     is_product: bool = False
     """A contraction or a convolution: costly, and worth keeping rather than computing again."""
 
+    is_cheap: bool = False
+    """Element by element, from its inputs alone: it costs less to do again than a large result to keep."""
+
     has_side_effect: bool = False
     """Lowered although no fetch needs it (assignments, prints, checks)."""
 

@@ -130,7 +130,8 @@ class TransformerStack:
         results, same checkpoints.
       recompute: what the gradient keeps of each layer: see `mtf.recompute_grad`; in a pipeline, of each step of a
         stage: see `meshtf.layers.pipeline`. Or the same for sublayers, by the scopes of their variables:
-        {"self_attention": "nothing"}; of those that are not named it keeps everything.
+        {"self_attention": "nothing"}; of those that are not named it keeps everything. By default "costly", which makes
+        norms, activations and dropout again from what they are of, and unrolled "everything".
       pipeline: stages, micro-batches and rounds, where layers of different stages are computed at once: same results,
         same checkpoints. Decoding goes through the layers one by one.
     """
@@ -287,7 +288,9 @@ class TransformerStack:
 
     @property
     def _recompute_of_layers(self) -> Recompute:
-        return None if isinstance(self.recompute, Mapping) else self.recompute
+        if isinstance(self.recompute, Mapping):
+            return None
+        return "costly" if self.recompute is None and not self.unroll else self.recompute
 
     @property
     def _recomputed(self) -> Mapping[str, Recompute]:

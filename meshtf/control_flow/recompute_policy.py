@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from meshtf.control_flow._blocks import reads_or_assigns_state
+from meshtf.control_flow._cheapest_to_keep import cheapest_to_keep
 from meshtf.errors import GraphError, nearest
 from meshtf.graph import Operation, Tensor
 
@@ -13,6 +14,12 @@ from meshtf.graph import Operation, Tensor
 @dataclasses.dataclass(frozen=True)
 class RecomputePolicy:
     """The choice of tensors inside a block that are kept for its gradient; the others are computed again.
+
+    Attributes:
+      keep: "everything"; "nothing" but what the block is given; "products"; or what is "costly": all but what
+        elementwise operations make again, from what takes less memory than it.
+      names: of operations whose results are kept beside these.
+      nested: whether a scan keeps what enters every sqrt(n)-th of n iterations alone.
 
     Examples:
       >>> keep_products = mtf.RecomputePolicy("products")
@@ -25,7 +32,7 @@ class RecomputePolicy:
     nested: bool = False
 
     def __post_init__(self) -> None:
-        choices = ("everything", "nested", "nothing", "products")
+        choices = ("costly", "everything", "nested", "nothing", "products")
         if self.keep not in choices:
             known = nearest(self.keep, choices)
             raise GraphError(f'a policy keeps one of {", ".join(choices)}, not "{self.keep}"{known}')
@@ -69,14 +76,19 @@ def as_policy(policy: RecomputePolicy | str | bool | None) -> RecomputePolicy:
 
 
 def split_kept(
-    used: Sequence[Tensor], given: set[Tensor], operations: Sequence[Operation], policy: RecomputePolicy
+    used: Sequence[Tensor],
+    given: set[Tensor],
+    operations: Sequence[Operation],
+    policy: RecomputePolicy,
+    there: Collection[Tensor] = (),
 ) -> tuple[list[Tensor], list[Operation]]:
     """Of the tensors that a gradient uses: which to keep, and which operations to run again to have the others.
 
-    `given` are tensors that the block was given: they are kept where they are needed. What depends on when it is
-    computed is kept whatever the policy says.
+    `given` are tensors that the block was given: they are kept where they are needed, and take no memory where they are
+    `there` in any case. What depends on when it is computed is kept whatever the policy says.
     """
     inside = {t for o in operations for t in o.outputs}
+    chosen = cheapest_to_keep(used, given, operations, there=there) if policy.keep == "costly" else set()
     kept: dict[Tensor, None] = {}
     again: set[Operation] = set()
     waiting = list(used)
@@ -84,7 +96,8 @@ def split_kept(
         tensor = waiting.pop()
         if tensor in kept or tensor.operation in again:
             continue
-        if tensor in given or (tensor in inside and (policy.keeps(tensor) or reads_or_assigns_state(tensor.operation))):
+        is_kept = tensor in chosen or policy.keeps(tensor)
+        if tensor in given or (tensor in inside and (is_kept or reads_or_assigns_state(tensor.operation))):
             kept[tensor] = None
         elif tensor in inside:
             again.add(tensor.operation)

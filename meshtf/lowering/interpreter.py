@@ -120,7 +120,8 @@ class Interpreter:
                 with np.errstate(over="ignore", invalid="ignore"):  # as on devices
                     slices[instruction.output] = self.collective(instruction.step, slices[instruction.input])
             elif isinstance(instruction, Feed):
-                slices[instruction.output] = split(np.asarray(self._feeds[instruction.name]), instruction.output.layout, self.plan)
+                fed, layout = np.asarray(self._feeds[instruction.name]), instruction.output.layout
+                slices[instruction.output] = split(fed, layout, self.plan)
             elif isinstance(instruction, ReadVariable):
                 slices[instruction.output] = self.variables[instruction.name]
             elif isinstance(instruction, Loop):

@@ -25,7 +25,7 @@ INPUTS: dict[str, Any] = {
     "w": ("d:4 hidden:8", RNG.normal(size=(4, 8)) / 2),
 }
 LAYOUTS = ["batch:rows;hidden:cols", "d:rows;hidden:cols", "hidden:rows+cols"]
-POLICIES = [True, "products", "everything", mtf.RecomputePolicy("nothing", names=("tanh", "block/einsum"))]
+POLICIES = [True, "products", "everything", "costly", mtf.RecomputePolicy("nothing", names=("tanh", "block/einsum"))]
 
 
 def layer(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:

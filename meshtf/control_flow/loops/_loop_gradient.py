@@ -124,8 +124,8 @@ class _LoopGradient:
     def _backward_loop(self, backward: _Backward) -> LoopOperation:
         given = {c.entering for c in self.spec.carried} | {s.part for s in self.spec.sliced}
         used = [*(x for o in backward.operations for x in o.inputs), *backward.leaving.values()]
-        kept, again = split_kept(used, given, self.spec.operations, self.spec.policy)
         wholes = {s.part: s.whole for s in self.spec.sliced}
+        kept, again = split_kept(used, given, self.spec.operations, self.spec.policy, there=wholes)
         sliced = [SlicedTensor(wholes[t] if t in wholes else self.loop.stack(t), t) for t in kept]
         sliced += [SlicedTensor(self.stacked_grads[t], part) for t, part in backward.parts.items()]
         own, leaving = self.spec.iterations, backward.leaving

@@ -51,8 +51,8 @@ def check_memory(plan: Plan, mesh_impl: MeshImpl, program: str, there: Collectio
 def _certainly_enough(plan: Plan, cores: int) -> int:
     """Bytes with which all cores can do even if nothing is ever freed: quickly counted, and enough of most programs."""
     made = sum(value.slice_bytes for instruction, _ in walk(plan.instructions) for value in instruction.outputs)
-    made_at_most = (2 + cores) * cores * made  # twice for what is put in order; collectives hold what every core has sent
-    return made_at_most + _cut(plan)
+    # Twice for what is put in order; collectives hold what every core has sent.
+    return (2 + cores) * cores * made + _cut(plan)
 
 
 def _cut(plan: Plan) -> int:

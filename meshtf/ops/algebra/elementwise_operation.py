@@ -29,6 +29,7 @@ class ElementwiseOperation(Operation):
     """
 
     takes_padding = True
+    is_cheap = True
 
     def __init__(
         self,

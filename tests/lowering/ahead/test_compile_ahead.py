@@ -32,7 +32,7 @@ def test_a_step_is_compiled_once_and_says_what_it_needs(tmp_path: Path) -> None:
     compiled = step.compile("v5e:2x4", cache_dir=tmp_path, on_wait=waited.append)
     memory, planned = compiled.memory, step.report().memory
     # Rows have half of the input each. Arrays lie in tiles, so that arguments take a little more than their elements.
-    arguments = planned.variables + planned.feeds // 2
+    arguments = planned.variables + planned.feeds
     assert arguments <= memory.arguments < 1.01 * arguments
     assert planned.variables <= memory.aliased <= memory.results < memory.arguments
     assert memory.arguments < memory.peak < memory.available

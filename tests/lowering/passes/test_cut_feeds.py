@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 import meshtf as mtf
 from meshtf.planning.plan import Plan
 
@@ -30,11 +28,3 @@ def test_a_feed_that_is_split_is_cut() -> None:
 def test_one_that_some_work_needs_whole_is_not() -> None:
     for plan in (plan_of(""), plan_of("batch:rows", returns=True)):
         assert [f.output.slice_shape for f in plan.feeds] == [(8, 6)]
-
-
-def test_cores_are_handed_their_parts_and_padding_where_sizes_do_not_divide() -> None:
-    x = np.arange(42, dtype=np.float32).reshape(7, 6)
-    for mesh, layout in (("rows:2;cols:4", "batch:rows;d_model:cols"), ("rows:4", "batch:rows")):
-        inputs = {"x": mtf.TensorSpec("batch:7 d_model:6")}
-        step = mtf.function(sums, mtf.SpmdMeshImpl(mesh, layout), inputs=inputs)
-        np.testing.assert_allclose(step(x=x), (x**2).sum(0))

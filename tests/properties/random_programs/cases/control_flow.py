@@ -11,7 +11,7 @@ from tests.properties.random_programs.builder import Builder, RejectedError
 from tests.properties.random_programs.cases.elementwise import Case
 from tests.properties.random_programs.program import spread, summed
 
-_POLICIES = [None, True, "products", "nested"]
+_POLICIES = [None, True, "products", "costly", "nested"]
 
 
 def scan(b: Builder) -> None:
@@ -61,7 +61,7 @@ def while_loop(b: Builder) -> None:
 
     start = mtf.reduce_sum(x.tensor, output_shape=kept) * scale
     n = mtf.zeros(b.mesh, [], tf.int32)
-    policy = b.rng.choice(_POLICIES[:3])
+    policy = b.rng.choice(_POLICIES[:4])
     _, y, total = mtf.while_loop(
         lambda n, _: mtf.less(n, times), body, [n, start], has_accumulators=True, maximum_iterations=most,
         recompute=policy,
@@ -89,7 +89,7 @@ def cond(b: Builder) -> None:
 def recompute_grad(b: Builder) -> None:
     x = b.pick()
     y = b.fresh(x.shape, x.tensor.dtype)
-    policy = b.rng.choice(_POLICIES[1:3])
+    policy = b.rng.choice(_POLICIES[1:4])
     z = mtf.recompute_grad(lambda p: mtf.tanh(p * y.tensor) + mtf.reduce_mean(mtf.sin(p)), x.tensor, policy)
     b.step("recompute_grad", [x, y], z, lambda p, q: tf.tanh(p * q) + tf.reduce_mean(tf.sin(p)))
 
