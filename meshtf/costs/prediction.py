@@ -169,8 +169,9 @@ def operation_seconds(record: OperationRecord, placement: Placement) -> float:
     moved = record.fused_bytes_read + record.fused_bytes_written if fused else record.bytes_read + record.bytes_written
     flops = record.flops * (RANDOM_BITS_OPERATIONS if record.draws_random_bits else 1)
     seconds = seconds_of(Work(flops, moved, record.dtype, record.products), machine)
-    if fused and not record.products and not moved:
-        seconds -= machine.operation_seconds  # it is part of another's pass
+    if fused and record.chain_length > 1:
+        # One pass begins once for all that are done in it.
+        seconds -= machine.operation_seconds * (1 - 1 / record.chain_length)
     return seconds
 
 

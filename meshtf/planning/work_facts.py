@@ -55,7 +55,7 @@ class WorkFacts:
       takes_own_slice: the one output is the core's own slice, in its layout, of the one input, which the core has whole
         along the dimensions that are cut.
       draws_random_bits: any device gives the same bits.
-      is_reduction: each element of the one output is made of a run of elements of the one input.
+      is_reduction: each element of the one output is made of runs of elements of the inputs, as a sum.
       products: of matrices, one after the other, that it is.
     """
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.quick
     [
         ("v3", "x:32 y:64", "x", "32 ring"),
         ("v3", "x:32 y:64", "y", "32 ring"),  # and the two cores of each chip
-        ("v3", "x:16 y:32", "x y", "16 line x 16 line"),
+        ("v3", "x:16 y:32", "x y", "16 ring x 16 ring"),
         ("v3", "x:2 y:16", "x", "on one chip"),
         ("v5p", "x:8 y:64", "y", "8 ring x 8 ring"),
         ("v5e", "x:8 y:16", "x", "8 line"),

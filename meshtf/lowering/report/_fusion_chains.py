@@ -4,22 +4,29 @@ Of (a = x * 2, b = a + 1, s = sum(b)) one pass reads x and writes s alone; work 
 through memory. A pass ends where something else must be complete first: what follows a sum that has summed its input
 reads it anew, as XLA's fusions do; so of a normalization one pass has the statistics and one the result.
 
-Elementwise work that alone reads a product of matrices is done as the product is written.
+What can be made anew of no more bytes than it has itself, as a cast of a smaller type, is not written for other passes:
+each makes it. Elementwise work that alone reads a product of matrices is done as the product is written.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from meshtf.planning.plan import Compute, Instruction, Plan, Value, nested, used_directly
+
+_MADE_AGAIN = 1.125
+"""How many times a value's own bytes a pass reads at most to make it anew: a tensor, and a statistic of it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FusedWork:
-    """Local work in its chain: the chain's number, and of the chain's bytes those that this work reads and writes."""
+    """Local work in its chain: the chain's number and how many it has, and of the chain's bytes those that this work
+    reads and writes."""
 
     chain: int
+    chain_length: int
     bytes_read: int
     bytes_written: int
 
@@ -43,7 +50,7 @@ def _bodies(
             yield from _bodies(inside, list(used_directly(instruction)))
 
 
-def shown(instructions: Sequence[Instruction]) -> dict[Value, Value]:
+def _shown(instructions: Sequence[Instruction]) -> dict[Value, Value]:
     """By value, the one whose memory it is: itself, or what it is a view of."""
     owner: dict[Value, Value] = {}
     for i in instructions:
@@ -64,75 +71,92 @@ class _Chains:
     """The chains of instructions that stand in one list."""
 
     def __init__(self, instructions: Sequence[Instruction], leaving: Sequence[Value]) -> None:
-        self._owner = shown(instructions)
+        self._owner = _shown(instructions)
         self._work = [i for i in instructions if not (isinstance(i, Compute) and i.facts.is_view)]
         self._producers = {v: i for i in self._work for v in i.outputs}
-        self._readers: dict[Value, list[Instruction]] = {}
-        for i in self._work:
-            for value in self._read(i):
-                self._readers.setdefault(value, []).append(i)
+        self._read = {i: list(dict.fromkeys(self._own(v) for v in i.inputs)) for i in self._work}
         self._leaving = {self._own(v) for v in leaving}
         self._chain: dict[Instruction, Instruction] = {}
-        depth: dict[Instruction, int] = {}
-        for i in self._work:
-            depth[i] = max((self._depth_after(v, depth) for v in self._read(i)), default=0)
-            self._chain[i] = i
-            if is_fusable(i):
-                for producer in self._producers_of(i):
-                    if self._fuses_into_readers(producer) and depth[producer] == depth[i]:
-                        self._join(i, producer)
+        self._sources: dict[Value, tuple[Value, ...]] = {}
+        self._join_all()
+        self._from_memory = {i: self._read_from_memory(i) for i in self._work}
+        self._needed, self._chains_reading = self._uses()
 
     def add_to(self, found: dict[Compute, FusedWork]) -> None:
-        read: set[tuple[Instruction, Value]] = set()
+        already: set[tuple[Instruction, Value]] = set()
         numbers: dict[Instruction, int] = {}
+        lengths = collections.Counter(self._root(i) for i in self._work)
         for i in self._work:
             if not isinstance(i, Compute):
                 continue
             chain = self._root(i)
             number = numbers.setdefault(chain, len(found))
-            own = [v for v in self._read(i) if (chain, v) not in read and not self._is_in_registers(v, chain)]
-            read.update((chain, v) for v in own)
-            written = sum(v.slice_bytes for v in i.outputs if self._is_written(v, chain))
-            found[i] = FusedWork(number, sum(v.slice_bytes for v in own), written)
+            own = [v for v in self._from_memory[i] if (chain, v) not in already and not self._follows_product(v)]
+            already.update((chain, v) for v in own)
+            read = sum(v.slice_bytes for v in own)
+            read = min(read, sum(v.slice_bytes for v in i.outputs)) if i.facts.takes_own_slice else read
+            written = sum(v.slice_bytes for v in i.outputs if self._is_written(v))
+            found[i] = FusedWork(number, lengths[chain], read, written)
 
-    def _own(self, value: Value) -> Value:
-        return self._owner.get(value, value)
+    def _join_all(self) -> None:
+        """Work joins the chains of what makes its inputs, where these wait for as many passes as it does itself."""
+        depth: dict[Instruction, int] = {}
+        for i in self._work:
+            producers = [self._producers[v] for v in self._read[i] if v in self._producers]
+            depth[i] = max((depth[p] + (not _goes_on(p)) for p in producers), default=0)
+            self._chain[i] = i
+            if is_fusable(i):
+                for producer in producers:
+                    if _goes_on(producer) and depth[producer] == depth[i]:
+                        self._chain[self._root(i)] = self._root(producer)
 
-    def _read(self, instruction: Instruction) -> list[Value]:
-        return list(dict.fromkeys(self._own(v) for v in instruction.inputs))
+    def _read_from_memory(self, instruction: Instruction) -> list[Value]:
+        """What its pass must find in memory for it."""
+        if not is_fusable(instruction):
+            return self._read[instruction]
+        chain = self._root(instruction)
+        outside = [v for v in self._read[instruction] if not self._is_made_by(v, chain)]
+        return [
+            v for v in dict.fromkeys(s for v in outside for s in self._sources_of(v)) if not self._is_made_by(v, chain)
+        ]
 
-    def _producers_of(self, instruction: Instruction) -> list[Instruction]:
-        return [self._producers[v] for v in self._read(instruction) if v in self._producers]
+    def _uses(self) -> tuple[set[Value], dict[Value, set[Instruction]]]:
+        """Values that must be in memory, and the chains that read each of them there."""
+        needed, chains = set(self._leaving), {}
+        for i, values in self._from_memory.items():
+            for value in values:
+                needed.add(value)
+                chains.setdefault(value, set()).add(self._root(i))
+        return needed, chains
 
-    def _depth_after(self, value: Value, depth: Mapping[Instruction, int]) -> int:
-        """How many passes must be over before a value is there to be read."""
-        producer = self._producers.get(value)
-        if producer is None:
-            return 0
-        return depth[producer] + (not self._fuses_into_readers(producer))
+    def _sources_of(self, value: Value) -> tuple[Value, ...]:
+        """What another pass reads to have a value: itself, or what it is made of where that is not more."""
+        if value not in self._sources:
+            producer, sources = self._producers.get(value), (value,)
+            if producer is not None and _is_made_anywhere(producer):
+                of_inputs = dict.fromkeys(s for v in self._read[producer] for s in self._sources_of(v))
+                if sum(s.slice_bytes for s in of_inputs) <= _MADE_AGAIN * value.slice_bytes:
+                    sources = tuple(of_inputs)
+            self._sources[value] = sources
+        return self._sources[value]
 
-    def _fuses_into_readers(self, instruction: Instruction) -> bool:
-        return is_fusable(instruction) and not (isinstance(instruction, Compute) and instruction.facts.is_reduction)
-
-    def _is_in_registers(self, value: Value, chain: Instruction) -> bool:
-        """Whether a chain makes a value itself, or takes it from the product that makes it."""
-        producer = self._producers.get(value)
-        return producer is not None and (self._root(producer) is chain or self._follows_product(value))
-
-    def _is_written(self, value: Value, chain: Instruction) -> bool:
-        if value in self._leaving:
-            return True
-        if self._follows_product(value):
-            return False
-        return any(self._root(reader) is not chain for reader in self._readers.get(value, ()))
+    def _is_written(self, value: Value) -> bool:
+        return value in self._needed and (value in self._leaving or not self._follows_product(value))
 
     def _follows_product(self, value: Value) -> bool:
-        """Whether a product's result is read by one chain alone."""
+        """Whether a product's result is read by one chain alone, of elementwise work."""
         producer = self._producers.get(value)
         if not isinstance(producer, Compute) or not producer.facts.products or value in self._leaving:
             return False
-        readers = self._readers.get(value, [])
-        return len({self._root(r) for r in readers}) == 1 and all(map(is_fusable, readers))
+        reading = self._chains_reading.get(value, set())
+        return len(reading) == 1 and all(map(is_fusable, reading))
+
+    def _is_made_by(self, value: Value, chain: Instruction) -> bool:
+        producer = self._producers.get(value)
+        return producer is not None and self._root(producer) is chain
+
+    def _own(self, value: Value) -> Value:
+        return self._owner.get(value, value)
 
     def _root(self, instruction: Instruction) -> Instruction:
         while self._chain[instruction] is not instruction:
@@ -140,5 +164,12 @@ class _Chains:
             instruction = self._chain[instruction]
         return instruction
 
-    def _join(self, one: Instruction, other: Instruction) -> None:
-        self._chain[self._root(one)] = self._root(other)
+
+def _goes_on(instruction: Instruction) -> bool:
+    """Whether what reads its result can be done in the same pass."""
+    return is_fusable(instruction) and not (isinstance(instruction, Compute) and instruction.facts.is_reduction)
+
+
+def _is_made_anywhere(instruction: Instruction) -> bool:
+    """Whether each pass that needs it may make it anew."""
+    return _goes_on(instruction) and isinstance(instruction, Compute) and not instruction.facts.draws_random_bits

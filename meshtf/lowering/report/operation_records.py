@@ -29,7 +29,7 @@ from meshtf.planning.work_facts import MatrixProduct
 
 Category: TypeAlias = Literal["product", "elementwise", "reduction", "other", "view", "collective", "loop", "branch"]
 
-_NOTHING = FusedWork(-1, 0, 0)
+_NOTHING = FusedWork(-1, 1, 0, 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,6 +104,7 @@ class OperationRecord:
       dtype: of its first input; of its output where it has none.
       products: of matrices, that it is.
       chain: number of the chain of work that a compiler can do in one pass over memory; -1 for none.
+      chain_length: how many operations it has.
       fused_bytes_read, fused_bytes_written: its share of what that pass reads and writes.
       is_update: whether it only makes the next values of variables.
       draws_random_bits: for each element it makes some hundred integer operations.
@@ -129,6 +130,7 @@ class OperationRecord:
     dtype: str = ""
     products: tuple[MatrixProduct, ...] = ()
     chain: int = -1
+    chain_length: int = 1
     fused_bytes_read: int = 0
     fused_bytes_written: int = 0
     is_update: bool = False
@@ -196,11 +198,12 @@ class _Records:
             kind=compute.kind,
             category=_category(compute),
             flops=compute.flops,
-            bytes_read=0 if compute.facts.is_view else sum(v.slice_bytes for v in compute.inputs),
+            bytes_read=_bytes_read(compute),
             bytes_written=0 if compute.facts.is_view else sum(v.slice_bytes for v in compute.outputs),
             dtype=(compute.inputs or compute.outputs)[0].dtype.name,
             products=compute.facts.products,
             chain=fused.chain,
+            chain_length=fused.chain_length,
             fused_bytes_read=fused.bytes_read,
             fused_bytes_written=fused.bytes_written,
             is_update=compute.facts.is_update or compute in self._updates,
@@ -235,3 +238,11 @@ def _category(compute: Compute) -> Category:
     if facts.is_reduction:
         return "reduction"
     return "elementwise" if facts.is_elementwise_or_moves or facts.is_trivial or facts.draws_random_bits else "other"
+
+
+def _bytes_read(compute: Compute) -> int:
+    facts = compute.facts
+    if facts.is_view:
+        return 0
+    inputs = sum(v.slice_bytes for v in compute.inputs)
+    return min(inputs, sum(v.slice_bytes for v in compute.outputs)) if facts.takes_own_slice else inputs

@@ -70,7 +70,8 @@ class EinsumOperation(Operation):
         spec = (output.shape, output.dtype, layout)
         pending = self.pending_axes(planner.layouts)
         flops = 2 * math.prod(local.values())
-        facts = WorkFacts(products=matrix_products(names, wanted, local))
+        products = matrix_products(names, wanted, local)
+        facts = WorkFacts(products=products, is_reduction=not products)
         (value,) = planner.compute("einsum", emit, values, [spec], pending=pending, flops=flops, facts=facts)
         planner.write(output, value)
 

@@ -67,3 +67,15 @@ def test_what_leads_through_other_work_is_not_one_pass() -> None:
     by_kind = {o.kind: o for o in operations}
     assert by_kind["exp"].chain != operations[-1].chain
     assert by_kind["exp"].fused_bytes_written == X
+
+
+def test_what_is_made_of_no_more_than_it_has_is_made_anew_and_not_written() -> None:
+    """A cast of a smaller type, read by a sum and by what follows it: each reads the smaller one."""
+
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        small = mtf.get_variable(x.mesh, "small", [ROWS, COLUMNS], dtype=mtf.VariableDType(tf.bfloat16))
+        wide = mtf.cast(small, tf.float32)
+        return wide - mtf.reduce_sum(wide, reduced_dim=COLUMNS)
+
+    operations = _operations(program)
+    assert _moved(operations) == (X // 2 + X // 2 + 4 * 16, 4 * 16 + X)
