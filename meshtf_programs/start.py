@@ -46,6 +46,10 @@ def compile_ahead() -> None:
     start("compile")
 
 
+def probe() -> None:
+    start("probe")
+
+
 def vocab() -> None:
     start("vocab")
 

@@ -1,0 +1,57 @@
+"""meshtf-probe: this machine measured, as a file that other programs predict with."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from absl import flags
+
+from meshtf.bin._run_program import run_program
+from meshtf.costs import machine_text
+from meshtf.files.replaced_file import replaced_file
+from meshtf.mesh_impl.virtual_cpus import virtual_cpus
+from meshtf.probe import ProbeSizes, probe
+from meshtf_programs.command_lines.command_line import FlagError
+from meshtf_programs.command_lines.probe import PROGRAM, command_line
+from meshtf_programs.exit_status import ExitStatus
+
+__all__ = ["PROGRAM", "command_line", "main", "run"]
+
+
+def run() -> None:
+    """The console script."""
+    sys.exit(main(sys.argv))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measures; returns the exit status."""
+    return run_program(command_line(), prepare, arguments)
+
+
+def prepare(values: flags.FlagValues) -> Callable[[], int]:
+    """Checks the flags, before anything is measured."""
+    path = Path(values.out)
+    if path.suffix != ".toml":
+        raise FlagError(f"--out={values.out}: the file of a machine ends in .toml")
+    if not path.parent.is_dir():
+        raise FlagError(f"--out={values.out}: there is no folder {path.parent}")
+    if values.cores % 2:
+        raise FlagError(f"--cores={values.cores}: an even number is measured, as in --cores={values.cores + 1}")
+    virtual_cpus(values.cores)
+    return functools.partial(write_probe, path, ProbeSizes(cores=values.cores))
+
+
+def write_probe(path: Path, sizes: ProbeSizes) -> int:
+    machine = probe(sizes, on_step=lambda what: print(f"measuring {what}", flush=True))
+    with replaced_file(path) as file:
+        file.write(machine_text(machine).encode())
+    print(f"{path}: {machine.peak_flops['float32'] / 1e9:.3g} GFLOP/s in float32, ", end="")
+    print(f"{machine.memory_bandwidth / 1e9:.3g} GB/s, {machine.processors} processors")
+    return ExitStatus.DONE
+
+
+if __name__ == "__main__":
+    run()

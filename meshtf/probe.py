@@ -1,0 +1,172 @@
+"""This machine, measured: how fast its virtual CPUs multiply, move memory, begin operations and talk to one another.
+
+What is measured are programs of the language on `SpmdMeshImpl`, since that is what a prediction is for. Each figure is
+what a longer chain of alike operations takes more than a shorter one, of the quickest of some runs each: what a program
+takes besides is not in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import tensorflow as tf
+
+from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
+from meshtf.costs import Machine, NetworkLevel
+from meshtf.costs.seconds import RANDOM_BITS_OPERATIONS
+from meshtf.dimension import Dimension
+from meshtf.function import TensorSpec, function
+from meshtf.graph import Tensor
+from meshtf.mesh_impl.host_memory import host_memory
+from meshtf.mesh_impl.virtual_cpus import num_processors, virtual_cpus
+from meshtf.ops import cast, einsum, random_uniform, reduce_sum, rename_dimension, tanh
+
+_FLOAT_BYTES = 4
+_LEAST = 1e-9
+"""Seconds, of what is too quick to be measured."""
+
+_Link: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""From what the chain has made so far, and what it began with, the next."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbeSizes:
+    """How much is measured.
+
+    Attributes:
+      cores: virtual CPUs, an even number.
+      side: of the matrices that are multiplied.
+      elements: of the arrays of each core that are added, drawn and summed.
+      chain: products and large operations one after the other; of small ones there are four times as many, and of
+        random bits a quarter.
+      runs: of each program, of which the quickest counts.
+    """
+
+    cores: int = 8
+    side: int = 256
+    elements: int = 1 << 19
+    chain: int = 16
+    runs: int = 7
+
+
+def probe(sizes: ProbeSizes = ProbeSizes(), on_step: Callable[[str], None] = lambda text: None) -> Machine:
+    """A description of this machine for its virtual CPUs, in less than a minute.
+
+    Links between processes are not measured: a program over several is taken for one.
+
+    Args:
+      sizes: how much is measured.
+      on_step: is told what is measured next.
+
+    Raises:
+      DeviceError: TensorFlow has started with fewer virtual CPUs.
+    """
+    virtual_cpus(sizes.cores)
+    return _Probe(sizes, on_step).machine()
+
+
+class _Probe:
+    def __init__(self, sizes: ProbeSizes, on_step: Callable[[str], None]) -> None:
+        self._sizes, self._on_step = sizes, on_step
+        half = sizes.cores // 2
+        self._cores = [Dimension("outer", half), Dimension("inner", 2)]
+        self._mesh = SpmdMeshImpl(f"outer:{half};inner:2", "outer:outer;inner:inner")
+
+    def machine(self) -> Machine:
+        sizes, cores = self._sizes, self._sizes.cores
+        self._on_step("operations")
+        operation = self._each(_tanh, self._elements(1), links=4 * sizes.chain)
+        self._on_step("memory")
+        adding = self._each(_added, self._elements(sizes.elements))
+        self._on_step("products")
+        sides = [*self._cores, Dimension("row", sizes.side), Dimension("column", sizes.side)]
+        products = {dtype: self._each(_multiplied, sides, tf.as_dtype(dtype)) for dtype in ("float32", "bfloat16")}
+        self._on_step("random bits")
+        drawing = self._each(_drawn, self._elements(sizes.elements), links=max(sizes.chain // 4, 1))
+        self._on_step("collectives")
+        starting, latency, bandwidth = self._collectives(operation, adding)
+        return Machine(
+            name="probed",
+            source=f"measured by meshtf-probe on {time.strftime('%Y-%m-%d')}, with {cores} virtual CPUs",
+            peak_flops={d: 2 * sizes.side**3 * cores / _less(each, operation) for d, each in products.items()},
+            memory_bytes=float(host_memory().available),
+            memory_bandwidth=3 * _FLOAT_BYTES * sizes.elements * cores / _less(adding, operation),
+            vector_flops=RANDOM_BITS_OPERATIONS * sizes.elements * cores / _less(drawing, adding),
+            operation_seconds=operation * num_processors() / cores,
+            collective_seconds=starting,
+            links=(NetworkLevel(None, bandwidth, latency),),
+            processors=num_processors(),
+        )
+
+    def _collectives(self, operation: float, adding: float) -> tuple[float, float, float]:
+        """Seconds of a start, and of each further core; bytes per second of all cores together."""
+        elements, cores = self._sizes.elements, self._sizes.cores
+        links = 4 * self._sizes.chain
+        of_two = _less(self._each(_summed_in_pairs, self._elements(8), links=links), operation)
+        of_all = _less(self._each(_summed, self._elements(8), links=links), operation)
+        latency = max(of_all - of_two, 0.0) / (2 * max(cores - 2, 1))
+        whole = _less(self._each(_summed, self._elements(elements)), of_all + adding)
+        return max(of_two - 2 * latency, 0.0), latency, 2 * _FLOAT_BYTES * elements * (cores - 1) / whole
+
+    def _elements(self, count: int) -> list[Dimension]:
+        return [*self._cores, Dimension("elements", count)]
+
+    def _each(
+        self, link: _Link, shape: Sequence[Dimension], dtype: tf.DType = tf.float32, links: int | None = None
+    ) -> float:
+        """Seconds of one link in a chain."""
+        links = links or self._sizes.chain
+        short, long = (self._quickest(link, shape, dtype, count) for count in (links, 3 * links))
+        return _less(long, short) / (2 * links)
+
+    def _quickest(self, link: _Link, shape: Sequence[Dimension], dtype: tf.DType, links: int) -> float:
+        def program(x: Tensor) -> Tensor:
+            first = y = cast(x, dtype)
+            for _ in range(links):
+                y = link(y, first)
+            return reduce_sum(cast(y, tf.float32))
+
+        step = function(program, self._mesh, inputs={"x": TensorSpec(shape, tf.float32)})
+        x = tf.zeros([d.size for d in shape])
+        step(x=x)
+        return min(_seconds(lambda: step(x=x)) for _ in range(self._sizes.runs))
+
+
+def _tanh(y: Tensor, x: Tensor) -> Tensor:
+    return tanh(y)
+
+
+def _added(y: Tensor, x: Tensor) -> Tensor:
+    return y + x
+
+
+def _multiplied(y: Tensor, x: Tensor) -> Tensor:
+    """[outer, inner, row, column] by the same with columns for rows."""
+    w = rename_dimension(rename_dimension(x, "column", "next"), "row", "column")
+    kept = [d for d in y.shape if d.name != "column"]
+    return rename_dimension(einsum([y, w], [*kept, w.shape.get_dim_by_name("next")]), "next", "column")
+
+
+def _drawn(y: Tensor, x: Tensor) -> Tensor:
+    return y + random_uniform(y.mesh, y.shape)
+
+
+def _summed_in_pairs(y: Tensor, x: Tensor) -> Tensor:
+    return x + reduce_sum(y, reduced_dim="inner")
+
+
+def _summed(y: Tensor, x: Tensor) -> Tensor:
+    return x + reduce_sum(reduce_sum(y, reduced_dim="inner"), reduced_dim="outer")
+
+
+def _less(seconds: float, others: float) -> float:
+    return max(seconds - others, _LEAST)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began

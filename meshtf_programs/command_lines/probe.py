@@ -1,0 +1,36 @@
+"""meshtf-probe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from absl import flags
+
+from meshtf_programs.command_lines.command_line import CommandLine
+
+PROGRAM = "meshtf-probe"
+
+
+def answer(arguments: Sequence[str]) -> int | None:
+    """Of `CommandLine.answer`."""
+    return command_line().answer(arguments)
+
+
+def command_line() -> CommandLine:
+    line = CommandLine(
+        program=PROGRAM,
+        summary="measures this machine's virtual CPUs, in less than a minute where nothing else runs, and writes a\n"
+        "file that describes it, for meshtf-plan --machine=FILE.",
+        usage=f"{PROGRAM} --out=FILE.toml [--cores=N]",
+        examples=[f"{PROGRAM} --out=here.toml", f"{PROGRAM} --out=here.toml --cores=4"],
+        required=["out"],
+    )
+    flags.DEFINE_string("out", None, "The file to write, ending in .toml.", flag_values=line.flags)
+    flags.DEFINE_integer(
+        "cores",
+        8,
+        "Virtual CPUs that share the machine while it is measured, an even number.",
+        lower_bound=2,
+        flag_values=line.flags,
+    )
+    return line

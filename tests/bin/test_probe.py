@@ -1,0 +1,50 @@
+"""The program that measures this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import meshtf as mtf
+from meshtf.bin import probe
+from meshtf.costs import load_machine, predict
+from meshtf.mesh_impl.virtual_cpus import num_processors
+from meshtf.probe import ProbeSizes
+from meshtf_programs.exit_status import ExitStatus
+
+
+def test_a_probe_writes_a_machine_that_predicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "here.toml"
+    assert probe.write_probe(path, ProbeSizes(cores=2, side=8, elements=8, chain=1, runs=1)) == ExitStatus.DONE
+    out = capsys.readouterr().out
+    assert "measuring collectives" in out
+    assert str(path) in out
+    machine = load_machine(str(path))
+    assert machine.processors == num_processors()
+    assert machine.source.startswith("measured by meshtf-probe on ")
+    step = mtf.function(
+        lambda x: mtf.reduce_sum(x),
+        mtf.PlanMeshImpl("rows:2", "batch:rows"),
+        inputs={"x": mtf.TensorSpec([mtf.Dimension("batch", 8)])},
+    )
+    assert predict(step.report(), machine).seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--out"),
+        (["--out=here.txt"], "--out=here.txt: the file of a machine ends in .toml"),
+        (["--out=none/here.toml"], "--out=none/here.toml: there is no folder none"),
+        (["--out=here.toml", "--cores=3"], "--cores=3: an even number is measured, as in --cores=4"),
+        (["--out=here.toml", "--cores=0"], "--cores"),
+    ],
+)
+def test_wrong_flags_are_refused_before_anything_is_measured(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert probe.main([probe.PROGRAM, *arguments]) == ExitStatus.BAD_CONFIGURATION
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert "measuring" not in printed.out
