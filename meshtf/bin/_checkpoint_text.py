@@ -13,19 +13,21 @@ from meshtf.checkpoint.formats.tensor_source import TensorSource
 from meshtf.checkpoint.manifest import MANIFEST
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError
+from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.lowering.report.text_table import Column, bytes_text, table
 
 _WIDTH = 120
 
 
-def list_row(folder: Path) -> Sequence[str] | str:
+def list_row(folder: Path | RemoteFolder) -> Sequence[str] | str:
     """The cells of a checkpoint's line; of a damaged one, what is wrong with it."""
     try:
         saved = SavedCheckpoint.open(folder)
         saved.check_files()
     except CheckpointError as error:
         return str(error)
-    written = datetime.fromtimestamp((folder / MANIFEST).stat().st_mtime)
+    seconds = folder.modified(MANIFEST) if isinstance(folder, RemoteFolder) else (folder / MANIFEST).stat().st_mtime
+    written = datetime.fromtimestamp(seconds)
     size = bytes_text(saved.num_bytes)
     return [str(folder), str(saved.step), str(len(saved.tensors)), size, f"{written:%Y-%m-%d %H:%M:%S}"]
 

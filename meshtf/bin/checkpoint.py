@@ -18,7 +18,9 @@ from meshtf.checkpoint.checkpoint_paths import all_checkpoints, open_checkpoint,
 from meshtf.checkpoint.comparison import compare
 from meshtf.checkpoint.formats.tensor_source import Part
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
-from meshtf.errors import DamagedCheckpointError, MeshtfError, SaveError
+from meshtf.errors import CheckpointError, DamagedCheckpointError, MeshtfError, SaveError
+from meshtf.files.remote.failures import without_secrets
+from meshtf.files.remote.remote_folder import RemoteFolder, is_remote, place_of
 from meshtf_programs.command_lines.checkpoint import (
     BAD_FILE,
     BAD_USAGE,
@@ -34,6 +36,10 @@ from meshtf_programs.command_lines.checkpoint import (
     parse,
 )
 from meshtf_programs.command_lines.command_line import FlagError
+
+_REMOTE = """\
+{place} is of remote storage, from which `list`, `show`, `verify`, `compare`, `average` and `convert` read. Bring it to this
+machine, or give the output a path here and copy it there."""
 
 __all__ = ["PROGRAM", "help_text", "main", "run"]
 
@@ -51,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
         return status
     try:
         command, paths, options = parse(arguments)
-        return WORK[command](paths, options)
+        return WORK[command](list(map(place_of, paths)), options)
     except FlagError as error:
         return complain(f"{error}\nSee {PROGRAM} --help.", BAD_USAGE)
     except BrokenPipeError:  # what reads the output has read enough, as `| head` does
@@ -67,13 +73,13 @@ def main(arguments: Sequence[str]) -> int:
         return complain("interrupted", INTERRUPTED)
 
 
-def list_checkpoints(paths: Sequence[Path], _: Options) -> int:
+def list_checkpoints(paths: Sequence[Path | RemoteFolder], _: Options) -> int:
     rows = [list_row(folder) for folder in all_checkpoints(paths)]
     print(list_text(rows))
     return DIFFERENT_OR_DAMAGED if any(isinstance(row, str) for row in rows) else DONE
 
 
-def show(paths: Sequence[Path], options: Options) -> int:
+def show(paths: Sequence[Path | RemoteFolder], options: Options) -> int:
     print(contents_text(open_source(paths[0]), _pattern(options.pattern)))
     return DONE
 
@@ -85,14 +91,14 @@ def _pattern(text: str) -> re.Pattern[str]:
         raise FlagError(f"--pattern={text} is no regular expression: {error}") from None
 
 
-def compare_two(paths: Sequence[Path], options: Options) -> int:
+def compare_two(paths: Sequence[Path | RemoteFolder], options: Options) -> int:
     first, second = (open_source(path) for path in paths)
     comparison = compare(first, second, options.tolerance)
     print(comparison_text(comparison, first, second))
     return DONE if comparison.are_equal else DIFFERENT_OR_DAMAGED
 
 
-def verify(paths: Sequence[Path], _: Options) -> int:
+def verify(paths: Sequence[Path | RemoteFolder], _: Options) -> int:
     """Verifies each, damaged ones before it or not."""
     status = DONE
     for path in all_checkpoints(paths):
@@ -105,42 +111,49 @@ def verify(paths: Sequence[Path], _: Options) -> int:
     return status
 
 
-def average(paths: Sequence[Path], options: Options) -> int:
+def average(paths: Sequence[Path | RemoteFolder], options: Options) -> int:
     sources = [open_checkpoint(path) for path in all_checkpoints(paths)]
-    write_to(Average(sources), Path(options.output))
+    write_to(Average(sources), _on_this_machine(options.output))
     steps = ", ".join(str(source.step) for source in sources)
     print(f"{options.output} is the mean of {len(sources)} checkpoints, of steps {steps}")
     return DONE
 
 
-def convert(paths: Sequence[Path], options: Options) -> int:
+def convert(paths: Sequence[Path | RemoteFolder], options: Options) -> int:
     source = open_source(paths[0])
     if options.pattern:
         pattern = _pattern(options.pattern)
         source = Part(source, [name for name in source.tensors if pattern.search(name)], source.step, source.state)
     if not source.tensors:
         raise FlagError(f"no tensor of {paths[0]} has {options.pattern!r} in its name")
-    write_to(source, Path(options.output))
+    write_to(source, _on_this_machine(options.output))
     print(f"{options.output} has the {len(source.tensors)} tensors of {paths[0]}, step {source.step}")
     return DONE
 
 
-def import_(paths: Sequence[Path], options: Options) -> int:
-    source, output = paths
+def import_(paths: Sequence[Path | RemoteFolder], options: Options) -> int:
+    source, output = map(_on_this_machine, paths)
     dtype = options.dtype or "float32"
     print(import_weights(source, output, options.format, options.rules, dtype, is_strict=options.is_strict))
     return DONE
 
 
-def export(paths: Sequence[Path], options: Options) -> int:
-    path, output = paths
+def export(paths: Sequence[Path | RemoteFolder], options: Options) -> int:
+    path, output = map(_on_this_machine, paths)
     if options.format != HUGGINGFACE:
         raise FlagError(f"export writes --format={HUGGINGFACE} alone, and not {options.format}")
     print(export_weights(path, output, options.config, options.dtype, is_strict=options.is_strict))
     return DONE
 
 
-WORK: Mapping[str, Callable[[Sequence[Path], Options], int]] = {
+def _on_this_machine(place: str | Path | RemoteFolder) -> Path:
+    """Raises CheckpointError of remote storage."""
+    if isinstance(place, RemoteFolder) or is_remote(place):
+        raise CheckpointError(_REMOTE.format(place=without_secrets(str(place))))
+    return Path(place)
+
+
+WORK: Mapping[str, Callable[[Sequence[Path | RemoteFolder], Options], int]] = {
     "list": list_checkpoints,
     "show": show,
     "compare": compare_two,

@@ -23,7 +23,6 @@ from meshtf.train.decoding.output import Output, open_output
 from meshtf.train.decoding.prompt_text import given_texts
 from meshtf.train.decoding.results import TextScore
 from meshtf.train.decoding.text_decoder import ContinuedTexts, ScoredTexts
-from meshtf.train.gin_files.bindings import shown
 from meshtf.train.run_folder import RunFolder
 from meshtf_programs.command_lines.decode import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus
@@ -63,9 +62,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         check_rules_are_used(work.forward)
     step = work.restore(folder, values.step, values.weights)
     what = "scoring" if values.score else f"decoding ({decoding.method})"
-    where = (
-        f"step {step} of {shown(folder.path.absolute())} on mesh [{mesh_impl.shape}], layout [{training.layout_text}]"
-    )
+    where = f"step {step} of {folder.shown} on mesh [{mesh_impl.shape}], layout [{training.layout_text}]"
     print(f"{what} {len(texts):,} texts with {where}", file=sys.stderr, flush=True)
     path = values.output if Agreement.of_this_process().is_leader else os.devnull
     output = functools.partial(open_output, path, len(texts), is_json=values.format == "jsonl")

@@ -18,7 +18,6 @@ from meshtf.files.unlinked_file import append_to_file
 from meshtf.train.agreement import Agreement
 from meshtf.train.configuration import check_every_binding_is_read
 from meshtf.train.evaluation import Evaluator
-from meshtf.train.gin_files.bindings import shown
 from meshtf.train.monitoring.metrics import as_lists
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.training import Training
@@ -52,7 +51,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         check_rules_are_used(evaluator.step)
     evaluator.check()
     restored = folder.restore(evaluator.step, step=values.step, weights=values.weights)
-    print(f"evaluating step {restored} of {shown(folder.path.absolute())}: {training.task.name}", flush=True)
+    print(f"evaluating step {restored} of {folder.shown}: {training.task.name}", flush=True)
     source = {"step": restored, "weights": values.weights}
     return functools.partial(write_evaluation, training, folder, evaluator, source)
 
@@ -82,10 +81,11 @@ def append_evaluation(folder: RunFolder, line: Mapping[str, Any]) -> None:
     """To the run's evaluations, if they can be written."""
     try:
         append_to_file(folder.evaluations, (json.dumps(line) + "\n").encode())
+        folder.send()
     except OSError as error:
         if error.errno not in _READ_ONLY:
             raise
-        print(f"it is only shown, and not in {shown(folder.evaluations.absolute())}: {error.strerror}")
+        print(f"it is only shown, and not in {folder.shown}/{folder.evaluations.name}: {error.strerror}")
 
 
 if __name__ == "__main__":

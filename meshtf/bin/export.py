@@ -60,7 +60,8 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         check_every_binding_is_read(of_flags_alone=True)
     exported.check_fits(values.max_gib)
     step = folder.restore(exported.restorable, step=values.step, weights=values.weights)
-    source = {"run": str(folder.path.absolute()), "step": step, "weights": values.weights}
+    run = folder.path.absolute() if folder.storage is None else folder.place
+    source = {"run": str(run), "step": step, "weights": values.weights}
     return functools.partial(write, exported, output, source)
 
 

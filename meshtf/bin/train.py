@@ -65,11 +65,12 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     trainer.check()
     if values.dry_run:
         return functools.partial(rehearse, trainer, files)
-    folder = RunFolder.made(path)
+    folder = RunFolder.made(path, Path(values.working_dir))
     agreement = Agreement.of_this_process()
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(agreement.own_folder(folder))
         stack.enter_context(folder.lock())
+        folder.fetch()
         resumed = functools.partial(resumed_start, trainer, folder, from_scratch=values.from_scratch)
         start = agreement.leader_first(resumed)
         agreement.check_same_step(start.step, folder)
@@ -81,7 +82,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         held = stack.pop_all()
 
     def run() -> int:
-        with held:
+        with held, folder.writing() if agreement.is_leader else contextlib.nullcontext():
             return train(trainer, folder, start)
 
     return run
@@ -108,7 +109,7 @@ def explain(trainer: Trainer, folder: RunFolder, start: Start) -> None:
         f"{described(trainer.training, trainer.train_step)}\n\n{trainer.train_step.report()}\n",
     )
     if start.step:
-        print(f"resumed:       from step {start.step}, {shown(folder.checkpoints().path(start.step).absolute())}")
+        print(f"resumed:       from step {start.step}, {_place(folder, start.step)}")
         before = folder.operative_config.read_bytes() if folder.operative_config.exists() else configuration.encode()
         for change in changed_bindings(before.decode(errors="replace"), configuration):
             print(f"  changed:     {change}")
@@ -129,14 +130,19 @@ def train(trainer: Trainer, folder: RunFolder, start: Start) -> int:
         if stop.signal is not None and evaluation is None:
             print(f"{stop.signal.name}: stopped after step {training_run.step}. {training_run.how_to_resume()}")
             return ExitStatus.of_signal(stop.signal)
-    console, title = Console(), f"{shown(folder.path.absolute())}: step {training_run.step}"
+    console, title = Console(), f"{folder.shown}: step {training_run.step}"
     console.print(summary_table(training_run.metrics, title, console.width))
     print(f"variables:     sha256 {training_run.digest}")
-    print(f"written to:    {shown(folder.path.absolute())} ({', '.join(_written(folder.path))})")
+    print(f"written to:    {folder.shown} ({', '.join(_written(folder.path))})")
     print(f"held out:      {evaluation}")
     if evaluation is not None:
         evaluation.check()
     return ExitStatus.DONE
+
+
+def _place(folder: RunFolder, step: int) -> str:
+    place = folder.checkpoints().place(step)
+    return shown(place.absolute()) if isinstance(place, Path) else str(place)
 
 
 def _written(folder: Path) -> list[str]:

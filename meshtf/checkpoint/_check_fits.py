@@ -49,7 +49,7 @@ def check_fits(
         *_listed("of another shape or type", other),
     ]
     if lines:
-        head = f'checkpoint {saved.folder} does not fit program "{program}":'
+        head = f'checkpoint {saved.place} does not fit program "{program}":'
         raise CheckpointError("\n".join([head, *lines, _REMEDY]))
 
 

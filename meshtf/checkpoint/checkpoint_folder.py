@@ -14,33 +14,52 @@ import tensorflow as tf
 from meshtf.checkpoint._chunks import Chunk, chunks_of
 from meshtf.checkpoint._write_checkpoint import cluster_that_writes, write_checkpoint
 from meshtf.checkpoint.atomic_folder import delete_folder, give_back_replaced, remove_unfinished
+from meshtf.checkpoint.remote_checkpoints import RemoteCheckpoints
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
-from meshtf.errors import CheckpointError, DamagedCheckpointError
+from meshtf.errors import CheckpointError, DamagedCheckpointError, SaveError
+from meshtf.files.remote.remote_folder import RemoteFolder, place_of
+from meshtf.files.remote.working_folder import PassingFolder
 from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.slices import on_host
 
 _STEP = re.compile(r"step_([0-9]{8}|[1-9][0-9]{8,})")
 _LOG = logging.getLogger(__name__)
 
+_NOT_SENT = """\
+the checkpoint of step {step} cannot be written to {place}: {error}
+It is whole in {path} on this machine. Earlier checkpoints are as they were."""
+
 
 class CheckpointFolder:
     """Checkpoints in the folders `step_00001000` of a folder, which is made when the first is saved.
 
+    Those of remote storage are written in a folder of this machine first, whole, and then go there, their manifests
+    last; they are read from there part by part.
+
     Args:
-      folder: for the checkpoints of one run.
+      folder: for the checkpoints of one run, such as `runs/mine` or `s3://bucket/runs/mine`.
       keep: how many are kept, the one just saved and those before it; None for all. The oldest is deleted once a newer
         one is whole.
+      remote: where they go from a `folder` of this machine, which then has the newest alone.
 
     Attributes:
+      folder: of this machine.
       kept_steps: those whose checkpoints are not deleted, however old.
     """
 
-    def __init__(self, folder: Path | str, keep: int | None = 3) -> None:
-        if not isinstance(folder, str | os.PathLike):
+    def __init__(
+        self, folder: Path | str | RemoteFolder, keep: int | None = 3, *, remote: RemoteCheckpoints | None = None
+    ) -> None:
+        if not isinstance(folder, str | os.PathLike | RemoteFolder):
             raise CheckpointError(f"the folder of checkpoints must be a path, and is {folder!r}")
         if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 1):
             raise CheckpointError(f"keep must be at least 1, or None to keep all, and is {keep!r}")
-        self.folder = Path(folder)
+        place = folder if isinstance(folder, os.PathLike) else place_of(folder)
+        if isinstance(place, RemoteFolder):
+            remote, self._passing = RemoteCheckpoints(place), PassingFolder()
+            place = self._passing.path
+        self.folder = Path(place)
+        self.remote = remote
         self.keep = keep
         self.kept_steps: frozenset[int] = frozenset()
 
@@ -50,6 +69,8 @@ class CheckpointFolder:
         Raises:
           OSError: the folder is there and cannot be read.
         """
+        if self.remote is not None:
+            return self.remote.steps()
         try:
             matches = [_STEP.fullmatch(path.name) for path in self.folder.iterdir()]
         except (FileNotFoundError, NotADirectoryError):
@@ -57,8 +78,17 @@ class CheckpointFolder:
         return sorted(int(match[1]) for match in matches if match)
 
     def path(self, step: int) -> Path:
-        """Where the checkpoint of a step is, or would be."""
+        """Where the checkpoint of a step is on this machine, or would be."""
         return self.folder / f"step_{step:08d}"
+
+    def place(self, step: int) -> Path | RemoteFolder:
+        """Where the checkpoint of a step is, or would be."""
+        return self.path(step) if self.remote is None else self.remote.path(step)
+
+    @property
+    def shown(self) -> Path | RemoteFolder:
+        """The folder that has them, for messages."""
+        return self.folder if self.remote is None else self.remote.folder
 
     def open(self, step: int) -> SavedCheckpoint:
         """The checkpoint of a step, its values not yet verified.
@@ -69,8 +99,8 @@ class CheckpointFolder:
         """
         if step not in self.steps():
             known = ", ".join(map(str, self.steps())) or "none"
-            raise CheckpointError(f"{self.folder} has no checkpoint of step {step}; there are: {known}")
-        return SavedCheckpoint.open(self.path(step))
+            raise CheckpointError(f"{self.shown} has no checkpoint of step {step}; there are: {known}")
+        return SavedCheckpoint.open(self.place(step))
 
     def newest_readable(self) -> SavedCheckpoint | None:
         """The newest checkpoint that is whole, all of it read and verified; None where there is none.
@@ -86,19 +116,20 @@ class CheckpointFolder:
             step = left[-1]
             passed_over.add(step)
             try:
-                saved = SavedCheckpoint.open(self.path(step))
+                saved = SavedCheckpoint.open(self.place(step))
                 saved.verify()
                 return saved
             except DamagedCheckpointError as error:
-                if self.path(step).exists():
+                if step in self.steps():
                     _LOG.warning("%s; passed over for the one before it", error)
                 else:
                     steps = self.steps()
         return None
 
-    def remove_unfinished(self) -> list[Path]:
+    def remove_unfinished(self) -> list[Path | RemoteFolder]:
         """Removes what an interrupted run left half written; not while another process saves here. Gives the paths."""
-        return remove_unfinished(self.folder)
+        there = [] if self.remote is None else self.remote.delete_unfinished()
+        return [*remove_unfinished(self.folder), *there]
 
     def give_back_replaced(self) -> None:
         """What an interrupted run was about to replace gets its name back; not while another process saves here."""
@@ -136,16 +167,32 @@ class CheckpointFolder:
         cluster = cluster_that_writes(chunks)
         if cluster is not None and not cluster.is_leader:
             return path
+        if self.remote is not None:
+            self._send(self.remote, step)
         # Later ones that are there were passed over as damaged; they must not take the place of this one.
         older = [known for known in self.steps() if known < step]
         for old in older[: max(len(older) - self.keep + 1, 0)] if self.keep else []:
             if old in self.kept_steps:
                 continue
             try:
-                delete_folder(self.path(old))
+                if self.remote is None:
+                    delete_folder(self.path(old))
+                else:
+                    self.remote.delete(old)
             except OSError as error:
-                _LOG.warning("%s is whole, and %s cannot be deleted: %s", path, self.path(old), error)
+                _LOG.warning("%s is whole, and %s cannot be deleted: %s", self.place(step), self.place(old), error)
         return path
+
+    def _send(self, remote: RemoteCheckpoints, step: int) -> None:
+        """To remote storage; those sent before are no longer kept here."""
+        try:
+            remote.send(self.path(step), step)
+        except OSError as error:
+            place, reason = self.place(step), error.strerror or error
+            raise SaveError(_NOT_SENT.format(step=step, place=place, error=reason, path=self.path(step))) from None
+        for path in self.folder.iterdir():
+            if is_step_name(path.name) and path != self.path(step):
+                delete_folder(path)
 
 
 def check_step(step: int) -> None:

@@ -13,6 +13,7 @@ from meshtf.checkpoint.formats.tensor_source import TensorSource, write_source
 from meshtf.checkpoint.manifest import MANIFEST
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError, nearest
+from meshtf.files.remote.remote_folder import RemoteFolder
 
 _OF_A_RUN = "checkpoints"
 _NPZ, _SAFETENSORS = ".npz", ".safetensors"
@@ -23,7 +24,7 @@ _NO_FORMAT = """\
 The output is a file that ends in .npz or .safetensors, or the folder of a checkpoint, whose name ends in neither."""
 
 
-def find_folder(path: Path) -> CheckpointFolder | None:
+def find_folder(path: Path | RemoteFolder) -> CheckpointFolder | None:
     """The checkpoints in a folder, or in the folder `checkpoints` of a run; None where there are none."""
     for folder in (CheckpointFolder(path), CheckpointFolder(path / _OF_A_RUN)):
         if folder.steps():
@@ -31,7 +32,7 @@ def find_folder(path: Path) -> CheckpointFolder | None:
     return None
 
 
-def open_checkpoint(path: Path) -> SavedCheckpoint:
+def open_checkpoint(path: Path | RemoteFolder) -> SavedCheckpoint:
     """A checkpoint's own folder, or the newest of a folder of checkpoints.
 
     Raises:
@@ -41,12 +42,14 @@ def open_checkpoint(path: Path) -> SavedCheckpoint:
     return SavedCheckpoint.open(all_checkpoints([path])[-1])
 
 
-def open_source(path: Path) -> TensorSource:
+def open_source(path: Path | RemoteFolder) -> TensorSource:
     """As `open_checkpoint`, and files that end in .npz or .safetensors.
 
     Raises:
       CheckpointError: there is none, or it cannot be read.
     """
+    if isinstance(path, RemoteFolder):
+        return open_checkpoint(path)
     if path.suffix == _NPZ:
         return NpzFile.open(path)
     return SafetensorsFile.open(path) if path.suffix == _SAFETENSORS else open_checkpoint(path)
@@ -73,19 +76,23 @@ def write_to(source: TensorSource, path: Path) -> None:
         write_source(source, path)
 
 
-def all_checkpoints(paths: Sequence[Path]) -> list[Path]:
+def all_checkpoints(paths: Sequence[Path | RemoteFolder]) -> list[Path | RemoteFolder]:
     """The folders of checkpoints that these stand for: each itself, or all of a folder of checkpoints, oldest first.
 
     Raises:
       CheckpointError: one stands for none.
     """
-    found: list[Path] = []
+    found: list[Path | RemoteFolder] = []
     for path in paths:
-        folder = None if (path / MANIFEST).exists() else find_folder(path)
+        folder = None if _is_checkpoint(path) else find_folder(path)
         if folder is not None:
-            found += [folder.path(step) for step in folder.steps()]
-        elif (path / MANIFEST).exists() or (path.is_dir() and is_step_name(path.name)):
+            found += [folder.place(step) for step in folder.steps()]
+        elif _is_checkpoint(path) or (isinstance(path, Path) and path.is_dir() and is_step_name(path.name)):
             found.append(path)
         else:
             raise CheckpointError(f"{path} is neither the folder of a checkpoint, as step_00001000, nor has it any")
     return found
+
+
+def _is_checkpoint(path: Path | RemoteFolder) -> bool:
+    return path.has(MANIFEST) if isinstance(path, RemoteFolder) else (path / MANIFEST).exists()

@@ -13,13 +13,14 @@ from meshtf.checkpoint._box import Box
 from meshtf.checkpoint.formats.tensor_source import TensorSource
 from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
+from meshtf.files.remote.remote_folder import RemoteFolder
 
 
 class Restorable(TensorSource, Protocol):
     """What variables are restored from: named tensors that are somewhere."""
 
     @property
-    def folder(self) -> Path:
+    def place(self) -> Path | RemoteFolder:
         """Where, in messages."""
         ...
 
@@ -32,8 +33,8 @@ class JoinedCheckpoint:
     saved: SavedCheckpoint
 
     @property
-    def folder(self) -> Path:
-        return self.saved.folder
+    def place(self) -> Path | RemoteFolder:
+        return self.saved.place
 
     @property
     def step(self) -> int:

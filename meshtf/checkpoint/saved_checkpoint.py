@@ -13,12 +13,16 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.checkpoint._box import Box
+from meshtf.checkpoint._chunks import WHOLE_TYPES
 from meshtf.checkpoint._manifest_content import INDEX
-from meshtf.checkpoint.formats._tensor_index import check_index
+from meshtf.checkpoint._partial_copy import PartialCopy
+from meshtf.checkpoint.formats._tensor_index import LARGEST_INDEX, check_index
 from meshtf.checkpoint.formats.tensor_files import read_box
 from meshtf.checkpoint.manifest import MANIFEST, Manifest, SavedFile, SavedTensor
 from meshtf.errors import CheckpointError, DamagedCheckpointError, nearest
 from meshtf.files.regular_file import is_absent, kind_of, open_regular
+from meshtf.files.remote.remote_folder import RemoteFolder, place_of
+from meshtf.files.remote.working_folder import PassingFolder
 
 PREFIX = "variables"
 
@@ -35,10 +39,15 @@ class SavedCheckpoint:
 
     folder: Path
     manifest: Manifest
+    _remote: RemoteFolder | None = None
+    _copy: PartialCopy | None = None
 
     @classmethod
-    def open(cls, folder: Path | str) -> SavedCheckpoint:
+    def open(cls, folder: Path | str | RemoteFolder) -> SavedCheckpoint:
         """Reads the manifest of a checkpoint's folder. Of the data it sees that they are files, and opens none.
+
+        Of remote storage the small files are read; of the data what `read` is asked for comes into a temporary folder,
+        `folder`, which is gone with this object.
 
         Raises:
           DamagedCheckpointError: it or TensorFlow's index is missing, was changed, or says what cannot be; or there
@@ -46,7 +55,11 @@ class SavedCheckpoint:
           OSError: one of them is there and cannot be read.
           CheckpointError: a later version of meshtf wrote it.
         """
-        path = Path(folder)
+        place = place_of(folder)
+        return cls._open_remote(place) if isinstance(place, RemoteFolder) else cls._open_local(place)
+
+    @classmethod
+    def _open_local(cls, path: Path) -> SavedCheckpoint:
         try:
             saved = cls(path, Manifest.read(path / MANIFEST))
         except DamagedCheckpointError as error:
@@ -54,6 +67,38 @@ class SavedCheckpoint:
         if fault := _irregular(path) or _index_fault(path / INDEX):
             raise _damaged(path, fault)
         return saved
+
+    @classmethod
+    def _open_remote(cls, remote: RemoteFolder) -> SavedCheckpoint:
+        passing = PassingFolder()
+        there = remote.files()
+        for name in (MANIFEST, INDEX):
+            if there.get(name, LARGEST_INDEX + 1) <= LARGEST_INDEX:
+                remote.download(name, passing.path / name)
+        try:
+            manifest = Manifest.read(passing.path / MANIFEST)
+            faults = (_remote_fault(name, file, there) for name, file in manifest.files.items())
+            if fault := next(filter(None, faults), None) or _index_fault(passing.path / INDEX):
+                raise _damaged(remote, fault)
+            for name in manifest.files:
+                if name != INDEX and ".data-" not in name:
+                    remote.download(name, passing.path / name)
+            data = {name: file.num_bytes for name, file in manifest.files.items() if ".data-" in name}
+            return cls(passing.path, manifest, remote, PartialCopy(remote, passing, data, PREFIX))
+        except DamagedCheckpointError as error:
+            raise (error if str(error).startswith("checkpoint ") else _damaged(remote, str(error))) from None
+        except (FileNotFoundError, ValueError) as error:
+            raise _damaged(remote, str(error)) from None
+
+    @property
+    def place(self) -> Path | RemoteFolder:
+        """Where it is."""
+        return self._remote or self.folder
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it has not been deleted meanwhile."""
+        return self.folder.exists() if self._remote is None else self._remote.has(MANIFEST)
 
     @property
     def step(self) -> int:
@@ -89,17 +134,19 @@ class SavedCheckpoint:
           OSError: they cannot be read for another reason, such as a lack of permission.
         """
         if name not in self.tensors:
-            raise CheckpointError(f'checkpoint {self.folder} has no tensor "{name}"{nearest(name, self.tensors)}')
+            raise CheckpointError(f'checkpoint {self.place} has no tensor "{name}"{nearest(name, self.tensors)}')
         tensor = self.tensors[name]
         part = box or Box.whole(tensor.shape)
         try:
+            if self._copy is not None:
+                self._copy.bring(name, Box.whole(tensor.shape) if tensor.dtype in WHOLE_TYPES else part)
             value = read_box(self.prefix, name, tensor.shape, tensor.dtype, part)
         except _NOT_READ as error:
-            raise OSError(f'tensor "{name}" of checkpoint {self.folder} cannot be read: {error}') from None
+            raise OSError(f'tensor "{name}" of checkpoint {self.place} cannot be read: {error}') from None
         except (tf.errors.OpError, FileNotFoundError, IndexError, ValueError) as error:
-            raise _damaged(self.folder, f'tensor "{name}" cannot be read: {error}') from None
+            raise _damaged(self.place, f'tensor "{name}" cannot be read: {error}') from None
         if tuple(value.shape) != part.size:
-            raise _damaged(self.folder, f'tensor "{name}" is of shape {tuple(value.shape)} in {PREFIX}.index')
+            raise _damaged(self.place, f'tensor "{name}" is of shape {tuple(value.shape)} in {PREFIX}.index')
         return value
 
     def check_files(self) -> None:
@@ -112,7 +159,7 @@ class SavedCheckpoint:
         for name, file in self.manifest.files.items():
             fault = _fault(self.folder / name, file)
             if fault:
-                raise _damaged(self.folder, f"{name} {fault}")
+                raise _damaged(self.place, f"{name} {fault}")
 
     def verify(self) -> None:
         """Reads everything, chunk by chunk, and compares it with the checksums.
@@ -179,5 +226,11 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _damaged(folder: Path, fault: str) -> DamagedCheckpointError:
+def _remote_fault(name: str, file: SavedFile, there: Mapping[str, int]) -> str | None:
+    if name not in there:
+        return f"{name} is missing"
+    return None if there[name] == file.num_bytes else f"{name} has {there[name]} bytes instead of {file.num_bytes}"
+
+
+def _damaged(folder: Path | RemoteFolder, fault: str) -> DamagedCheckpointError:
     return DamagedCheckpointError(f"checkpoint {folder} is damaged: {fault}")

@@ -112,7 +112,7 @@ class Agreement:
         steps = self._gathered("step", str(step))
         if len(set(steps)) > 1:
             found = ", ".join(f"process {i}: {found}" for i, found in enumerate(steps))
-            raise ClusterError(_DIFFERENT_STARTS.format(steps=found, folder=folder.checkpoints().folder))
+            raise ClusterError(_DIFFERENT_STARTS.format(steps=found, folder=folder.checkpoints().shown))
 
     def digest_of(self, variables: VariableStore, saved_last: Callable[[], SavedCheckpoint]) -> str:
         """The hash of all variables; over processes, of which none has all, from the checkpoint that was just saved."""
@@ -139,7 +139,7 @@ class Agreement:
             yield folder
             return
         with tempfile.TemporaryDirectory(prefix="meshtf_process_") as path:
-            own = RunFolder(Path(path), folder.checkpoints().folder)
+            own = RunFolder(Path(path), folder.checkpoints().folder, folder.storage)
             if folder.metrics.exists():
                 own.metrics.write_bytes(folder.metrics.read_bytes())
             yield own

@@ -13,6 +13,9 @@ from gin import config as gin_config
 import meshtf.layers
 import meshtf.train.gin_files.optimizers  # noqa: F401  (the same)
 from meshtf.errors import MeshtfError, nearest
+from meshtf.files.remote.failures import without_secrets
+from meshtf.files.remote.local_copies import local_copy
+from meshtf.files.remote.remote_folder import is_remote, local_path
 from meshtf.train.gin_files.bindings import Parameter, keep, present_bindings
 from meshtf.train.gin_files.errors import ConfigurationError, explained
 from meshtf.train.gin_files.kinds import check_kinds
@@ -36,12 +39,18 @@ if hasattr(sys, "ps1"):  # a notebook, or Python's prompt, where a cell that def
 
 
 def find_gin_file(name: str) -> Path:
-    """The file of a configuration: one of meshtf's own by its name, or a path from the current folder.
+    """The file of a configuration: one of meshtf's own by its name, a path from the current folder, or one of
+    remote storage, of which there is a copy then.
 
     Raises:
       ConfigurationError: there is none, or it could be either of two different files.
     """
-    local, packaged = Path(name), packaged_folder() / name
+    if is_remote(name):
+        try:
+            return local_copy(name)
+        except OSError as error:
+            raise ConfigurationError(f"the gin file {without_secrets(name)}: {error.strerror or error}") from None
+    local, packaged = local_path(name), packaged_folder() / name
     if local.is_absolute() or name.startswith((".", "~")):
         packaged, local = None, local.expanduser()
     found = [path for path in (packaged, local) if path is not None and path.is_file()]

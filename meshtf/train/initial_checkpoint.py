@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import gin
 
@@ -16,6 +15,7 @@ from meshtf.checkpoint.checkpoint_paths import open_checkpoint, open_source
 from meshtf.checkpoint.formats.tensor_source import TensorSource
 from meshtf.checkpoint.joined_checkpoint import JoinedCheckpoint
 from meshtf.errors import CheckpointError, DamagedCheckpointError
+from meshtf.files.remote.remote_folder import place_of
 from meshtf.layers.low_rank import SCALE, A, B
 from meshtf.train.configuration import ConfigurationError
 
@@ -74,7 +74,7 @@ class InitialCheckpoint:
             a rule; or a rule matches nothing. Nothing has changed.
           DamagedCheckpointError: it is not as it was written.
         """
-        saved = open_checkpoint(Path(self.path).expanduser())
+        saved = open_checkpoint(place_of(self.path))
         saved.verify()
         source = saved if self.adapters is None else JoinedCheckpoint(self._opened_adapters(step), saved)
         rules = [*self.rules, *((re.escape(name), None) for name in self._state_names(step, evaluation))]
@@ -87,7 +87,7 @@ class InitialCheckpoint:
 
     def _opened_adapters(self, step: mtf.Function) -> TensorSource:
         """Raises CheckpointError where the model has no place for some: without them it would be another."""
-        adapters = open_source(Path(self.adapters or "").expanduser())
+        adapters = open_source(place_of(self.adapters or ""))
         variables = [v for v in step.graph.variables.values() if isinstance(v, mtf.Variable)]
         taken = set(NameRules(self.rules).sources([name for v in variables for name in v.saved_names]).values())
         lost = [name for name in adapters.tensors if _ADAPTER.search(name) and name not in taken]

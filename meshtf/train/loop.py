@@ -289,7 +289,8 @@ class TrainingRun:
         steps = self._checkpoints.steps()
         if not steps:
             return "There is no checkpoint yet; the same command starts again."
-        return f"The same command resumes from the checkpoint of step {steps[-1]}, {self._checkpoints.path(steps[-1])}."
+        place = self._checkpoints.place(steps[-1])
+        return f"The same command resumes from the checkpoint of step {steps[-1]}, {place}."
 
     def _evaluate(self, *, is_last: bool = False) -> Evaluation | None:
         """Evaluates, unless this step has been; None then, and if it was stopped."""

@@ -103,13 +103,13 @@ def resumed_start(trainer: Trainer, folder: RunFolder, *, from_scratch: bool = F
     if from_scratch:
         _begin(trainer)
         if aside := folder.set_aside():
-            print(f"from scratch:  the run that was here is now in {aside.path}")
+            print(f"from scratch:  the run that was here is now in {aside.place}")
         checkpoints.folder.mkdir(exist_ok=True)
         return Start()
     checkpoints.give_back_replaced()
     saved, start = _newest(folder), Start()
     if saved is not None:
-        position = _resumed_position(trainer.training, saved, folder.path)
+        position = _resumed_position(trainer.training, saved, folder.place)
         start = Start(saved.step, position, RunState.from_dict(saved.state).callbacks)
         trainer.batches(start.position)
         restore(saved, trainer.programs)
@@ -142,14 +142,14 @@ def _newest(folder: RunFolder) -> SavedCheckpoint | None:
     except CheckpointError as error:
         raise CheckpointError(f"{error}\n{_INSTEAD}") from None
     except OSError as error:
-        raise OSError(error.errno, _UNREADABLE.format(error=error, folder=checkpoints.folder)) from None
+        raise OSError(error.errno, _UNREADABLE.format(error=error, folder=checkpoints.shown)) from None
     lines = read_metrics(folder.metrics)
     ended = [line["step"] for line in lines if DIGEST in line]
     if ended:
-        raise ConfigurationError(_LOST.format(folder=folder.path, step=max(ended), checkpoints=checkpoints.folder))
+        raise ConfigurationError(_LOST.format(folder=folder.place, step=max(ended), checkpoints=checkpoints.shown))
     if lines:
         last = max(line["step"] for line in lines)
-        print(f"begins again:  {folder.path} has metrics up to step {last}, and no checkpoint of them")
+        print(f"begins again:  {folder.place} has metrics up to step {last}, and no checkpoint of them")
     return None
 
 
@@ -166,7 +166,7 @@ def _resumed_position(training: Training, saved: SavedCheckpoint, folder: Path) 
             _ANOTHER_RUN.format(folder=folder, step=saved.step, differences="\n".join(differences))
         )
     if not isinstance(state.position, dict):
-        raise ConfigurationError(_NO_POSITION.format(folder=saved.folder))
+        raise ConfigurationError(_NO_POSITION.format(folder=saved.place))
     return state.position
 
 

@@ -10,26 +10,31 @@ A program that decodes, say:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import itertools
 import json
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import BinaryIO
 
 import meshtf as mtf
 from meshtf.checkpoint import CheckpointFolder, SavedCheckpoint, restore
+from meshtf.checkpoint.remote_checkpoints import RemoteCheckpoints
 from meshtf.errors import CheckpointError, DamagedCheckpointError
+from meshtf.files.remote.remote_folder import RemoteFolder
+from meshtf.files.remote.working_folder import PassingFolder, lasting_folder
 from meshtf.files.replaced_file import replace_file
 from meshtf.files.unlinked_file import open_for_lock
 from meshtf.train._foreign_configuration import check_foreign
 from meshtf.train.configuration import OPERATIVE_CONFIG, ConfigurationError, read_configuration
-from meshtf.train.gin_files.bindings import Parameter
+from meshtf.train.gin_files.bindings import Parameter, shown
 from meshtf.train.run_path import run_path
+from meshtf.train.run_storage import CHECKPOINTS, SUPERSEDED, RunStorage
 from meshtf.train.saved_weights import Weights, averages_in
 from meshtf.train.training import Training, configured_training
 
@@ -49,7 +54,6 @@ Training.checkpoint_every_steps and Training.checkpoint_every_minutes say."""
 _ALL_DAMAGED = """\
 none of the checkpoints in {folder} can be read: those of the steps {steps} are damaged, each as said above."""
 
-_SUPERSEDED = "superseded_"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,19 +63,25 @@ class RunFolder:
     Attributes:
       path: of the folder.
       checkpoints_path: of its checkpoints, where they are elsewhere.
+      storage: where all of it is, in truth, if that is not this machine; `path` is then of files on their way.
     """
 
     path: Path
     checkpoints_path: Path | None = None
+    storage: RunStorage | None = None
+    _passing: PassingFolder | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @classmethod
-    def existing(cls, path: str | Path) -> RunFolder:
-        """The folder of a run that was started before.
+    def existing(cls, path: str | Path | RemoteFolder) -> RunFolder:
+        """The folder of a run that was started before. One of remote storage has its small files in a temporary folder,
+        as they are now.
 
         Raises:
           ConfigurationError: there is none.
         """
         folder = run_path(path)
+        if isinstance(folder, RemoteFolder):
+            return cls._existing_remote(folder)
         try:
             is_there, is_folder = (folder / OPERATIVE_CONFIG).is_file(), folder.is_dir()
         except OSError as error:
@@ -82,18 +92,80 @@ class RunFolder:
         return cls(folder)
 
     @classmethod
-    def made(cls, path: str | Path) -> RunFolder:
+    def _existing_remote(cls, remote: RemoteFolder) -> RunFolder:
+        passing, storage = PassingFolder(), RunStorage(remote)
+        try:
+            storage.fetch(passing.path)
+        except OSError as error:
+            raise ConfigurationError(f"the model folder {remote} cannot be looked at: {error}") from None
+        if not (passing.path / OPERATIVE_CONFIG).is_file():
+            raise ConfigurationError(_NO_RUN.format(folder=remote, missing=OPERATIVE_CONFIG, here=Path.cwd()))
+        return cls(passing.path, storage=storage, _passing=passing)
+
+    @classmethod
+    def made(cls, path: str | Path | RemoteFolder, working: Path = Path("~/.cache/meshtf/runs")) -> RunFolder:
         """The folder of a run, made where it is not there.
+
+        Args:
+          path: of the folder.
+          working: in which a run of remote storage has a folder for what is on its way there.
 
         Raises:
           ConfigurationError: it cannot be made.
         """
-        folder = run_path(path)
+        place = run_path(path)
+        is_remote = isinstance(place, RemoteFolder)
+        folder = lasting_folder(working.expanduser(), place) if is_remote else place
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(f"the model folder {folder} cannot be made: {error}") from error
-        return cls(folder)
+        return cls(folder, storage=RunStorage(place) if is_remote else None)
+
+    def fetch(self) -> None:
+        """Of a run of remote storage, what is there takes the place of what this machine has; others are left alone.
+
+        Raises:
+          OSError: the storage cannot be read, or the folder not written.
+        """
+        if self.storage is not None:
+            self.storage.fetch(self.path)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """While one process trains in a folder: of remote storage, it is the one that may, and all is there at the end.
+
+        Raises:
+          OSError: the storage cannot be written; after another error that is told only.
+        """
+        if self.storage is None:
+            yield
+            return
+        self.storage.claim()
+        try:
+            yield
+        except BaseException:
+            try:
+                self.send()
+            except (OSError, ConfigurationError) as error:
+                print(f"what is new in {self.path} is not in {self.place}: {error}", flush=True)
+            raise
+        self.send()
+
+    def send(self) -> None:
+        """Of a run of remote storage, writes what has changed of it, but checkpoints. Raises OSError."""
+        if self.storage is not None:
+            self.storage.send(self.path)
+
+    @property
+    def place(self) -> Path | RemoteFolder:
+        """Where the run is, for messages."""
+        return self.path if self.storage is None else self.storage.remote
+
+    @property
+    def shown(self) -> str:
+        """Where the run is, whole."""
+        return shown(self.path.absolute()) if self.storage is None else str(self.storage.remote)
 
     @property
     def operative_config(self) -> Path:
@@ -130,7 +202,10 @@ class RunFolder:
 
     def checkpoints(self, keep: int | None = None) -> CheckpointFolder:
         """The checkpoints, of which `save` keeps so many."""
-        return CheckpointFolder(self.checkpoints_path or self.path / "checkpoints", keep)
+        folder = self.checkpoints_path or self.path / CHECKPOINTS
+        if self.storage is None:
+            return CheckpointFolder(folder, keep)
+        return CheckpointFolder(folder, keep, remote=RemoteCheckpoints(self.storage.remote / CHECKPOINTS, self.send))
 
     def read_training(self, parameters: Sequence[str | Parameter] = (), *, trust_config: bool = False) -> Training:
         """The training as it was configured, with gin bindings that override parts of it.
@@ -163,8 +238,8 @@ class RunFolder:
         if saved is not None:
             return saved
         if steps := checkpoints.steps():
-            raise CheckpointError(_ALL_DAMAGED.format(folder=checkpoints.folder, steps=", ".join(map(str, steps))))
-        raise ConfigurationError(_NO_CHECKPOINT.format(folder=self.path))
+            raise CheckpointError(_ALL_DAMAGED.format(folder=checkpoints.shown, steps=", ".join(map(str, steps))))
+        raise ConfigurationError(_NO_CHECKPOINT.format(folder=self.place))
 
     def restore(
         self, *programs: mtf.Function, step: int | None = None, weights: Weights | str = Weights.TRAINED
@@ -188,7 +263,7 @@ class RunFolder:
         try:
             restore(saved, list(programs), ignore_unused=True, renamed=renamed)
         except DamagedCheckpointError:
-            if step is not None or saved.folder.exists():
+            if step is not None or saved.is_there:
                 raise
             # A training that runs meanwhile has deleted it, and there are newer ones.
             return self.restore(*programs, weights=weights)
@@ -206,7 +281,7 @@ class RunFolder:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
-            raise ConfigurationError(_IN_USE.format(folder=self.path)) from None
+            raise ConfigurationError(_IN_USE.format(folder=self.place)) from None
         except OSError:  # a file system without locks
             pass
         return file
@@ -217,11 +292,15 @@ class RunFolder:
         Returns:
           It, as a run that programs read as before; None where there was none.
         """
+        if self.storage is not None:
+            there = self.storage.set_aside()
+            self.storage.fetch(self.path)
+            return None if there is None else RunFolder(self.path, storage=RunStorage(there))
         names = [self.checkpoints().folder, self.metrics, self.evaluations, self.loss_curve, self.tensorboard]
         there = [path for path in (*names, self.report, self.versions, self.operative_config) if path.exists()]
         if not there:
             return None
-        aside = next(f for n in itertools.count(1) if not (f := self.path / f"{_SUPERSEDED}{n}").exists())
+        aside = next(f for n in itertools.count(1) if not (f := self.path / f"{SUPERSEDED}{n}").exists())
         aside.mkdir()
         for path in there:
             path.rename(aside / path.name)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from pathlib import Path
 
+from meshtf.files.remote.failures import StorageError, without_secrets
+from meshtf.files.remote.remote_folder import RemoteFolder, place_of
 from meshtf.train.configuration import ConfigurationError
-
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-
-_REMOTE = """\
-the model folder {path!r} is on {scheme}://, and runs are kept in file systems only: give a path, such as runs/mine, or
-mount the storage and give the path where it is."""
 
 _EMPTY = "the model folder is empty text; give a path, such as runs/mine (. is the current folder)"
 
@@ -20,22 +15,25 @@ _UNWRITABLE = """\
 the model folder {path!r} has {what} in it, which no message and no file of the run could show; give another path"""
 
 
-def run_path(path: str | Path) -> Path:
-    """The path, with `~` replaced.
+def run_path(path: str | Path | RemoteFolder) -> Path | RemoteFolder:
+    """The path, with `~` replaced, or a folder of remote storage.
 
     Raises:
-      ConfigurationError: it is empty, of another storage than a file system, names a user whom there is not, or has
+      ConfigurationError: it is empty, of storage that cannot be opened, names a user whom there is not, or has
         characters that cannot be shown.
     """
+    if isinstance(path, RemoteFolder):
+        return path
     text = str(path)
     if not text.strip():
         raise ConfigurationError(_EMPTY)
-    if match := _SCHEME.match(text):
-        raise ConfigurationError(_REMOTE.format(path=text, scheme=match[1]))
     for character in text:
         if unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp"):
-            raise ConfigurationError(_UNWRITABLE.format(path=text, what=f"the character U+{ord(character):04X}"))
+            what = f"the character U+{ord(character):04X}"
+            raise ConfigurationError(_UNWRITABLE.format(path=without_secrets(text), what=what))
     try:
-        return Path(text).expanduser()
+        return place_of(text)
+    except StorageError as error:
+        raise ConfigurationError(f"the model folder {error}") from None
     except RuntimeError as error:  # what Python raises for a user without a home
         raise ConfigurationError(f"the model folder {text!r} cannot be found: {error}") from None

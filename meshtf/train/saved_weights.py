@@ -42,8 +42,8 @@ def averages_in(saved: SavedCheckpoint, program: mtf.Function) -> dict[str, str]
                 continue
             if average.dtype != variable.slice_dtype:
                 own, mean = variable.slice_dtype.name, average.dtype.name
-                raise ConfigurationError(_OTHER_DTYPE.format(folder=saved.folder, name=name, own=own, mean=mean))
+                raise ConfigurationError(_OTHER_DTYPE.format(folder=saved.place, name=name, own=own, mean=mean))
             averages[name] = f"{name}/{AVERAGE}"
     if not averages:
-        raise ConfigurationError(_NO_AVERAGES.format(folder=saved.folder, program=program.name, average=AVERAGE))
+        raise ConfigurationError(_NO_AVERAGES.format(folder=saved.place, program=program.name, average=AVERAGE))
     return averages

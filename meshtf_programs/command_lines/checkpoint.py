@@ -7,7 +7,6 @@ import difflib
 import sys
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 
 from absl import flags
 
@@ -27,7 +26,8 @@ Usage:
 {usages}
 
 A CHECKPOINT is its folder (step_00001000), or a folder of checkpoints, or of a run: then the newest is meant. `show`,
-`compare` and `convert` take .npz and .safetensors files, too.
+`compare` and `convert` take .npz and .safetensors files, too. But for `import` and `export`, one of remote storage, as
+s3://bucket/run, is read where it is.
 
 Commands:
 {commands}
@@ -115,7 +115,7 @@ def complain(message: str, status: int) -> int:
     return status
 
 
-def parse(arguments: Sequence[str]) -> tuple[str, list[Path], Options]:
+def parse(arguments: Sequence[str]) -> tuple[str, list[str], Options]:
     """The command's name, its paths and its flags; `arguments` begin with the program's name.
 
     Raises:
@@ -138,7 +138,7 @@ def parse(arguments: Sequence[str]) -> tuple[str, list[Path], Options]:
     if "output" in command.flags and not values["output"].value:
         raise FlagError(f"{name} needs --output: {PROGRAM} {name} {command.arguments}")
     options = Options(**{field: values[flag].value for flag, field in OWN_FLAGS.items()})
-    return name, [Path(path).expanduser() for path in paths], options
+    return name, paths, options
 
 
 def define_flags() -> flags.FlagValues:

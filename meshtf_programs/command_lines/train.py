@@ -43,6 +43,12 @@ def command_line() -> CommandLine:
         "The run's folder: checkpoints, metrics, and what explains them. By default runs/<name of the last gin file>.",
         flag_values=line.flags,
     )
+    flags.DEFINE_string(
+        "working_dir",
+        "~/.cache/meshtf/runs",
+        "Where a run of remote storage has what is on its way there: a checkpoint, and its other files.",
+        flag_values=line.flags,
+    )
     flags.DEFINE_bool(
         "from_scratch",
         False,

@@ -6,13 +6,15 @@ then a block with the places of these blocks, and a footer with the place of tha
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
+from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
 
+from meshtf.checkpoint._box import Box
 from meshtf.files.regular_file import read_regular
 
 LARGEST_INDEX = 1 << 30
@@ -21,6 +23,60 @@ LARGEST_INDEX = 1 << 30
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _FOOTER_BYTES = 48
 _LONGEST_KEY = 1 << 16
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoredBox:
+    """Where a part of a tensor is: its bytes in one of the files of data."""
+
+    box: Box
+    shard: int
+    start: int
+    stop: int
+
+
+def stored_boxes(path: Path) -> tuple[dict[str, list[StoredBox]], int]:
+    """Where each part of each tensor is, by tensor, and in how many files of data they are.
+
+    Raises:
+      OSError, ValueError: as `check_index`.
+    """
+    try:
+        entries = dict(_entries(read_regular(path, LARGEST_INDEX, follows_links=False)))
+        header = BundleHeaderProto.FromString(entries.pop(b"", b""))
+        whole = {key: BundleEntryProto.FromString(value) for key, value in entries.items()}
+        return {key.decode(): list(_boxes(key, whole)) for key in whole if key[:1] != b"\0"}, header.num_shards
+    except (IndexError, struct.error, DecodeError, KeyError, UnicodeDecodeError):
+        raise ValueError("is no index of TensorFlow's") from None
+
+
+def _boxes(key: bytes, entries: dict[bytes, BundleEntryProto]) -> Iterator[StoredBox]:
+    entry = entries[key]
+    shape = [dim.size for dim in entry.shape.dim]
+    if not entry.slices:
+        yield StoredBox(Box.whole(shape), entry.shard_id, entry.offset, entry.offset + entry.size)
+    for tensor_slice in entry.slices:
+        extents = [(e.start, e.length if e.HasField("length") else -1) for e in tensor_slice.extent]
+        own = entries[_slice_key(key, extents)]
+        sizes = [size if length < 0 else length for (_, length), size in zip(extents, shape, strict=True)]
+        box = Box(tuple(start for start, _ in extents), tuple(sizes))
+        yield StoredBox(box, own.shard_id, own.offset, own.offset + own.size)
+
+
+def _slice_key(name: bytes, extents: list[tuple[int, int]]) -> bytes:
+    """Under which a slice is kept: 0, the name, how many dimensions, and start and length in each, as numbers whose
+    bytes are in the numbers' order (TensorFlow's `EncodeTensorNameSlice`)."""
+    escaped = name.replace(b"\xff", b"\xff\0").replace(b"\0", b"\0\xff")
+    count = bytes([1, len(extents)]) if extents else b"\0"
+    return b"\0" + escaped + b"\0\1" + count + b"".join(_ordered(n) for pair in extents for n in pair)
+
+
+def _ordered(number: int) -> bytes:
+    """An integer in as few bytes as hold it, with as many bits set at the front."""
+    length = ((number if number >= 0 else ~number).bit_length()) // 7 + 1
+    sign_extended = number.to_bytes(10, "big", signed=True)[-length:]
+    front = (((1 << length) - 1) << (16 - length)).to_bytes(2, "big") + b"\0" * 8
+    return bytes(a ^ b for a, b in zip(sign_extended, front[:length], strict=True))
 
 
 def check_index(path: Path) -> None:

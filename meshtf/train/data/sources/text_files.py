@@ -12,6 +12,8 @@ import gin
 
 from meshtf.errors import nearest
 from meshtf.files.regular_file import kind_of, open_regular
+from meshtf.files.remote.local_copies import local_copies
+from meshtf.files.remote.remote_folder import is_remote, local_path
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.sources.document import Document
 
@@ -80,7 +82,7 @@ def files_matching(patterns: str | Sequence[str]) -> list[Path]:
       ConfigurationError: there are none.
     """
     patterns = _as_tuple(patterns)
-    matches = {match for pattern in patterns for match in glob.glob(str(Path(pattern).expanduser()), recursive=True)}
+    matches = {match for pattern in patterns for match in _matches(pattern)}
     files = sorted(path for path in map(Path, matches) if path.is_file())
     others = sorted(path for path in map(Path, matches) if path.exists() and not path.is_dir() and path not in files)
     if others:
@@ -91,6 +93,15 @@ def files_matching(patterns: str | Sequence[str]) -> list[Path]:
         quoted = " or ".join(f'"{pattern}"' for pattern in patterns) or "an empty list of patterns"
         raise ConfigurationError(NO_FILES.format(patterns=quoted, folder=Path.cwd()))
     return files
+
+
+def _matches(pattern: str) -> list[str]:
+    if not is_remote(pattern):
+        return glob.glob(str(local_path(pattern)), recursive=True)
+    try:
+        return list(map(str, local_copies(pattern)))
+    except OSError as error:
+        raise ConfigurationError(f"the files cannot be brought here: {error.strerror or error}") from None
 
 
 def _as_tuple(patterns: str | Sequence[str]) -> tuple[str, ...]:

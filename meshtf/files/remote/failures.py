@@ -1,0 +1,71 @@
+"""What goes wrong with remote storage, told without secrets, and tried again where that may help."""
+
+from __future__ import annotations
+
+import errno
+import re
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Value = TypeVar("Value")
+
+ATTEMPTS = 5
+"""Of each request, beside those that the library of a storage makes itself."""
+
+FIRST_PAUSE = 0.25
+"""Seconds, doubled with each attempt."""
+
+_FINAL = (
+    *(FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError),
+    *(ImportError, NotImplementedError, TypeError, ValueError),
+)
+"""What another attempt would not change."""
+
+_USER = re.compile(r"(?<=://)[^/@\s]+@")
+_QUERY = re.compile(r"(\w+://[^\s?'\"]+)\?[^\s'\",]*")
+
+
+class StorageError(OSError):
+    """Storage that cannot be reached, or refuses: which, what was asked of it, and what it said."""
+
+
+def without_secrets(text: str) -> str:
+    """A text whose addresses have no user, password or query in them."""
+    return _QUERY.sub(r"\1", _USER.sub("", text))
+
+
+def persistent(what: str, request: Callable[[], Value], pause: float = FIRST_PAUSE) -> Value:
+    """What a request gives, which is made again where it failed as a network does.
+
+    Args:
+      what: it is, for messages: a verb and an address.
+      request: to be made; twice does no harm.
+      pause: seconds before the second attempt.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      StorageError: every attempt has failed, or another would, too.
+    """
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            return request()
+        except FileNotFoundError:
+            raise FileNotFoundError(errno.ENOENT, "it is not there", without_secrets(what)) from None
+        except Exception as error:  # each library of a storage has its own
+            if isinstance(error, _FINAL) or not left:
+                raise StorageError(_number(error), _said(what, error)) from None
+        time.sleep(pause)
+        pause *= 2
+    raise AssertionError("unreachable")
+
+
+def _number(error: Exception) -> int:
+    if isinstance(error, PermissionError):
+        return errno.EACCES
+    return error.errno if isinstance(error, OSError) and error.errno else errno.EIO
+
+
+def _said(what: str, error: Exception) -> str:
+    said = str(getattr(error, "strerror", None) or error) or type(error).__name__
+    return without_secrets(f"{what} failed: {type(error).__name__}: {said}")

@@ -1,0 +1,60 @@
+"""Files of remote storage as files of this machine, kept for as long as those there do not change."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from meshtf.files.remote.remote_folder import RemoteFolder
+from meshtf.files.remote.working_folder import lasting_folder
+
+CACHE = Path("~/.cache/meshtf/files")
+
+_WILDCARD = re.compile(r"[*?\[]")
+
+
+def local_copies(pattern: str, cache: Path = CACHE) -> list[Path]:
+    """Copies of the files that a pattern such as `s3://bucket/texts/*.txt` matches, sorted by their names there.
+
+    Raises:
+      OSError: the storage cannot be read, or the copies not written.
+    """
+    parts = pattern.split("/")
+    first = next((i for i, part in enumerate(parts) if i > 2 and _WILDCARD.search(part)), len(parts) - 1)
+    folder, names = RemoteFolder.open("/".join(parts[:first])), "/".join(parts[first:])
+    found = folder.glob(names) if _WILDCARD.search(names) else [names] * folder.has(names)
+    return [_copied(folder, name, lasting_folder(cache.expanduser(), folder)) for name in found]
+
+
+def local_copy(url: str, cache: Path = CACHE) -> Path:
+    """A copy of a file such as `s3://bucket/runs/mine.gin`.
+
+    Raises:
+      FileNotFoundError: there is none.
+      OSError: as `local_copies`.
+    """
+    folder, _, name = url.rpartition("/")
+    remote = RemoteFolder.open(folder)
+    return _copied(remote, name, lasting_folder(cache.expanduser(), remote))
+
+
+def _copied(remote: RemoteFolder, name: str, folder: Path) -> Path:
+    """One file, brought again where another version is there by now."""
+    local, version = folder / name, remote.version(name)
+    mark = local.with_name(f".version-{hashlib.sha256(local.name.encode()).hexdigest()[:16]}")
+    if local.is_file() and mark.is_file() and mark.read_text() == version:
+        return local
+    local.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        mark.unlink()
+    # In a folder of its own: other processes may bring the same file.
+    with tempfile.TemporaryDirectory(prefix=".bringing-", dir=local.parent) as passing:
+        remote.download(name, Path(passing) / "file")
+        os.replace(Path(passing) / "file", local)
+        (Path(passing) / "version").write_text(version)
+        os.replace(Path(passing) / "version", mark)
+    return local

@@ -1,0 +1,220 @@
+"""Folders of remote storage: a listing, whole files and ranges of them, and no more than every object store has."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import importlib.util
+import os
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from meshtf.files.remote.failures import StorageError, persistent, without_secrets
+from meshtf.files.unlinked_file import create_file
+
+Value = TypeVar("Value")
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_EXTRAS = {"s3": ("s3fs", "s3"), "s3a": ("s3fs", "s3"), "gs": ("gcsfs", "gcs"), "gcs": ("gcsfs", "gcs")}
+
+_NO_LIBRARY = """\
+{url} needs {library}, which is not installed: pip install 'meshtf[{extra}]', or mount the storage and give the path \
+where it is"""
+
+_UNKNOWN = """\
+{url} cannot be opened: {error}. Give a path, or an address that fsspec knows, such as s3:// or gs://"""
+
+_CHANGED = """\
+{file} has {found:,} bytes after {wanted:,} were written; another process writes it, too, or the storage lost some"""
+
+
+def is_remote(path: str | os.PathLike[str]) -> bool:
+    """Whether a path as users give it names remote storage: `s3://bucket/runs`, but neither `runs` nor `file:///runs`."""
+    match = _SCHEME.match(os.fspath(path))
+    return match is not None and match[1].lower() != "file"
+
+
+def local_path(path: str | os.PathLike[str]) -> Path:
+    """A path of this machine as users give it, `file:///runs` included, with `~` replaced.
+
+    Raises:
+      RuntimeError: there is no such user.
+    """
+    text = os.fspath(path)
+    return Path(text[len("file://") :] if text.lower().startswith("file://") else text).expanduser()
+
+
+def place_of(path: str | os.PathLike[str] | RemoteFolder) -> Path | RemoteFolder:
+    """Where a path as users give it leads: on this machine, or to remote storage.
+
+    Raises:
+      StorageError: what opens such storage is not installed.
+    """
+    if isinstance(path, RemoteFolder):
+        return path
+    return RemoteFolder.open(os.fspath(path)) if is_remote(path) else local_path(path)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class RemoteFolder:
+    """A folder, which is there as soon as a file is in it. Names of files are relative to it, with `/` between parts.
+
+    A file appears whole or not at all, and nothing is ever appended to one. Each request is made again after failures
+    that may pass. FileNotFoundError is raised where there is no such file, StorageError where there is no answer.
+
+    Attributes:
+      url: of the folder, which may have a password in it; `str` of the folder has none.
+    """
+
+    url: str
+    _storage: Any = dataclasses.field(compare=False)  # fsspec has no types
+    _root: str = dataclasses.field(compare=False)
+
+    @classmethod
+    def open(cls, url: str) -> RemoteFolder:
+        """
+        Raises:
+          StorageError: what opens such storage is not installed, or there is no such.
+        """
+        scheme = (_SCHEME.match(url) or [url, url])[1].lower()
+        library, extra = _EXTRAS.get(scheme, ("fsspec", "remote"))
+        for needed in {"fsspec", library}:
+            if importlib.util.find_spec(needed) is None:
+                raise StorageError(_NO_LIBRARY.format(url=without_secrets(url), library=library, extra=extra))
+        try:
+            storage, root = importlib.import_module("fsspec").core.url_to_fs(url, use_listings_cache=False)
+        except (ImportError, ValueError, TypeError, OSError) as error:
+            told = without_secrets(str(error)).rstrip(".")
+            raise StorageError(_UNKNOWN.format(url=without_secrets(url), error=told)) from None
+        return cls(url.rstrip("/"), storage, root.rstrip("/"))
+
+    def __str__(self) -> str:
+        return without_secrets(self.url)
+
+    def __repr__(self) -> str:
+        return f"RemoteFolder({str(self)!r})"
+
+    def __truediv__(self, name: str) -> RemoteFolder:
+        return RemoteFolder(f"{self.url}/{name}", self._storage, f"{self._root}/{name}")
+
+    @property
+    def name(self) -> str:
+        return self._root.rpartition("/")[2]
+
+    @property
+    def parent(self) -> RemoteFolder:
+        return RemoteFolder(self.url.rpartition("/")[0], self._storage, self._root.rpartition("/")[0])
+
+    def files(self) -> dict[str, int]:
+        """How many bytes each file has, of all that are in the folder and in folders inside."""
+
+        def found() -> dict[str, int]:
+            with contextlib.suppress(FileNotFoundError):
+                return {
+                    name.removeprefix(self._root).lstrip("/"): int(facts["size"] or 0)
+                    for name, facts in self._storage.find(self._root, detail=True).items()
+                    if facts["type"] == "file"
+                }
+            return {}
+
+        return dict(sorted(self._asked("listing", found).items()))
+
+    def glob(self, pattern: str) -> list[str]:
+        """The names of files that a pattern matches: `*` is any part of a name, `**` of a path."""
+        found = self._asked(
+            "listing",
+            lambda: [
+                name.removeprefix(self._root).lstrip("/")
+                for name, facts in self._storage.glob(f"{self._root}/{pattern}", detail=True).items()
+                if facts["type"] == "file"
+            ],
+            pattern,
+        )
+        return sorted(found)
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+        return int(self._asked("reading", lambda: self._storage.info(self._path(name))["size"], name))
+
+    def modified(self, name: str) -> float:
+        """When a file was written, in seconds since 1970."""
+        return self._asked("reading", lambda: self._storage.modified(self._path(name)), name).timestamp()
+
+    def version(self, name: str) -> str:
+        """A text that is another when the file has changed."""
+        return str(self._asked("reading", lambda: self._storage.ukey(self._path(name)), name))
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a file."""
+        try:
+            self.size(name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def read(self, name: str, start: int | None = None, stop: int | None = None) -> bytes:
+        """A file, or the bytes of it from `start` to `stop`.
+
+        Raises:
+          StorageError: fewer came than were asked for.
+        """
+
+        def content() -> bytes:
+            found = self._storage.cat_file(self._path(name), start=start, end=stop)
+            if start is not None and stop is not None and len(found) != stop - start:
+                raise OSError(f"{len(found):,} bytes came instead of {stop - start:,}")
+            return found
+
+        return self._asked("reading", content, name)
+
+    def write(self, name: str, content: bytes) -> None:
+        """A file, in place of one that may be there."""
+        self._asked("writing", lambda: self._storage.pipe_file(self._path(name), content), name)
+        self._check_size(name, len(content))
+
+    def upload(self, local: Path, name: str) -> None:
+        """A file that has the content of one of this machine, which does not change meanwhile."""
+        self._asked("writing", lambda: self._storage.put_file(str(local), self._path(name)), name)
+        self._check_size(name, local.stat().st_size)
+
+    def download(self, name: str, local: Path) -> None:
+        """A file of this machine, whole or not at all.
+
+        Raises:
+          OSError: it cannot be written.
+        """
+        size, passing = self.size(name), local.with_name(f".bringing-{local.name}")
+        try:
+            with create_file(passing) as file:
+                for start in range(0, size, _PART):
+                    file.write(self.read(name, start, min(start + _PART, size)))
+            passing.replace(local)
+        finally:
+            passing.unlink(missing_ok=True)
+
+    def copy(self, name: str, target: str) -> None:
+        """A file under another name, within the storage."""
+        self._asked("copying", lambda: self._storage.cp_file(self._path(name), self._path(target)), name)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """These files, one after the other, as far as they are there."""
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                self._asked("deleting", lambda name=name: self._storage.rm_file(self._path(name)), name)
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def _check_size(self, name: str, wanted: int) -> None:
+        if (found := self.size(name)) != wanted:
+            raise StorageError(_CHANGED.format(file=f"{self}/{name}", found=found, wanted=wanted))
+
+    def _asked(self, verb: str, request: Callable[[], Value], name: str = "") -> Value:
+        return persistent(f"{verb} {self.url}{'/' if name else ''}{name}", request)
+
+
+_PART = 32 << 20
+"""Bytes that are read at once."""

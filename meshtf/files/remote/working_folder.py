@@ -1,0 +1,28 @@
+"""Folders of this machine for what is on its way to remote storage or from there."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+
+from meshtf.files.remote.failures import without_secrets
+from meshtf.files.remote.remote_folder import RemoteFolder
+
+
+class PassingFolder:
+    """A folder that is gone with the object, or with the process."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="meshtf_remote_"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
+def lasting_folder(parent: Path, remote: RemoteFolder) -> Path:
+    """The folder in `parent` that is for a folder of remote storage in every process."""
+    url = without_secrets(remote.url)
+    readable = re.sub(r"[^\w.-]+", "_", url)[-60:].strip("_")
+    return parent / f"{readable}-{hashlib.sha256(url.encode()).hexdigest()[:12]}"
