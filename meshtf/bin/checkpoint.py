@@ -38,8 +38,8 @@ from meshtf_programs.command_lines.checkpoint import (
 from meshtf_programs.command_lines.command_line import FlagError
 
 _REMOTE = """\
-{place} is of remote storage, from which `list`, `show`, `verify`, `compare`, `average` and `convert` read. Bring it to this
-machine, or give the output a path here and copy it there."""
+{place} is of remote storage, from which `list`, `show`, `verify`, `compare`, `average` and `convert` read. Bring it
+to this machine, or give the output a path here and copy it there."""
 
 __all__ = ["PROGRAM", "help_text", "main", "run"]
 

@@ -55,7 +55,6 @@ _ALL_DAMAGED = """\
 none of the checkpoints in {folder} can be read: those of the steps {steps} are damaged, each as said above."""
 
 
-
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
     """Paths of what a run leaves behind.

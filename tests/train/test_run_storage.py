@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -108,12 +109,16 @@ def test_what_is_no_run_is_told(tmp_path: Path) -> None:
 
 def test_what_is_new_is_sent_after_a_failure_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = RunFolder.made("memory://failed/run", tmp_path)
-    with pytest.raises(ArithmeticError), folder.writing():
-        folder.metrics.write_text("{}\n")
-        raise ArithmeticError
     remote = RemoteFolder.open("memory://failed/run")
+
+    def fail(change: Callable[[], object]) -> None:
+        with folder.writing():
+            change()
+            raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        fail(lambda: folder.metrics.write_text("{}\n"))
     assert remote.read("metrics.jsonl") == b"{}\n"
-    with pytest.raises(ArithmeticError), folder.writing():
-        remote.write(".writer", b'{"claim": "another", "host": "h", "process": 1}')
-        raise ArithmeticError
+    with pytest.raises(ArithmeticError):
+        fail(lambda: remote.write(".writer", b'{"claim": "another", "host": "h", "process": 1}'))
     assert "is not in memory://failed/run: another training writes" in capsys.readouterr().out

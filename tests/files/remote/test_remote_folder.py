@@ -85,7 +85,9 @@ def test_what_may_pass_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_secret_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures.time, "sleep", lambda seconds: None)
-    assert without_secrets("s3://me:word@b/x, https://h/p?X-Amz-Signature=12 and a@b") == "s3://b/x, https://h/p and a@b"
+    assert (
+        without_secrets("s3://me:word@b/x, https://h/p?X-Amz-Signature=12 and a@b") == "s3://b/x, https://h/p and a@b"
+    )
     said = OSError("GET https://me:word@host/x?token=12 timed out")
     with pytest.raises(StorageError) as caught:
         persistent("reading ftp://me:word@host/x", failing(ATTEMPTS, said))
