@@ -69,12 +69,15 @@ class RelativeBias:
 class Residual:
     """What surrounds each sublayer: x + dropout(sublayer(norm(x))), or norm(x + dropout(sublayer(x))).
 
+    With `norms_output` what the sublayer gives has a norm of its own, in the scope `output`, before dropout (Gemma 2).
+
     With `is_parallel` all sublayers of a layer are given the same x, and what each adds is added to it.
 
     Attributes:
       norm: of each sublayer.
       is_post_norm: the second form (Vaswani et al. 2017, BERT).
       is_parallel: whether the sublayers of a layer stand side by side (GPT-NeoX); of the first form.
+      norms_output: whether what a sublayer gives has a norm, too.
       shares_norm: whether they have one norm, in the layer's scope (GPT-J).
       dropout_rate: of what a sublayer adds.
       dropout_broadcast_dims: names of dimensions along which elements are dropped together, such as ("length",).
@@ -84,6 +87,7 @@ class Residual:
     is_post_norm: bool = False
     is_parallel: bool = False
     shares_norm: bool = False
+    norms_output: bool = False
     dropout_rate: float = 0.0
     dropout_broadcast_dims: Sequence[str] = ()
 
@@ -108,6 +112,9 @@ class Residual:
 
     def after(self, x: mtf.Tensor, y: mtf.Tensor, *, is_training: bool) -> mtf.Tensor:
         """x, with what the sublayer gave."""
+        if self.norms_output:
+            with mtf.variable_scope("output"):
+                y = self.norm(y, y.shape[-1])
         y = x + self.dropped(y, is_training=is_training)
         return self.norm(y, y.shape[-1]) if self.is_post_norm else y
 

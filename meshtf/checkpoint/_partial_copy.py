@@ -28,7 +28,7 @@ class PartialCopy:
     """
 
     def __init__(self, remote: RemoteFolder, passing: PassingFolder, sizes: dict[str, int], prefix: str) -> None:
-        self._remote, self._passing, self._prefix = remote, passing, prefix
+        self.remote, self._passing, self._prefix = remote, passing, prefix
         for name, size in sizes.items():
             with (passing.path / name).open("wb") as file:
                 file.truncate(size)
@@ -46,7 +46,7 @@ class PartialCopy:
             if stored in self._here or not _overlap(stored.box, box):
                 continue
             name = f"{self._prefix}.data-{stored.shard:05d}-of-{self._num_shards:05d}"
-            content = self._remote.read(name, stored.start, stored.stop) if stored.stop > stored.start else b""
+            content = self.remote.read(name, stored.start, stored.stop) if stored.stop > stored.start else b""
             descriptor = os.open(self._passing.path / name, os.O_WRONLY | os.O_NOFOLLOW)
             with os.fdopen(descriptor, "wb") as file:
                 file.seek(stored.start)

@@ -39,7 +39,6 @@ class SavedCheckpoint:
 
     folder: Path
     manifest: Manifest
-    _remote: RemoteFolder | None = None
     _copy: PartialCopy | None = None
 
     @classmethod
@@ -84,7 +83,7 @@ class SavedCheckpoint:
                 if name != INDEX and ".data-" not in name:
                     remote.download(name, passing.path / name)
             data = {name: file.num_bytes for name, file in manifest.files.items() if ".data-" in name}
-            return cls(passing.path, manifest, remote, PartialCopy(remote, passing, data, PREFIX))
+            return cls(passing.path, manifest, PartialCopy(remote, passing, data, PREFIX))
         except DamagedCheckpointError as error:
             raise (error if str(error).startswith("checkpoint ") else _damaged(remote, str(error))) from None
         except (FileNotFoundError, ValueError) as error:
@@ -93,12 +92,12 @@ class SavedCheckpoint:
     @property
     def place(self) -> Path | RemoteFolder:
         """Where it is."""
-        return self._remote or self.folder
+        return self.folder if self._copy is None else self._copy.remote
 
     @property
     def is_there(self) -> bool:
         """Whether it has not been deleted meanwhile."""
-        return self.folder.exists() if self._remote is None else self._remote.has(MANIFEST)
+        return self.folder.exists() if self._copy is None else self._copy.remote.has(MANIFEST)
 
     @property
     def step(self) -> int:

@@ -68,7 +68,6 @@ class RunFolder:
     path: Path
     checkpoints_path: Path | None = None
     storage: RunStorage | None = None
-    _passing: PassingFolder | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @classmethod
     def existing(cls, path: str | Path | RemoteFolder) -> RunFolder:
@@ -92,14 +91,15 @@ class RunFolder:
 
     @classmethod
     def _existing_remote(cls, remote: RemoteFolder) -> RunFolder:
-        passing, storage = PassingFolder(), RunStorage(remote)
+        passing = PassingFolder()
+        storage = RunStorage(remote, passing)
         try:
             storage.fetch(passing.path)
         except OSError as error:
             raise ConfigurationError(f"the model folder {remote} cannot be looked at: {error}") from None
         if not (passing.path / OPERATIVE_CONFIG).is_file():
             raise ConfigurationError(_NO_RUN.format(folder=remote, missing=OPERATIVE_CONFIG, here=Path.cwd()))
-        return cls(passing.path, storage=storage, _passing=passing)
+        return cls(passing.path, storage=storage)
 
     @classmethod
     def made(cls, path: str | Path | RemoteFolder, working: Path = Path("~/.cache/meshtf/runs")) -> RunFolder:

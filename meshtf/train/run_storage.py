@@ -12,6 +12,7 @@ from pathlib import Path
 
 from meshtf.checkpoint.manifest import MANIFEST
 from meshtf.files.remote.remote_folder import RemoteFolder
+from meshtf.files.remote.working_folder import PassingFolder
 from meshtf.train.configuration import ConfigurationError
 
 CHECKPOINTS = "checkpoints"
@@ -31,9 +32,11 @@ class RunStorage:
 
     Attributes:
       remote: the run's folder.
+      passing: that of this machine, where it is to be gone with this object.
     """
 
     remote: RemoteFolder
+    passing: PassingFolder | None = None
     _sent: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     _claim: str | None = None
 

@@ -30,6 +30,7 @@ _KEYS = (
     "old_endings",
     "settings",
     "required",
+    "needs",
     "axes",
     "labels",
     "tensors",
@@ -61,6 +62,7 @@ class Family:
       old_endings: how names in older files end, and how they end today, as they are written.
       settings: what is to be known of a model.
       required: keys of the configuration, and the values with which the model is one that there is here.
+      needs: keys of the configuration that say nothing without one of others, and these.
       axes: for each axis the setting that is its size.
       labels: for axes whose places have names, these.
       rules: of the tensors.
@@ -75,6 +77,7 @@ class Family:
     old_endings: Mapping[str, str]
     settings: tuple[Setting, ...]
     required: Mapping[str, tuple[Value, ...]]
+    needs: Mapping[str, tuple[str, ...]]
     axes: Mapping[str, str]
     labels: Mapping[str, tuple[str, ...]]
     rules: tuple[TensorRule, ...]
@@ -116,6 +119,12 @@ class Family:
                 raise CheckpointError(
                     f"the configuration {where} has {key} = {found!r}; models of these rules, {self.name}, have "
                     f"{' or '.join(map(repr, allowed)) or 'none'}: there is no such model here"
+                )
+        for key, others in self.needs.items():
+            if evaluated(key, configuration) is not None and all(evaluated(o, configuration) is None for o in others):
+                raise CheckpointError(
+                    f"the configuration {where} has {key}, and says nothing of {' or '.join(others)}, without which it "
+                    "means nothing; write there what the model was trained with"
                 )
         settings = {setting.name: setting.value(configuration, shapes, where) for setting in self.settings}
         for setting in {*self.axes.values()}:
@@ -209,6 +218,7 @@ def _parsed(path: Path, content: Mapping[str, Any]) -> Family:
         dict(content.get("old_endings", {})),
         settings,
         {key: _as_tuple(value) for key, value in content.get("required", {}).items()},
+        {key: _as_tuple(value) for key, value in content.get("needs", {}).items()},
         content.get("axes", {}),
         {axis: tuple(names) for axis, names in content.get("labels", {}).items()},
         tuple(rule for entry in content["tensors"] for rule in rules_of(entry)),

@@ -14,9 +14,10 @@ Shapes = Mapping[str, Sequence[int]]
 """Of the tensors that are converted."""
 
 _LARGEST = 2.0**63
+_LARGEST_POWER = 4
 _UNKNOWN = """\
-the configuration {where} lacks {keys}, from which {setting} comes: it is of another family, or of a version of the \
-library that calls it otherwise"""
+the configuration {where} lacks {keys}, from which {setting} comes{null}: it is of another family, or of a version \
+of the library that calls it otherwise; or the model has none, and a value must be chosen and written there"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Setting:
     Attributes:
       name: of the setting.
       sources: the first that is there counts: a key, a dotted path of keys, keys, numbers and texts in quotes with
-        `*`, `/` or `==` between them, or a value that is no text.
+        `*`, `/`, `**` or `==` between them, or a value that is no text.
       values: what the configuration's values are called here; where given, no other is known.
       shape_of: where the setting is the size of a tensor: its name, and which of its dimensions.
       is_given: whether only counts that the configuration has a value.
@@ -78,7 +79,8 @@ class Setting:
             return len(found)
         if found is None and None not in [s.value for s in self.sources if isinstance(s, _Constant)]:
             keys = " and ".join(str(s) for s in self.sources)
-            raise CheckpointError(_UNKNOWN.format(where=where, keys=keys, setting=self.name))
+            null = ", and has null in its place" if any(str(s) in configuration for s in self.sources) else ""
+            raise CheckpointError(_UNKNOWN.format(where=where, keys=keys, setting=self.name, null=null))
         if not self.values:
             return found
         if str(found) not in self.values:
@@ -118,12 +120,14 @@ def evaluated(source: Any, configuration: Mapping[str, Any]) -> Value:
 
 
 def _result(a: Any, operator: str, b: Any) -> Value:
-    if operator not in ("*", "/", "=="):
-        raise RuleFault(f"{operator!r} cannot stand between settings; *, / and == can")
+    if operator not in ("*", "/", "**", "=="):
+        raise RuleFault(f"{operator!r} cannot stand between settings; *, /, ** and == can")
     if operator == "==":
         return None if a is None or b is None else a == b
     if not _are_numbers(a, b):
         return None
+    if operator == "**":
+        return float(a) ** b if a > 0 and abs(b) <= _LARGEST_POWER else None
     return a * b if operator == "*" else _quotient(a, b)
 
 

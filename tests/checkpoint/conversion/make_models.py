@@ -53,6 +53,18 @@ def causal_models() -> dict[str, Any]:
         ),
         "qwen2": hf.Qwen2ForCausalLM(hf.Qwen2Config(**_LLAMA, num_key_value_heads=2)),
         "gemma": hf.GemmaForCausalLM(hf.GemmaConfig(**_LLAMA, head_dim=4, num_key_value_heads=1)),
+        "gemma2": hf.Gemma2ForCausalLM(
+            hf.Gemma2Config(
+                **{**_LLAMA, "num_hidden_layers": 4},
+                head_dim=4,
+                num_key_value_heads=2,
+                sliding_window=3,
+                query_pre_attn_scalar=7,
+                attn_logit_softcapping=0.5,
+                final_logit_softcapping=0.3,
+                attn_implementation="eager",
+            )
+        ),
         "gpt_neo": hf.GPTNeoForCausalLM(
             hf.GPTNeoConfig(
                 **_SIZES,

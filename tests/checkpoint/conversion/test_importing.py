@@ -88,6 +88,7 @@ SAME_MODELS: dict[str, tuple[dict[str, str], dict[str, int]]] = {
     "bloom": ({"hidden_size": "n_embed"}, {}),
     "bloom, other names": ({"hidden_size": "n_embed", "n_head": "num_attention_heads"}, {}),
     "llama, which has no window": ({}, {"sliding_window": 3}),
+    "gemma": ({"hidden_activation": "nothing", "hidden_act": "nothing"}, {}),
 }
 
 

@@ -77,6 +77,21 @@ SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
         lambda f: with_configuration(f, model_type="llama"),
         "lacks hidden_size, from which d_model comes: it is of another family",
     ),
+    "no start": (
+        "llama",
+        lambda f: with_configuration(f, bos_token_id=None),
+        "lacks bos_token_id, from which start_id comes, and has null in its place: .* a value must be chosen",
+    ),
+    "rotary scaling of no kind": (
+        "llama",
+        lambda f: with_configuration(f, rope_parameters=None, rope_scaling={"factor": 2.0}),
+        "has rope_scaling.factor, and says nothing of rope_scaling.rope_type or rope_scaling.type",
+    ),
+    "turns of layers that are not there": (
+        "gemma2",
+        lambda f: with_configuration(f, layer_types=["full_attention"] * 4),
+        "layer_types.0 = 'full_attention'; models of these rules, gemma2, have 'sliding_attention'",
+    ),
     "another size": (
         "gpt2",
         lambda f: with_configuration(f, n_positions=15),
