@@ -119,6 +119,10 @@ class Graph:
                 f'scopes of different names would share theirs; open mtf.variable_scope("{name}") in its place'
             )
 
+    def operand(self, value: Any, beside: Tensor) -> Any:
+        """What an operator is given that stands between a tensor and a value: the value itself."""
+        return value
+
     def unique_name(self, name: str, mark_as_used: bool = True) -> str:
         """`name` under the open scopes, with `_1`, `_2`, ... appended where it is taken."""
         base = self.scoped(checked_name(name, "an operation"))
@@ -317,6 +321,9 @@ class Tensor(TensorOperators):
     @property
     def size(self) -> int:
         return self.shape.size
+
+    def _operand(self, other: Any) -> Any:
+        return self.graph.operand(other, self)
 
     @property
     def is_overridden(self) -> bool:

@@ -21,47 +21,51 @@ def register_operators(**functions: Callable[..., Any]) -> None:
 class TensorOperators(SymbolicValue):
     """Base of `Tensor`: each operator is the operation of the language that bears its name."""
 
+    def _operand(self, other: Any) -> Any:
+        """What stands beside it, as its graph takes it."""
+        return other
+
     def __add__(self, other: Any) -> Tensor:
-        return _registered["add"](self, other)
+        return _registered["add"](self, self._operand(other))
 
     def __radd__(self, other: Any) -> Tensor:
-        return _registered["add"](other, self)
+        return _registered["add"](self._operand(other), self)
 
     def __sub__(self, other: Any) -> Tensor:
-        return _registered["sub"](self, other)
+        return _registered["sub"](self, self._operand(other))
 
     def __rsub__(self, other: Any) -> Tensor:
-        return _registered["sub"](other, self)
+        return _registered["sub"](self._operand(other), self)
 
     def __mul__(self, other: Any) -> Tensor:
-        return _registered["multiply"](self, other)
+        return _registered["multiply"](self, self._operand(other))
 
     def __rmul__(self, other: Any) -> Tensor:
-        return _registered["multiply"](other, self)
+        return _registered["multiply"](self._operand(other), self)
 
     def __truediv__(self, other: Any) -> Tensor:
-        return _registered["divide"](self, other)
+        return _registered["divide"](self, self._operand(other))
 
     def __rtruediv__(self, other: Any) -> Tensor:
-        return _registered["divide"](other, self)
+        return _registered["divide"](self._operand(other), self)
 
     def __floordiv__(self, other: Any) -> Tensor:
-        return _registered["floordiv"](self, other)
+        return _registered["floordiv"](self, self._operand(other))
 
     def __rfloordiv__(self, other: Any) -> Tensor:
-        return _registered["floordiv"](other, self)
+        return _registered["floordiv"](self._operand(other), self)
 
     def __mod__(self, other: Any) -> Tensor:
-        return _registered["mod"](self, other)
+        return _registered["mod"](self, self._operand(other))
 
     def __rmod__(self, other: Any) -> Tensor:
-        return _registered["mod"](other, self)
+        return _registered["mod"](self._operand(other), self)
 
     def __pow__(self, other: Any) -> Tensor:
-        return _registered["pow"](self, other)
+        return _registered["pow"](self, self._operand(other))
 
     def __rpow__(self, other: Any) -> Tensor:
-        return _registered["pow"](other, self)
+        return _registered["pow"](self._operand(other), self)
 
     def __neg__(self) -> Tensor:
         return _registered["negative"](self)
@@ -70,25 +74,25 @@ class TensorOperators(SymbolicValue):
         return _registered["abs"](self)
 
     def __lt__(self, other: Any) -> Tensor:
-        return _registered["less"](self, other)
+        return _registered["less"](self, self._operand(other))
 
     def __le__(self, other: Any) -> Tensor:
-        return _registered["less_equal"](self, other)
+        return _registered["less_equal"](self, self._operand(other))
 
     def __gt__(self, other: Any) -> Tensor:
-        return _registered["greater"](self, other)
+        return _registered["greater"](self, self._operand(other))
 
     def __ge__(self, other: Any) -> Tensor:
-        return _registered["greater_equal"](self, other)
+        return _registered["greater_equal"](self, self._operand(other))
 
     def __and__(self, other: Any) -> Tensor:
-        return _registered["logical_and"](self, other)
+        return _registered["logical_and"](self, self._operand(other))
 
     def __or__(self, other: Any) -> Tensor:
-        return _registered["logical_or"](self, other)
+        return _registered["logical_or"](self, self._operand(other))
 
     def __xor__(self, other: Any) -> Tensor:
-        return _registered["logical_xor"](self, other)
+        return _registered["logical_xor"](self, self._operand(other))
 
     def __invert__(self) -> Tensor:
         return _registered["logical_not"](self)

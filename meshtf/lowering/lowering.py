@@ -52,6 +52,8 @@ class Lowering:
       variables: holds the slices of the variables; a new store by default.
       seed: of the program's random bits.
       pass_options: the sizes from which on passes change a plan.
+      effects: the assignments, prints and checks that take place; all of the graph's by default. With any, the count of
+        steps takes place, too.
 
     Raises:
       LayoutError: the layout does not fit the mesh or the program; names the tensor, the dimension, the rule, the line.
@@ -71,6 +73,8 @@ class Lowering:
         variables: VariableStore | None = None,
         seed: int = 0,
         pass_options: PassOptions = DEFAULT_PASS_OPTIONS,
+        *,
+        effects: Iterable[Operation] | None = None,
     ) -> None:
         if len(mesh_to_impl) != 1:
             raise LayoutError(f"a lowering has one mesh, not {len(mesh_to_impl)}")
@@ -84,9 +88,11 @@ class Lowering:
         self.variables = VariableStore() if variables is None else variables
         self.seed = seed
         self._pass_options = pass_options
-        count_step(self.mesh)
+        counts = count_step(self.mesh)
         self._storage = StoreLayouts(self.variables, self._options.parameter_layout_rules)
-        self._effects = [o for o in graph.operations if o.has_side_effect]
+        wanted = None if effects is None else set(effects)
+        wanted = {*wanted, *counts} if wanted else wanted
+        self._effects = [o for o in graph.operations if o.has_side_effect and (wanted is None or o in wanted)]
         own_parts = self._options.parts_of_axes(self.mesh_shape)
         self._lay_out(own_parts or self.variables.axis_parts(graph.variables, self.mesh_shape))
         kinds = {

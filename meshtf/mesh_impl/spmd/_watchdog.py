@@ -98,5 +98,5 @@ def someone_waits() -> bool:
 
 
 def _value(counter: Counter, token: tf.Variable) -> int:
-    with tf.device(counter[0]):
+    with context.eager_mode(), tf.device(counter[0]):  # also where the program has disabled eager execution
         return int(tf.raw_ops.ReadVariableOp(resource=token.handle, dtype=tf.int64))

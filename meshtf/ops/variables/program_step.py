@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from meshtf.dimension import Shape
-from meshtf.graph import Mesh, Tensor, VariableDType, with_nested
+from meshtf.graph import Mesh, Operation, Tensor, VariableDType, with_nested
 from meshtf.ops.inputs.constants import ones, zeros
 from meshtf.ops.variables.assign import assign_add
 from meshtf.ops.variables.variable import Assign, Variable, VariableSpec
@@ -21,11 +21,18 @@ def program_step(mesh: Mesh) -> Tensor:
     return Variable(mesh, VariableSpec(name, Shape([]), VariableDType(tf.int64), zeros, False, Shape([]))).value
 
 
-def count_step(mesh: Mesh) -> None:
-    """Makes the program count its runs, if it has random bits that depend on the count and does not count yet."""
+def count_step(mesh: Mesh) -> list[Operation]:
+    """Makes the program count its runs, if it has random bits that depend on the count and does not count yet.
+
+    Returns:
+      What counts them: nothing where no random bits depend on it.
+    """
     graph = mesh.graph
     step = graph.variables.get(f"{graph.name}/step")
-    if step is None or any(isinstance(o, Assign) and o.variable is step for o in with_nested(graph.operations)):
-        return
+    if step is None:
+        return []
+    counts = [o for o in with_nested(graph.operations) if isinstance(o, Assign) and o.variable is step]
+    if counts:
+        return list(counts)
     with graph.root_scope():
-        assign_add(step.outputs[0], ones(mesh, [], tf.int64))
+        return [assign_add(step.outputs[0], ones(mesh, [], tf.int64)).operation]

@@ -1,0 +1,47 @@
+"""Inputs whose values a session computes: which tensors need which, and which any run may compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+from meshtf.compat.mesh_tensorflow._graph import Graph
+from meshtf.graph import Tensor
+from meshtf.lowering.make_plan import needed
+from meshtf.ops.inputs.placeholder import InputOperation
+from meshtf.ops.variables.variable import Assign
+
+_READS_A_VARIABLE = frozenset({"VarHandleOp", "ReadVariableOp", "VariableV2", "Variable"})
+
+
+def fed_inputs(tensors: Iterable[Tensor]) -> list[InputOperation]:
+    """The inputs that these depend on whose values are tensors of a graph of TensorFlow's."""
+    inputs = [o for o in needed([t.operation for t in tensors]) if isinstance(o, InputOperation)]
+    return [o for o in inputs if isinstance(o.value, tf.Tensor) and not hasattr(o.value, "numpy")]
+
+
+def inputs_of_update(graph: Graph, tensors: Iterable[Tensor]) -> list[InputOperation]:
+    """Those of assignments, and what others of the graph need that depends on nothing but variables, such as a learning
+    rate: so that of a group of updates mostly each has all inputs."""
+    own = fed_inputs(tensors)
+    every = fed_inputs([o.outputs[0] for o in graph.operations if isinstance(o, Assign)])
+    return [*own, *(o for o in every if o not in own and _is_of_variables(o.value, graph.step_count.node))]
+
+
+def _is_of_variables(tensor: tf.Tensor, step: tf.Tensor | None) -> bool:
+    """Whether a session can compute it in any run: no placeholder, no iterator, nothing random. `step` it can."""
+    seen, waiting = {tensor.op}, [tensor.op]
+    while waiting:
+        operation = waiting.pop()
+        if step is not None and operation is step.op:
+            continue
+        if operation.type.startswith("Placeholder"):
+            return False
+        if operation.op_def.is_stateful and operation.type not in _READS_A_VARIABLE:
+            return False
+        for x in operation.inputs:
+            if x.op not in seen:
+                seen.add(x.op)
+                waiting.append(x.op)
+    return True

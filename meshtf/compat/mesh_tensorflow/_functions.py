@@ -1,0 +1,234 @@
+"""The language's functions under the original's names and parameters, for graphs that nobody opens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf import autodiff, control_flow, ops
+from meshtf.call_sites import language_function
+from meshtf.compat.mesh_tensorflow._graph import is_of_tensorflow
+from meshtf.compat.mesh_tensorflow._language import for_graphs
+from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike
+from meshtf.errors import LayoutError
+from meshtf.graph import Mesh, Tensor, shape_of
+from meshtf.layout import LayoutLike, axes_size, convert_to_layout_rules
+
+abs = for_graphs(ops.abs)
+add = for_graphs(ops.add)
+argmax = for_graphs(ops.argmax)
+binary_op_with_broadcasting = for_graphs(ops.binary_op_with_broadcasting)
+broadcast = for_graphs(ops.broadcast)
+cast = for_graphs(ops.cast)
+concat = for_graphs(ops.concat)
+constant = for_graphs(ops.constant)
+conv2d_backprop_filter = for_graphs(ops.conv2d_backprop_filter)
+conv2d_backprop_input = for_graphs(ops.conv2d_backprop_input)
+cos = for_graphs(ops.cos)
+cumsum = for_graphs(ops.cumsum)
+cwise = for_graphs(ops.cwise)
+depend = for_graphs(ops.depend)
+divide = for_graphs(ops.divide)
+dynamic_shift = for_graphs(ops.dynamic_shift)
+einsum = for_graphs(ops.einsum)
+elu = for_graphs(ops.elu)
+equal = for_graphs(ops.equal)
+exp = for_graphs(ops.exp)
+floordiv = for_graphs(ops.floordiv)
+gather = for_graphs(ops.gather)
+gelu = for_graphs(ops.gelu)
+greater = for_graphs(ops.greater)
+greater_equal = for_graphs(ops.greater_equal)
+halo_exchange = for_graphs(ops.halo_exchange)
+leaky_relu = for_graphs(ops.leaky_relu)
+left_halo_exchange = for_graphs(ops.left_halo_exchange)
+less = for_graphs(ops.less)
+less_equal = for_graphs(ops.less_equal)
+log = for_graphs(ops.log)
+log_softmax = for_graphs(ops.log_softmax)
+logical_and = for_graphs(ops.logical_and)
+logical_not = for_graphs(ops.logical_not)
+logical_or = for_graphs(ops.logical_or)
+matmul = for_graphs(ops.matmul)
+maximum = for_graphs(ops.maximum)
+minimum = for_graphs(ops.minimum)
+mod = for_graphs(ops.mod)
+multiply = for_graphs(ops.multiply)
+negative = for_graphs(ops.negative)
+not_equal = for_graphs(ops.not_equal)
+nth_largest_element = for_graphs(ops.nth_largest_element)
+nth_smallest_element = for_graphs(ops.nth_smallest_element)
+one_hot = for_graphs(ops.one_hot)
+ones = for_graphs(ops.ones)
+ones_like = for_graphs(ops.ones_like)
+pad = for_graphs(ops.pad)
+pool_tensor_1d = for_graphs(ops.pool_tensor_1d)
+pow = for_graphs(ops.pow)
+random_normal = for_graphs(ops.random_normal)
+random_uniform = for_graphs(ops.random_uniform)
+range = for_graphs(ops.range)
+read_variable = for_graphs(ops.read_variable)
+reciprocal = for_graphs(ops.reciprocal)
+reduce_all = for_graphs(ops.reduce_all)
+reduce_any = for_graphs(ops.reduce_any)
+reduce_first = for_graphs(ops.reduce_first)
+reduce_logsumexp = for_graphs(ops.reduce_logsumexp)
+reduce_max = for_graphs(ops.reduce_max)
+reduce_mean = for_graphs(ops.reduce_mean)
+reduce_min = for_graphs(ops.reduce_min)
+reduce_sum = for_graphs(ops.reduce_sum)
+relu = for_graphs(ops.relu)
+rename_dimension = for_graphs(ops.rename_dimension)
+replace_dimensions = for_graphs(ops.replace_dimensions)
+reshape = for_graphs(ops.reshape)
+rsqrt = for_graphs(ops.rsqrt)
+sample_with_temperature = for_graphs(ops.sample_with_temperature)
+scalar_summary = for_graphs(ops.scalar_summary)
+selu = for_graphs(ops.selu)
+serialize_training_step = for_graphs(control_flow.serialize_training_step)
+shift = for_graphs(ops.shift)
+sigmoid = for_graphs(ops.sigmoid)
+sign = for_graphs(ops.sign)
+sin = for_graphs(ops.sin)
+slice = for_graphs(ops.slice)
+slicewise = for_graphs(ops.slicewise)
+softmax = for_graphs(ops.softmax)
+softplus = for_graphs(ops.softplus)
+split = for_graphs(ops.split)
+sqrt = for_graphs(ops.sqrt)
+square = for_graphs(ops.square)
+squared_relu = for_graphs(ops.squared_relu)
+stack = for_graphs(ops.stack)
+stop_gradient = for_graphs(ops.stop_gradient)
+stride_tensor_1d = for_graphs(ops.stride_tensor_1d)
+sub = for_graphs(ops.sub)
+swish = for_graphs(ops.swish)
+tanh = for_graphs(ops.tanh)
+to_bfloat16 = for_graphs(ops.to_bfloat16)
+to_float = for_graphs(ops.to_float)
+to_int32 = for_graphs(ops.to_int32)
+top_1 = for_graphs(ops.top_1)
+top_k = for_graphs(ops.top_k)
+transpose = for_graphs(ops.transpose)
+unstack = for_graphs(ops.unstack)
+where = for_graphs(ops.where)
+zeros = for_graphs(ops.zeros)
+zeros_like = for_graphs(ops.zeros_like)
+
+
+def add_n(xs: Sequence[Tensor]) -> Tensor | int:
+    """The sum of a list; 0 for an empty one."""
+    return for_graphs(ops.add_n)(xs) if xs else 0
+
+
+@for_graphs
+def dropout(
+    x: Tensor,
+    is_training: bool,
+    keep_prob: float | None = None,
+    rate: float | None = None,
+    noise_shape: ShapeLike | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """Zeroes elements at random and scales the others; `x` itself where nothing is dropped."""
+    if not is_training or keep_prob == 1.0 or rate == 0.0:
+        return x
+    return ops.dropout(x, is_training, keep_prob, rate, noise_shape, name or "dropout")
+
+
+@language_function
+def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """Brings an array, or a tensor of TensorFlow's, into the graph. A session computes it in each run that needs it.
+
+    Args:
+      mesh: where it will be.
+      tf_tensor: of a placeholder, an iterator, a variable; sizes that are not known must be those of `shape`.
+      shape: names its dimensions; None for a scalar.
+      name: of the operation.
+
+    Raises:
+      ShapeError: its rank or sizes are not those of `shape`.
+    """
+    if is_of_tensorflow(tf_tensor):
+        tf_tensor = tf.convert_to_tensor(tf_tensor)
+        sizes = shape_of(shape or []).to_integer_list
+        if not tf_tensor.shape.is_fully_defined() and tf_tensor.shape.is_compatible_with(sizes):
+            tf_tensor = tf.ensure_shape(tf_tensor, sizes)
+    return ops.import_tf_tensor(mesh, tf_tensor, shape, name)
+
+
+def import_fully_replicated(mesh: Mesh, tf_tensor: Any, shape: ShapeLike, name: str | None = None) -> Tensor:
+    """As `import_tf_tensor`: every core takes its slice of the whole."""
+    return import_tf_tensor(mesh, tf_tensor, shape, name)
+
+
+def anonymous_shape(shape: ShapeLike) -> Shape:
+    """The same sizes, under names that no layout rule has."""
+    return Shape([Dimension(f"_anonymous_{i}", d.size) for i, d in enumerate(shape_of(shape))])
+
+
+def anonymize(x: Tensor) -> Tensor:
+    """The tensor whole on every core, under names that no layout rule has."""
+    return reshape(x, anonymous_shape(x.shape))
+
+
+def gradients(
+    ys: Sequence[Tensor],
+    xs: Sequence[Tensor],
+    grad_ys: Sequence[Tensor | None] | None = None,
+    operations: object = None,
+) -> list[Tensor | None]:
+    """Gradients of the sum of `ys`, None where no path leads to an x. `operations` is not needed, and ignored."""
+    return for_graphs(autodiff.gradients)(ys, xs, grad_ys)
+
+
+def while_loop(
+    cond_fn: Callable[..., Tensor],
+    body_fn: Callable[..., Any],
+    inputs: Sequence[Tensor],
+    num_loop_vars: int | None = None,
+    has_accumulators: bool = False,
+    **kwargs: Any,
+) -> list[Tensor]:
+    """Repeats `body_fn` while `cond_fn` holds. What went on to tf.while_loop is ignored but for maximum_iterations."""
+    most = kwargs.get("maximum_iterations")
+    loop = for_graphs(control_flow.while_loop)
+    return loop(cond_fn, body_fn, inputs, num_loop_vars, has_accumulators, maximum_iterations=most)
+
+
+def custom_gradient(fn: Callable[..., Any], grad_fn: Callable[..., Any], explicit_inputs: Sequence[Tensor]) -> Any:
+    """`fn(*explicit_inputs)` with a gradient of one's own: `grad_fn(explicit_inputs=, all_inputs=,
+    forward_operations=, outputs=, output_grads=)` gives one for each of `all_inputs`."""
+
+    def by_keyword(*args: Any) -> Any:
+        names = ("explicit_inputs", "all_inputs", "forward_operations", "outputs", "output_grads")
+        return grad_fn(**dict(zip(names, args, strict=True)))
+
+    return for_graphs(control_flow.custom_gradient)(fn, by_keyword, explicit_inputs)
+
+
+def recompute_grad(fn: Callable[..., Any], explicit_inputs: Sequence[Tensor], control_dependencies: bool = True) -> Any:
+    """`fn(*explicit_inputs)`, computed again for its gradient. `control_dependencies` is not needed, and ignored."""
+    return for_graphs(control_flow.recompute_grad)(fn, explicit_inputs)
+
+
+def Print(x: Tensor, data: Sequence[Tensor], message: str, **kwargs: Any) -> Tensor:  # noqa: N802  # its name there
+    """`x`; where a session needs it, `data` is printed by the first core."""
+    return for_graphs(ops.Print)(x, data, message, kwargs.get("summarize"))
+
+
+def tensor_dim_to_mesh_dim_size(layout: LayoutLike, mesh_shape: ShapeLike, tensor_dim: DimensionLike) -> int:
+    """In how many parts a dimension is cut."""
+    mesh = shape_of(mesh_shape)
+    axes = convert_to_layout_rules(layout).axes(Shape([tensor_dim])[0].name)
+    return axes_size([a for a in axes if mesh.has(a)], mesh)
+
+
+def tensor_dim_to_size_per_split(layout: LayoutLike, mesh_shape: ShapeLike, tensor_dim: DimensionLike) -> int:
+    """The size of a part of a dimension. LayoutError where they are not equal."""
+    dim, parts = Shape([tensor_dim])[0], tensor_dim_to_mesh_dim_size(layout, mesh_shape, tensor_dim)
+    if dim.size % parts:
+        raise LayoutError(f"dimension {dim} does not divide into {parts} parts; give it a multiple")
+    return dim.size // parts

@@ -1,0 +1,254 @@
+"""Lowering into a graph of TensorFlow's, which a session runs."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn, cast
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context  # no public name runs eagerly where eager execution is disabled
+
+from meshtf.call_sites import says_where
+from meshtf.compat.mesh_tensorflow._fed_inputs import fed_inputs, inputs_of_update
+from meshtf.compat.mesh_tensorflow._graph import Graph, graph_of
+from meshtf.compat.mesh_tensorflow._session_runs import Lowerings, SessionRuns
+from meshtf.compat.mesh_tensorflow._update_groups import UpdateGroups
+from meshtf.compat.mesh_tensorflow._updates import Updates
+from meshtf.errors import GraphError
+from meshtf.graph import Mesh, Operation, Tensor, check_tensor
+from meshtf.lowering import lowering as language
+from meshtf.lowering.report.report import Report
+from meshtf.lowering.variable_store import VariableStore
+from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.ops.inputs.placeholder import InputOperation
+from meshtf.ops.variables.variable import Assign, Variable
+
+_NOT_HERE = {
+    "tensors": "slices are not tensors of the session's graph; fetch whole ones with lowering.export_to_tf_tensor(x)",
+    "variables": "slices are not variables of the session's; masters are: `mtf.get_master(variable)`",
+    "operations": "give the operation to lowering.lowered_operation",
+    "counters": "print(lowering.report()) has every collective with its bytes",
+    "autostack": "small variables are updated together without being stacked",
+}
+
+
+class Lowering:
+    """A graph on a mesh, for sessions of TensorFlow.
+
+    Exports and updates are nodes of TensorFlow's default graph; when a session runs one, the program runs on the mesh,
+    and its results come back. Exports that depend on the same inputs are one program; what an update needs of them is
+    computed again in its own. In one run, exports are of the values before the updates, and updates that tf.group holds
+    together start from the same values.
+
+    Masters are copied to slices by `copy_masters_to_slices`, and before the first run where that was not called. On a
+    mesh of one core masters are the variables: they are copied in before, and back after, each run.
+
+    Args:
+      graph: what to run.
+      mesh_to_impl: the graph's mesh, and what it is.
+      autostack: ignored: small variables are updated together without it.
+      log_file: ignored: see `report`.
+      seed: of random bits.
+
+    Raises:
+      LayoutError: the layout does not fit the mesh or the program.
+      GraphError: there are several meshes.
+
+    Examples:
+      >>> import meshtf.compat.mesh_tensorflow as old
+      >>> graph = old.Graph()
+      >>> x = old.import_tf_tensor(old.Mesh(graph, "mesh"), np.ones([4, 8], np.float32), "batch:4 hidden:8")
+      >>> mesh_impl = old.placement_mesh_impl.PlacementMeshImpl("rows:2", "batch:rows", ["", ""])
+      >>> lowering = old.Lowering(graph, {x.mesh: mesh_impl})
+      >>> lowering.export_to_tf_tensor(old.reduce_sum(x, reduced_dim=x.shape[1])).numpy()
+      array([8., 8., 8., 8.], dtype=float32)
+    """
+
+    @says_where
+    def __init__(
+        self,
+        graph: Graph,
+        mesh_to_impl: Mapping[Mesh, MeshImpl],
+        autostack: bool = True,
+        log_file: str | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        self.graph, self._seed = graph, seed
+        self._mesh_to_impl = mesh_to_impl
+        self._store = VariableStore()
+        self._groups = UpdateGroups()
+        self._lowerings = Lowerings(self._lowering_of)
+        self._lock = threading.RLock()
+        self._are_slices_filled = False
+        self._begin: tf.Tensor | None = None
+        self._exported: dict[Tensor, tf.Tensor] = {}
+        self._mesh_impl = self._exporting.mesh_impl
+        self._runs = SessionRuns(
+            self._lowerings, self._groups, graph.step_count, masters_follow=self._mesh_impl.shape.size == 1
+        )
+        graph_of(self._exporting.mesh)
+
+    def _lowering_of(self, updates: Iterable[Operation]) -> language.Lowering:
+        return language.Lowering(self.graph, self._mesh_to_impl, self._store, self._seed, effects=updates)
+
+    @property
+    def _exporting(self) -> language.Lowering:
+        return self._lowerings.updating(frozenset())
+
+    def mesh_impl(self, x: Mesh | Tensor | Operation) -> MeshImpl:
+        """What the mesh of a tensor, an operation, or a mesh itself is."""
+        return self._mesh_impl
+
+    def report(self, updates: Sequence[Operation] = (), fetches: Sequence[Tensor] = ()) -> Report:
+        """Layouts, memory per core and every collective of the program that does these updates: see `mtf.Report`."""
+        return self._lowerings.updating(frozenset(_assignments(updates))).report(fetches)
+
+    @says_where
+    def export_to_tf_tensor(self, x: Tensor) -> tf.Tensor:
+        """The whole value of a tensor: at once where eager execution is on, else a node of the default graph.
+
+        Raises:
+          GraphError: it is of another graph.
+        """
+        if check_tensor(x, "export").graph is not self.graph:
+            raise GraphError(f"{x} belongs to another graph than the one that was lowered")
+        if tf.executing_eagerly():
+            return self._exporting.export_to_tf_tensor(x)
+        if x not in self._exported:
+            self._runs.add_export(x)
+            node = self._node(functools.partial(self._runs.export, tensor=x), fed_inputs([x]), x.dtype, "export")
+            self._exported[x] = tf.ensure_shape(node, x.shape.to_integer_list)
+        return self._exported[x]
+
+    @says_where
+    def lowered_operation(self, op: Operation | Tensor | Updates) -> tf.Operation:
+        """The operation of TensorFlow's that does an assignment, or all of an optimizer's.
+
+        Raises:
+          GraphError: it is no assignment of this graph; or eager execution is on.
+        """
+        operations = _assignments([op])
+        if tf.executing_eagerly():
+            raise GraphError(
+                "an update takes place when a session runs it, and eager execution is on: build the program inside "
+                "`with tf.Graph().as_default():`, or write it as an mtf.function of meshtf"
+            )
+        inputs = inputs_of_update(self.graph, [o.outputs[0] for o in operations])
+        node = self._node(functools.partial(self._update, operations=operations), inputs, tf.int64, "update").op
+        done = self._masters_follow(node, operations)
+        self._groups.add(operations, node)
+        return done
+
+    def copy_masters_to_slices(self) -> tf.Operation:
+        """Gives the slices the masters' values: to be run when these have been initialized or restored."""
+        settled = [self.graph.step_count.settled()] if self.graph.step_count.node is not None else []
+        return self._copied(settled)
+
+    def _copied(self, settled: Sequence[tf.Tensor] = ()) -> tf.Operation:
+        with tf.name_scope("copy_masters_to_slices"):
+            stored = [
+                tf.numpy_function(functools.partial(self._fill, name), [master.read_value()], tf.int64)
+                for name, master in self.graph.masters.items()
+            ]
+            with tf.control_dependencies([*stored, *settled]):
+                return tf.numpy_function(self._filled, [], tf.int64).op
+
+    def copy_slices_to_masters(self) -> tf.Operation:
+        """Gives the masters the slices' values: to be run before these are saved."""
+        with tf.name_scope("copy_slices_to_masters"), tf.control_dependencies([self._begun()]):
+            return tf.group([self._assigned_to_master(name) for name in self.graph.masters])
+
+    def _masters_follow(self, node: tf.Operation, operations: Sequence[Operation]) -> tf.Operation:
+        """On one core the masters are the variables, in files as in the session."""
+        if self._mesh_impl.shape.size > 1:
+            return node
+        names = [o.variable.full_name for o in operations if isinstance(o, Assign)]
+        with tf.control_dependencies([node]):
+            return tf.group([self._assigned_to_master(name) for name in names if name in self.graph.masters])
+
+    def _assigned_to_master(self, name: str) -> tf.Operation:
+        master = self.graph.masters[name]
+        value = tf.numpy_function(functools.partial(self._value_of, name), [], master.dtype.base_dtype)
+        return master.assign(tf.ensure_shape(value, master.shape), read_value=False)
+
+    def _begun(self) -> tf.Tensor:
+        """The node that each run of a session begins with; it gives the run's number."""
+        if self._begin is None:
+            with tf.name_scope("begin_run"), tf.control_dependencies(None):
+                wanted = tf.numpy_function(self._needs_masters, [], tf.bool)
+                copied = tf.cond(tf.ensure_shape(wanted, []), self._copied_in, lambda: tf.constant(0, tf.int64))
+                with tf.control_dependencies([copied]):
+                    self._begin = tf.numpy_function(self._locked(lambda: np.int64(self._runs.begin())), [], tf.int64)
+        return self._begin
+
+    def _copied_in(self) -> tf.Tensor:
+        with tf.control_dependencies([self._copied()]):
+            return tf.constant(1, tf.int64)
+
+    def _node(self, fn: Callable[..., Any], inputs: Sequence[InputOperation], dtype: tf.DType, name: str) -> tf.Tensor:
+        """A node that calls a function with the run's number and arrays by the inputs' names."""
+
+        def call(number: np.int64, *arrays: np.ndarray) -> Any:
+            return fn(int(number), arrays={o.name: a for o, a in zip(inputs, arrays, strict=True)})
+
+        begun = self._begun()
+        return tf.numpy_function(self._locked(call), [begun, *map(_fed_value, inputs)], dtype, name=name)
+
+    def _locked(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(fn)
+        def call(*args: Any) -> Any:
+            with self._lock, context.eager_mode():
+                return fn(*args)
+
+        return call
+
+    def _update(self, number: int, operations: Sequence[Operation], arrays: Mapping[str, np.ndarray]) -> np.int64:
+        self._runs.update(number, operations, arrays)
+        return np.int64(number)
+
+    def _needs_masters(self) -> np.bool_:
+        return np.bool_(bool(self.graph.masters) and (self._mesh_impl.shape.size == 1 or not self._are_slices_filled))
+
+    def _fill(self, name: str, value: np.ndarray) -> np.int64:
+        with self._lock, context.eager_mode():
+            if name not in self._store:
+                variables = [cast("Variable", self.graph.variables[n]) for n in self.graph.masters]
+                self._exporting.execution([v.value for v in variables], with_effects=False).initialize()
+            self._store[name] = value
+        return np.int64(0)
+
+    def _filled(self) -> np.int64:
+        self._are_slices_filled = True
+        return np.int64(0)
+
+    def _value_of(self, name: str) -> np.ndarray:
+        with self._lock, context.eager_mode():
+            master = self.graph.masters[name]
+            return self._store[name].astype(master.dtype.base_dtype.as_numpy_dtype)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = f"; {_NOT_HERE[name]}" if name in _NOT_HERE else ""
+        raise AttributeError(f"a Lowering of meshtf.compat.mesh_tensorflow has no attribute {name!r}{hint}")
+
+
+def _fed_value(operation: InputOperation) -> tf.Tensor:
+    assert operation.value is not None
+    return operation.value
+
+
+def _assignments(ops: Iterable[Operation | Tensor | Updates]) -> list[Operation]:
+    found: list[Operation] = []
+    for op in ops:
+        own = op.operations if isinstance(op, Updates) else [op.operation if isinstance(op, Tensor) else op]
+        for operation in own:
+            if not isinstance(operation, Assign):
+                raise GraphError(
+                    f"{operation!r} is no assignment: lowering.lowered_operation is for what mtf.assign and "
+                    f"optimizer.apply_grads return; a tensor's value is lowering.export_to_tf_tensor(x)"
+                )
+            found.append(operation)
+    return found

@@ -1,0 +1,108 @@
+"""Meshes as programs for Mesh TensorFlow describe them: a backend of meshtf's, with the questions that layers ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+import tensorflow as tf
+
+from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension
+from meshtf.layout import LayoutLike, LayoutRules, TensorLayout, convert_to_layout_rules
+from meshtf.mesh_impl.mesh_impl import MeshImpl, Program
+from meshtf.mesh_impl.mesh_options import MeshOptions
+from meshtf.mesh_impl.slices import Slices
+from meshtf.planning.plan import Plan
+from meshtf.planning.process_spans import ProcessOfCore
+
+
+class WrappedMeshImpl:
+    """A `MeshImpl` that hands everything on to a backend.
+
+    Args:
+      backend: what runs programs.
+    """
+
+    def __init__(self, backend: MeshImpl) -> None:
+        self._backend = backend
+
+    @property
+    def shape(self) -> Shape:
+        return self._backend.shape
+
+    @property
+    def layout_rules(self) -> LayoutRules:
+        return self._backend.layout_rules
+
+    @property
+    def options(self) -> MeshOptions:
+        return self._backend.options
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return self._backend.devices
+
+    @property
+    def process_of_core(self) -> ProcessOfCore:
+        return self._backend.process_of_core
+
+    @property
+    def steps_ahead(self) -> int:
+        return self._backend.steps_ahead
+
+    @property
+    def ndims(self) -> int:
+        """Number of mesh axes."""
+        return self.shape.ndims
+
+    @property
+    def size(self) -> int:
+        """Number of cores."""
+        return self.shape.size
+
+    def tensor_layout(self, x: ShapeLike) -> TensorLayout:
+        """Of a tensor of this shape: for each dimension the mesh axes that split it."""
+        return self.layout_rules.tensor_layout(getattr(x, "shape", x), self.shape)
+
+    def slice_shape(self, x: ShapeLike) -> list[int]:
+        """Sizes of one core's slice of a tensor of this shape."""
+        shape = getattr(x, "shape", x)
+        return list(self.tensor_layout(shape).slice_shape(shape, self.shape))
+
+    def tensor_dimension_to_mesh_axis(self, dim: DimensionLike) -> int | None:
+        """The number of the mesh axis that splits a dimension; None where none does."""
+        axes = self.layout_rules.axes(_dimension(dim).name)
+        return self.shape.axis(axes[0]) if axes else None
+
+    def check_runs(self, program: str) -> None:
+        self._backend.check_runs(program)
+
+    def check_alike(self, program: str, texts: Callable[[], Mapping[str, str]]) -> None:
+        self._backend.check_alike(program, texts)
+
+    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> Slices:
+        return self._backend.zero_slices(name, slice_shape, dtype)
+
+    def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> Program:
+        return self._backend.program(plan, slices, runs_once=runs_once)
+
+    def step(self, program: str, plan: Plan) -> AbstractContextManager[None]:
+        return self._backend.step(program, plan)
+
+    def hlo(self, plan: Plan, program: str) -> bytes | None:
+        return self._backend.hlo(plan, program)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._backend!r})"
+
+
+def rules_of_mesh(layout: LayoutLike, shape: Shape) -> LayoutRules:
+    """The rules for axes that the mesh has: in Mesh TensorFlow one text of rules serves several meshes."""
+    rules = convert_to_layout_rules(layout)
+    return LayoutRules([(name, axes) for name, axes in rules.rules if all(shape.has(a) for a in axes)])
+
+
+def _dimension(dim: DimensionLike) -> Dimension:
+    converted = convert_to_dimension(dim)
+    assert converted is not None
+    return converted

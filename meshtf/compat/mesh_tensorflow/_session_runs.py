@@ -1,0 +1,151 @@
+"""What one run of a session asks for: its exports are of the variables' values before the run, whatever comes first.
+
+A session runs the nodes that are fetched, in an order of its own, and tells none of them which others it runs. So each
+run has a number, a node that needs it runs a program of the mesh once, and the others of the same run find its results.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+
+from meshtf.compat.mesh_tensorflow._fed_inputs import fed_inputs
+from meshtf.compat.mesh_tensorflow._step_count import StepCount
+from meshtf.compat.mesh_tensorflow._update_groups import UpdateGroups
+from meshtf.errors import UsageError
+from meshtf.graph import Operation, Tensor
+from meshtf.lowering.lowering import Lowering
+from meshtf.lowering.make_plan import needed
+from meshtf.ops.variables.variable import Assign, ReadVariable
+
+_KEPT_RUNS = 16
+"""Runs of which results are kept: as many as threads may run a session at a time."""
+
+_TWO_UPDATES = """\
+one run of the session asks for updates that depend on one another, of {first} and of {second}, and no order is \
+said: put them into one tf.group, so that all start from the same values, or run one after the other"""
+
+_PART_OF_A_GROUP = """\
+a run of the session asked for {asked} of {all} updates that tf.group holds together, and all were done: run the \
+group, or give the operations to no group"""
+
+_DIFFERENT_INPUTS = """\
+on a mesh of one core, updates of one tf.group need different placeholders or iterators: give all gradients to one \
+optimizer.apply_grads, which makes one update of them, or use a mesh of more cores"""
+
+
+@dataclasses.dataclass
+class _Run:
+    arrays: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    exports: dict[Tensor, np.ndarray] = dataclasses.field(default_factory=dict)
+    done: list[frozenset[Operation]] = dataclasses.field(default_factory=list)
+    asked: set[Operation] = dataclasses.field(default_factory=set)
+
+
+class Lowerings:
+    """One `meshtf.Lowering` for each set of assignments that takes place together, on one store of variables."""
+
+    def __init__(self, make: Callable[[frozenset[Operation]], Lowering]) -> None:
+        self._make = make
+        self._made: dict[frozenset[Operation], Lowering] = {}
+
+    def updating(self, operations: frozenset[Operation]) -> Lowering:
+        """The one that does these assignments."""
+        if operations not in self._made:
+            self._made[operations] = self._make(operations)
+        return self._made[operations]
+
+
+class SessionRuns:
+    """The runs of sessions of one lowering.
+
+    Args:
+      lowerings: makes the lowering that does some assignments, from these.
+      groups: which assignments take place together.
+      step_count: advanced by each run that updates.
+      masters_follow: whether values are asked for behind each update, and not behind all of a group.
+    """
+
+    def __init__(
+        self, lowerings: Lowerings, groups: UpdateGroups, step_count: StepCount, *, masters_follow: bool = False
+    ) -> None:
+        self._lowerings = lowerings
+        self._step_count = step_count
+        self._masters_follow = masters_follow
+        self._groups = groups
+        self._exports: list[tuple[Tensor, frozenset[str]]] = []
+        self._runs: collections.OrderedDict[int, _Run] = collections.OrderedDict()
+
+    def add_export(self, tensor: Tensor) -> None:
+        """From here on it is computed with those that depend on the same inputs."""
+        self._exports.append((tensor, frozenset(o.name for o in fed_inputs([tensor]))))
+
+    def begin(self) -> int:
+        """The number of a new run."""
+        if self._runs:
+            self._check_whole(self._runs[next(reversed(self._runs))])
+        number = next(reversed(self._runs), -1) + 1
+        self._runs[number] = _Run()
+        while len(self._runs) > _KEPT_RUNS:
+            self._runs.popitem(last=False)
+        return number
+
+    def export(self, number: int, tensor: Tensor, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The value of an exported tensor before the run's updates."""
+        run = self._runs[number]
+        if tensor not in run.exports:
+            if run.done:
+                raise UsageError(
+                    f"{tensor} was fetched in one run with an update of other inputs; fetch it in a run of its own"
+                )
+            self._compute(run, frozenset(arrays), arrays)
+        return run.exports[tensor]
+
+    def update(self, number: int, operations: Collection[Operation], arrays: Mapping[str, np.ndarray]) -> None:
+        """Does some assignments, and those that a tf.group holds together with them, once in a run."""
+        run = self._runs[number]
+        run.asked.update(operations)
+        run.arrays.update(arrays)
+        group = self._groups.of(operations)
+        if group in run.done:
+            return
+        lowering = self._lowerings.updating(group)
+        inputs = {o.name for o in fed_inputs([o.outputs[0] for o in group])}
+        if not inputs <= set(run.arrays):
+            if self._masters_follow:
+                raise UsageError(_DIFFERENT_INPUTS)
+            return  # another of the group brings them
+        self._check_independent(run, group)
+        fed = {name: run.arrays[name] for name in inputs}
+        for names in {names for _, names in self._exports if names <= inputs}:
+            self._compute(run, names, fed)
+        lowering.run([], fed)
+        if not run.done:
+            self._step_count.advance()
+        run.done.append(group)
+
+    def _compute(self, run: _Run, names: frozenset[str], arrays: Mapping[str, np.ndarray]) -> None:
+        """All exports that depend on exactly these inputs: always the same program, so always the same bits."""
+        tensors = list(dict.fromkeys(t for t, own in self._exports if own == names))
+        if tensors and tensors[0] not in run.exports:
+            values = self._lowerings.updating(frozenset()).run(tensors, {name: arrays[name] for name in names})
+            run.exports.update({t: np.asarray(v) for t, v in zip(tensors, values, strict=True)})
+
+    def _check_independent(self, run: _Run, group: frozenset[Operation]) -> None:
+        changed = {o.variable for done in run.done for o in done if isinstance(o, Assign)}
+        before = needed(list(group))
+        reads = {o for o in before if o in changed} | {
+            o.variable for o in before if isinstance(o, Assign | ReadVariable)
+        }
+        if changed & reads:
+            first = ", ".join(sorted(v.full_name for v in changed)[:3])
+            second = ", ".join(sorted(o.variable.full_name for o in group if isinstance(o, Assign))[:3])
+            raise UsageError(_TWO_UPDATES.format(first=first, second=second))
+
+    def _check_whole(self, run: _Run) -> None:
+        for group in run.done:
+            if not group <= run.asked:
+                raise UsageError(_PART_OF_A_GROUP.format(asked=len(group & run.asked), all=len(group)))

@@ -1,0 +1,61 @@
+"""Which updates a session always runs together: those that the same operations of TensorFlow wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import tensorflow as tf
+
+from meshtf.graph import Operation
+
+
+class UpdateGroups:
+    """Assignments of the language, each with the operation of TensorFlow's that does it."""
+
+    def __init__(self) -> None:
+        self._nodes: list[tuple[tuple[Operation, ...], tf.Operation]] = []
+        self._groups: dict[Operation, frozenset[Operation]] = {}
+
+    def add(self, operations: Sequence[Operation], node: tf.Operation) -> None:
+        """These are done by this node."""
+        self._nodes.append((tuple(operations), node))
+        self._groups.clear()
+
+    def of(self, operations: Collection[Operation]) -> frozenset[Operation]:
+        """All that are done together with these. Asked when a session runs, and the graph is as it will be."""
+        if not self._groups:
+            self._find()
+        return self._groups[next(iter(operations))]
+
+    def _find(self) -> None:
+        ends = _last_consumers([node for _, node in self._nodes])
+        together: dict[frozenset[tf.Operation], set[Operation]] = {}
+        for operations, node in self._nodes:
+            together.setdefault(ends[node], set()).update(operations)
+        self._groups = {o: frozenset(group) for group in together.values() for o in group}
+
+
+def _last_consumers(nodes: Sequence[tf.Operation]) -> dict[tf.Operation, frozenset[tf.Operation]]:
+    """Of each node, the operations that depend on it and that nothing depends on; itself, where nothing does."""
+    if not nodes:
+        return {}
+    operations = nodes[0].graph.get_operations()
+    consumers: dict[tf.Operation, list[tf.Operation]] = {}
+    for operation in operations:
+        for before in [*(x.op for x in operation.inputs), *operation.control_inputs]:
+            consumers.setdefault(before, []).append(operation)
+    return {node: _ends_behind(node, consumers) for node in nodes}
+
+
+def _ends_behind(node: tf.Operation, consumers: dict[tf.Operation, list[tf.Operation]]) -> frozenset[tf.Operation]:
+    ends, seen, waiting = set(), {node}, [node]
+    while waiting:
+        operation = waiting.pop()
+        behind = consumers.get(operation, [])
+        if not behind:
+            ends.add(operation)
+        for consumer in behind:
+            if consumer not in seen:
+                seen.add(consumer)
+                waiting.append(consumer)
+    return frozenset(ends)

@@ -1,0 +1,151 @@
+"""Variables: masters of TensorFlow, which sessions initialize, save and restore, beside the slices on the mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from meshtf import ops
+from meshtf.call_sites import language_function
+from meshtf.compat.mesh_tensorflow._graph import graph_of, imported_scalar, is_of_tensorflow
+from meshtf.dimension import ShapeLike
+from meshtf.errors import GraphError
+from meshtf.graph import Mesh, Operation, Tensor, VariableDType, dtype_of, shape_of
+from meshtf.ops.variables.variable import Variable, variable_of
+
+Assigned: TypeAlias = "Variable | Tensor"
+AssignFn: TypeAlias = Callable[..., Any]
+
+_EAGER = """\
+variable "{name}" is a master in a graph of TensorFlow's, and eager execution is on: build the program inside \
+`with tf.Graph().as_default():`, or after tf.compat.v1.disable_eager_execution(), and run it in a session; or write it \
+as an mtf.function of meshtf, which needs neither"""
+
+_OWN_INITIALIZER = """\
+the initializer of variable "{name}" is {given!r}, a function of the language; here masters are TensorFlow's, and take \
+an initializer of TensorFlow's, such as tf.compat.v1.random_normal_initializer(stddev=0.02)"""
+
+
+@language_function
+def get_variable(  # noqa: PLR0913  # the original's parameters
+    mesh: Mesh,
+    name: str,
+    shape: ShapeLike,
+    dtype: tf.DType | VariableDType = tf.float32,
+    master_dtype: tf.DType | None = None,
+    slice_dtype: tf.DType | None = None,
+    activation_dtype: tf.DType | None = None,
+    initializer: Any = None,
+    trainable: bool = True,
+    **kwargs: Any,
+) -> Tensor:
+    """The variable of this name under the open tf.variable_scopes; made, with its master, where it is not there yet.
+
+    Args:
+      mesh: where its slices live.
+      name: under the open scopes of TensorFlow.
+      shape: named shape.
+      dtype: of master, slices and activations, where the next three do not say otherwise; or all three.
+      master_dtype: of the variable of TensorFlow's, which checkpoints have.
+      slice_dtype: in which it is kept on the mesh and updated.
+      activation_dtype: of the tensor that is returned.
+      initializer: one of TensorFlow's; by default that of the open scope, else TensorFlow's own.
+      trainable: whether optimizers update it.
+      **kwargs: go on to tf.compat.v1.get_variable.
+
+    Raises:
+      GraphError: eager execution is on; it exists with another shape or dtype; the initializer is not TensorFlow's.
+    """
+    graph, named = graph_of(mesh), shape_of(shape)
+    scope = tf.compat.v1.get_variable_scope()
+    full_name = f"{scope.name}/{name}" if scope.name else name
+    policy = _policy(dtype, master_dtype, slice_dtype, activation_dtype)
+    if full_name not in graph.masters:
+        if tf.executing_eagerly():
+            raise GraphError(_EAGER.format(name=full_name))
+        if callable(initializer) and getattr(initializer, "__module__", "").startswith("meshtf."):
+            raise GraphError(_OWN_INITIALIZER.format(name=full_name, given=initializer))
+        with tf.compat.v1.variable_scope(scope, reuse=tf.compat.v1.AUTO_REUSE), tf.device("cpu:0"):
+            graph.masters[full_name] = tf.compat.v1.get_variable(
+                name,
+                None if is_of_tensorflow(initializer) else named.to_integer_list,
+                policy.master_dtype,
+                initializer=initializer,
+                trainable=trainable,
+                use_resource=True,
+                **kwargs,
+            )
+    with graph.root_scope():  # what slices start with is the master's value, which no initializer here knows
+        return ops.get_variable(mesh, full_name, named, policy, initializer=ops.zeros, trainable=trainable)
+
+
+def _policy(dtype: tf.DType | VariableDType, *each: tf.DType | None) -> VariableDType:
+    if isinstance(dtype, VariableDType):
+        return dtype
+    master, slices, activation = each
+    whole = dtype_of(master or dtype or tf.float32)
+    return VariableDType(whole, slices or whole, activation or (dtype_of(dtype) if master is None else whole))
+
+
+def get_master(variable: Assigned) -> tf.Variable:
+    """The variable of TensorFlow's that a variable is initialized from and saved in.
+
+    Raises:
+      GraphError: it is no variable of a graph of this module.
+    """
+    own = variable_of(variable)
+    masters = graph_of(own.mesh).masters
+    if own.full_name not in masters:
+        raise GraphError(f'variable "{own.full_name}" has no master: it was not made by this module\'s get_variable')
+    return masters[own.full_name]
+
+
+def assign_slice(variable: Variable, present: Tensor, value: Tensor) -> Tensor:
+    """The value itself: what `assign` does unless it is told otherwise."""
+    return value
+
+
+def assign_add_slice(variable: Variable, present: Tensor, value: Tensor) -> Tensor:
+    """The present value, and the given one added."""
+    return present + value
+
+
+def assign_sub_slice(variable: Variable, present: Tensor, value: Tensor) -> Tensor:
+    """The present value, less the given one."""
+    return present - value
+
+
+@language_function
+def assign(var: Assigned, new_val: Any, assign_fn: AssignFn = assign_slice, name: str | None = None) -> Operation:
+    """Gives a variable a new value, where `lowering.lowered_operation` of what is returned is run.
+
+    Args:
+      var: the variable, or its tensor.
+      new_val: a tensor of its shape, or a scalar of TensorFlow's for a scalar variable.
+      assign_fn: `(variable, present value, new_val) -> value`, in the language, in the dtype in which it is kept.
+      name: of the operation; not used.
+
+    Raises:
+      GraphError: it is no variable.
+      ShapeError: the value has other dimensions.
+    """
+    variable = variable_of(var)
+    if is_of_tensorflow(new_val):
+        new_val = imported_scalar(new_val, variable.mesh, variable.slice_dtype)
+    value = ops.cast(new_val, variable.slice_dtype)
+    if assign_fn is assign_slice:
+        return ops.assign(variable, value).operation
+    present = ops.cast(ops.read_variable(variable), variable.slice_dtype)
+    return ops.assign(variable, assign_fn(variable, present, value)).operation
+
+
+def assign_add(var: Assigned, new_val: Any) -> Operation:
+    """Adds to a variable's value: see `assign`."""
+    return assign(var, new_val, assign_add_slice)
+
+
+def assign_sub(var: Assigned, new_val: Any) -> Operation:
+    """Subtracts from a variable's value, in the precision in which it is kept: see `assign`."""
+    return assign(var, new_val, assign_sub_slice)

@@ -1,0 +1,100 @@
+"""Layers with the original's parameters; their variables have its names and dimensions, so that checkpoints restore."""
+
+from meshtf.compat.mesh_tensorflow._refused import refusing
+from meshtf.compat.mesh_tensorflow.layers.attention import (
+    attention_bias_local_block,
+    attention_mask_autoregressive,
+    attention_mask_ignore_padding,
+    attention_mask_same_segment,
+    dot_product_attention,
+    multihead_attention,
+    multihead_attention_params,
+    multihead_attention_vars,
+    multihead_encdec_attention_incremental,
+    multihead_self_attention_incremental,
+    rename_length_to_memory_length,
+)
+from meshtf.compat.mesh_tensorflow.layers.convolution import (
+    avg_pool2d,
+    avg_pool3d,
+    conv1d,
+    conv2d,
+    conv2d_transpose,
+    conv3d,
+    conv3d_transpose,
+    max_pool2d,
+    max_pool3d,
+)
+from meshtf.compat.mesh_tensorflow.layers.dense import (
+    DenseInitializer,
+    VarianceScalingInitializer,
+    dense,
+    dense_product,
+    dense_relu_dense,
+    get_dense_kernel_weights,
+)
+from meshtf.compat.mesh_tensorflow.layers.embedding import embedding, embedding_weights
+from meshtf.compat.mesh_tensorflow.layers.losses import (
+    sigmoid_cross_entropy_with_logits,
+    softmax_cross_entropy_with_logits,
+    weights_nonzero,
+)
+from meshtf.compat.mesh_tensorflow.layers.normalization import batch_norm, layer_norm
+
+__all__ = [
+    "DenseInitializer",
+    "VarianceScalingInitializer",
+    "attention_bias_local_block",
+    "attention_mask_autoregressive",
+    "attention_mask_ignore_padding",
+    "attention_mask_same_segment",
+    "avg_pool2d",
+    "avg_pool3d",
+    "batch_norm",
+    "conv1d",
+    "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "conv3d_transpose",
+    "dense",
+    "dense_product",
+    "dense_relu_dense",
+    "dot_product_attention",
+    "embedding",
+    "embedding_weights",
+    "get_dense_kernel_weights",
+    "layer_norm",
+    "max_pool2d",
+    "max_pool3d",
+    "multihead_attention",
+    "multihead_attention_params",
+    "multihead_attention_vars",
+    "multihead_encdec_attention_incremental",
+    "multihead_self_attention_incremental",
+    "rename_length_to_memory_length",
+    "sigmoid_cross_entropy_with_logits",
+    "softmax_cross_entropy_with_logits",
+    "weights_nonzero",
+]
+
+_BLOCKS = "mtf.layers.conv2d and conv3d split image dimensions like any other: give them the image, not in blocks"
+
+__getattr__ = refusing(
+    __name__,
+    __all__,
+    {
+        "conv2d_with_blocks": _BLOCKS,
+        "conv2d_transpose_with_blocks": _BLOCKS,
+        "conv3d_with_blocks": _BLOCKS,
+        "conv3d_transpose_with_blocks": _BLOCKS,
+        "local_self_attention_spatial_blocks": "meshtf.layers.local_attention takes a length that is not in blocks",
+        "local_2d_self_attention_spatial_blocks": "meshtf.layers.dot_product_attention, which takes any mask",
+        "masked_local_attention_1d_incremental": "meshtf.layers.KeyValueCache with a window, in a loop",
+        "multihead_self_attention_memory_compressed": "compress the memory with mtf.pool_tensor_1d, and attend to it",
+        "reversible_half_residual_and_swap": "mtf.recompute_grad keeps as little; or meshtf.layer_stack(recompute=...)",
+        "clip_activation_gradient": "mtf.custom_gradient, with the gradient clipped in grad_fn",
+        "annealed_dropout": "mtf.dropout with a rate known now; no rate is read while a program runs",
+        "us_einsum": "mtf.einsum, and the scale written out",
+        "unit_scaling_convention": "the scale written out where a kernel is used",
+    },
+)

@@ -1,0 +1,233 @@
+"""Attention over memories of keys and values, with additive masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from meshtf.compat.mesh_tensorflow import _functions as mtf
+from meshtf.compat.mesh_tensorflow._variables import get_variable
+from meshtf.compat.mesh_tensorflow.layers.dense import without_dims
+from meshtf.dimension import Dimension, Shape
+from meshtf.graph import Mesh, Tensor, VariableDType
+
+MASKED = -1e9
+"""What a mask adds to a score that does not count."""
+
+
+def rename_length_to_memory_length(
+    x: Tensor, length_name: str = "length", memory_length_name: str = "memory_length"
+) -> Tensor:
+    """x with its positions as those of a memory."""
+    return mtf.rename_dimension(x, length_name, memory_length_name)
+
+
+def multihead_attention_params(
+    mesh: Mesh,
+    heads: Dimension,
+    io_channels: Dimension,
+    kv_channels: Dimension,
+    variable_dtype: VariableDType,
+    combine: bool = False,
+) -> list[Tensor]:
+    """Projections of queries, keys, values and outputs, each [heads, io_channels, kv_channels].
+
+    Variables `q`, `k`, `v`, `o`, or, combined, one `qkvo`. Scores are not scaled: queries and keys start small enough.
+    """
+    qk = (io_channels.size**-0.5) * (kv_channels.size**-0.25)
+    deviations = {"q": qk, "k": qk, "v": io_channels.size**-0.5, "o": (io_channels.size * heads.size) ** -0.5}
+    shape = Shape([heads, io_channels, kv_channels])
+    if combine:
+        kinds = Dimension("qkvo", len(deviations))
+
+        def start(sizes: Sequence[int], dtype: tf.DType = tf.float32, **_: object) -> tf.Tensor:
+            scale = tf.reshape(tf.constant(list(deviations.values()), dtype), [-1, 1, 1, 1])
+            return tf.random.normal(sizes, dtype=dtype) * scale
+
+        return list(
+            mtf.unstack(get_variable(mesh, "qkvo", Shape([kinds, *shape]), variable_dtype, initializer=start), kinds)
+        )
+    return [
+        get_variable(
+            mesh, name, shape, variable_dtype, initializer=tf.compat.v1.random_normal_initializer(stddev=deviation)
+        )
+        for name, deviation in deviations.items()
+    ]
+
+
+def multihead_attention_vars(
+    mesh: Mesh,
+    heads: Dimension,
+    io_channels: Dimension,
+    kv_channels: Dimension,
+    master_dtype: tf.DType,
+    slice_dtype: tf.DType,
+    activation_dtype: tf.DType,
+) -> list[Tensor]:
+    """The same from one variable `qkvo`."""
+    dtype = VariableDType(master_dtype, slice_dtype, activation_dtype)
+    return multihead_attention_params(mesh, heads, io_channels, kv_channels, dtype, combine=True)
+
+
+def dot_product_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    is_training: bool,
+    dropout: float = 0.0,
+    dropout_broadcast_dims: Sequence[Dimension] | None = None,
+    extra_logit: float | Tensor | None = None,
+) -> Tensor:
+    """Values weighted by the softmax of q . k, which is not scaled.
+
+    Args:
+      q: [..., length_q, depth_k].
+      k: [..., length_kv, depth_k].
+      v: [..., length_kv, depth_v].
+      mask: added to the scores; None for none.
+      is_training: whether weights are dropped.
+      dropout: of weights.
+      dropout_broadcast_dims: dimensions along which they are dropped alike.
+      extra_logit: a score beside the others, of a value of zeros.
+
+    Returns:
+      [..., length_q, depth_v].
+    """
+    length = k.shape.dims[-2]
+    scores = mtf.einsum([q, k], Shape([*q.shape.dims[:-1], length]))
+    if mask is not None:
+        scores += mask
+    weights = mtf.softmax(scores, length, extra_logit)
+    if dropout:
+        weights = mtf.dropout(
+            weights, is_training, rate=dropout, noise_shape=without_dims(weights.shape, dropout_broadcast_dims)
+        )
+    return mtf.einsum([weights, v], Shape([*q.shape.dims[:-1], v.shape.dims[-1]]))
+
+
+def multihead_attention(  # noqa: PLR0913  # the original's parameters
+    query_antecedent: Tensor,
+    memory_antecedent: Tensor | None,
+    mask: Tensor | None,
+    kv_channels: Dimension,
+    heads: Dimension,
+    is_training: bool,
+    dropout: float = 0.0,
+    dropout_broadcast_dims: Sequence[Dimension] | None = None,
+    master_dtype: tf.DType = tf.float32,
+    slice_dtype: tf.DType = tf.float32,
+    name: str = "multihead_attention",
+) -> Tensor:
+    """Attention of several heads: queries [..., length, io_channels], a memory [..., memory_length, io_channels].
+
+    Args:
+      query_antecedent: what queries are made of.
+      memory_antecedent: what keys and values are made of; None for the queries' own, under `memory_length`.
+      mask: added to the scores, with dimensions of batch, heads, length and memory_length.
+      kv_channels: of a head.
+      heads: how many.
+      is_training: whether weights are dropped.
+      dropout: of weights.
+      dropout_broadcast_dims: dimensions along which they are dropped alike.
+      master_dtype: of the variables in files.
+      slice_dtype: of the variables on the mesh.
+      name: of their scope.
+
+    Returns:
+      The shape of `query_antecedent`.
+    """
+    *batch, length, io_channels = query_antecedent.shape.dims
+    with tf.compat.v1.variable_scope(name, default_name="multihead_attention"):
+        dtype = VariableDType(master_dtype, slice_dtype, query_antecedent.dtype)
+        wq, wk, wv, wo = multihead_attention_params(query_antecedent.mesh, heads, io_channels, kv_channels, dtype)
+        memory = memory_antecedent
+        if memory is None:
+            memory = rename_length_to_memory_length(query_antecedent, length.name)
+        memory_shape = [*memory.shape.dims[:-2], heads, memory.shape.dims[-2], kv_channels]
+        q = mtf.einsum([query_antecedent, wq], Shape([*batch, heads, length, kv_channels]))
+        k = mtf.einsum([memory, wk], Shape(memory_shape))
+        v = mtf.einsum([memory, wv], Shape(memory_shape))
+        o = dot_product_attention(q, k, v, mask, is_training, dropout, dropout_broadcast_dims)
+        return mtf.einsum([o, wo], query_antecedent.shape)
+
+
+def multihead_self_attention_incremental(
+    query_antecedent: Tensor,
+    prev_k: Tensor,
+    prev_v: Tensor,
+    step_num: Tensor,
+    master_dtype: tf.DType,
+    slice_dtype: tf.DType,
+    name: str = "multihead_attention",
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One step of decoding: keys and values of this position are written to the memory, which is then attended to.
+
+    Args:
+      query_antecedent: [batch..., io_channels].
+      prev_k: keys so far, [batch..., heads, memory_length, kv_channels]; zeros where there are none yet.
+      prev_v: values so far, the same.
+      step_num: int32 scalar, the position.
+      master_dtype: of the variables in files.
+      slice_dtype: of the variables on the mesh.
+      name: of their scope.
+
+    Returns:
+      The result, [batch..., io_channels], and the keys and values with this position's.
+    """
+    *batch, io_channels = query_antecedent.shape.dims
+    heads, memory_length, kv_channels = prev_k.shape.dims[-3:]
+    with tf.compat.v1.variable_scope(name, default_name="multihead_attention"):
+        dtype = VariableDType(master_dtype, slice_dtype, query_antecedent.dtype)
+        wq, wk, wv, wo = multihead_attention_params(query_antecedent.mesh, heads, io_channels, kv_channels, dtype)
+        q, k, v = (mtf.einsum([query_antecedent, w], Shape([*batch, heads, kv_channels])) for w in (wq, wk, wv))
+        here = mtf.one_hot(step_num, memory_length, dtype=prev_k.dtype)
+        keys, values = prev_k + k * here, prev_v + v * here
+        positions = mtf.range(query_antecedent.mesh, memory_length, tf.int32)
+        mask = mtf.cast(mtf.greater(positions, step_num), q.dtype) * MASKED
+        o = dot_product_attention(q, keys, values, mask, is_training=False)
+        return mtf.einsum([o, wo], query_antecedent.shape), keys, values
+
+
+def multihead_encdec_attention_incremental(
+    query_antecedent: Tensor,
+    wq: Tensor,
+    wo: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    name: str = "multihead_attention",
+) -> Tensor:
+    """One step of decoding over keys and values of an encoder, [batch..., heads, memory_length, kv_channels]."""
+    heads, kv_channels = k.shape.dims[-3], k.shape.dims[-1]
+    batch = query_antecedent.shape.dims[:-1]
+    q = mtf.einsum([query_antecedent, wq], Shape([*batch, heads, kv_channels]))
+    return mtf.einsum([dot_product_attention(q, k, v, mask, is_training=False), wo], query_antecedent.shape)
+
+
+def attention_mask_ignore_padding(inputs: Tensor, dtype: tf.DType = tf.float32) -> Tensor:
+    """-1e9 where an id of a memory is 0, [..., memory_length]; the dimension of the positions is called `length`."""
+    return rename_length_to_memory_length(mtf.cast(mtf.equal(inputs, 0), dtype) * MASKED)
+
+
+def attention_mask_autoregressive(query_pos: Tensor, dtype: tf.DType = tf.float32) -> Tensor:
+    """-1e9 where a position of the memory is later than that of the query, [..., length, memory_length]."""
+    return mtf.cast(mtf.less(query_pos, rename_length_to_memory_length(query_pos)), dtype) * MASKED
+
+
+def attention_mask_same_segment(
+    query_segment: Tensor, memory_segment: Tensor | None = None, dtype: tf.DType = tf.float32
+) -> Tensor:
+    """-1e9 where query and memory are of different segments, [..., length, memory_length]."""
+    own = query_segment if memory_segment is None else memory_segment
+    return mtf.cast(mtf.not_equal(query_segment, rename_length_to_memory_length(own)), dtype) * MASKED
+
+
+def attention_bias_local_block(
+    mesh: Mesh, block_length: Dimension, memory_length: Dimension, dtype: tf.DType = tf.int32
+) -> Tensor:
+    """-1e9 where a position of the memory, the block before and the block itself, is later than the query's."""
+    queries = mtf.range(mesh, block_length, tf.int32) + block_length.size
+    later = mtf.less(queries, mtf.range(mesh, memory_length, tf.int32), Shape([block_length, memory_length]))
+    return mtf.cast(later, dtype) * int(MASKED)

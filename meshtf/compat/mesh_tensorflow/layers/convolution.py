@@ -1,0 +1,134 @@
+"""Convolutions and pooling over images [..., height, width, channels], and over volumes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf import ops
+from meshtf.compat.mesh_tensorflow import _functions as mtf
+from meshtf.compat.mesh_tensorflow._language import for_graphs
+from meshtf.compat.mesh_tensorflow._variables import get_variable
+from meshtf.compat.mesh_tensorflow.layers.dense import VarianceScalingInitializer
+from meshtf.dimension import Dimension, Shape
+from meshtf.graph import Tensor, VariableDType
+
+_FILTER_DIMS = {1: ("filter_w",), 2: ("filter_h", "filter_w"), 3: ("filter_d", "filter_h", "filter_w")}
+
+
+def conv1d(x: Tensor, output_dim: Dimension, filter_size: int = 3, stride: int = 1, **kw_args: Any) -> Tensor:
+    """A convolution along the dimension before the last, [..., length, output_dim]: `conv2d` one pixel high."""
+    height = Dimension("fake_height", 1)
+    image = mtf.reshape(x, Shape([*x.shape.dims[:-2], height, *x.shape.dims[-2:]]))
+    y = conv2d(image, output_dim, filter_size=(1, filter_size), strides=(1, stride), **kw_args)
+    return mtf.reshape(y, Shape([d for d in y.shape if d.name != height.name]))
+
+
+def conv2d(
+    x: Tensor,
+    output_dim: Dimension,
+    filter_size: Sequence[int] = (3, 3),
+    strides: Sequence[int] = (1, 1),
+    padding: str = "SAME",
+    filter_initializer: Any = None,
+    variable_dtype: VariableDType | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """A convolution, [..., height, width, output_dim], with the variable `<name>/kernel`
+    [filter_h, filter_w, channels, output_dim]. `padding` is "SAME" or "VALID"."""
+    with tf.compat.v1.variable_scope(name, default_name="conv2d"):
+        kernel = _kernel(x, output_dim, filter_size, filter_initializer, variable_dtype)
+        return for_graphs(ops.conv2d)(x, kernel, list(strides), padding)
+
+
+def conv3d(
+    x: Tensor,
+    output_dim: Dimension,
+    filter_size: Sequence[int] = (3, 3, 3),
+    strides: Sequence[int] = (1, 1, 1),
+    padding: str = "SAME",
+    filter_initializer: Any = None,
+    variable_dtype: VariableDType | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """As `conv2d`, of volumes [..., depth, height, width, channels]."""
+    with tf.compat.v1.variable_scope(name, default_name="conv3d"):
+        kernel = _kernel(x, output_dim, filter_size, filter_initializer, variable_dtype)
+        return for_graphs(ops.conv3d)(x, kernel, list(strides), padding)
+
+
+def conv2d_transpose(
+    x: Tensor,
+    output_dim: Dimension,
+    filter_size: Sequence[int] = (2, 2),
+    strides: Sequence[int] = (2, 2),
+    padding: str = "SAME",
+    filter_initializer: Any = None,
+    variable_dtype: VariableDType | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """The transpose of a convolution; its kernel is [filter_h, filter_w, output_dim, channels]."""
+    with tf.compat.v1.variable_scope(name, default_name="conv2d_transpose"):
+        kernel = _kernel(x, output_dim, filter_size, filter_initializer, variable_dtype, is_transpose=True)
+        return for_graphs(ops.conv2d_transpose)(x, kernel, list(strides), padding)
+
+
+def conv3d_transpose(
+    x: Tensor,
+    output_dim: Dimension,
+    filter_size: Sequence[int] = (2, 2, 2),
+    strides: Sequence[int] = (2, 2, 2),
+    padding: str = "SAME",
+    filter_initializer: Any = None,
+    variable_dtype: VariableDType | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """As `conv2d_transpose`, of volumes."""
+    with tf.compat.v1.variable_scope(name, default_name="conv3d_transpose"):
+        kernel = _kernel(x, output_dim, filter_size, filter_initializer, variable_dtype, is_transpose=True)
+        return for_graphs(ops.conv3d_transpose)(x, kernel, list(strides), padding)
+
+
+def _kernel(
+    x: Tensor,
+    output_dim: Dimension,
+    filter_size: Sequence[int],
+    initializer: Any,
+    variable_dtype: VariableDType | None,
+    *,
+    is_transpose: bool = False,
+) -> Tensor:
+    names = _FILTER_DIMS[len(filter_size)]
+    window = [Dimension(name, size) for name, size in zip(names, filter_size, strict=True)]
+    ends = [x.shape.dims[-1], output_dim]
+    shape = Shape([*window, *(reversed(ends) if is_transpose else ends)])
+    dtype = variable_dtype or VariableDType(tf.float32, tf.float32, x.dtype)
+    start = initializer or VarianceScalingInitializer()([*window, ends[0]], [ends[1]])
+    return mtf.cast(get_variable(x.mesh, "kernel", shape, dtype, initializer=start), x.dtype)
+
+
+def max_pool2d(x: Tensor, ksize: Sequence[int] = (2, 2), name: str = "max_pool2d") -> Tensor:
+    """The largest of each window of the two dimensions before the last; windows do not overlap."""
+    return for_graphs(ops.max_pool)(x, _windows(x, ksize), name=name)
+
+
+def max_pool3d(x: Tensor, ksize: Sequence[int] = (2, 2, 2), name: str = "max_pool3d") -> Tensor:
+    """The largest of each window of the three dimensions before the last."""
+    return for_graphs(ops.max_pool)(x, _windows(x, ksize), name=name)
+
+
+def avg_pool2d(x: Tensor, ksize: Sequence[int] = (2, 2), name: str = "avg_pool2d") -> Tensor:
+    """The mean of each window of the two dimensions before the last; windows do not overlap."""
+    return for_graphs(ops.avg_pool)(x, _windows(x, ksize), name=name)
+
+
+def avg_pool3d(x: Tensor, ksize: Sequence[int] = (2, 2, 2), name: str = "avg_pool3d") -> Tensor:
+    """The mean of each window of the three dimensions before the last."""
+    return for_graphs(ops.avg_pool)(x, _windows(x, ksize), name=name)
+
+
+def _windows(x: Tensor, ksize: Sequence[int]) -> dict[str, int]:
+    dims = x.shape.dims[-1 - len(ksize) : -1]
+    return {dim.name: size for dim, size in zip(dims, ksize, strict=True)}

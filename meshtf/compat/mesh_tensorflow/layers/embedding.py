@@ -1,0 +1,35 @@
+"""Embeddings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.compat.mesh_tensorflow import _functions as mtf
+from meshtf.compat.mesh_tensorflow._variables import get_variable
+from meshtf.dimension import Dimension, Shape
+from meshtf.graph import Mesh, Tensor, VariableDType
+
+
+def embedding_weights(
+    mesh: Mesh,
+    vocab_dim: Dimension,
+    output_dim: Dimension,
+    variable_dtype: VariableDType,
+    name: str = "embedding",
+    ensemble_dim: Dimension | None = None,
+    initializer: Any = None,
+) -> Tensor:
+    """The variable [ensemble_dim, vocab_dim, output_dim], normal numbers of deviation 1 at first."""
+    shape = Shape([*([ensemble_dim] if ensemble_dim else []), vocab_dim, output_dim])
+    start = initializer or tf.compat.v1.random_normal_initializer()
+    return get_variable(mesh, name, shape, variable_dtype, initializer=start)
+
+
+def embedding(
+    indices: Tensor, vocab_dim: Dimension, output_dim: Dimension, variable_dtype: VariableDType, name: str = "embedding"
+) -> Tensor:
+    """The rows of embedding weights at `indices`, [..., output_dim]."""
+    weights = embedding_weights(indices.mesh, vocab_dim, output_dim, variable_dtype, name)
+    return mtf.gather(weights, indices, vocab_dim)

@@ -1,0 +1,37 @@
+"""Losses."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from meshtf.compat.mesh_tensorflow import _functions as mtf
+from meshtf.dimension import Dimension
+from meshtf.graph import Tensor
+
+
+def softmax_cross_entropy_with_logits(
+    logits: Tensor, targets: Tensor, vocab_dim: Dimension, z_loss: float = 0.0
+) -> Tensor:
+    """The cross entropy of each position, [logits.shape - vocab_dim].
+
+    Args:
+      logits: [..., vocab_dim].
+      targets: ids of the classes, integers, or a distribution over `vocab_dim`.
+      vocab_dim: the classes.
+      z_loss: times the square of the logarithm of the partition function, added.
+    """
+    if targets.dtype.is_integer and vocab_dim not in targets.shape.dims:
+        targets = mtf.one_hot(targets, vocab_dim, dtype=logits.dtype)
+    log_z = mtf.reduce_logsumexp(logits, vocab_dim)
+    loss = mtf.reduce_sum((log_z - logits) * mtf.cast(targets, logits.dtype), reduced_dim=vocab_dim)
+    return loss + z_loss * mtf.square(log_z) if z_loss else loss
+
+
+def sigmoid_cross_entropy_with_logits(logits: Tensor, targets: Tensor) -> Tensor:
+    """The cross entropy of independent truths, element by element."""
+    return mtf.relu(logits) - logits * targets + mtf.softplus(-mtf.abs(logits))
+
+
+def weights_nonzero(targets: Tensor, dtype: tf.DType = tf.float32) -> Tensor:
+    """1 where a target is not 0, the padding."""
+    return mtf.cast(mtf.not_equal(targets, 0), dtype)

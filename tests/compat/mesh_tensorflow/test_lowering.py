@@ -1,0 +1,173 @@
+"""The original's MNIST program, as it was written, has in a session the numbers that it has in meshtf's own words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf
+import meshtf.compat.mesh_tensorflow as mtf
+from meshtf.testing import assert_close
+from tests.compat.mesh_tensorflow.sessions import (
+    BATCH,
+    CLASSES,
+    HIDDEN,
+    IO,
+    MESHES,
+    graph_mode,
+    initial,
+    load_initial,
+    mesh_impl,
+)
+
+STEPS = 3
+IMAGES = np.random.RandomState(0).randn(BATCH.size, IO.size).astype(np.float32)
+LABELS = np.arange(BATCH.size, dtype=np.int32) % CLASSES.size
+
+
+def built(mesh_name: str, *, per_variable: bool = False) -> SimpleNamespace:
+    """The program of mesh_tensorflow's examples/mnist.py, with dense layers alone."""
+    images = tf.compat.v1.placeholder(tf.float32, [None, IO.size])
+    labels = tf.compat.v1.placeholder(tf.int32, [BATCH.size])
+    global_step = tf.compat.v1.train.get_or_create_global_step()
+    graph = mtf.Graph()
+    mesh = mtf.Mesh(graph, "my_mesh")
+    x = mtf.import_tf_tensor(mesh, images, mtf.Shape([BATCH, IO]))
+    with tf.compat.v1.variable_scope("net"):
+        h = mtf.layers.dense(x, HIDDEN, reduced_dims=x.shape.dims[-1:], activation=mtf.relu, name="hidden1")
+        logits = mtf.layers.dense(h, CLASSES, name="logits")
+    y = mtf.import_tf_tensor(mesh, labels, mtf.Shape([BATCH]))
+    loss = mtf.reduce_mean(mtf.layers.softmax_cross_entropy_with_logits(logits, mtf.one_hot(y, CLASSES), CLASSES))
+    grads = mtf.gradients([loss], [v.outputs[0] for v in graph.trainable_variables])
+    optimizer = mtf.optimize.AdafactorOptimizer()
+    update_ops = []
+    if per_variable:
+        for grad, variable in zip(grads, graph.trainable_variables, strict=True):
+            update_ops.extend(optimizer.apply_grad(grad, variable))
+    else:
+        update_ops = optimizer.apply_grads(grads, graph.trainable_variables)
+    lowering = mtf.Lowering(graph, {mesh: mesh_impl(mesh_name)})
+    tf_loss, tf_logits = lowering.export_to_tf_tensor(loss), lowering.export_to_tf_tensor(logits)
+    tf_updates = [lowering.lowered_operation(op) for op in update_ops]
+    tf_updates.append(tf.compat.v1.assign_add(global_step, 1))
+    train = tf.group(tf_updates)
+    fed = {images: IMAGES, labels: LABELS}
+    return SimpleNamespace(
+        graph=graph, lowering=lowering, loss=tf_loss, logits=tf_logits, train=train, fed=fed, x=images
+    )
+
+
+@pytest.fixture(scope="module")
+def own_words() -> SimpleNamespace:
+    """The same model as an mtf.function: losses before each step, and the weights at the end."""
+
+    def step(x: meshtf.Tensor, y: meshtf.Tensor, mesh: meshtf.Mesh) -> meshtf.Tensor:
+        shapes = {
+            "net/hidden1/kernel": [IO, HIDDEN],
+            "net/hidden1/bias": [HIDDEN],
+            "net/logits/kernel": [HIDDEN, CLASSES],
+            "net/logits/bias": [CLASSES],
+        }
+        w = {
+            name: meshtf.get_variable(mesh, name, dims, initializer=initial(name, [d.size for d in dims]))
+            for name, dims in shapes.items()
+        }
+        h = meshtf.relu(meshtf.einsum([x, w["net/hidden1/kernel"]], [BATCH, HIDDEN]) + w["net/hidden1/bias"])
+        logits = meshtf.einsum([h, w["net/logits/kernel"]], [BATCH, CLASSES]) + w["net/logits/bias"]
+        loss = meshtf.reduce_mean(meshtf.layers.softmax_cross_entropy_with_logits(logits, y, CLASSES))
+        meshtf.optimize.AdafactorOptimizer(is_mesh_tensorflow_variant=True).minimize(loss)
+        return loss
+
+    specs = {"x": meshtf.TensorSpec([BATCH, IO]), "y": meshtf.TensorSpec([BATCH], tf.int32)}
+    program = meshtf.function(step, meshtf.SpmdMeshImpl("all:1", ""), specs)
+    losses = [float(program(x=IMAGES, y=LABELS)) for _ in range(STEPS + 1)]
+    return SimpleNamespace(losses=losses)
+
+
+@pytest.mark.parametrize("mesh_name", MESHES)
+def test_a_session_has_the_numbers_of_a_function(mesh_name: str, own_words: SimpleNamespace) -> None:
+    """Fetched beside the update, the loss is the one before it; fetched alone, it changes nothing."""
+    with graph_mode(), tf.compat.v1.Session() as session:
+        program = built(mesh_name, per_variable=mesh_name == "one core")
+        load_initial(program.graph, session)
+        session.run(program.lowering.copy_masters_to_slices())
+        losses = [session.run([program.loss, program.train], program.fed)[0] for _ in range(STEPS)]
+        twice = [session.run(program.loss, program.fed) for _ in range(2)]
+        expected, terms = np.array(own_words.losses, np.float32), IO.size * HIDDEN.size
+        assert_close(np.array([*losses, twice[0]]), expected, terms=terms, steps=np.arange(STEPS + 1))
+        assert twice[0] == twice[1]
+        assert session.run(program.logits, {program.x: IMAGES}).shape == (BATCH.size, CLASSES.size)  # without labels
+        names = [v.name for v in tf.compat.v1.trainable_variables()]
+        assert names == ["net/hidden1/kernel:0", "net/hidden1/bias:0", "net/logits/kernel:0", "net/logits/bias:0"]
+
+
+def test_a_monitored_session_saves_and_restores(tmp_path: Path) -> None:
+    """The hooks that people have: a second session goes on with the weights and the step of the first."""
+    folder, losses = str(tmp_path), []
+    for _ in range(2):
+        with graph_mode():
+            program = built("2x2")
+            listener = mtf.MtfCheckpointSaverListener(program.lowering)
+            saver = tf.compat.v1.train.CheckpointSaverHook(folder, save_steps=1000, listeners=[listener])
+            hooks = [mtf.MtfRestoreHook(program.lowering), saver]
+            tf.compat.v1.set_random_seed(1)
+            with tf.compat.v1.train.MonitoredTrainingSession(
+                checkpoint_dir=folder, save_checkpoint_secs=None, hooks=hooks
+            ) as session:
+                for _ in range(2):
+                    losses.append(float(session.run([program.loss, program.train], program.fed)[0]))
+                after = float(session.run(program.loss, program.fed))
+        losses.append(after)
+    first, second = losses[:3], losses[3:]
+    assert second[0] == first[2]  # where it ended
+    assert sorted(losses[:3], reverse=True) == losses[:3]
+    reader = tf.train.load_checkpoint(folder)
+    assert reader.get_tensor("global_step") == 4
+    assert "net/hidden1/kernel_slot_v" in reader.get_variable_to_shape_map()
+
+
+def refusal(call: Any) -> str:
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # each test reads the message
+        call()
+    return str(caught.value)
+
+
+def test_what_a_session_cannot_do_is_said() -> None:
+    with graph_mode(), tf.compat.v1.Session() as session:
+        graph = mtf.Graph()
+        mesh = mtf.Mesh(graph, "mesh")
+        w = mtf.get_variable(mesh, "w", [BATCH, HIDDEN], initializer=tf.compat.v1.ones_initializer())
+        first, second = mtf.assign(w, w * 2.0), mtf.assign_add(w, w)
+        lowering = mtf.Lowering(graph, {mesh: mesh_impl("2x2")})
+        nodes = [lowering.lowered_operation(op) for op in (first, second)]
+        session.run(tf.compat.v1.global_variables_initializer())
+        message = refusal(lambda: session.run(nodes))
+        assert "updates that depend on one another" in message
+        assert "tf.group" in message
+        assert "is no assignment" in refusal(lambda: lowering.lowered_operation(w.operation))
+        assert "lowering.report()" in refusal(lambda: lowering.counters)
+        assert "another graph" in refusal(
+            lambda: lowering.export_to_tf_tensor(mtf.ones(mtf.Mesh(mtf.Graph(), "other"), [IO]))
+        )
+    other = mtf.Mesh(mtf.Graph(), "mesh")
+    assert "tf.Graph().as_default()" in refusal(lambda: mtf.get_variable(other, "w", [IO]))
+    with graph_mode():
+        assert "random_normal_initializer" in refusal(
+            lambda: mtf.get_variable(mesh, "v", [IO], initializer=meshtf.RandomNormal(stddev=1.0))
+        )
+    assert "docs/decoding.md" in refusal(lambda: mtf.beam_search)
+
+
+def test_eager_execution_gives_values_at_once() -> None:
+    graph = mtf.Graph()
+    mesh = mtf.Mesh(graph, "mesh")
+    x = mtf.import_tf_tensor(mesh, IMAGES, [BATCH, mtf.Dimension("hidden", IO.size)])
+    y = mtf.anonymize(x * tf.constant(2.0) + 1)
+    lowering = mtf.Lowering(graph, {mesh: mesh_impl("2x2")})
+    np.testing.assert_array_equal(lowering.export_to_tf_tensor(y), IMAGES * 2 + 1)
+    assert y.shape.dimension_names == ["_anonymous_0", "_anonymous_1"]
