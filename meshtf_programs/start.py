@@ -58,20 +58,25 @@ def compare() -> None:
     start("compare")
 
 
+def import_gin() -> None:
+    start("import_gin")
+
+
 def checkpoint() -> None:
     start("checkpoint")
 
 
 def start(program: str) -> None:
     """Imports and runs a program of `meshtf.bin`, if there is work for it."""
-    with _ends_at_signals(f"meshtf-{program}"):
+    name = f"meshtf-{program.replace('_', '-')}"
+    with _ends_at_signals(name):
         status = _early_answer(program, sys.argv)
     if status is not None:
         sys.exit(status)
     if TENSORFLOW_LOGS not in sys.argv[1:]:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", _ERRORS_ALONE)  # what TensorFlow's native code goes by
         NATIVE_OUTPUT.keeper = Keeper.start()
-    with _ends_at_signals(f"meshtf-{program}"), NATIVE_OUTPUT.kept_back():
+    with _ends_at_signals(name), NATIVE_OUTPUT.kept_back():
         module = importlib.import_module(f"meshtf.bin.{program}")
     module.run()
 

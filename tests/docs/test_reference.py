@@ -13,7 +13,7 @@ from absl import flags
 from pages import TREE
 
 import meshtf as mtf
-from meshtf.bin import checkpoint, compare, decode, eval, export, plan, probe, train, vocab  # noqa: A004
+from meshtf.bin import checkpoint, compare, decode, eval, export, import_gin, plan, probe, train, vocab  # noqa: A004
 from meshtf_programs.launching import launch
 
 REFERENCE = TREE / "docs" / "reference"
@@ -60,7 +60,10 @@ def test_every_entry_is_public() -> None:
     assert sorted(set(entries()) - set(public_names())) == []
 
 
-@pytest.mark.parametrize("program", [train, eval, compare, decode, export, plan, probe, vocab, checkpoint, launch])
+PROGRAMS = [train, eval, compare, decode, export, plan, probe, vocab, import_gin, checkpoint, launch]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_the_help_of_every_program_is_there(program: ModuleType) -> None:
     flags.FLAGS.mark_as_parsed()
     text = program.help_text() if hasattr(program, "help_text") else program.command_line().help_text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import re
 from collections.abc import Mapping
@@ -12,18 +11,16 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.checkpoint._box import Box
+from meshtf.checkpoint.conversion.operative_config import read_gin
 from meshtf.checkpoint.formats._tensor_index import check_index
 from meshtf.checkpoint.formats._unreadable import unreadable
 from meshtf.checkpoint.formats.tensor_files import read_box
 from meshtf.checkpoint.formats.tensor_source import described
 from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.errors import CheckpointError, DamagedCheckpointError
-from meshtf.files.regular_file import read_regular
 
 CONFIGURATION = "operative_config.gin"
-_LARGEST = 16 << 20
 _STEP = re.compile(r"(.*\.ckpt-(\d+))(?:\.index|-\d{5}-of-\d{5})?")
-_BINDING = re.compile(r"^([\w./@]+) *= *\\?\n?(.*(?:\n[ \t]+.*)*)", re.MULTILINE)
 
 _NO_CHECKPOINT = """\
 {path} is no checkpoint of TensorFlow's: give its prefix, as model.ckpt-1000, or the folder that has it"""
@@ -84,37 +81,6 @@ class MeshTensorFlowCheckpoint:
             return read_box(self.prefix, name, tensor.shape, tensor.dtype, box or Box.whole(tensor.shape))
         except (tf.errors.OpError, OSError) as error:
             raise DamagedCheckpointError(f"tensor {name} of {self.prefix} cannot be read: {error}") from None
-
-
-def read_gin(path: Path) -> dict[str, Any]:
-    """The literal values of a gin file, by parameter: `d_ff`, `encoder/SelfAttention.num_heads`, and the last without
-    its scope. A macro stands for its value; what a configurable makes is left out.
-
-    Raises:
-      CheckpointError: there is no such file.
-    """
-    try:
-        text = read_regular(path, _LARGEST).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise CheckpointError(f"the configuration {path} cannot be read: {reason}") from None
-    texts = {_without_modules(match[1]): match[2].strip() for match in _BINDING.finditer(text)}
-    values = {name: _value(given, texts) for name, given in texts.items()}
-    plain = {name.rpartition("/")[2]: value for name, value in values.items()}
-    return {name: value for name, value in {**plain, **values}.items() if value is not None}
-
-
-def _without_modules(name: str) -> str:
-    scope, slash, selector = name.rpartition("/")
-    return scope + slash + ".".join(selector.split(".")[-2:])
-
-
-def _value(given: str, texts: Mapping[str, str]) -> Any:
-    given = texts.get(given.removeprefix("%"), given) if given.startswith("%") else given
-    try:
-        return ast.literal_eval(given)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
 
 
 def _newest(folder: Path) -> Path:

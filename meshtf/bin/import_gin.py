@@ -1,0 +1,60 @@
+"""meshtf-import-gin: gin of Mesh TensorFlow as gin of meshtf."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from absl import flags
+
+from meshtf.bin._run_program import run_program
+from meshtf.checkpoint.conversion.operative_config import read_bindings
+from meshtf.compat.mesh_tensorflow_gin import Translation, translated
+from meshtf.errors import CheckpointError
+from meshtf.train.configuration import ConfigurationError
+from meshtf_programs.command_lines.import_gin import PROGRAM, command_line, with_source
+from meshtf_programs.exit_status import ExitStatus
+
+__all__ = ["PROGRAM", "command_line", "main", "run"]
+
+
+def run() -> None:
+    """The console script."""
+    sys.exit(main(sys.argv))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Translates; returns the exit status."""
+    return run_program(command_line(), prepare, with_source(arguments))
+
+
+def prepare(values: flags.FlagValues) -> Callable[[], int]:
+    """Reads the source."""
+    source = Path(values.source).expanduser()
+    try:
+        translation = translated(read_bindings(source), source.name)
+    except CheckpointError as error:
+        raise ConfigurationError(str(error)) from None
+    output = None if values.output is None else Path(values.output).expanduser()
+    if output is not None and output.exists():
+        raise ConfigurationError(f"--output={output} is there already; give another name")
+    return functools.partial(write, translation, output)
+
+
+def write(translation: Translation, output: Path | None) -> int:
+    if output is None:
+        print(translation.text)
+    else:
+        output.write_text(translation.text)
+        print(f"written to: {output}")
+    if translation.losses:
+        print(f"{len(translation.losses)} lines have no counterpart:", file=sys.stderr)
+    for loss in translation.losses:
+        print(f"  {loss}", file=sys.stderr)
+    return ExitStatus.DONE
+
+
+if __name__ == "__main__":
+    run()

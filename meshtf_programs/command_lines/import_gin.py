@@ -1,0 +1,44 @@
+"""meshtf-import-gin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from absl import flags
+
+from meshtf_programs.command_lines.command_line import CommandLine
+
+PROGRAM = "meshtf-import-gin"
+
+
+def answer(arguments: Sequence[str]) -> int | None:
+    """Of `CommandLine.answer`."""
+    return command_line().answer(with_source(arguments))
+
+
+def with_source(arguments: Sequence[str]) -> list[str]:
+    """The arguments, the first of which may be the source itself, as flags."""
+    program, *rest = arguments
+    is_source = bool(rest) and not rest[0].startswith("-")
+    return [program, *([f"--source={rest[0]}", *rest[1:]] if is_source else rest)]
+
+
+def command_line() -> CommandLine:
+    line = CommandLine(
+        program=PROGRAM,
+        summary="reads a gin file of Mesh TensorFlow or of T5, as text, and writes one of meshtf: an encoder and a\n"
+        "decoder, their optimizer, batches and layout. Lines without counterpart are listed, with what that means.",
+        usage=f"{PROGRAM} SOURCE [--output=FILE]",
+        examples=[
+            f"{PROGRAM} downloads/t5/operative_config.gin --output=t5.gin",
+            f"{PROGRAM} operative_config.gin",
+        ],
+        required=["source"],
+    )
+    flags.DEFINE_string(
+        "source", None, "The file to read, as operative_config.gin; also without a flag.", flag_values=line.flags
+    )
+    flags.DEFINE_string(
+        "output", None, "The file to write, which must not exist; by default it is printed.", flag_values=line.flags
+    )
+    return line
