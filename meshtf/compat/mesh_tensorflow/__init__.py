@@ -3,7 +3,7 @@
 A program is built in a graph of TensorFlow's and run by a session, as it was: docs/migration.md goes through one.
 """
 
-from meshtf.compat.mesh_tensorflow import layers, optimize, placement_mesh_impl, simd_mesh_impl, utils
+from meshtf.compat.mesh_tensorflow import layers, optimize, placement_mesh_impl, simd_mesh_impl, transformer, utils
 from meshtf.compat.mesh_tensorflow._functions import (
     Print,
     abs,
@@ -286,6 +286,7 @@ __all__ = [
     "to_int32",
     "top_1",
     "top_k",
+    "transformer",
     "transpose",
     "unstack",
     "utils",
@@ -307,7 +308,6 @@ __getattr__ = refusing(
         "conv3d_backprop_input": "meshtf.conv3d_backprop_input, whose parameters are the same",
         "log_variable_sizes": "print(lowering.report())",
         "parallel": "an operation of the language: every core runs the same program",
-        "transformer": "meshtf.layers.transformer and meshtf.models: docs/transformers.md",
         "SlicewiseOperation": _CLASSES,
         "EinsumOperation": _CLASSES,
         "ReshapeOperation": _CLASSES,

@@ -1,0 +1,21 @@
+"""Of the original's `transformer` package, what programs call that write their Transformers themselves: attention."""
+
+from meshtf.compat.mesh_tensorflow._refused import refusing
+from meshtf.compat.mesh_tensorflow.transformer import attention
+
+__all__ = ["attention"]
+
+_MODELS = "meshtf.models and meshtf.layers.transformer, configured by gin: docs/transformers.md"
+
+__getattr__ = refusing(
+    __name__,
+    __all__,
+    {
+        "dataset": "meshtf.train.data: docs/data.md",
+        "learning_rate_schedules": "meshtf.optimize has schedules: docs/optimizers.md",
+        "moe": "meshtf.layers.moe: docs/mixture_of_experts.md",
+        "transformer": _MODELS,
+        "transformer_layers": _MODELS,
+        "utils": "meshtf-train, meshtf-eval, meshtf-decode and meshtf-export; gin is read by meshtf-import-gin",
+    },
+)

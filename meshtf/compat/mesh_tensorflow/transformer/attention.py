@@ -1,0 +1,230 @@
+"""Projections and attention of a Transformer, whose variables have the original's names and dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from meshtf.compat.mesh_tensorflow import _functions as mtf
+from meshtf.compat.mesh_tensorflow._variables import get_variable
+from meshtf.compat.mesh_tensorflow.layers.attention import MASKED
+from meshtf.compat.mesh_tensorflow.layers.dense import without_dims
+from meshtf.dimension import Dimension, Shape
+from meshtf.graph import Mesh, Tensor, VariableDType
+
+
+class Trains(Protocol):
+    """What attention asks of a context."""
+
+    @property
+    def train(self) -> bool:
+        """Whether weights are dropped."""
+        ...
+
+
+class AttentionParams:
+    """Variables `q`, `k`, `v` and `o`, and what they make of activations. Heads and channels are one dimension in them.
+
+    Args:
+      mesh: where they live.
+      query_input_dim: channels that queries are made of.
+      memory_input_dim: channels that keys and values are made of.
+      output_dim: channels of the result.
+      key_dim: channels of a head's queries and keys.
+      value_dim: channels of a head's values.
+      query_heads_dims: heads of queries and outputs.
+      memory_heads_dims: heads of keys and values: all of the queries', some, or none.
+      variable_dtype: of the variables.
+    """
+
+    def __init__(  # noqa: PLR0913  # the original's parameters
+        self,
+        mesh: Mesh,
+        query_input_dim: Dimension,
+        memory_input_dim: Dimension,
+        output_dim: Dimension,
+        key_dim: Dimension,
+        value_dim: Dimension,
+        query_heads_dims: Sequence[Dimension] | None,
+        memory_heads_dims: Sequence[Dimension] | None,
+        variable_dtype: VariableDType,
+    ) -> None:
+        self.query_input_dim, self.memory_input_dim, self.output_dim = query_input_dim, memory_input_dim, output_dim
+        self.key_dim, self.value_dim = key_dim, value_dim
+        self.query_heads_dims, self.memory_heads_dims = list(query_heads_dims or []), list(memory_heads_dims or [])
+        sizes = {
+            "q": ([query_input_dim], self.q_dims, (query_input_dim.size * key_dim.size) ** -0.5),
+            "k": ([memory_input_dim], self.k_dims, memory_input_dim.size**-0.5),
+            "v": ([memory_input_dim], self.v_dims, memory_input_dim.size**-0.5),
+            "o": (self.o_dims, [output_dim], math.prod(d.size for d in self.o_dims) ** -0.5),
+        }
+        self.wq, self.wk, self.wv, self.wo = (
+            get_variable(
+                mesh,
+                name,
+                Shape([_combined(inputs), _combined(outputs)]),
+                variable_dtype,
+                initializer=tf.compat.v1.random_normal_initializer(stddev=deviation),
+            )
+            for name, (inputs, outputs, deviation) in sizes.items()
+        )
+
+    @property
+    def q_dims(self) -> list[Dimension]:
+        return [*self.query_heads_dims, self.key_dim]
+
+    @property
+    def k_dims(self) -> list[Dimension]:
+        return [*self.memory_heads_dims, self.key_dim]
+
+    @property
+    def v_dims(self) -> list[Dimension]:
+        return [*self.memory_heads_dims, self.value_dim]
+
+    @property
+    def o_dims(self) -> list[Dimension]:
+        return [*self.query_heads_dims, self.value_dim]
+
+    def compute_q(self, query_antecedent: Tensor) -> Tensor:
+        """Queries, [..., query_heads_dims, key_dim]; the variable begins so small that scores need no scale."""
+        return self._projected(query_antecedent, self.wq, self.query_input_dim, self.q_dims)
+
+    def compute_k(self, memory_antecedent: Tensor) -> Tensor:
+        """Keys, [..., memory_heads_dims, key_dim]."""
+        return self._projected(memory_antecedent, self.wk, self.memory_input_dim, self.k_dims)
+
+    def compute_v(self, memory_antecedent: Tensor) -> Tensor:
+        """Values, [..., memory_heads_dims, value_dim]."""
+        return self._projected(memory_antecedent, self.wv, self.memory_input_dim, self.v_dims)
+
+    def compute_output(self, o: Tensor, output_shape: Any = None) -> Tensor:
+        """What heads found, as channels of the result: [..., output_dim], or the dimensions of `output_shape`."""
+        rest = [d for d in o.shape if d not in self.o_dims]
+        joined = mtf.reshape(mtf.transpose(o, Shape([*rest, *self.o_dims])), Shape([*rest, _combined(self.o_dims)]))
+        shape = Shape([*rest, self.output_dim]) if output_shape is None else output_shape
+        return mtf.einsum([joined, mtf.cast(self.wo, o.dtype)], shape)
+
+    @staticmethod
+    def _projected(x: Tensor, weights: Tensor, summed: Dimension, made: Sequence[Dimension]) -> Tensor:
+        rest = [d for d in x.shape if d != summed]
+        y = mtf.einsum([x, mtf.cast(weights, x.dtype)], Shape([*rest, _combined(made)]))
+        return mtf.reshape(y, Shape([*rest, *made]))
+
+
+def _combined(dims: Sequence[Dimension]) -> Dimension:
+    """One dimension, with the name of the first."""
+    return Dimension(dims[0].name, math.prod(d.size for d in dims))
+
+
+def attention_params_simple(
+    mesh: Mesh, io_dim: Dimension, kv_dim: Dimension, heads_dim: Dimension, variable_dtype: VariableDType
+) -> AttentionParams:
+    """Those of as many heads for keys and values as for queries, all with the same channels."""
+    return AttentionParams(mesh, io_dim, io_dim, io_dim, kv_dim, kv_dim, [heads_dim], [heads_dim], variable_dtype)
+
+
+def attention(  # noqa: PLR0913  # the original's parameters
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    memory_length_dim: Dimension,
+    key_dim: Dimension,
+    value_dim: Dimension,
+    bias: Tensor | None = None,
+    dropout_rate: float = 0.0,
+    dropout_broadcast_dims: Sequence[Dimension] | None = None,
+    extra_logit: float | Tensor | None = None,
+    context: Trains | None = None,
+    float32_logits: bool = True,
+) -> Tensor:
+    """Values weighted by the softmax of q . k + bias, which is not scaled.
+
+    Args:
+      q: [..., key_dim].
+      k: [..., memory_length_dim, key_dim].
+      v: [..., memory_length_dim, value_dim].
+      memory_length_dim: positions of the memory.
+      key_dim: summed over for the scores.
+      value_dim: of the result.
+      bias: added to the scores.
+      dropout_rate: of weights, where `context.train` says so.
+      dropout_broadcast_dims: dimensions along which they are dropped alike.
+      extra_logit: a score beside the others, of a value of zeros.
+      context: says whether it is training; None for no.
+      float32_logits: whether scores are float32 in any case.
+
+    Returns:
+      [..., value_dim], in the order of q.
+    """
+    rest = [d for d in q.shape if d != key_dim]
+    scores = mtf.einsum([q, k], Shape([*rest, memory_length_dim]))
+    if float32_logits:
+        scores = mtf.cast(scores, tf.float32)
+    if bias is not None:
+        scores += mtf.cast(bias, scores.dtype)
+    weights = mtf.cast(mtf.softmax(scores, memory_length_dim, extra_logit), v.dtype)
+    is_training = context is not None and context.train
+    kept = without_dims(weights.shape, dropout_broadcast_dims)
+    weights = mtf.dropout(weights, is_training, rate=dropout_rate, noise_shape=kept)
+    return mtf.einsum([weights, v], Shape([*rest, value_dim]))
+
+
+def local_attention_1d(  # noqa: PLR0913  # the original's parameters
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    length_dim: Dimension,
+    key_dim: Dimension,
+    value_dim: Dimension,
+    fully_autoregressive: bool = True,
+    length_dim_num_splits: int = 1,
+    radius: int = 128,
+    sequence_id: Tensor | int = 1,
+    write_priority: Tensor | None = None,
+    read_priority: Tensor | None = None,
+    attention_kwargs: Mapping[str, Any] | None = None,
+) -> Tensor:
+    """Attention to the last `radius` positions, the own one among them, and, unless autoregressive, as many ahead.
+
+    All scores are made, and those outside are masked: the numbers of the original, not its memory. A model of one's own
+    words has `meshtf.layers.local_attention`, which makes only those in the window, whatever the layout.
+
+    Args:
+      q: [..., length_dim, key_dim].
+      k: [..., length_dim, key_dim].
+      v: [..., length_dim, value_dim].
+      length_dim: positions.
+      key_dim: summed over for the scores.
+      value_dim: of the result.
+      fully_autoregressive: whether nothing ahead is seen.
+      length_dim_num_splits: ignored: the layout says how positions are split.
+      radius: how far is seen.
+      sequence_id: only positions of the same one are seen.
+      write_priority: with `read_priority`, in place of the order of positions: those are seen that were written no
+        later than is read.
+      read_priority: see `write_priority`.
+      attention_kwargs: further arguments of `attention`.
+
+    Returns:
+      [..., length_dim, value_dim].
+    """
+    memory = Dimension(f"memory_{length_dim.name}", length_dim.size)
+    here, there = (mtf.range(q.mesh, dim, tf.int32) for dim in (length_dim, memory))
+    distance = mtf.sub(here, there, output_shape=Shape([length_dim, memory]))
+    seen = mtf.less(distance, radius)
+    if not fully_autoregressive:
+        seen = mtf.logical_and(seen, mtf.greater_equal(distance, -radius))
+    if read_priority is not None and write_priority is not None:
+        written = mtf.rename_dimension(write_priority, length_dim.name, memory.name)
+        seen = mtf.logical_and(seen, mtf.greater_equal(read_priority, written))
+    elif fully_autoregressive:
+        seen = mtf.logical_and(seen, mtf.greater_equal(distance, 0))
+    if not isinstance(sequence_id, int):
+        other = mtf.rename_dimension(sequence_id, length_dim.name, memory.name)
+        seen = mtf.logical_and(seen, mtf.equal(sequence_id, other))
+    bias = mtf.cast(mtf.logical_not(seen), tf.float32) * MASKED
+    k, v = (mtf.rename_dimension(x, length_dim.name, memory.name) for x in (k, v))
+    return attention(q, k, v, memory, key_dim, value_dim, bias, **dict(attention_kwargs or {}))

@@ -1,0 +1,95 @@
+"""Blocks as people write them with the original's attention, GPT-Neo's among them, have NumPy's numbers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import tensorflow as tf
+
+import meshtf.compat.mesh_tensorflow as mtf
+from meshtf.testing import assert_close
+from tests.compat.mesh_tensorflow.sessions import evaluated, initial
+
+BATCH, LENGTH, IO, KV = (mtf.Dimension(n, s) for n, s in (("batch", 2), ("sequence", 8), ("embd", 16), ("kv", 4)))
+HEADS, FEED = mtf.Dimension("hidden", 4), mtf.Dimension("intermediate", 32)
+RADIUS = 3
+X = initial("x", [2, 8, 16])
+
+
+def norm(x: mtf.Tensor, scope: str, axis: mtf.Dimension, epsilon: float = 1e-5) -> mtf.Tensor:
+    with tf.compat.v1.variable_scope(scope):
+        ones = tf.compat.v1.constant_initializer(1)
+        g = mtf.get_variable(x.mesh, "g", [axis], initializer=ones, master_dtype=tf.float32, slice_dtype=tf.float32)
+        u = mtf.reduce_mean(x, reduced_dim=axis)
+        s = mtf.reduce_mean(mtf.square(x - u), reduced_dim=axis)
+        return (x - u) * mtf.rsqrt(s + epsilon) * g
+
+
+def block(x: mtf.Tensor, scope: str, *, local: bool) -> mtf.Tensor:
+    """With the scopes, loops over recomputation and reduced dimensions that people's code has."""
+
+    def fn(x: mtf.Tensor) -> mtf.Tensor:
+        with tf.compat.v1.variable_scope(scope):
+            y = norm(x, "norm_1", axis=x.shape[-1])
+            with tf.compat.v1.variable_scope("attn"):
+                params = mtf.transformer.attention.attention_params_simple(
+                    x.mesh, io_dim=IO, kv_dim=KV, heads_dim=HEADS, variable_dtype=mtf.VariableDType()
+                )
+                q, k, v = params.compute_q(y), params.compute_k(y), params.compute_v(y)
+                if local:
+                    a = mtf.transformer.attention.local_attention_1d(
+                        q, k, v, LENGTH, KV, KV, radius=RADIUS, attention_kwargs={"dropout_rate": 0.0}
+                    )
+                else:
+                    memory = mtf.Dimension("memory_length", LENGTH.size)
+                    k, v = (mtf.replace_dimensions(t, LENGTH, memory) for t in (k, v))
+                    i, j = mtf.range(x.mesh, LENGTH, tf.int32), mtf.range(x.mesh, memory, tf.int32)
+                    i, j = (mtf.broadcast(t, [LENGTH, memory]) for t in (i, j))
+                    bias = mtf.cast(mtf.less(i, j), tf.float32) * -1e10
+                    context = SimpleNamespace(train=True)
+                    a = mtf.transformer.attention.attention(q, k, v, memory, KV, KV, bias, 0.0, context=context)
+                x += params.compute_output(a, x.shape)
+            h = mtf.gelu(mtf.layers.dense(norm(x, "norm_2", IO), FEED, variable_dtype=mtf.VariableDType(), name="c_fc"))
+            return x + mtf.layers.dense(h, IO, name="c_proj")
+
+    return mtf.recompute_grad(fn, [x])
+
+
+def _program(mesh: mtf.Mesh) -> list[mtf.Tensor]:
+    x = mtf.import_fully_replicated(mesh, X, [BATCH, LENGTH, IO])
+    y = block(block(x, "h0", local=False), "h1", local=True)
+    loss = mtf.reduce_mean(mtf.square(y))
+    weights = {v.full_name: v for v in x.graph.trainable_variables}
+    return [y, *mtf.gradients([loss], [weights["h0/attn/q"].outputs[0], weights["h1/c_proj/bias"].outputs[0]])]
+
+
+def _own_block(x: tf.Tensor, scope: str, w: dict[str, tf.Tensor], *, local: bool) -> tf.Tensor:
+    def normed(x: tf.Tensor, name: str) -> tf.Tensor:
+        mean, variance = tf.nn.moments(x, -1, keepdims=True)
+        return (x - mean) / tf.sqrt(variance + 1e-5) * w[f"{scope}/{name}/g"]
+
+    y = normed(x, "norm_1")
+    q, k, v = (tf.reshape(y @ w[f"{scope}/attn/{n}"], [2, 8, 4, 4]) for n in "qkv")
+    distance = np.arange(8)[:, None] - np.arange(8)
+    seen = (distance >= 0) & (distance < (RADIUS if local else 8))
+    weights = tf.nn.softmax(tf.einsum("blhk,bmhk->bhlm", q, k) + np.where(seen, 0.0, -1e9))
+    x += tf.reshape(tf.einsum("bhlm,bmhk->blhk", weights, v), [2, 8, 16]) @ w[f"{scope}/attn/o"]
+    h = tf.nn.gelu(normed(x, "norm_2") @ w[f"{scope}/c_fc/kernel"] + w[f"{scope}/c_fc/bias"], approximate=True)
+    return x + h @ w[f"{scope}/c_proj/kernel"] + w[f"{scope}/c_proj/bias"]
+
+
+def test_two_blocks_of_gpt_neo_and_their_gradients() -> None:
+    sizes = {"norm_1/g": [16], "norm_2/g": [16], **{f"attn/{n}": [16, 16] for n in "qkvo"}}
+    sizes |= {"c_fc/kernel": [16, 32], "c_fc/bias": [32], "c_proj/kernel": [32, 16], "c_proj/bias": [16]}
+    w = {
+        f"{s}/{n}": tf.Variable(initial(f"{s}/{n}", d).astype(np.float64))
+        for s in ("h0", "h1")
+        for n, d in sizes.items()
+    }
+    with tf.GradientTape() as tape:
+        y = _own_block(_own_block(tf.constant(X, tf.float64), "h0", w, local=False), "h1", w, local=True)
+        loss = tf.reduce_mean(tf.square(y))
+    grads = tape.gradient(loss, [w["h0/attn/q"], w["h1/c_proj/bias"]])
+    for found, wanted in zip(evaluated(_program), [y, *grads], strict=True):
+        assert_close(found, wanted, terms=(16 * 8, 32 * 8, 16 * 8, 32 * 8), magnitude=max(1.0, np.abs(wanted).max()))
