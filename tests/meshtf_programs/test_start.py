@@ -43,7 +43,7 @@ def started(folder: Path, module: str, *arguments: str) -> subprocess.Popen[str]
 def test_every_console_script_starts_without_tensorflow() -> None:
     scripts = tomllib.loads((TREE / "pyproject.toml").read_text())["project"]["scripts"]
     ours = {target.removeprefix("meshtf_programs.start:") for target in scripts.values()}
-    assert {"train", "evaluate", "decode", "export", "plan", "probe", "vocab", "checkpoint"} <= ours
+    assert {"train", "evaluate", "decode", "export", "plan", "probe", "vocab", "checkpoint", "import_gin"} <= ours
     for module in Path(meshtf_programs.__file__).parent.glob("*.py"):
         imports = [node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Import)]
         assert not {alias.name for node in imports for alias in node.names} & {"tensorflow", "meshtf", "numpy", "absl"}
