@@ -24,6 +24,6 @@ setup(
         *(f"meshtf.{name}" for folder in MAPPED_FOLDERS for name in find_under(folder)),
     ],
     package_dir={f"meshtf.{folder}": folder for folder in MAPPED_FOLDERS},
-    package_data={"": ["*.gin", "*.toml", "py.typed"]},
+    package_data={"": ["*.gin", "*.toml", "*.html", "*.css", "*.js", "py.typed"]},
     include_package_data=False,  # else whatever the sdist holds, READMEs too
 )

@@ -90,7 +90,7 @@ def run_program(
         command_line.complain("interrupted")
         return ExitStatus.INTERRUPTED
     except Exception as error:
-        message = _message(error)
+        message = error_message(error)
         command_line.complain(message)
         Agreement.of_this_process().tell_failure(error, message.partition("\n")[0])
         return status_of(error, otherwise)
@@ -112,7 +112,7 @@ def status_of(error: BaseException, otherwise: ExitStatus) -> ExitStatus:
     return found
 
 
-def _message(error: Exception) -> str:
+def error_message(error: Exception) -> str:
     """What is said of an error. A traceback goes before it only where nothing of the user's can be named."""
     if isinstance(error, MeshtfError | LayoutWarning):
         names = _LAYOUT_BINDINGS if isinstance(error, _ABOUT_LAYOUTS) else ()

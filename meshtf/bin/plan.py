@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-import dataclasses
+import errno
 import functools
+import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from absl import flags
 
-import meshtf as mtf
 from meshtf.bin._cluster import is_left_to_process_0
 from meshtf.bin._configuration_flags import gin_files, mesh_bindings
+from meshtf.bin._plan_layouts import Planner
 from meshtf.bin._run_program import run_program
-from meshtf.costs import Machine, load_machine, predict
-from meshtf.train.configuration import check_every_binding_is_read, read_configuration
-from meshtf.train.monitoring.description import one_line
-from meshtf.train.step_programs import training_step
-from meshtf.train.training import Training, configured_training
+from meshtf.costs import load_machine
+from meshtf.files.replaced_file import replace_file
+from meshtf.plan_view.html_page import html_page
+from meshtf.plan_view.page_data import page_data
+from meshtf.plan_view.plan_json import plan_json
+from meshtf.plan_view.plan_server import HOST, PlanServer
+from meshtf.plan_view.planned_layout import PlannedLayout, Settings
+from meshtf.plan_view.terminal import print_comparison, print_summary
+from meshtf.train.training import Training
+from meshtf_programs.command_lines.command_line import FlagError
 from meshtf_programs.command_lines.plan import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus
 
 __all__ = ["PROGRAM", "command_line", "main", "run"]
+
+_AS_CONFIGURED = "as configured"
+_PORT_IN_USE = "--port={port}: {why}. Give another port, or none, for one that is free."
+_NOT_POSSIBLE = "{program}: --compare={label!r} is not possible: {error}"
 
 
 def run() -> None:
@@ -37,28 +48,84 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
-    """Reads the configuration, and lowers the training step."""
-    files = gin_files(values)
-    read_configuration(files, [*values.gin_param, *mesh_bindings(values)])
+    """Reads the configuration, and lowers the training step, in every layout that was asked for."""
+    _check_can_be_written(values.html)
     machine = None if values.machine is None else load_machine(values.machine)
-    training = configured_training()
-    options = training.mesh_options
-    if values.processes is not None:
-        options = dataclasses.replace(options, num_processes=values.processes)
-    mesh_impl = mtf.PlanMeshImpl(training.mesh_shape, training.layout, options=options)
-    program = training_step(training, mesh_impl)
-    if not values.allow_unread_bindings:
-        check_every_binding_is_read()
-    return functools.partial(write_report, training, program, machine)
+    parameters = [*values.gin_param, *mesh_bindings(values)]
+    planner = Planner(gin_files(values), parameters, values.processes, machine, values.allow_unread_bindings)
+    others = planner.compared(values.compare)
+    # Last, since gin's configuration is then that of which a page asks for more.
+    training, first = planner.as_configured(_AS_CONFIGURED)
+    layouts = [first, *others]
+    if values.serve:
+        return functools.partial(_serve, _listening(values.port, planner, training), layouts)
+    return functools.partial(_write, layouts, values.html, values.json, values.full)
 
 
-def write_report(training: Training, program: mtf.Function, machine: Machine | None = None) -> int:
-    report = program.report()
-    print(one_line(training, program))
-    print(report)
-    if machine is not None:
-        print(predict(report, machine, tokens_per_step=training.tokens_per_step))
+def _write(layouts: Sequence[PlannedLayout], html: str | None, as_json: bool, full: bool) -> int:
+    """What was asked for, to standard output and into a file. What is not possible is said, and shows in the status."""
+    if as_json:
+        print(plan_json(layouts, full=full))
+    elif full:
+        _print_reports(layouts)
+    elif len(layouts) == 1:
+        print_summary(layouts[0])
+    if len(layouts) > 1 and not as_json:
+        print_comparison(layouts)
+    if html is not None:
+        replace_file(Path(html), html_page(page_data(layouts[0].headline, layouts)).encode())
+    failed = [layout for layout in layouts if layout.report is None]
+    for layout in failed:
+        print(_NOT_POSSIBLE.format(program=PROGRAM, label=layout.label, error=layout.error), file=sys.stderr)
+    return ExitStatus.BAD_CONFIGURATION if failed else ExitStatus.DONE
+
+
+def _print_reports(layouts: Sequence[PlannedLayout]) -> None:
+    for layout in layouts:
+        if layout.report is not None:
+            print(*([f"{layout.label}:"] if len(layouts) > 1 else []), layout.headline, layout.report, sep="\n")
+            print(
+                *([] if layout.prediction is None else [layout.prediction]),
+                sep="\n",
+                end="\n\n" if len(layouts) > 1 else "",
+            )
+
+
+def _listening(port: int, planner: Planner, training: Training) -> PlanServer:
+    def plan(settings: Settings) -> PlannedLayout:
+        return planner.again(training, settings)
+
+    try:
+        return PlanServer(port, plan)
+    except OSError as error:
+        why = f"it is in use on {HOST}" if error.errno == errno.EADDRINUSE else f"{error.strerror} on {HOST}"
+        raise FlagError(_PORT_IN_USE.format(port=port, why=why)) from error
+
+
+def _serve(server: PlanServer, layouts: Sequence[PlannedLayout]) -> int:
+    """Until it is interrupted, which is how it ends."""
+    server.page = html_page(page_data(layouts[0].headline, layouts, plan_again=server.plan_path))
+    print(f"{server.address}\nThe page is for this machine alone. Ctrl-C ends it.", flush=True)
+    try:
+        server.serve()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.close()
     return ExitStatus.DONE
+
+
+def _check_can_be_written(html: str | None) -> None:
+    """Before anything is planned. Raises OSError."""
+    if html is None:
+        return
+    path = Path(html)
+    if not path.absolute().parent.is_dir():
+        raise OSError(errno.ENOENT, "there is no folder for --html", str(path.parent))
+    if path.is_dir():
+        raise OSError(errno.EISDIR, "--html is a folder", html)
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise OSError(errno.EACCES, "nothing can be written for --html there", str(path.parent))
 
 
 if __name__ == "__main__":

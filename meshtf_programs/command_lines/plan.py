@@ -24,13 +24,14 @@ def answer(arguments: Sequence[str]) -> int | None:
 def command_line() -> CommandLine:
     line = CommandLine(
         program=PROGRAM,
-        summary="prints the report of a training step on a mesh that need not be there: memory and\n"
-        "FLOPs per core, and every collective with its bytes. Nothing is trained and no weight is made.",
+        summary="plans a training step on a mesh that need not be there: time, memory and FLOPs per core,\n"
+        "and every collective with its bytes. Nothing is trained and no weight is made.",
         usage=f"{PROGRAM} --gin_file=NAME [--gin_param=BINDING ...] [--mesh_shape=...] [--layout=RULES]",
         examples=[
             f"{PROGRAM} --gin_file=lm_tiny.gin --mesh_shape='rows:32;cols:4'",
             f"{PROGRAM} --gin_file=lm_tiny.gin --gin_file=llama_2_70b.gin --mesh_shape='rows:64;cols:8' "
             "--gin_param='TextTask.length=4096' --gin_param='Training.batch_size=1024'",
+            f"{PROGRAM} --gin_file=lm_tiny.gin --machine=v5e --compare=fsdp --html=plan.html",
         ],
         required=["gin_file"],
     )
@@ -52,4 +53,48 @@ def command_line() -> CommandLine:
         "describes one.",
         flag_values=line.flags,
     )
+    _define_output_flags(line.flags)
     return line
+
+
+def _define_output_flags(values: flags.FlagValues) -> None:
+    """--full, --json, --compare, --html, --serve and --port."""
+    flags.DEFINE_bool(
+        "full",
+        False,
+        "Whether the whole report is printed, in place of a summary; of --json, every operation, too.",
+        flag_values=values,
+    )
+    flags.DEFINE_bool(
+        "json", False, "Whether JSON is printed: a list, with an entry for each layout.", flag_values=values
+    )
+    flags.DEFINE_multi_string(
+        "compare",
+        [],
+        "Another layout, planned and shown beside the first, in a table and in the page: a recipe's name, a layout, or "
+        "settings, as 'mesh_shape=rows:4;cols:2 layout=batch:rows', of mesh_shape, layout, parameter_layout, "
+        "activation_layout and batch_size. May be given several times.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "html",
+        None,
+        "A file to write: a page, all in one file, that shows the mesh and who holds what, memory over the step, where "
+        "the time goes, what is sent, and layouts side by side.",
+        flag_values=values,
+    )
+    flags.DEFINE_bool(
+        "serve",
+        False,
+        "Whether the page is served, to this machine alone, with controls that plan other meshes, layouts and batch "
+        "sizes.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "port",
+        0,
+        "With --serve: the port; by default one that is free.",
+        lower_bound=0,
+        upper_bound=65535,
+        flag_values=values,
+    )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import socket
+from pathlib import Path
 
 import pytest
 
 from meshtf.bin.plan import command_line, main
+from meshtf.plan_view.plan_server import PlanServer
 
 LLAMA_70B = [
     "meshtf-plan",
@@ -21,7 +25,7 @@ LLAMA_70B = [
 
 def test_a_large_model_is_planned_for_a_mesh_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     sharded = "--gin_param=Training.parameter_layout='heads:cols;d_ff:cols;vocab:cols;d_model:rows'"
-    assert main([*LLAMA_70B, sharded]) == 0
+    assert main([*LLAMA_70B, sharded, "--full"]) == 0
     text = capsys.readouterr().out
     assert "68,976,648,192 parameters, mesh [rows:64 cols:8] (512 cores)" in text
     assert "peak memory" in text
@@ -32,7 +36,7 @@ def test_the_bubble_of_a_pipelined_model_is_reported(capsys: pytest.CaptureFixtu
     bindings = ("TransformerStack.pipeline=@PipelineSchedule()", "PipelineSchedule.num_microbatches=8")
     options = [f"--gin_param={binding}" for binding in (*bindings, "PipelineSchedule.num_stages=2")]
     where = ["--mesh_shape=stages:2;data:4", "--layout=stage:stages;batch:data"]
-    assert main(["meshtf-plan", "--gin_file=lm_tiny.gin", *options, *where]) == 0
+    assert main(["meshtf-plan", "--gin_file=lm_tiny.gin", *options, *where, "--full"]) == 0
     lines = capsys.readouterr().out.splitlines()
     start = lines.index("pipelines; the bubble is the share of stage-steps that compute nothing useful")
     assert lines[start + 3].split()[:6] == ["11.1%", "2", "8", "1", "9", "2"]
@@ -42,7 +46,7 @@ def test_gradients_are_summed_as_configured(capsys: pytest.CaptureFixture[str]) 
     """A reduce-scatter over two cores sends half of a slice; in bfloat16, or undivided, the gradients' bytes differ."""
     texts = []
     for more in ([], ["Training.gradient_sum_dtype='bfloat16'"], ["Training.shard_weight_update=False"]):
-        digits = ["meshtf-plan", "--gin_file=digits_mlp.gin", "--mesh_shape=rows:2", "--layout=batch:rows"]
+        digits = ["meshtf-plan", "--gin_file=digits_mlp.gin", "--mesh_shape=rows:2", "--layout=batch:rows", "--full"]
         assert main([*digits, *(f"--gin_param={binding}" for binding in more)]) == 0
         texts.append(capsys.readouterr().out)
     assert ["reduce_scatter" in text for text in texts] == [True, True, False]
@@ -58,7 +62,7 @@ def test_what_does_not_fit_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_recipe_sets_the_layouts_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
-    tiny = ["meshtf-plan", "--gin_file=lm_tiny.gin"]
+    tiny = ["meshtf-plan", "--gin_file=lm_tiny.gin", "--full"]
     assert main([*tiny, "--recipe=fsdp_tensor_sequence"]) == 0
     text = capsys.readouterr().out
     for line in (
@@ -73,7 +77,7 @@ def test_a_recipe_sets_the_layouts_by_its_name(capsys: pytest.CaptureFixture[str
 
 
 def test_a_layout_in_gin_may_be_a_dict_with_places(capsys: pytest.CaptureFixture[str]) -> None:
-    tiny = ["meshtf-plan", "--gin_file=lm_tiny.gin"]
+    tiny = ["meshtf-plan", "--gin_file=lm_tiny.gin", "--full"]
     layout = "Training.layout={'batch': 'rows', 'decoder': {'d_ff': ('cols',)}}"
     assert main([*tiny, f"--gin_param={layout}", "--gin_param=Training.axis_parts='rows:2x2'"]) == 0
     assert "layout            batch:rows;decoder{d_ff:cols}" in capsys.readouterr().out
@@ -83,8 +87,76 @@ def test_a_layout_in_gin_may_be_a_dict_with_places(capsys: pytest.CaptureFixture
     assert "is from --layout" in error
 
 
+DIGITS = ["meshtf-plan", "--gin_file=digits_mlp.gin", "--mesh_shape=rows:2;cols:2"]
+
+
+def test_layouts_are_compared_and_one_that_is_not_possible_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "plan.html"
+    compared = ["--compare=batch:nowhere", "--compare=data", "--compare=mesh_shape=rows:4 layout=batch:rows"]
+    assert main([*DIGITS, "--layout=batch:cols", *compared, f"--html={page}", "--machine=v4"]) == 2
+    out, error = capsys.readouterr()
+    for text in ("as configured", "not possible", "batch:rows+cols", "predicted step"):
+        assert text in out
+    assert "meshtf-plan: --compare='batch:nowhere' is not possible: layout rule" in error
+    assert 'names mesh axis "nowhere", which mesh [rows:2 cols:2] does not have' in error
+    assert "mesh_shape=rows:4 layout=batch:rows" in page.read_text()
+    assert main([*DIGITS, "--json", "--compare=batch_size=64"]) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["batch_size"], second["batch_size"]) != (64, 64)
+    assert second["batch_size"] == 64
+    assert first["report"]["memory"]["peak"] > second["report"]["memory"]["peak"] / 2
+
+
+@pytest.mark.parametrize(
+    "text", ["fdsp", "batch", "size=3", "batch_size=many", "layout=a:b layout=c:d", "so layout=a:b"]
+)
+def test_what_cannot_be_compared_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*DIGITS, f"--compare={text}"]) == 2
+    error = capsys.readouterr().err
+    assert f"--compare={text!r} is no recipe, no layout and no settings" in error
+    assert "megatron_sequence" in error
+
+
+def test_a_page_that_cannot_be_written_is_told_before_anything_is_planned(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for place, why in ((tmp_path / "none" / "plan.html", "there is no folder"), (tmp_path, "--html is a folder")):
+        assert main([*DIGITS, f"--html={place}"]) == 4
+        error = capsys.readouterr().err
+        assert why in error
+        assert str(tmp_path) in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_port_in_use_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main([*DIGITS, "--serve", f"--port={port}"]) == 2
+    assert f"--port={port}: it is in use on 127.0.0.1" in capsys.readouterr().err
+
+
+def test_the_page_is_served_until_it_is_interrupted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(server: PlanServer) -> None:
+        assert 'id="plan"' in server.page
+        assert server.plan_path in server.page
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PlanServer, "serve", interrupted)
+    assert main([*DIGITS, "--serve"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("http://127.0.0.1:")
+    assert "Ctrl-C ends it" in out
+
+
 @pytest.mark.parametrize("example", command_line().examples)
-def test_examples_of_the_help_work(example: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples_of_the_help_work(
+    example: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
     assert main(shlex.split(example)) == 0, capsys.readouterr().err
 
 

@@ -27,7 +27,7 @@ INSTALLED_FOLDERS = {
     "meshtf_programs": "meshtf_programs",
 }
 BUILD_FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md")
-INSTALLED_SUFFIXES = (".py", ".gin", ".toml", ".typed")
+INSTALLED_SUFFIXES = (".py", ".gin", ".toml", ".html", ".css", ".js", ".typed")
 
 IMPORT_EVERYTHING = """
 import importlib.resources

@@ -1,0 +1,51 @@
+// What a step takes: the numbers that decide, and the rules.
+
+part("summary", (layout) => {
+  if (layout.error) return make("p", { class: "error" }, layout.error);
+  const { totals, settings } = layout;
+  const facts = [];
+  if (totals.seconds !== null) {
+    facts.push(["a step takes", secondsText(totals.seconds), `predicted, on ${plan.machine.name}`]);
+    if (totals.tokens_per_second) facts.push(["speed", countText(totals.tokens_per_second), "tokens per second"]);
+    facts.push(["of the machine's peak", shareText(totals.share_of_peak, 1), "in its products"]);
+  }
+  const room = plan.machine ? `of ${bytesText(plan.machine.memory_bytes)} a core` : "on each core";
+  const tight = plan.machine && totals.peak_bytes > plan.machine.memory_bytes;
+  facts.push(["peak memory", bytesText(totals.peak_bytes), tight ? `${room}: it does not fit` : room]);
+  facts.push(["work of a core", flopsText(totals.flops), `${shareText(totals.repeated_flops, totals.flops)} repeated elsewhere`]);
+  facts.push(["sent by a core", bytesText(totals.bytes_sent), `in ${countText(totals.collectives)} collectives`]);
+  if (layout.processes > 1) {
+    facts.push(["between processes", bytesText(totals.bytes_between_processes), `from each of ${layout.processes}`]);
+  }
+  const rules = [["mesh", settings.mesh_shape], ["layout", settings.layout || "nothing is split"]];
+  if (settings.parameter_layout) rules.push(["parameter layout", settings.parameter_layout]);
+  if (settings.activation_layout) rules.push(["activation layout", settings.activation_layout]);
+  rules.push(["batch size", String(settings.batch_size)]);
+  rules.push(["peak is reached in", layout.peak_place]);
+  return [
+    make(
+      "dl",
+      { class: "facts" },
+      facts.map(([name, value, more]) => make("div", {}, make("dt", {}, name), make("dd", {}, value, make("small", {}, more)))),
+    ),
+    totals.parts ? partsOfStep(totals) : null,
+    make("dl", { class: "rules" }, rules.flatMap(([name, text]) => [make("dt", {}, name), make("dd", { class: "mono" }, text)])),
+  ];
+});
+
+function partsOfStep(totals) {
+  const parts = Object.entries(totals.parts).filter(([, seconds]) => seconds > 0);
+  const rows = parts.map(([name, seconds]) => [name, name, `${secondsText(seconds)}, ${shareText(seconds, totals.seconds)}`]);
+  const said = rows.map(([, name, value]) => `${name} ${value}`).join("; ");
+  if (totals.hidden > 0) rows.push(["none", "communication behind other work", secondsText(totals.hidden)]);
+  return make(
+    "div",
+    {},
+    make(
+      "div",
+      { class: "stack", role: "img", "aria-label": `The step's time: ${said}` },
+      parts.map(([name, seconds]) => make("span", { class: `fill-${name}`, style: { width: `${(100 * seconds) / totals.seconds}%`, background: "var(--fill)" } })),
+    ),
+    legend(rows),
+  );
+}

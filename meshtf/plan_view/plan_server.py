@@ -1,0 +1,194 @@
+"""The page, served to this machine alone, with controls: other settings are planned when it asks.
+
+What others on the machine, or pages of other sites in the same browser, could send is refused: the address has a secret
+in it, requests must name this server as their host, and those that come from elsewhere are told so. A request sets the
+fields of `Settings`, and nothing else; their texts are parsed, and never evaluated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from meshtf.plan_view.page_data import layout_data
+from meshtf.plan_view.planned_layout import PlannedLayout, Settings
+
+HOST = "127.0.0.1"
+_MOST_BYTES, _MOST_CHARACTERS, _MOST_PLANS = 1 << 16, 4000, 32
+_SECONDS_FOR_A_REQUEST = 60
+_FAULT = "this is a fault of meshtf, or of what it builds on; where meshtf-plan runs, it says where it was raised"
+
+
+class SettingsError(Exception):
+    """What was asked for is not what can be set."""
+
+
+class PlanServer:
+    """Listens on the loopback address of this machine.
+
+    Args:
+      port: on which to listen; 0 for any that is free.
+      plan: of settings; may be slow, and is never called twice at once.
+
+    Raises:
+      OSError: the port is taken, or is not this user's to take.
+    """
+
+    def __init__(self, port: int, plan: Callable[[Settings], PlannedLayout]) -> None:
+        self._plan, self._lock = plan, threading.Lock()
+        self._plans: dict[Settings, dict[str, Any]] = {}
+        self._secret = secrets.token_urlsafe(16)
+        self._server = _Listener((HOST, port), _Handler)
+        self._server.owner = self
+        self.page = ""
+
+    @property
+    def address(self) -> str:
+        """Of the page, secret included."""
+        return f"http://{HOST}:{self.port}{self.path}"
+
+    @property
+    def path(self) -> str:
+        return f"/{self._secret}/"
+
+    @property
+    def plan_path(self) -> str:
+        """To which the page sends settings."""
+        return f"{self.path}plan"
+
+    @property
+    def port(self) -> int:
+        return self._server.server_address[1]
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """As requests may name this server; a name of another site that leads here is none of them."""
+        return frozenset({f"{HOST}:{self.port}", f"localhost:{self.port}"})
+
+    def serve(self) -> None:
+        """Until `stop`, or until an exception ends it."""
+        self._server.serve_forever(poll_interval=0.2)
+
+    def stop(self) -> None:
+        """From another thread than that of `serve`."""
+        self._server.shutdown()
+
+    def close(self) -> None:
+        self._server.server_close()
+
+    def planned(self, settings: Settings) -> dict[str, Any]:
+        """The plan's data; of settings that were asked for lately at once."""
+        with self._lock:
+            if settings not in self._plans:
+                if len(self._plans) >= _MOST_PLANS:
+                    del self._plans[next(iter(self._plans))]
+                self._plans[settings] = layout_data(self._plan(settings))
+            return self._plans[settings]
+
+
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = True
+    owner: PlanServer
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server_version, sys_version = "meshtf-plan", ""
+    timeout = _SECONDS_FOR_A_REQUEST
+
+    def do_GET(self) -> None:
+        owner = self._owner
+        if self._is_refused():
+            return
+        if self.path != owner.path:
+            return self._send(
+                HTTPStatus.NOT_FOUND, "text/plain", "There is no such page; the address was printed whole."
+            )
+        self._send(HTTPStatus.OK, "text/html", owner.page)
+
+    def do_POST(self) -> None:
+        owner = self._owner
+        if self._is_refused():
+            return
+        if self.path != owner.plan_path:
+            return self._send_data(HTTPStatus.NOT_FOUND, {"error": "there is no such address"})
+        try:
+            data = owner.planned(settings_of(self._body()))
+        except SettingsError as error:
+            return self._send_data(HTTPStatus.BAD_REQUEST, {"error": str(error)})
+        except Exception:
+            traceback.print_exc()
+            return self._send_data(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": _FAULT})
+        self._send_data(HTTPStatus.UNPROCESSABLE_ENTITY if "error" in data else HTTPStatus.OK, data)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class calls it so
+        """Nothing: requests are nobody's business."""
+
+    @property
+    def _owner(self) -> PlanServer:
+        assert isinstance(self.server, _Listener)
+        return self.server.owner
+
+    def _is_refused(self) -> bool:
+        """Whether another site asks, in its own name or through a name that leads to this machine."""
+        hosts, origin = self._owner.hosts, self.headers.get("Origin")
+        if self.headers.get("Host") not in hosts:
+            self._send(
+                HTTPStatus.MISDIRECTED_REQUEST, "text/plain", "This server answers to the address that it printed."
+            )
+            return True
+        if origin is not None and origin.removeprefix("http://") not in hosts:
+            self._send(HTTPStatus.FORBIDDEN, "text/plain", "Another site's page may not ask.")
+            return True
+        return False
+
+    def _body(self) -> Any:
+        if self.headers.get_content_type() != "application/json":
+            raise SettingsError("settings come as application/json")
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > _MOST_BYTES:
+            raise SettingsError(f"settings have a length, of at most {_MOST_BYTES} bytes")
+        try:
+            return json.loads(self.rfile.read(int(length)))
+        except (ValueError, RecursionError):
+            raise SettingsError("settings are JSON, and this is none") from None
+
+    def _send_data(self, status: HTTPStatus, data: Mapping[str, Any]) -> None:
+        self._send(status, "application/json", json.dumps(data))
+
+    def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
+        content = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("X-Frame-Options", "DENY")
+        self.end_headers()
+        self.wfile.write(content)
+
+
+def settings_of(data: Any) -> Settings:
+    """From what a page sent.
+
+    Raises:
+      SettingsError: a name that there is not, or one that is missing, or a value of the wrong kind.
+    """
+    names = [field.name for field in dataclasses.fields(Settings)]
+    if not isinstance(data, dict) or set(data) != set(names):
+        raise SettingsError(f"what can be set is {', '.join(names)}: all of them, and nothing else")
+    for name in names:
+        value = data[name]
+        if name == "batch_size":
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < 1 << 31:
+                raise SettingsError(f"batch_size is an integer, 1 or more, and not {value!r}"[:_MOST_CHARACTERS])
+        elif not isinstance(value, str) or len(value) > _MOST_CHARACTERS:
+            raise SettingsError(f"{name} is a text of at most {_MOST_CHARACTERS} characters")
+    return Settings(**data)

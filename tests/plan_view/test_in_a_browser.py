@@ -1,0 +1,236 @@
+"""The page in a real browser, headless Chromium, where one is installed: drawn, reached by keys, read aloud, printed.
+
+Everything is in one test and one browser, since starting it takes longest.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshtf.bin._plan_layouts import Planner
+from meshtf.plan_view.html_page import html_page
+from meshtf.plan_view.page_data import page_data
+from meshtf.plan_view.plan_server import PlanServer
+from meshtf.plan_view.planned_layout import PlannedLayout
+from meshtf.train.training import Training
+
+PATIENCE = 120  # seconds; a busy machine may need them, and what is awaited ends the wait
+HOSTILE = "</script><img src=x onerror='window.hacked=1'>"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium, of the test extra, is not installed")
+    errors = pytest.importorskip("selenium.common.exceptions")
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("no browser is installed: the page is tested in Chromium, with chromedriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    profile = tmp_path_factory.mktemp("profile")
+    for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", f"user-data-dir={profile}"):
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    try:
+        browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    except errors.WebDriverException as error:
+        pytest.skip(f"the browser that is installed does not start here: {error}")
+    browser.set_page_load_timeout(PATIENCE)
+    browser.set_script_timeout(PATIENCE)
+    yield browser
+    browser.quit()
+
+
+@pytest.mark.timeout(600)
+def test_the_page_in_a_browser(
+    browser: Any,
+    planner: Planner,
+    training: Training,
+    layouts: list[PlannedLayout],
+    tmp_path: Path,
+) -> None:
+    data = page_data(layouts[0].headline, layouts)
+    data["layouts"][0]["tensors"][0]["name"] = HOSTILE
+    file = tmp_path / "plan.html"
+    file.write_text(html_page(data), encoding="utf-8")
+    browser.get(file.as_uri())
+    page = _Page(browser)
+    _is_whole(page)
+    _is_reached_by_keys(page)
+    _is_named_for_those_who_listen(page)
+    _compares_and_shows_other_layouts(page)
+    _sorts_and_filters(page)
+    _fits_a_phone_the_dark_and_paper(page)
+    assert not page.complaints()
+    _plans_again(page, planner, training, layouts)
+    assert [entry for entry in page.complaints() if "422" not in entry["message"]] == []
+
+
+class _Page:
+    """What tests do with a page."""
+
+    def __init__(self, browser: Any) -> None:
+        self.browser = browser
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.browser.execute_script(script, *arguments)
+
+    def all(self, selector: str) -> list[Any]:
+        return self.browser.find_elements("css selector", selector)
+
+    def one(self, selector: str) -> Any:
+        return self.browser.find_element("css selector", selector)
+
+    def text(self, selector: str) -> str:
+        return self.run("return document.querySelector(arguments[0]).textContent", selector)
+
+    def press(self, key: str) -> None:
+        """To what has the focus."""
+        from selenium.webdriver.common.keys import Keys
+
+        self.browser.switch_to.active_element.send_keys(getattr(Keys, key))
+
+    def wait(self, holds: Callable[[Any], Any]) -> None:
+        from selenium.webdriver.support.wait import WebDriverWait
+
+        WebDriverWait(self.browser, PATIENCE).until(holds)
+
+    def complaints(self) -> list[dict[str, Any]]:
+        """Of the browser: what its policy forbade, what failed. They are told once."""
+        return [entry for entry in self.browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+
+
+def _is_whole(page: _Page) -> None:
+    assert page.run("return performance.getEntriesByType('resource').length") == 0
+    assert page.run("return window.hacked") is None
+    assert not page.all("img")
+    assert HOSTILE in page.text("#mesh")
+    assert len(page.all("#mesh .core")) == 8
+    assert len(page.all("#memory path.area")) == 6
+    assert len(page.all("#work .node")) > 10
+    assert len(page.all("#traffic .meter")) > 1
+    assert page.all("#operations tbody tr")
+    assert "tokens" in page.text("#summary") or "predicted, on v5e" in page.text("#summary")
+
+
+def _is_reached_by_keys(page: _Page) -> None:
+    """In each group one element is reached by Tab, and arrow keys go on from there."""
+    assert len(page.all("#mesh .core[tabindex='0']")) == 1
+    page.run("document.querySelector('#mesh .core').focus()")
+    page.press("ARROW_DOWN")
+    page.press("ARROW_RIGHT")
+    assert page.browser.switch_to.active_element.get_attribute("data-core") == "3"
+    assert page.text("#core-detail").startswith("Core 3 (rows 1, cols 1) holds")
+    page.run("document.querySelector('#memory svg').focus()")
+    page.press("HOME")
+    assert page.one("#memory svg").get_attribute("aria-valuenow") == "0"
+    page.press("ARROW_RIGHT")
+    assert page.one("#memory svg").get_attribute("aria-valuetext") == page.text("#memory .detail")
+    page.run("document.querySelector('#work .node').focus()")
+    page.press("ARROW_DOWN")
+    widest = page.browser.switch_to.active_element.text
+    page.press("ENTER")
+    assert page.browser.switch_to.active_element.text == widest
+    assert "100%" in page.browser.switch_to.active_element.get_attribute("style")
+    page.press("ESCAPE")
+    assert page.browser.switch_to.active_element.text == "the step"
+
+
+def _is_named_for_those_who_listen(page: _Page) -> None:
+    """Whatever takes the focus has a role and a name, images have texts, and parts have headings."""
+    found = page.all("button, input, select, a, [tabindex='0'], [role='img']")
+    assert len(found) > 20
+    nameless = [e.get_attribute("outerHTML")[:120] for e in found[:60] if not e.accessible_name or not e.aria_role]
+    assert not nameless
+    assert page.one("#mesh [role='grid']").accessible_name.startswith("Cores of the mesh")
+    assert page.one("#memory svg").aria_role == "slider"
+    assert [h.accessible_name for h in page.all("main section[aria-labelledby] h2") if h.is_displayed()] == [
+        "A step",
+        "Layouts side by side",
+        "The mesh, and which core holds what",
+        "Memory of a core over the step",
+        "Where the time goes",
+        "What cores send",
+        "Operations",
+    ]
+
+
+def _compares_and_shows_other_layouts(page: _Page) -> None:
+    heads = [cell.text for cell in page.all("#comparison thead th")]
+    assert heads[1:3] == ["as configured", "data"]
+    assert page.all("#comparison mark")
+    page.run("document.querySelectorAll('#choice input')[2].click()")
+    assert '"nowhere"' in page.text("#summary .error")
+    assert page.text("#traffic div") == ""
+    page.run("document.querySelectorAll('#choice input')[3].click()")
+    assert len(page.all("#mesh .core")) == 2
+    page.run("document.querySelectorAll('#choice input')[0].click()")
+
+
+def _sorts_and_filters(page: _Page) -> None:
+    shares = [float(m.get_attribute("style").split(":")[1].rstrip("%; ")) for m in page.all("#traffic .meter")]
+    assert max(shares) == 100
+    page.run("document.querySelectorAll('#operations thead button')[0].click()")
+    assert page.one("#operations th[aria-sort='ascending']").text.startswith("operation")
+    names = [cell.text for cell in page.all("#operations tbody th")]
+    assert names == page.run("return arguments[0].slice().sort((a, b) => a.localeCompare(b))", names)
+    page.one("#operations input").send_keys("reduce_scatter")
+    rows = [row.text for row in page.all("#operations tbody tr")]
+    assert rows
+    assert all("communication" in row for row in rows)
+    assert page.text("#operations [role='status']").startswith(f"{len(rows)} of ")
+
+
+def _fits_a_phone_the_dark_and_paper(page: _Page) -> None:
+    def background() -> str:
+        return page.run("return getComputedStyle(document.body).backgroundColor")
+
+    devtools = page.browser.execute_cdp_cmd
+    light = background()
+    devtools("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]})
+    assert background() != light
+    devtools("Emulation.setEmulatedMedia", {"media": "print", "features": []})
+    assert background() == "rgb(255, 255, 255)"
+    assert not page.one("#operations input").is_displayed()
+    devtools("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    assert base64.b64decode(page.browser.print_page()).startswith(b"%PDF")
+    phone = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+    devtools("Emulation.setDeviceMetricsOverride", phone)
+    page.wait(lambda _: page.run("return innerWidth") == 360)
+    assert page.run("return document.documentElement.scrollWidth") <= 360
+    devtools("Emulation.clearDeviceMetricsOverride", {})
+
+
+def _plans_again(page: _Page, planner: Planner, training: Training, layouts: list[PlannedLayout]) -> None:
+    server = PlanServer(0, lambda settings: planner.again(training, settings))
+    server.page = html_page(page_data(layouts[0].headline, layouts[:1], plan_again=server.plan_path))
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    try:
+        page.browser.get(server.address)
+        assert [box.accessible_name for box in page.all("#controls input")][:1] == ["mesh, as rows:8;cols:4"]
+        mesh = page.one("#controls input[name='mesh_shape']")
+        mesh.clear()
+        mesh.send_keys("rows:2;cols:2")
+        page.press("ENTER")
+        page.wait(lambda _: len(page.all("#choice input")) == 2)
+        assert len(page.all("#mesh .core")) == 4
+        assert not page.one("#comparison").get_attribute("hidden")
+        mesh.clear()
+        mesh.send_keys("lines:2")
+        page.press("ENTER")
+        page.wait(lambda _: page.text("#controls .error"))
+        assert "lines" in page.text("#controls .error")
+        assert len(page.all("#choice input")) == 2
+    finally:
+        server.stop()
+        thread.join()
+        server.close()
