@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from meshtf.lowering.report._records import MemoryRecord, TensorRecord
 from meshtf.lowering.report.operation_records import MemoryMoment
 from meshtf.lowering.report.report import Report
 from meshtf.plan_view.operation_groups import OperationGroup, operation_groups, place_text
@@ -56,7 +55,7 @@ def layout_data(planned: PlannedLayout) -> dict[str, Any]:
         "process_of_core": report.process_of_core[:_MOST_PROCESSES],
         "totals": _totals(planned, report),
         "memory": {kind: max((getattr(m, kind) for m in report.memory_timeline), default=0) for kind in _KINDS},
-        "peak_place": _peak_place(report.memory),
+        "peak_place": _peak_place(report),
         "timeline": moments,
         "timeline_unit": unit,
         "timeline_end": end,
@@ -66,7 +65,8 @@ def layout_data(planned: PlannedLayout) -> dict[str, Any]:
     }
 
 
-def _peak_place(memory: MemoryRecord) -> str:
+def _peak_place(report: Report) -> str:
+    memory = report.memory
     if not memory.peak_operation:
         return "no operation"
     return f"{memory.peak_operation}, {place_text(memory.peak_filename, memory.peak_line)}"
@@ -122,27 +122,27 @@ def _moment(begins: float, moment: MemoryMoment, report: Report) -> dict[str, An
 
 def _tensors(report: Report) -> list[dict[str, Any]]:
     """The largest, with how many others there are of the same name but for numbers, shape and layout."""
-    groups: dict[tuple[str, str, str, str], list[TensorRecord]] = {}
+    found: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     stored = {record.name for record in report.variables}
     kinds = (("variable", report.variables), ("input", report.feeds), ("activation", report.tensors))
     for kind, records in kinds:
         for record in records:
-            if kind != "activation" or record.name not in stored:
-                key = (kind, re.sub(r"_?\d+", "", record.name), record.layout, record.dtype)
-                groups.setdefault(key, []).append(record)
-    largest = sorted(groups.items(), key=lambda item: -item[1][0].bytes_per_core)[:_MOST_TENSORS]
-    return [
-        {
-            "name": group[0].name,
-            "count": len(group),
-            "kind": key[0],
-            "dtype": group[0].dtype,
-            "dims": [_dimension(text) for text in group[0].layout.split(" ") if text],
-            "bytes_per_core": group[0].bytes_per_core,
-            "bytes_whole": group[0].bytes_whole,
-        }
-        for key, group in largest
-    ]
+            if kind == "activation" and record.name in stored:
+                continue
+            row = found.setdefault(
+                (kind, re.sub(r"_?\d+", "", record.name), record.layout, record.dtype),
+                {
+                    "name": record.name,
+                    "count": 0,
+                    "kind": kind,
+                    "dtype": record.dtype,
+                    "dims": [_dimension(text) for text in record.layout.split(" ") if text],
+                    "bytes_per_core": record.bytes_per_core,
+                    "bytes_whole": record.bytes_whole,
+                },
+            )
+            row["count"] += 1
+    return sorted(found.values(), key=lambda row: -row["bytes_per_core"])[:_MOST_TENSORS]
 
 
 def _dimension(text: str) -> tuple[str, int, list[str]]:

@@ -236,7 +236,11 @@ function markCore(grid, picture, layout, tensor, core) {
     cell.classList.toggle("alike", Number(cell.dataset.block) === number);
     cell.classList.toggle("here", Number(cell.dataset.core) === core);
   }
-  for (const box of picture.querySelectorAll("rect")) box.classList.toggle("here", Number(box.dataset.block) === number);
+  for (const box of picture.querySelectorAll("rect")) {
+    const isHere = Number(box.dataset.block) === number;
+    box.classList.toggle("here", isHere);
+    if (isHere && box !== picture.lastChild) picture.append(box); // above its neighbours' edges
+  }
 }
 
 const STEPS = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };
