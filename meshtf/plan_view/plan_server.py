@@ -113,13 +113,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(HTTPStatus.OK, "text/html", owner.page)
 
     def do_POST(self) -> None:
-        owner = self._owner
+        owner, content = self._owner, self._content()
         if self._is_refused():
             return
         if self.path != owner.plan_path:
             return self._send_data(HTTPStatus.NOT_FOUND, {"error": "there is no such address"})
         try:
-            data = owner.planned(settings_of(self._body()))
+            data = owner.planned(settings_of(self._parsed(content)))
         except SettingsError as error:
             return self._send_data(HTTPStatus.BAD_REQUEST, {"error": str(error)})
         except Exception:
@@ -148,14 +148,20 @@ class _Handler(BaseHTTPRequestHandler):
             return True
         return False
 
-    def _body(self) -> Any:
+    def _content(self) -> bytes | None:
+        """What was sent, which is read before any answer; None of what is too long, or of a length that nobody says."""
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdecimal()) or int(length[:20]) > _MOST_BYTES:
+            return None
+        return self.rfile.read(int(length))
+
+    def _parsed(self, content: bytes | None) -> Any:
         if self.headers.get_content_type() != "application/json":
             raise SettingsError("settings come as application/json")
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > _MOST_BYTES:
+        if content is None:
             raise SettingsError(f"settings have a length, of at most {_MOST_BYTES} bytes")
         try:
-            return json.loads(self.rfile.read(int(length)))
+            return json.loads(content)
         except (ValueError, RecursionError):
             raise SettingsError("settings are JSON, and this is none") from None
 
