@@ -22,6 +22,7 @@ from meshtf.mesh_impl.host_memory import host_memory
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train._saved_model_program import SavedModelProgram, batch_after_batch
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.vocabularies.vocabulary import GraphVocabulary, Vocabulary
 from meshtf.train.decoding.encoded_text import TextLimits
 from meshtf.train.decoding.options import Decoding
 from meshtf.train.decoding.programs import (
@@ -40,6 +41,7 @@ from meshtf.train.decoding.step_decoder import TextModel
 from meshtf.train.training import Training
 
 PREDICT = "predict"
+GENERATE_TEXT, TEXTS = "generate_text", "texts"
 DEFAULT = "serving_default"
 """What a server calls that is told of no signature."""
 
@@ -161,19 +163,20 @@ def exported_model(training: Training, decoding: Decoding, batch_size: int = 1) 
             SCORE: SavedModelProgram.of(score, [LOG_LIKELIHOODS]),
             GENERATE: SavedModelProgram.of(generate, results),
         }
-        padding_id = vocabulary_of(training).padding_id
-        return ExportedModel(name, programs, lambda made: text_signatures(made, limits, padding_id))
+        vocabulary = vocabulary_of(training)
+        return ExportedModel(name, programs, lambda made: text_signatures(made, limits, vocabulary))
     if isinstance(training.model, Classifier):
         return ExportedModel(name, {PREDICT: _prediction(training, training.model, mesh_impl, batch_size)}, predictions)
     raise ConfigurationError(_NO_SIGNATURE.format(model=name))
 
 
 def text_signatures(
-    programs: Mapping[str, SavedModelProgram], limits: TextLimits, padding_id: int
+    programs: Mapping[str, SavedModelProgram], limits: TextLimits, vocabulary: Vocabulary
 ) -> dict[str, Signature]:
     """`score` and `generate`, over ids [rows, tokens] of any lengths that fit, the padding behind the end of each row;
-    and `serving_default`, which is `generate` with the seed 0."""
-    length, inputs_length = limits.length, limits.greatest.inputs
+    `serving_default`, which is `generate` with the seed 0; and, where the vocabulary can be in a graph,
+    `generate_text`, the same from texts to texts."""
+    length, inputs_length, padding_id = limits.length, limits.greatest.inputs, vocabulary.padding_id
     ids, seed = tf.TensorSpec([None, None], tf.int32, "ids"), tf.TensorSpec([], tf.int32, "seed")
     inputs = [] if inputs_length is None else [tf.TensorSpec([None, None], tf.int32, INPUTS)]
 
@@ -206,12 +209,24 @@ def text_signatures(
     def serve(first: tf.Tensor) -> dict[str, tf.Tensor]:
         return generate(first, tf.constant(0))
 
+    def generate_text(texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        assert isinstance(vocabulary, GraphVocabulary)
+        rows = vocabulary.encode_in_graph(texts)
+        if inputs_length is not None:
+            ends = tf.fill([tf.shape(texts)[0], 1], vocabulary.end_id)
+            rows = tf.concat([rows, tf.RaggedTensor.from_tensor(ends)], axis=1)
+        found = generate(rows.to_tensor(padding_id), tf.constant(0))
+        return {TEXTS: vocabulary.decode_in_graph(found["ids"]), "scores": found["scores"]}
+
     first = inputs or [ids]
-    return {
+    made: dict[str, Signature] = {
         SCORE: (score, [ids, *inputs]),
         GENERATE: (generate, [*first, seed]),
         DEFAULT: (serve, first),
     }
+    if isinstance(vocabulary, GraphVocabulary):
+        made[GENERATE_TEXT] = (generate_text, [tf.TensorSpec([None], tf.string, TEXTS)])
+    return made
 
 
 def predictions(programs: Mapping[str, SavedModelProgram]) -> dict[str, Signature]:

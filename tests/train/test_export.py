@@ -98,6 +98,14 @@ def test_beams(text_training: Training, tmp_path: Path) -> None:
     assert_close(scores[1, 1:].sum(), found["log_likelihoods"][1, 0], terms=TERMS)
     served = model.signatures["serving_default"](ids=tf.constant([[70, 71], [72, 0]]))
     np.testing.assert_array_equal(served["ids"], found["ids"], "of the seed 0")
+    texts = model.signatures["generate_text"](texts=tf.constant(["DE", "F"]))
+    vocabulary = ByteVocabulary()
+    expected = [[vocabulary.decode(row) for row in rows] for rows in found["ids"].numpy()]
+    assert [[text.decode() for text in rows] for rows in texts["texts"].numpy()] == expected
+    assert expected[0][0].startswith("DE")
+    np.testing.assert_array_equal(texts["scores"], found["scores"])
+    (one,) = model.signatures["generate_text"](texts=tf.constant(["F"]))["texts"].numpy()
+    assert list(one) == list(texts["texts"].numpy()[1]), "as a row of a batch, as TensorFlow Serving puts them together"
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"ids has more tokens than {LENGTH}, the greatest"):
         model.signatures["score"](ids=tf.zeros([1, LENGTH + 1], tf.int32))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,9 @@ from meshtf.checkpoint.conversion.family import Family, FamilyModel, find_family
 from meshtf.checkpoint.conversion.huggingface import CONFIGURATION, HuggingFaceFolder
 from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
 from meshtf.checkpoint.conversion.mesh_tensorflow import MeshTensorFlowCheckpoint
-from meshtf.checkpoint.formats.tensor_source import TensorSource, write_source
+from meshtf.checkpoint.formats.tensor_source import OfAnother, TensorSource, write_source
 from meshtf.checkpoint.manifest import SavedTensor
-from meshtf.errors import CheckpointError, SaveError
+from meshtf.errors import CheckpointError, MeshtfError, SaveError
 
 _TWICE = """\
 the weights have {canonical} twice, as {first} and as {second}; remove that which is not of the model"""
@@ -30,6 +31,11 @@ ModelForms = Callable[[Path], Mapping[str, SavedTensor]]
 _REMEDY = """\
 Nothing was written. The weights must be all of one model of this family, with its own configuration; with --nostrict
 what no rule takes is left out."""
+
+_NO_MODEL = """\
+of the gin file {gin} that the rules {rules} make no model can be built:
+{error}{line}
+Nothing was written. The rules, or the configuration that they read, must be changed."""
 
 _OTHER_MODEL = """\
 the rules {rules} and the model of their gin file do not fit:
@@ -101,7 +107,7 @@ class Import:
                 folder = ImportedFolder(temporary)
                 folder.model_gin.write_text(f"# {self._title}\n{self.model.gin}", "utf-8")
                 if forms_of is not None:
-                    self._check_forms(forms_of(folder.model_gin))
+                    self._check_forms(self._forms(forms_of, folder.model_gin))
                 copied = folder.keep_original(self.configuration, self.model.family.path, self.path)
                 write_source(self.weights, folder.checkpoint)
         except SaveError as error:
@@ -109,6 +115,20 @@ class Import:
         except OSError as error:
             raise SaveError(f"{output} cannot be written: {error.strerror or error}") from error
         return copied
+
+    def _forms(self, forms_of: ModelForms, model_gin: Path) -> Mapping[str, SavedTensor]:
+        """Those of the model, whose gin file is not there any more when an error of it is read."""
+        try:
+            return forms_of(model_gin)
+        except MeshtfError as error:
+            folder = re.escape(model_gin.parent.name)
+            told = re.sub(rf"\S*{folder}/{model_gin.name}", model_gin.name, str(error))
+            line = re.search(rf"{re.escape(model_gin.name)}:(\d+)", told)
+            lines = model_gin.read_text("utf-8").splitlines()
+            shown = f"\n    {lines[int(line[1]) - 1]}" if line and int(line[1]) <= len(lines) else ""
+            raise CheckpointError(
+                _NO_MODEL.format(rules=self.model.family.path.name, gin=model_gin.name, error=told, line=shown)
+            ) from None
 
     @property
     def _title(self) -> str:
@@ -133,10 +153,9 @@ class Import:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Canonical:
+class _Canonical(OfAnother):
     """A source under the names that the rules have for its tensors, without what is ignored."""
 
-    source: TensorSource
     names: Mapping[str, str]
 
     @classmethod
@@ -151,14 +170,6 @@ class _Canonical:
             if canonical in known or not family.is_ignored(canonical):
                 found[canonical] = name
         return cls(source, found)
-
-    @property
-    def step(self) -> int:
-        return self.source.step
-
-    @property
-    def state(self) -> Mapping[str, Any]:
-        return self.source.state
 
     @property
     def tensors(self) -> Mapping[str, SavedTensor]:

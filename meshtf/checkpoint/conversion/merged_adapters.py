@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from meshtf.checkpoint._box import Box
-from meshtf.checkpoint.formats.tensor_source import TensorSource
+from meshtf.checkpoint.formats.tensor_source import OfAnother
 from meshtf.checkpoint.manifest import SavedTensor
 
 A, B, SCALE = "_lora_a", "_lora_b", "_lora_scale"
 
 
 @dataclasses.dataclass(frozen=True)
-class MergedAdapters:
+class MergedAdapters(OfAnother):
     """A `TensorSource` in which kernel + lora_scale · lora_a · lora_b has the place of the four."""
-
-    source: TensorSource
-
-    @property
-    def step(self) -> int:
-        return self.source.step
-
-    @property
-    def state(self) -> Mapping[str, Any]:
-        return self.source.state
 
     @property
     def tensors(self) -> Mapping[str, SavedTensor]:

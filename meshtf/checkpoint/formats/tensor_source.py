@@ -34,6 +34,21 @@ class TensorSource(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
+class OfAnother:
+    """What has the tensors of another source otherwise: of its step and state."""
+
+    source: TensorSource
+
+    @property
+    def step(self) -> int:
+        return self.source.step
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        return self.source.state
+
+
+@dataclasses.dataclass(frozen=True)
 class Part:
     """Some tensors of a source, with a step and a state of their own."""
 

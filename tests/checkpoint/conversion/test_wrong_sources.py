@@ -171,6 +171,20 @@ def test_what_is_wrong_is_named(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"], "nothing is written"
 
 
+def test_a_model_that_cannot_be_built_is_told_by_a_line_that_is_shown(
+    folder: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (family,) = (path for path in packaged_families("huggingface") if path.stem == "gpt2")
+    (tmp_path / "rules.toml").write_text(family.read_text().replace("Training.model", "Trainign.model"))
+    assert run("import", folder("gpt2"), tmp_path / "imported", f"--rules={tmp_path / 'rules.toml'}") == 2
+    error = capsys.readouterr().err
+    assert "of the gin file model.gin that the rules rules.toml make no model can be built:" in error
+    assert "model.gin:" in error
+    assert "\n    Trainign.model = @TransformerLM()\nNothing was written." in error
+    assert ".writing-" not in error
+    assert not (tmp_path / "imported").exists()
+
+
 def test_what_no_rule_takes_can_be_left_out(
     folder: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import gin
 import numpy as np
+import tensorflow as tf
 
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.vocabularies.vocabulary import END_ID, PADDING_ID, sentinel_text
@@ -67,6 +68,19 @@ class ByteVocabulary:
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """As `Vocabulary.decode`; bytes that are no UTF-8 become U+FFFD."""
         return b"".join(self._bytes_of(int(token)) for token in ids).decode(errors="replace")
+
+    def encode_in_graph(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """As `GraphVocabulary.encode_in_graph`."""
+        split = tf.strings.bytes_split(texts)
+        values = tf.reshape(tf.io.decode_raw(split.flat_values, tf.uint8), [-1])
+        return split.with_flat_values(tf.cast(values, tf.int32) + FIRST_BYTE)
+
+    def decode_in_graph(self, ids: tf.Tensor) -> tf.Tensor:
+        """As `GraphVocabulary.decode_in_graph`; bytes that are no UTF-8 become U+FFFD."""
+        pieces = tf.constant([*(self._bytes_of(token) for token in range(self.size)), b""])
+        known = tf.where((ids >= 0) & (ids < self.size), ids, self.size)
+        texts = tf.strings.reduce_join(tf.gather(pieces, known), axis=-1)
+        return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
     def num_bytes(self, ids: Sequence[int] | np.ndarray) -> int:
         ids = np.asarray(ids)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+import tensorflow as tf
 
 PADDING_ID = 0
 END_ID = 1
@@ -61,6 +62,19 @@ class Vocabulary(Protocol):
 
     def num_bytes(self, ids: Sequence[int] | np.ndarray) -> int:
         """How many bytes of UTF-8 the ids stand for; padding, ends and sentinels stand for none."""
+        ...
+
+
+@runtime_checkable
+class GraphVocabulary(Vocabulary, Protocol):
+    """A vocabulary that a SavedModel can have in it, where no Python is."""
+
+    def encode_in_graph(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Texts, strings [rows] -> int32 [rows, (tokens)], as `encode`."""
+        ...
+
+    def decode_in_graph(self, ids: tf.Tensor) -> tf.Tensor:
+        """int32 [.., tokens] -> strings [..], as `decode`."""
         ...
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,17 @@ def test_ids_that_are_no_text() -> None:
 
 def test_bytes_that_are_no_text_are_shown() -> None:
     assert VOCABULARY.decode([99, 2 + 0xFF, 99]) == "a\ufffda"
+
+
+def test_in_a_graph_it_is_the_same() -> None:
+    vocabulary = ByteVocabulary(extra_ids=2)
+    texts = ["", "plain", "größer 🙂", "\0"]
+    rows = tf.function(vocabulary.encode_in_graph)(tf.constant(texts))
+    assert rows.to_list() == [vocabulary.encode(text) for text in texts]
+    assert vocabulary.encode_in_graph(tf.constant([], tf.string)).to_tensor().shape == [0, 0]
+    ids = [[*vocabulary.encode("é"), 1, 0], [258, 259, 0, -1], [2 + 0xFF, *vocabulary.encode("a"), 0, 0]]
+    decoded = [text.decode() for text in tf.function(vocabulary.decode_in_graph)(tf.constant(ids)).numpy()]
+    assert decoded == [vocabulary.decode([token for token in row if token >= 0]) for row in ids]
 
 
 def test_a_negative_number_of_sentinels() -> None:
