@@ -81,7 +81,7 @@ def test_plain_tensorflow_computes_the_same(folder: Path, tmp_path: Path, capsys
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert (found["names"], found["modules"]) == (["generate", "score", "serving_default"], [])
+    assert (found["names"], found["modules"]) == (["generate", "generate_text", "score", "serving_default"], [])
     assert_close(found["scores"], expected, terms=TERMS, dtype="float32")
     assert_close(np.sum(found["each"], axis=1), expected, terms=TERMS, dtype="float32")
     first, again, other = found["ids"]
