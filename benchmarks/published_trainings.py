@@ -89,12 +89,12 @@ class Training:
 
     def report(self) -> Report:
         """Of one step, planned as meshtf-plan does it."""
-        read_configuration([find_gin_file(name) for name in self.files], [*self._all_bindings()])
+        read_configuration([find_gin_file(name) for name in self.files], [*self.all_bindings()])
         training = configured_training()
         mesh_impl = mtf.PlanMeshImpl(training.mesh_shape, training.layout, options=training.mesh_options)
         return training_step(training, mesh_impl).report()
 
-    def _all_bindings(self) -> Iterator[str]:
+    def all_bindings(self) -> Iterator[str]:
         yield from _TEXT if self.length else ()
         if self.length:
             yield f"TextTask.length = {self.length}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from meshtf import errors, optimize
 from meshtf.autodiff import gradients
@@ -218,13 +218,21 @@ from meshtf.visualize import visualize_layout
 
 _LAZY = ("checkpoint", "costs", "layers", "models", "testing")
 
+_OF_THE_SEARCH = ("LayoutChoice", "MeshLayout", "PricedLayout", "auto_layout")
 
-def __getattr__(name: str) -> ModuleType:
-    """`mtf.checkpoint`, `mtf.costs`, `mtf.layers` and the like, imported when they are first asked for."""
-    if name in _LAZY:
+if TYPE_CHECKING:
+    from meshtf.layout_search import LayoutChoice, MeshLayout, PricedLayout, auto_layout
+
+
+def __getattr__(name: str) -> Any:
+    """`mtf.checkpoint`, `mtf.costs`, `mtf.layers` and the like, and `mtf.auto_layout`, imported when they are first
+    asked for."""
+    if name in _LAZY or name in _OF_THE_SEARCH:
         gin = importlib.import_module("gin")  # which takes no more configurables, as layers and models are, once locked
         with gin.unlock_config():
-            return importlib.import_module(f"meshtf.{name}")
+            if name in _LAZY:
+                return importlib.import_module(f"meshtf.{name}")
+            return getattr(importlib.import_module("meshtf.layout_search"), name)
     errors.unknown_name("meshtf", [*__all__, *_LAZY])(name)
 
 
@@ -233,13 +241,16 @@ __all__ = [
     "Function",
     "Graph",
     "LayersAbreast",
+    "LayoutChoice",
     "LayoutRules",
     "Lowering",
     "Mesh",
+    "MeshLayout",
     "MeshOptions",
     "Operation",
     "PipelineSteps",
     "PlanMeshImpl",
+    "PricedLayout",
     "Print",
     "RandomNormal",
     "RandomUniform",
@@ -263,6 +274,7 @@ __all__ = [
     "assign",
     "assign_add",
     "assign_sub",
+    "auto_layout",
     "avg_pool",
     "binary_op_with_broadcasting",
     "broadcast",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from absl import flags
 
+from meshtf.bin._chosen_layout import read_with_layout
 from meshtf.bin._cluster import is_left_to_process_0
 from meshtf.bin._configuration_flags import gin_files, mesh_bindings
 from meshtf.bin._plan_layouts import Planner
@@ -51,8 +52,12 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the configuration, and lowers the training step, in every layout that was asked for."""
     _check_can_be_written(values.html)
     machine = None if values.machine is None else load_machine(values.machine)
-    parameters = [*values.gin_param, *mesh_bindings(values)]
-    planner = Planner(gin_files(values), parameters, values.processes, machine, values.allow_unread_bindings)
+    files, parameters = gin_files(values), [*values.gin_param, *mesh_bindings(values)]
+    chosen = read_with_layout(values, files, parameters)
+    if chosen is not None:
+        parameters = [*parameters, *chosen.bindings]
+        print(chosen, file=sys.stderr if values.json else sys.stdout)
+    planner = Planner(files, parameters, values.processes, machine, values.allow_unread_bindings)
     others = planner.compared(values.compare)
     # Last, since gin's configuration is then that of which a page asks for more.
     training, first = planner.as_configured(_AS_CONFIGURED)

@@ -12,13 +12,15 @@ import gin
 from absl import flags
 from rich.console import Console
 
+from meshtf.bin._chosen_layout import read_with_layout
 from meshtf.bin._cluster import wants_cluster
 from meshtf.bin._configuration_flags import gin_files, mesh_bindings
 from meshtf.bin._mesh import mesh_for
 from meshtf.bin._run_program import run_program
+from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.files.replaced_file import replace_file
 from meshtf.train.agreement import Agreement
-from meshtf.train.configuration import check_every_binding_is_read, read_configuration
+from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
 from meshtf.train.dry_run import dry_run
 from meshtf.train.gin_files.bindings import shown
 from meshtf.train.loop import TrainingRun
@@ -56,13 +58,16 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     if values.dry_run and wants_cluster(values):
         raise FlagError(_NO_DRY_RUN)
     files = gin_files(values)
-    read_configuration(files, [*values.gin_param, *mesh_bindings(values)])
+    path = run_path(f"runs/{Path(values.gin_file[-1]).stem}" if values.model_dir is None else values.model_dir)
+    before = functools.partial(_configuration_before, values, path)
+    chosen = read_with_layout(values, files, [*values.gin_param, *mesh_bindings(values)], before)
     training = configured_training()
     trainer = Trainer(training, mesh_for(values, training))
     if not values.allow_unread_bindings:
         check_every_binding_is_read()
-    path = run_path(f"runs/{Path(values.gin_file[-1]).stem}" if values.model_dir is None else values.model_dir)
     trainer.check()
+    if chosen is not None:
+        print(chosen)
     if values.dry_run:
         return functools.partial(rehearse, trainer, files)
     folder = RunFolder.made(path, Path(values.working_dir))
@@ -86,6 +91,16 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
             return train(trainer, folder, start)
 
     return run
+
+
+def _configuration_before(values: flags.FlagValues, place: Path | RemoteFolder) -> str | None:
+    """Of the run that is resumed; None where there is none."""
+    if values.from_scratch:
+        return None
+    try:
+        return RunFolder.existing(place).operative_config.read_text(errors="replace")
+    except ConfigurationError:  # there is no run, or it cannot be looked at, which is told where it is opened
+        return None
 
 
 def rehearse(trainer: Trainer, files: Sequence[Path]) -> int:

@@ -264,6 +264,18 @@ class Lowering:
             return other.plan_for(fetches)
         return None
 
+    def brief_report(self, fetches: Sequence[Tensor] = ()) -> Report:
+        """As `report`, without the table of tensors and without the memory that undivided updates would take, for which
+        the program is planned a second time."""
+        return Report.of(
+            self.plan_for(fetches),
+            self._layouts,
+            self.graph.name,
+            fetches=fetches,
+            parameter_rules=self._options.parameter_layout_rules,
+            updates=Updates(self._trained, self._sharded.reasons),
+        )
+
     def report(self, fetches: Sequence[Tensor] = ()) -> Report:
         """Layouts, memory per core and every collective of the program that returns these fetches."""
         plan = self.execution(fetches).plan
@@ -278,12 +290,16 @@ class Lowering:
         )
 
     def _updates(self, fetches: Sequence[Tensor]) -> Updates:
-        trained = {name for name, variable in self.graph.variables.items() if variable.trainable}  # type: ignore[attr-defined]
         if not self._sharded.layouts:
-            return Updates(trained, self._sharded.reasons)
+            return Updates(self._trained, self._sharded.reasons)
         layouts = self._laid_out_by_rules()
         storage = StoreLayouts(VariableStore(), self._options.parameter_layout_rules)
-        return Updates(trained, self._sharded.reasons, self._finished(layouts, storage, self._effects, fetches))
+        return Updates(self._trained, self._sharded.reasons, self._finished(layouts, storage, self._effects, fetches))
+
+    @property
+    def _trained(self) -> set[str]:
+        """The names of the weights."""
+        return {name for name, variable in self.graph.variables.items() if variable.trainable}  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
         """The report of the program that does the graph's assignments, and returns nothing."""

@@ -125,14 +125,25 @@ def define_layout_flags(values: flags.FlagValues) -> None:
         "mesh_shape",
         None,
         "The mesh, as 'rows:2;cols:4'; overrides Training.mesh_shape. One size may be *, as in 'rows:*;cols:4': as "
-        "many as there are cores for.",
+        "many as there are cores for. auto:512 with --layout=auto: 512 cores, whose axes are chosen, too.",
         flag_values=values,
     )
     flags.DEFINE_string(
         "layout",
         None,
         "Which dimension is split over which mesh axis, as 'batch:rows;d_ff:cols'; overrides Training.layout. A layout "
-        "changes no result, and checkpoints do not depend on it.",
+        "changes no result, and checkpoints do not depend on it. auto: that of least predicted time on --machine.",
+        flag_values=values,
+    )
+
+
+def define_machine_flag(values: flags.FlagValues) -> None:
+    """--machine."""
+    flags.DEFINE_string(
+        "machine",
+        None,
+        "Machine on which to predict the time of a step, and for which --layout=auto chooses: v2, v3, v4, v5e, v5p, "
+        "a100, h100, or the path of a file that describes one.",
         flag_values=values,
     )
 

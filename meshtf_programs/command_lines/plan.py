@@ -10,6 +10,7 @@ from meshtf_programs.command_lines.command_line import CommandLine
 from meshtf_programs.command_lines.flag_groups import (
     define_gin_flags,
     define_layout_flags,
+    define_machine_flag,
     define_recipe_flag,
 )
 
@@ -46,13 +47,7 @@ def command_line() -> CommandLine:
         lower_bound=1,
         flag_values=line.flags,
     )
-    flags.DEFINE_string(
-        "machine",
-        None,
-        "Machine on which to predict the time of a step: v2, v3, v4, v5e, v5p, a100, h100, or the path of a file that "
-        "describes one.",
-        flag_values=line.flags,
-    )
+    define_machine_flag(line.flags)
     _define_output_flags(line.flags)
     return line
 

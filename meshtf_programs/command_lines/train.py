@@ -9,6 +9,7 @@ from absl import flags
 from meshtf_programs.command_lines.command_line import CommandLine
 from meshtf_programs.command_lines.flag_groups import (
     define_gin_flags,
+    define_machine_flag,
     define_mesh_flags,
     define_recipe_flag,
 )
@@ -37,6 +38,7 @@ def command_line() -> CommandLine:
     define_gin_flags(line.flags)
     define_recipe_flag(line.flags)
     define_mesh_flags(line.flags)
+    define_machine_flag(line.flags)
     flags.DEFINE_string(
         "model_dir",
         None,

@@ -32,6 +32,16 @@ def test_a_large_model_is_planned_for_a_mesh_that_is_not_there(capsys: pytest.Ca
     assert "all_gather" in text
 
 
+def test_a_layout_is_found_for_a_mesh_and_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    digits = ["meshtf-plan", "--gin_file=digits_mlp.gin", "--layout=auto", "--mesh_shape=auto:4"]
+    assert main([*digits, "--machine=v5e"]) == 0
+    text = capsys.readouterr().out
+    assert "layout of train_step on v5e" in text
+    assert "(4 cores)" in text
+    assert main(digits) == 2
+    assert "nobody says for which machine" in capsys.readouterr().err
+
+
 def test_the_bubble_of_a_pipelined_model_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     bindings = ("TransformerStack.pipeline=@PipelineSchedule()", "PipelineSchedule.num_microbatches=8")
     options = [f"--gin_param={binding}" for binding in (*bindings, "PipelineSchedule.num_stages=2")]

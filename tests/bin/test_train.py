@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import re
 import resource
 import signal
 import time
@@ -174,6 +175,19 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 def status_of(*arguments: str) -> int:
     """The exit status of the program, run in this process."""
     return train.main(["meshtf-train", *arguments])
+
+
+def test_a_layout_that_was_found_is_kept_by_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = RunFolder(tmp_path / "run")
+    command = (DIGITS, "--layout=auto", "--mesh_shape=rows:2", *TINY[2:], f"--model_dir={folder.path}")
+    assert status_of(*command, "--machine=v5e", "--gin_param=Training.num_steps=2") == 0
+    assert "layout of train_step on v5e" in capsys.readouterr().out
+    (layout,) = re.findall(r"Training.layout = '.*'", folder.operative_config.read_text())
+    assert "auto" not in layout
+    assert status_of(*command, "--gin_param=Training.num_steps=3") == 0
+    text = capsys.readouterr().out
+    assert f"as the run has chosen it, Training.mesh_shape = 'rows:2'; {layout}" in text
+    assert "resumed:       from step 2" in text
 
 
 @pytest.mark.parametrize(

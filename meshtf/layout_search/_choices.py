@@ -1,0 +1,172 @@
+"""What a layout can be on a mesh: for each axis, the names that it splits, of which no tensor has two.
+
+A rule says of a name which axes split it; read the other way round, each axis of the mesh has a set of names. On
+"rows:2;cols:4", "batch:rows;d_ff:cols;vocab:cols" is {batch} for rows and {d_ff, vocab} for cols. Since no axis may
+split two dimensions of one tensor, such a set is independent in the graph whose nodes are names, with an edge where
+two of them stand in one tensor. The sets to which no name can be added, which are the cliques of the complement, are
+few, where rules are many.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import networkx
+
+from meshtf.control_flow.loops._loop import LoopOperation
+from meshtf.dimension import Shape
+from meshtf.graph import Graph, with_nested
+from meshtf.layout import LayoutRules, padding_share
+
+_MOST_PADDING = 1 / 8
+"""Of what cores hold along a dimension: more is not worth trying."""
+
+_MOST_SETS = 64
+"""Of those to which no name can be added, for one axis."""
+
+MOST_LAYOUTS = 2000
+"""That are all priced: where there are more, they are searched."""
+
+Names = frozenset[str]
+SetsByAxis = tuple[Names, ...]
+"""For each axis of the mesh, the names that it splits."""
+
+NO_NAMES: Names = frozenset()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choice:
+    """A layout as sets of names, one for each axis of the mesh.
+
+    Attributes:
+      layout: of all tensors.
+      parameters: of parameters as they are kept; None: as `layout` has it.
+      activations: what counts in place of `layout` for tensors with a dimension that no variable has.
+    """
+
+    layout: SetsByAxis
+    parameters: SetsByAxis | None = None
+    activations: SetsByAxis = ()
+
+
+class NamesOfShapes:
+    """The names of some tensors, their sizes, and which of them stand in one tensor."""
+
+    def __init__(self, shapes: Iterable[Shape], mesh_shape: Shape) -> None:
+        self.mesh_shape = mesh_shape
+        self.sizes: dict[str, set[int]] = {}
+        self.beside: dict[str, set[str]] = {}
+        weights: dict[str, int] = {}
+        for shape in dict.fromkeys(shapes):
+            names = set(shape.dimension_names)
+            for dim in shape:
+                self.sizes.setdefault(dim.name, set()).add(dim.size)
+                self.beside.setdefault(dim.name, set()).update(names - {dim.name})
+                weights[dim.name] = max(weights.get(dim.name, 0), shape.size)
+        self.names = sorted(self.sizes, key=lambda name: (-weights[name], name))
+        """Those of the largest tensors first."""
+
+    def fits(self, sets: SetsByAxis) -> bool:
+        """Whether every size divides, or nearly, and no axis splits two dimensions of a tensor."""
+        together = {name: self._cores(name, sets) for name in frozenset().union(*sets)}
+        divides = all(self._divides(name, cores) for name, cores in together.items())
+        return divides and not any(self.beside[name] & own for own in sets for name in own)
+
+    def names_for(self, axis: int) -> list[str]:
+        """Those of which the axis can split every dimension."""
+        return [name for name in self.names if self._divides(name, self.mesh_shape[axis].size)]
+
+    def largest_sets(self, axis: int) -> list[Names]:
+        """Sets of names for an axis to which no name can be added, in an order that depends on the names alone."""
+        names = self.names_for(axis)
+        apart = networkx.Graph()
+        apart.add_nodes_from(names)
+        apart.add_edges_from((a, b) for a, b in itertools.combinations(names, 2) if b not in self.beside[a])
+        found = map(frozenset, itertools.islice(networkx.find_cliques(apart), _MOST_SETS))
+        place = {name: n for n, name in enumerate(names)}
+        return sorted(found, key=lambda own: sorted(place[name] for name in own))
+
+    def all_sets(self, axis: int) -> Iterator[Names]:
+        """Every set of names that an axis can split, the empty one first."""
+        yield from self._extended(NO_NAMES, self.names_for(axis))
+
+    def _extended(self, own: Names, left: list[str]) -> Iterator[Names]:
+        if not left:
+            yield own
+            return
+        name, *rest = left
+        yield from self._extended(own, rest)
+        if not self.beside[name] & own:
+            yield from self._extended(own | {name}, rest)
+
+    def with_name(self, own: Names, name: str) -> Names:
+        """The set with a name, and without those that stand beside it in some tensor."""
+        return frozenset(n for n in own if n not in self.beside[name]) | {name}
+
+    def _cores(self, name: str, sets: SetsByAxis) -> int:
+        return math.prod(axis.size for axis, own in zip(self.mesh_shape, sets, strict=True) if name in own)
+
+    def _divides(self, name: str, parts: int) -> bool:
+        return all(padding_share(size, parts) <= _MOST_PADDING for size in self.sizes[name])
+
+
+def _without(shape: Shape, names: Collection[str]) -> Shape:
+    return Shape([d for d in shape if d.name not in names])
+
+
+class Choices:
+    """All that can be chosen for a program on a mesh.
+
+    Args:
+      graph: of the program.
+      mesh_shape: of the mesh.
+      kept: rules that every layout has.
+    """
+
+    def __init__(self, graph: Graph, mesh_shape: Shape, kept: LayoutRules) -> None:
+        self.mesh_shape = mesh_shape
+        self._kept = dict(kept.rules)
+        self._places = kept.places
+        operations = list(with_nested(graph.operations))
+        # Along what a loop goes through, each iteration takes one: to split it would leave cores without work.
+        gone_through = {o.spec.dim.name for o in operations if isinstance(o, LoopOperation)} - set(self._kept)
+        shapes = [_without(t.shape, gone_through) for o in operations for t in o.outputs]
+        variables = [_without(t.shape, gone_through) for o in graph.variables.values() for t in o.outputs]
+        named = frozenset(d.name for shape in variables for d in shape)
+        self.all = NamesOfShapes(shapes, mesh_shape)
+        self.parameters = NamesOfShapes(variables, mesh_shape)
+        self.activations = NamesOfShapes(
+            [shape for shape in shapes if any(d.name not in named for d in shape)], mesh_shape
+        )
+
+    def sets_of(self, names: NamesOfShapes, axis: int, *, largest: bool) -> list[Names]:
+        """For one axis, with the rules that are kept."""
+        own = self.mesh_shape[axis].name
+        fixed = frozenset(name for name, axes in self._kept.items() if own in axes)
+        others = frozenset(self._kept) - fixed
+        found = names.largest_sets(axis) if largest else list(itertools.islice(names.all_sets(axis), MOST_LAYOUTS + 1))
+        kept = [self._with_kept(names, each - others, fixed) for each in found]
+        return list(dict.fromkeys([frozenset(fixed & set(names.names)), *kept]))
+
+    def _with_kept(self, names: NamesOfShapes, own: Names, fixed: Names) -> Names:
+        there = fixed & set(names.names)
+        beside = frozenset(other for name in there for other in names.beside[name])
+        return own - beside | there
+
+    def may_move(self, name: str) -> bool:
+        """Whether no rule that is kept says how the dimension is split."""
+        return name not in self._kept
+
+    def rules(self, sets: SetsByAxis) -> LayoutRules:
+        """Sets of names as rules."""
+        names = [name for name in self.all.names if any(name in own for own in sets)]
+        split = {
+            name: tuple(axis.name for axis, own in zip(self.mesh_shape, sets, strict=True) if name in own)
+            for name in names
+        }
+        kept = {name: axes for name, axes in self._kept.items() if name in split or not axes}
+        rules: Mapping[str, tuple[str, ...]] = split | kept
+        return LayoutRules([*rules.items(), *self._places])

@@ -1,0 +1,156 @@
+"""What a layout costs: a program planned under it, and its time predicted on a machine. Each layout is priced once."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import warnings
+from collections.abc import Sequence
+
+from meshtf.backends.plan_mesh_impl import PlanMeshImpl
+from meshtf.costs import Machine, Prediction, predict
+from meshtf.dimension import Shape
+from meshtf.errors import LayoutError, LayoutWarning, MeshtfError
+from meshtf.graph import Tensor, with_nested
+from meshtf.layout import LayoutRules
+from meshtf.lowering.lowering import Lowering
+from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS
+from meshtf.lowering.report.report import Report
+from meshtf.mesh_impl.mesh_options import MeshOptions
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MeshLayout:
+    """A mesh and the rules over it.
+
+    Attributes:
+      mesh_shape: axes and sizes.
+      layout: which dimension is split over which axes.
+      parameter_layout: of parameters as they are kept between steps; None: as `layout` has it.
+      activation_layout: what counts in its place for tensors with a dimension that no variable has; None: nothing.
+
+    Examples:
+      >>> layout = mtf.MeshLayout(mtf.convert_to_shape("rows:2"), mtf.convert_to_layout_rules("batch:rows"))
+      >>> layout.bindings()["layout"]
+      'batch:rows'
+    """
+
+    mesh_shape: Shape
+    layout: LayoutRules
+    parameter_layout: LayoutRules | None = None
+    activation_layout: LayoutRules | None = None
+
+    def bindings(self) -> dict[str, str | None]:
+        """The parameters of `Training`, by name, as a gin file has them."""
+        mesh = ";".join(f"{axis.name}:{axis.size}" for axis in self.mesh_shape)
+        own = {"mesh_shape": mesh, "layout": str(self.layout)}
+        others = {"parameter_layout": self.parameter_layout, "activation_layout": self.activation_layout}
+        return own | {name: None if rules is None else str(rules) for name, rules in others.items()}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PricedLayout:
+    """A layout, and what a step takes under it.
+
+    Attributes:
+      choice: the mesh and the rules.
+      seconds: of a step, as predicted.
+      peak_bytes: of memory that a core needs.
+      parts: of the seconds: what is done in them, by name, the longest first.
+
+    Examples:
+      >>> layout = mtf.MeshLayout(mtf.convert_to_shape("rows:2"), mtf.convert_to_layout_rules("batch:rows"))
+      >>> priced = mtf.PricedLayout(layout, seconds=0.5, peak_bytes=2**30, parts=(("products", 0.5),))
+      >>> priced.parts[0]
+      ('products', 0.5)
+    """
+
+    choice: MeshLayout
+    seconds: float
+    peak_bytes: int
+    parts: tuple[tuple[str, float], ...]
+
+
+class Pricing:
+    """Prices layouts of one program on one machine.
+
+    Args:
+      lowering: of the program, on any mesh.
+      fetches: what it returns.
+      machine: on which it is to run.
+      options: of the mesh, beside the layouts.
+    """
+
+    def __init__(self, lowering: Lowering, fetches: Sequence[Tensor], machine: Machine, options: MeshOptions) -> None:
+        self._lowering = lowering
+        self.fetches = list(fetches)
+        self._machine = machine
+        self._options = options
+        self._found: dict[MeshLayout, PricedLayout | None] = {}
+        self._began = time.monotonic()
+        self.first_error: MeshtfError | None = None
+        """Of the first layout that the program cannot have."""
+        self.operations = sum(1 for _ in with_nested(lowering.graph.operations))
+        """Of the program."""
+        self.planned_operations = 0
+        """How many operations were planned so far, in all layouts together."""
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._began
+
+    @property
+    def count(self) -> int:
+        """Layouts that were priced."""
+        return len(self._found)
+
+    @property
+    def priced(self) -> list[PricedLayout]:
+        """All that the program can have, the quickest first."""
+        found = [priced for priced in self._found.values() if priced is not None]
+        return sorted(found, key=lambda priced: priced.seconds)
+
+    def price(self, choice: MeshLayout) -> PricedLayout | None:
+        """None of a layout that the program cannot have."""
+        if choice not in self._found:
+            self._found[choice] = self._priced(choice)
+        return self._found[choice]
+
+    def lowered(self, choice: MeshLayout) -> Lowering:
+        """The program under the layout. LayoutError where it cannot have it."""
+        options = dataclasses.replace(
+            self._options,
+            parameter_layout=choice.parameter_layout,
+            activation_layout=choice.activation_layout,
+            axis_parts=(),
+        )
+        mesh_impl = PlanMeshImpl(choice.mesh_shape, choice.layout, options=options)
+        own = self._lowering
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LayoutWarning)
+            return Lowering(own.graph, {own.mesh: mesh_impl}, None, own.seed, DEFAULT_PASS_OPTIONS)
+
+    def report(self, choice: MeshLayout) -> Report:
+        """The report of the program under the layout, without what only people read."""
+        return self.lowered(choice).brief_report(self.fetches)
+
+    def _priced(self, choice: MeshLayout) -> PricedLayout | None:
+        self.planned_operations += self.operations
+        try:
+            report = self.report(choice)
+        except LayoutError as error:
+            self.first_error = self.first_error or error
+            return None
+        prediction = predict(report, self._machine)
+        return PricedLayout(choice, prediction.seconds, report.memory.peak, parts_of(prediction))
+
+
+def parts_of(prediction: Prediction) -> tuple[tuple[str, float], ...]:
+    """Of the seconds of a step: collectives by kind and axes as far as nothing is done meanwhile, and other work."""
+    parts = dataclasses.asdict(prediction.parts)
+    communication = parts.pop("communication")
+    together = sum(row.seconds for row in prediction.collectives)
+    for row in prediction.collectives:
+        parts[f"{row.kind} over {'+'.join(row.axes)}"] = communication * row.seconds / together if together else 0.0
+    return tuple(sorted(((name, seconds) for name, seconds in parts.items() if seconds > 0), key=lambda p: -p[1]))

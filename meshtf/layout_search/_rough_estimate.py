@@ -1,0 +1,72 @@
+"""A rough estimate of a layout, from the program's products alone: which layouts to plan first.
+
+A product is done in as many parts as there are cores along the axes that split one of its names; where that is a name
+over which it sums, the terms are summed over these axes. Nothing else is looked at: the estimate only orders what is
+then priced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from meshtf.costs import Machine, TorusLinks
+from meshtf.dimension import Shape
+from meshtf.layout_search._choices import Names, SetsByAxis
+from meshtf.planning.plan import Compute, Plan, walk
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Product:
+    names: Names
+    summed: Names
+    flop_seconds: float
+    bytes_of_result: int
+
+
+class RoughEstimate:
+    """Of a program's products.
+
+    Args:
+      plan: of the program with nothing split.
+      machine: on which it is to run.
+      mesh_shape: of the mesh.
+    """
+
+    def __init__(self, plan: Plan, machine: Machine, mesh_shape: Shape) -> None:
+        self._sizes = [axis.size for axis in mesh_shape]
+        links = machine.links
+        self._bandwidth = links.bandwidth if isinstance(links, TorusLinks) else links[0].bandwidth
+        products: dict[tuple[Names, Names], _Product] = {}
+        for instruction, times in walk(plan.instructions):
+            if isinstance(instruction, Compute) and instruction.operation.is_product:
+                new = _product(instruction, times, machine)
+                key = (new.names, new.summed)
+                old = products.get(key, dataclasses.replace(new, flop_seconds=0.0, bytes_of_result=0))
+                products[key] = dataclasses.replace(
+                    new,
+                    flop_seconds=old.flop_seconds + new.flop_seconds,
+                    bytes_of_result=old.bytes_of_result + new.bytes_of_result,
+                )
+        self._products = list(products.values())
+        self.work_seconds = sum(product.flop_seconds for product in self._products)
+        """Of all products, on one core at its peak."""
+
+    def seconds(self, sets: SetsByAxis) -> float:
+        """Of all products and of the sums over cores that they leave."""
+        return sum(self._seconds(product, sets) for product in self._products)
+
+    def _seconds(self, product: _Product, sets: SetsByAxis) -> float:
+        used = [(size, own) for size, own in zip(self._sizes, sets, strict=True) if own & product.names]
+        summing = math.prod(size for size, own in used if own & product.summed)
+        parts = math.prod(size for size, _ in used)
+        sent = 2 * (1 - 1 / summing) * product.bytes_of_result * summing / parts
+        return product.flop_seconds / parts + sent / self._bandwidth
+
+
+def _product(compute: Compute, times: int, machine: Machine) -> _Product:
+    outputs = frozenset(d.name for t in compute.operation.outputs for d in t.shape)
+    inputs = frozenset(d.name for t in compute.operation.inputs for d in t.shape)
+    result = compute.outputs[0]
+    seconds = compute.flops * times / machine.peak_of(result.dtype.name)
+    return _Product(inputs | outputs, inputs - outputs, seconds, result.slice_bytes * times)

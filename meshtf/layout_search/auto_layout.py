@@ -1,0 +1,255 @@
+"""The way in: the layout of least predicted time that fits, for a program, a mesh and a machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from meshtf.call_sites import says_where
+from meshtf.costs import Machine, load_machine
+from meshtf.dimension import Shape, ShapeLike, convert_to_shape
+from meshtf.divisors import divisors
+from meshtf.errors import LayoutError, MeshtfError, UsageError
+from meshtf.function import Function
+from meshtf.graph import Tensor
+from meshtf.layout import LayoutLike, LayoutRules, check_mesh_axes, convert_to_layout_rules
+from meshtf.layout_search._choices import Choices
+from meshtf.layout_search._pricing import MeshLayout, PricedLayout, Pricing
+from meshtf.layout_search._rough_estimate import RoughEstimate
+from meshtf.layout_search._search import Limits, OutOfTime, Search
+from meshtf.layout_search.layout_choice import LayoutChoice
+from meshtf.lowering.report.accounting import largest_at_peak
+from meshtf.lowering.report.text_table import bytes_text
+from meshtf.mesh_impl.mesh_options import MeshOptions
+
+_RUNNERS_UP = 3
+_MESHES_SEARCHED = 2
+_MOST_DOUBLINGS = 8
+_LARGEST = 3
+
+AUTO_MESH = re.compile(r"auto:(\d{1,9})")
+"""A mesh of so many cores, whose axes are to be found: "auto:512"."""
+
+_DOES_NOT_FIT = """\
+no layout of program "{program}" that was tried on mesh [{mesh}] fits {memory} a core: the least takes {peak}, \
+{over} too much, with layout "{layout}"{parameters}.
+The largest of it on each core: {largest}.
+{instead}"""
+_LARGER_MESH = """\
+On mesh [{mesh}] the same rules take {peak}. A smaller batch, micro-batches or recomputation need less, too."""
+_NO_MESH = """\
+No mesh up to {times} times as large would do with these rules: a smaller batch, micro-batches or recomputation need \
+less."""
+_CONTRADICTION = """\
+program "{program}" has no layout on mesh [{mesh}] that keeps "{kept}": {error}"""
+_TOO_SOON = """\
+the search for a layout of program "{program}" reached its limits before it found one that the program can have: \
+give it more than {limits}"""
+
+
+@says_where
+def auto_layout(
+    program: Function,
+    mesh_shape: ShapeLike,
+    machine: Machine | str,
+    *,
+    memory_per_core: float | None = None,
+    keep: LayoutLike = "",
+    options: MeshOptions | None = None,
+    max_planned_operations: int = 250_000,
+    max_seconds: float | None = None,
+) -> LayoutChoice:
+    """Finds the layout of least predicted time that fits.
+
+    Layouts of a program with few dimensions are all planned and priced, and the best is the best there is. Of others
+    the most promising are, and what a descent from the best of these comes to; the result says which it was. As the
+    plans are those that would run, memory and every collective are priced as they are.
+
+    Args:
+      program: planned for any mesh, on paper too.
+      mesh_shape: axes and sizes, as "rows:64;cols:8"; or "auto:512", for axes to be found, one or two.
+      machine: on which it is to run: one of `mtf.costs.load_machine`, or its name.
+      memory_per_core: bytes that a core may use; by default all that the machine's has.
+      keep: rules that every layout is to have, such as "batch:rows".
+      options: of the mesh beside the layouts; by default those that the program was planned with.
+      max_planned_operations: the search ends when it has planned so many, in all layouts together: about 5,000 take a
+        second. It is what keeps the result the same on every machine.
+      max_seconds: it ends after so many seconds, too; the best so far is then the result, which says so.
+
+    Raises:
+      LayoutError: no layout fits, with what is too large, by how much, and a mesh that would do; or rules that are kept
+        contradict one another or the program.
+      MachineError: there is no such machine.
+      UsageError: a limit is not positive, or ended the search before anything was found.
+
+    Examples:
+      >>> paper = mtf.PlanMeshImpl("rows:2;cols:4", "")
+      >>> def product(x, w):
+      ...     return mtf.einsum([x, w], "batch:64 d_ff:8")
+      >>> specs = {"x": mtf.TensorSpec("batch:64 d_model:32"), "w": mtf.TensorSpec("d_model:32 d_ff:8")}
+      >>> found = mtf.auto_layout(mtf.function(product, paper, specs), "rows:2;cols:4", "v5e")
+      >>> found.is_proven, found.layout.mesh_shape
+      (True, Shape[rows:2 cols:4])
+    """
+    _check_limits(max_planned_operations, max_seconds, memory_per_core)
+    known = load_machine(machine) if isinstance(machine, str) else machine
+    fetches = [x for x in tf.nest.flatten(program.results) if isinstance(x, Tensor)]
+    kept = convert_to_layout_rules(keep)
+    limits = Limits(max_planned_operations, max_seconds)
+    meshes = _meshes(mesh_shape)
+    pricing = Pricing(program.lowering, fetches, known, options or program.lowering.mesh_impl.options)
+    request = _Request(program, known, kept, pricing, limits)
+    return request.choice(meshes, memory_per_core)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Request:
+    """What is asked for, but for the mesh."""
+
+    program: Function
+    machine: Machine
+    kept: LayoutRules
+    pricing: Pricing
+    limits: Limits
+
+    def choice(self, meshes: Sequence[Shape], memory_per_core: float | None) -> LayoutChoice:
+        of_machine = self.machine.shared_by(meshes[0].size).memory_bytes
+        memory = of_machine if memory_per_core is None else memory_per_core
+        searches = {mesh: self._search(mesh, memory) for mesh in meshes}
+        was_cut_short = False
+        try:
+            for search in searches.values():
+                search.run(descends=len(meshes) == 1)
+            for mesh in self._best_meshes(meshes, memory) if len(meshes) > 1 else ():
+                searches[mesh].run()
+        except OutOfTime:
+            was_cut_short = True
+        fitting = [priced for priced in self.pricing.priced if priced.peak_bytes <= memory]
+        if not fitting:
+            raise self._refusal(meshes, memory, was_cut_short=was_cut_short)
+        return LayoutChoice(
+            program=self.program.name,
+            machine=self.machine.name,
+            best=fitting[0],
+            runners_up=tuple(_that_differ(fitting)[:_RUNNERS_UP]),
+            memory_per_core=memory,
+            layouts_priced=self.pricing.count,
+            seconds_in_any_memory=self.pricing.priced[0].seconds,
+            least_seconds=self._unsplit(meshes[0]).work_seconds / meshes[0].size,
+            is_proven=all(search.is_exhaustive for search in searches.values()),
+            was_cut_short=was_cut_short,
+        )
+
+    def _search(self, mesh: Shape, memory: float) -> Search:
+        check_mesh_axes(self.kept, mesh)
+        if self.kept.rules and self.pricing.price(MeshLayout(mesh, self.kept)) is None:
+            raise self._contradiction(mesh)
+        choices = Choices(self.program.graph, mesh, self.kept)
+        return Search(self.pricing, choices, self._unsplit(mesh), memory, self.limits)
+
+    def _unsplit(self, mesh: Shape) -> RoughEstimate:
+        nothing = MeshLayout(mesh, convert_to_layout_rules(""))
+        plan = self.pricing.lowered(nothing).plan_for(self.pricing.fetches)
+        return RoughEstimate(plan, self.machine.shared_by(mesh.size), mesh)
+
+    def _best_meshes(self, meshes: Sequence[Shape], memory: float) -> list[Shape]:
+        """Those on which the quickest layouts are that fit, or the smallest if none does."""
+
+        def rank(mesh: Shape) -> tuple[float, float]:
+            own = [p for p in self.pricing.priced if p.choice.mesh_shape == mesh]
+            return min(((max(0.0, p.peak_bytes - memory), p.seconds) for p in own), default=(float("inf"), 0.0))
+
+        return sorted(meshes, key=rank)[:_MESHES_SEARCHED]
+
+    def _refusal(self, meshes: Sequence[Shape], memory: float, *, was_cut_short: bool) -> MeshtfError:
+        priced = self.pricing.priced
+        if not priced and was_cut_short:
+            limits = f"{self.limits.planned_operations} operations"
+            limits += "" if self.limits.seconds is None else f" and {self.limits.seconds:g} s"
+            return UsageError(_TOO_SOON.format(program=self.program.name, limits=limits))
+        if not priced:
+            return self._contradiction(meshes[0])
+        least = min(priced, key=lambda p: p.peak_bytes)
+        rules = least.choice.parameter_layout
+        plan = self.pricing.lowered(least.choice).plan_for(self.pricing.fetches)
+        largest = [
+            f"[{value.layout.to_string(value.shape)}] {value.dtype.name} of {name}, {_bytes(value.slice_bytes)}"
+            for value, name in largest_at_peak(plan, _LARGEST)
+        ]
+        text = _DOES_NOT_FIT.format(
+            program=self.program.name,
+            mesh=least.choice.mesh_shape,
+            memory=_bytes(memory),
+            peak=_bytes(least.peak_bytes),
+            over=_bytes(least.peak_bytes - memory),
+            layout=least.choice.layout,
+            parameters="" if rules is None else f' and parameter_layout "{rules}"',
+            largest="; ".join(largest),
+            instead=self._instead(least, memory),
+        )
+        return LayoutError(text)
+
+    def _contradiction(self, mesh: Shape) -> LayoutError:
+        error = str(self.pricing.first_error).partition("\n  at ")[0]
+        names = {"program": self.program.name, "mesh": mesh, "kept": self.kept, "error": error}
+        return LayoutError(_CONTRADICTION.format(**names))
+
+    def _instead(self, least: PricedLayout, memory: float) -> str:
+        """A larger mesh on which the rules that need least would do, found by doubling one axis or another."""
+        mesh = least.choice.mesh_shape
+        for _ in range(_MOST_DOUBLINGS):
+            larger = [
+                self.pricing.price(dataclasses.replace(least.choice, mesh_shape=_doubled(mesh, axis))) for axis in mesh
+            ]
+            found = min((p for p in larger if p is not None), key=lambda p: p.peak_bytes, default=None)
+            if found is None:
+                break
+            mesh = found.choice.mesh_shape
+            if found.peak_bytes <= memory:
+                return _LARGER_MESH.format(mesh=mesh, peak=_bytes(found.peak_bytes))
+        return _NO_MESH.format(times=2**_MOST_DOUBLINGS)
+
+
+def _bytes(number: float) -> str:
+    return bytes_text(round(number)).strip()
+
+
+def _doubled(mesh: Shape, axis: object) -> Shape:
+    return Shape([(d.name, 2 * d.size if d == axis else d.size) for d in mesh])
+
+
+def _that_differ(fitting: Sequence[PricedLayout]) -> list[PricedLayout]:
+    """Those behind the best that have other costs than the ones before them."""
+    found: list[PricedLayout] = []
+    for priced in fitting[1:]:
+        before = [*found, fitting[0]]
+        if all((p.seconds, p.peak_bytes) != (priced.seconds, priced.peak_bytes) for p in before):
+            found.append(priced)
+        if len(found) == _RUNNERS_UP:
+            break
+    return found
+
+
+def _meshes(mesh_shape: ShapeLike) -> list[Shape]:
+    """The mesh, or all with one or two axes that have so many cores, the first axis the longer."""
+    match = AUTO_MESH.fullmatch(mesh_shape) if isinstance(mesh_shape, str) else None
+    if match is None:
+        given = convert_to_shape(mesh_shape)
+        if given is None or given.size < 1:
+            raise UsageError('auto_layout needs a mesh shape, such as "rows:2;cols:4" or "auto:8"')
+        return [given]
+    cores = int(match[1])
+    if cores < 1:
+        raise UsageError(f'mesh "{mesh_shape}" has no cores')
+    columns = [n for n in divisors(cores) if n * n <= cores]
+    return [Shape([("rows", cores // n), ("cols", n)]) if n > 1 else Shape([("rows", cores)]) for n in columns]
+
+
+def _check_limits(operations: int, seconds: float | None, memory: float | None) -> None:
+    limits = {"max_planned_operations": operations, "max_seconds": seconds, "memory_per_core": memory}
+    for name, limit in limits.items():
+        if limit is not None and not limit > 0:
+            raise UsageError(f"{name} must be positive, and is {limit!r}")

@@ -1,0 +1,137 @@
+"""The search for a layout: the best there is where that is known, what it says, and how it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+import meshtf as mtf
+from meshtf.errors import LayoutError, MachineError, UsageError
+from meshtf.layout_search import MeshLayout, _search, auto_layout
+from meshtf.layout_search._pricing import Pricing
+from meshtf.testing.legal_layouts import shapes_of
+from tests.layout_search.programs import perceptron, random_program
+
+MESH = "rows:2;cols:2"
+V3 = mtf.costs.load_machine("v3")
+
+
+def enumerated(program: mtf.Function, mesh: mtf.Shape) -> float:
+    """Seconds of the best of all rules for all tensors."""
+    pricing = Pricing(program.lowering, [program.results], V3, mtf.MeshOptions())
+    for rules in mtf.testing.legal_layouts(shapes_of(program.graph), mesh):
+        pricing.price(MeshLayout(mesh, rules))
+    return pricing.priced[0].seconds
+
+
+def searched(program: mtf.Function, mesh: mtf.Shape) -> float:
+    """The same of what a search finds, were there more layouts than can be priced."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_search, "MOST_LAYOUTS", 0)
+        found = auto_layout(program, mesh, V3)
+    assert not found.is_proven
+    return found.best.seconds
+
+
+def check_searches(count: int) -> None:
+    """In 95 of 100 programs it is the best, and never by a twentieth slower."""
+    meshes = [mtf.convert_to_shape(mesh) for mesh in (MESH, "rows:4")]
+    pairs = [(random_program(seed), meshes[seed % 2]) for seed in range(count)]
+    ratios = [searched(*pair) / enumerated(*pair) for pair in pairs]
+    assert sum(ratio <= 1.000001 for ratio in ratios) >= 0.95 * count, sorted(ratios)[-10:]
+    assert max(ratios) <= 1.05
+
+
+def test_of_few_layouts_all_are_priced() -> None:
+    found = auto_layout(random_program(0), "rows:4", V3)
+    assert found.is_proven
+    assert found.best.seconds <= enumerated(random_program(0), mtf.convert_to_shape("rows:4"))
+    assert "the best of all" in str(found)
+
+
+def test_a_search_finds_the_best_of_random_programs() -> None:
+    check_searches(20)
+
+
+@pytest.mark.long
+def test_a_search_finds_the_best_of_many_random_programs() -> None:
+    check_searches(200)
+
+
+def test_what_is_found_is_what_a_plan_takes() -> None:
+    """It is no slower than any layout of one's own, and its report says what the choice says."""
+    program = perceptron()
+    found = mtf.auto_layout(program, MESH, "v5e")
+    machine = mtf.costs.load_machine("v5e")
+    for rules in ("", "batch:rows", "batch:rows+cols", "batch:rows;d_ff:cols", "d_ff:rows+cols"):
+        lowering = mtf.Lowering(program.graph, {program.lowering.mesh: mtf.PlanMeshImpl(MESH, rules)})
+        assert found.best.seconds <= mtf.costs.predict(lowering.report([program.results]), machine).seconds
+    assert found.least_seconds < found.best.seconds
+    assert sum(seconds for _, seconds in found.best.parts) == pytest.approx(found.best.seconds)
+
+
+def test_a_choice_says_what_it_chose_and_why() -> None:
+    found = auto_layout(perceptron(), MESH, "v5e", keep="batch:rows")
+    text = str(found)
+    assert 'Training.mesh_shape = "rows:2;cols:2"' in text
+    assert f'Training.layout = "{found.layout.layout}"' in text
+    assert found.layout.layout.axes("batch")[0] == "rows"
+    assert "what it takes: " in text
+    assert "% slower: mesh_shape = 'rows:2;cols:2'; layout = " in text
+    assert found.gin_text("Other").startswith('Other.mesh_shape = "')
+
+
+def test_a_mesh_of_so_many_cores_is_found() -> None:
+    found = auto_layout(perceptron(), "auto:8", "v5e")
+    assert found.layout.mesh_shape.size == 8
+    assert found.best.seconds <= auto_layout(perceptron(), "rows:8", "v5e").best.seconds
+
+
+def test_what_fits_is_found_although_it_is_slower() -> None:
+    quickest = auto_layout(perceptron(), MESH, "v5e")
+    smallest = min([quickest.best, *quickest.runners_up], key=lambda priced: priced.peak_bytes).peak_bytes
+    found = auto_layout(perceptron(), MESH, "v5e", memory_per_core=smallest)
+    assert found.best.peak_bytes <= smallest
+    assert found.seconds_in_any_memory == quickest.best.seconds
+
+
+def test_where_nothing_fits_it_says_what_is_too_large_and_which_mesh_would_do() -> None:
+    program = perceptron()
+    pricing = Pricing(program.lowering, [program.results], V3, mtf.MeshOptions())
+    rules = mtf.convert_to_layout_rules("d_ff:rows+cols")
+    split = pricing.price(MeshLayout(mtf.convert_to_shape(MESH), rules))
+    assert split is not None
+    message = (
+        r'(?s)no layout of program "step" that was tried on mesh \[rows:2 cols:2\] fits [\d.]+ KiB a core: the least '
+        r'takes [\d.]+ KiB, [\d.]+ KiB too much, with layout ".*"\.?.*\n'
+        r"The largest of it on each core: \[.*\] float32 of .*, "
+        r"[\d.]+ KiB; .*\nOn mesh \[rows:\d+ cols:\d+\] the same rules take [\d.]+ KiB"
+    )
+    with pytest.raises(LayoutError, match=message):
+        auto_layout(program, MESH, "v5e", memory_per_core=0.6 * split.peak_bytes)
+    with pytest.raises(LayoutError, match="No mesh up to 256 times as large would do"):
+        auto_layout(perceptron(), MESH, "v5e", memory_per_core=1)
+
+
+def test_rules_that_contradict_one_another_are_refused() -> None:
+    message = r'has no layout on mesh \[rows:2 cols:2\] that keeps "batch:rows;d_model:rows": .* both split over'
+    with pytest.raises(LayoutError, match=message):
+        auto_layout(perceptron(), MESH, "v5e", keep="batch:rows;d_model:rows")
+    with pytest.raises(LayoutError, match='names mesh axis "colums"'):
+        auto_layout(perceptron(), MESH, "v5e", keep="batch:colums")
+
+
+def test_a_search_that_is_cut_short_says_so() -> None:
+    found = auto_layout(perceptron(), MESH, "v5e", max_planned_operations=60)
+    assert found.was_cut_short
+    assert "as the search had to end before it was through" in str(found)
+    with pytest.raises(UsageError, match=r"before it found one that .* than 250000 operations and 1e-09 s"):
+        auto_layout(perceptron(), MESH, "v5e", max_seconds=1e-9)
+
+
+def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(MachineError, match='no machine "v33"'):
+        auto_layout(perceptron(), MESH, "v33")
+    with pytest.raises(UsageError, match="max_planned_operations must be positive, and is 0"):
+        auto_layout(perceptron(), MESH, "v5e", max_planned_operations=0)
+    with pytest.raises(UsageError, match='mesh "auto:0" has no cores'):
+        auto_layout(perceptron(), "auto:0", "v5e")
