@@ -7,6 +7,7 @@ import gc
 from collections.abc import Iterator
 
 import gin
+import hypothesis  # noqa: F401  # whose plugins, such as trio's, look for objects that are frozen below
 import pytest
 
 from meshtf.mesh_impl.tpu.tpu_system import virtual_tpu
