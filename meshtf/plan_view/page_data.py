@@ -12,6 +12,7 @@ from meshtf.lowering.report.operation_records import MemoryMoment
 from meshtf.lowering.report.report import Report
 from meshtf.plan_view.operation_groups import OperationGroup, operation_groups, place_text
 from meshtf.plan_view.planned_layout import PlannedLayout
+from meshtf.plan_view.remarks import remarks
 
 _MOST_TENSORS, _MOST_OPERATIONS, _MOST_MOMENTS = 150, 3000, 900
 _MOST_PROCESSES = 1 << 14
@@ -56,6 +57,7 @@ def layout_data(planned: PlannedLayout) -> dict[str, Any]:
         "totals": _totals(planned, report),
         "memory": {kind: max((getattr(m, kind) for m in report.memory_timeline), default=0) for kind in _KINDS},
         "peak_place": _peak_place(report),
+        "remarks": remarks(report),
         "timeline": moments,
         "timeline_unit": unit,
         "timeline_end": end,

@@ -16,6 +16,7 @@ from meshtf.lowering.report.report import Report
 from meshtf.lowering.report.text_table import bytes_text, flops_text
 from meshtf.plan_view.operation_groups import OperationGroup, operation_groups, place_text
 from meshtf.plan_view.planned_layout import PlannedLayout
+from meshtf.plan_view.remarks import remarks
 
 _MOST_LINES, _BAR, _FILE_WIDTH = 5, 40, 120
 _COLOURS = {
@@ -98,7 +99,8 @@ def _summary(planned: PlannedLayout, width: int) -> Iterator[Text]:
     yield _row("work", f"{_flops(report.flops_per_core)} a core", _repeated(report))
     yield _row("sent", _sent(report))
     yield from _pipelines(report)
-    yield from _remarks(report)
+    for remark in remarks(report):
+        yield _row("", Text(remark, "yellow"))
     groups = operation_groups(report, planned.prediction)
     yield from _costliest(groups, planned)
     yield from _largest_traffic(report)
@@ -185,23 +187,6 @@ def _sent(report: Report) -> str:
 def _pipelines(report: Report) -> Iterator[Text]:
     for p in report.pipelines[:1]:
         yield _row("pipeline", f"{p.stages} stages, {p.microbatches} micro-batches, a bubble of {p.bubble:.1%}")
-
-
-def _remarks(report: Report) -> Iterator[Text]:
-    """What a layout might do better, where there is something."""
-    gathered = report.gathers_for_want
-    if gathered:
-        sent = _bytes(sum(c.bytes_sent for c in gathered))
-        yield _row(
-            "", Text(f"{sent} of it gathered for want of a way to work on slices ({len(gathered)} times)", "yellow")
-        )
-    if report.repeated_updates:
-        yield _row("", Text(f"{len(report.repeated_updates)} weights are updated whole by every core", "yellow"))
-    if report.padding:
-        worst = max(report.padding, key=lambda p: p.share)
-        yield _row(
-            "", Text(f"padding: {worst.dimension}:{worst.size} in {worst.parts} parts, {worst.share:.1%}", "yellow")
-        )
 
 
 def _costliest(groups: Sequence[OperationGroup], planned: PlannedLayout) -> Iterator[Text]:

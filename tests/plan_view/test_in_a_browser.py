@@ -6,6 +6,7 @@ Everything is in one test and one browser, since starting it takes longest.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -69,6 +70,10 @@ def test_the_page_in_a_browser(
     _compares_and_shows_other_layouts(page)
     _sorts_and_filters(page)
     _fits_a_phone_the_dark_and_paper(page)
+    without_machine = dataclasses.replace(layouts[0], machine=None, prediction=None)
+    file.write_text(html_page(page_data(layouts[0].headline, [without_machine])), encoding="utf-8")
+    browser.get(file.as_uri())
+    _counts_what_is_not_predicted(page)
     assert not page.complaints()
     _plans_again(page, planner, training, layouts)
     assert [entry for entry in page.complaints() if "422" not in entry["message"]] == []
@@ -207,6 +212,15 @@ def _fits_a_phone_the_dark_and_paper(page: _Page) -> None:
     page.wait(lambda _: page.run("return innerWidth") == 360)
     assert page.run("return document.documentElement.scrollWidth") <= 360
     devtools("Emulation.clearDeviceMetricsOverride", {})
+
+
+def _counts_what_is_not_predicted(page: _Page) -> None:
+    """Without a machine widths are FLOPs, and memory goes from operation to operation."""
+    assert "predicted" not in page.text("main")
+    assert not page.one("#comparison").is_displayed()
+    assert page.text("#work option") == "FLOPs"
+    assert "FLOP" in page.text("#work .detail")
+    assert "At operation" in page.text("#memory .detail")
 
 
 def _plans_again(page: _Page, planner: Planner, training: Training, layouts: list[PlannedLayout]) -> None:

@@ -84,7 +84,7 @@ function memoryChart(layout, moments, totals) {
   }
   if (capacity !== null && capacity <= highest) {
     svg.append(draw("line", { class: "capacity", x1: left, x2: width - right, y1: up(capacity), y2: up(capacity) }));
-    svg.append(draw("text", { x: width - right - 4, y: up(capacity) + 15, "text-anchor": "end" }, `${bytesText(capacity)} of the machine`));
+    svg.append(draw("text", { x: width - right - 4, y: up(capacity) + 15, "text-anchor": "end", class: "over" }, `${bytesText(capacity)} of the machine`));
   }
   const unit = layout.timeline_unit === "seconds" ? secondsText : (n) => `operation ${Math.round(n)}`;
   for (const share of [0, 0.5, 1]) {

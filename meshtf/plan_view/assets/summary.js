@@ -30,6 +30,8 @@ part("summary", (layout) => {
     ),
     totals.parts ? partsOfStep(totals) : null,
     make("dl", { class: "rules" }, rules.flatMap(([name, text]) => [make("dt", {}, name), make("dd", { class: "mono" }, text)])),
+    layout.remarks.length ? make("h3", { class: "remarks" }, "What another layout might do better") : null,
+    layout.remarks.length ? make("ul", { class: "remarks" }, layout.remarks.map((text) => make("li", {}, text))) : null,
   ];
 });
 
