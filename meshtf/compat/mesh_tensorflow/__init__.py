@@ -308,6 +308,8 @@ __getattr__ = refusing(
         "conv3d_backprop_input": "meshtf.conv3d_backprop_input, whose parameters are the same",
         "log_variable_sizes": "print(lowering.report())",
         "parallel": "an operation of the language: every core runs the same program",
+        "NumpyConverter": "meshtf.testing.interpret, or lowering.export_to_tf_tensor under eager execution",
+        "Operation": f"{_CLASSES}; an own one says how it is planned: docs/extending/operation.md",
         "SlicewiseOperation": _CLASSES,
         "EinsumOperation": _CLASSES,
         "ReshapeOperation": _CLASSES,

@@ -89,6 +89,7 @@ __getattr__ = refusing(
         "conv3d_transpose_with_blocks": _BLOCKS,
         "local_self_attention_spatial_blocks": "meshtf.layers.local_attention takes a length that is not in blocks",
         "local_2d_self_attention_spatial_blocks": "meshtf.layers.dot_product_attention, which takes any mask",
+        "masked_local_attention_1d": "mtf.transformer.attention.local_attention_1d, whose window is exact",
         "masked_local_attention_1d_incremental": "meshtf.layers.KeyValueCache with a window, in a loop",
         "multihead_self_attention_memory_compressed": "compress the memory with mtf.pool_tensor_1d, and attend to it",
         "reversible_half_residual_and_swap": "mtf.recompute_grad keeps as little; or meshtf.layer_stack(recompute=...)",

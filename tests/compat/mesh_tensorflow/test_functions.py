@@ -1,0 +1,93 @@
+"""Functions of the language as people call them: FlowPM's Fourier transforms and halos, loops, own gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf.compat.mesh_tensorflow as mtf
+from meshtf.errors import DeviceError
+from meshtf.testing import assert_close
+from tests.compat.mesh_tensorflow.sessions import evaluated, initial
+
+DIMS = [mtf.Dimension(n, s) for n, s in (("batch", 2), ("nx", 4), ("hidden", 8), ("nz", 4))]
+X = initial("x", [2, 4, 8, 4])
+
+
+def fft3d(x: mtf.Tensor) -> mtf.Tensor:
+    """Along the last three dimensions, one after the other, which change places so that each is whole in turn."""
+    x = mtf.cast(x, tf.complex64)
+    outer, original = x.shape[:-3], x.shape
+    for _ in range(3):
+        x_dim, y_dim, z_dim = x.shape[-3:]
+        x = mtf.slicewise(tf.signal.fft, [x], output_dtype=tf.complex64, splittable_dims=x.shape[:-1])
+        x = mtf.transpose(x, new_shape=outer + [z_dim, x_dim, y_dim])
+    return mtf.reshape(x, original)
+
+
+def doubled_with_half_gradient(x: mtf.Tensor) -> mtf.Tensor:
+    def grad_fn(explicit_inputs: Any, all_inputs: Any, forward_operations: Any, outputs: Any, output_grads: Any) -> Any:
+        return [output_grads[0] * 0.5]
+
+    return mtf.custom_gradient(lambda t: t * 2.0, grad_fn, [x])
+
+
+def _program(mesh: mtf.Mesh) -> dict[str, mtf.Tensor]:
+    x = mtf.import_tf_tensor(mesh, tf.constant(X), DIMS)
+    power = mtf.to_float(mtf.slicewise(tf.abs, [fft3d(x)], output_dtype=tf.float32, splittable_dims=x.shape))
+    blocks, cells = mtf.Dimension("hidden", 4), mtf.Dimension("cell", 2)
+    in_blocks = mtf.replace_dimensions(x, DIMS[2], [blocks, cells])
+    halo = mtf.halo_exchange(in_blocks, blocks, cells, 1, wrap=True)
+    loop = mtf.while_loop(lambda n: mtf.less(n, 100), lambda n: [n * 2], [mtf.constant(mesh, 3, dtype=tf.int32)])
+    grad = mtf.gradients([mtf.reduce_sum(doubled_with_half_gradient(x))], [x])[0]
+    scalar = tf.constant(3.0)
+    scaled = x * scalar + tf.constant(1.0)
+    empty = x + mtf.add_n([])
+    return {"power": power, "halo": halo, "loop": loop[0], "grad": grad, "scaled": scaled, "empty": empty}
+
+
+def test_functions_as_people_call_them() -> None:
+    found = evaluated(_program)
+    assert_close(found["power"], np.abs(np.fft.fftn(X, axes=(1, 2, 3))), terms=(16, 32, 16), dtype=tf.float32)
+    whole = X.reshape(2, 4, 4, 2, 4)
+    before, behind = np.roll(whole, 1, 2)[:, :, :, 1:], np.roll(whole, -1, 2)[:, :, :, :1]
+    np.testing.assert_array_equal(found["halo"], np.concatenate([before, whole, behind], 3))
+    assert found["loop"] == 192
+    np.testing.assert_array_equal(found["grad"], np.full_like(X, 0.5))
+    assert_close(found["scaled"], X * 3 + 1, terms=2)
+    np.testing.assert_array_equal(found["empty"], X)
+
+
+def test_what_layers_ask_of_a_layout() -> None:
+    layout, mesh_shape = "hidden:cols;batch:rows", mtf.convert_to_shape("rows:2;cols:4")
+    assert mtf.tensor_dim_to_mesh_dim_size(layout, mesh_shape, DIMS[2]) == 4
+    assert mtf.tensor_dim_to_size_per_split(layout, mesh_shape, DIMS[2]) == 2
+    assert mtf.tensor_dim_to_mesh_dim_size(layout, mesh_shape, DIMS[3]) == 1
+
+
+def test_a_program_for_tpus_is_planned_without_one() -> None:
+    graph = mtf.Graph()
+    x = mtf.import_tf_tensor(mtf.Mesh(graph, "mesh"), X, DIMS)
+    total = mtf.reduce_sum(x, reduced_dim=DIMS[2])
+    mesh_impl = mtf.simd_mesh_impl.SimdMeshImpl("all:8", "hidden:all;other:absent")
+    (collective,) = mtf.Lowering(graph, {x.mesh: mesh_impl}).report(fetches=[total]).collectives
+    assert (collective.kind, collective.axes) == ("all_reduce", ("all",))
+    with pytest.raises(DeviceError, match="lays a mesh onto the TPU's torus"):
+        mtf.simd_mesh_impl.SimdMeshImpl("all:8", "hidden:all", logical_to_physical=list(range(8)))
+
+
+def test_names_that_are_not_here_say_what_to_write() -> None:
+    said = {
+        "Operation": (mtf, "docs/extending/operation.md"),
+        "masked_local_attention_1d": (mtf.layers, "local_attention_1d"),
+        "conv2d_with_blocks": (mtf.layers, "split image dimensions"),
+        "utils": (mtf.transformer, "meshtf-train"),
+        "create_host_call": (mtf.utils, "export_to_tf_tensor"),
+        "reduce_summ": (mtf, 'did you mean "reduce_sum"'),
+    }
+    for name, (module, words) in said.items():
+        with pytest.raises(AttributeError, match=words):
+            getattr(module, name)
