@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import re
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+
+_LINE = 118
 
 
 @functools.cache
@@ -28,6 +33,25 @@ def recipes() -> dict[str, str]:
     """By name, what each recipe is: the first line of its file."""
     files = sorted(path for path in (packaged_folder() / "recipes").glob("*.gin"))
     return {file.stem: file.read_text().partition("\n")[0].removeprefix("# ") for file in files}
+
+
+def listed_configurations(own_folder: Path) -> str:
+    """A line for each gin file of this folder and of meshtf's own: its name, what it says of itself, and the files on
+    whose bindings it builds."""
+    own = sorted(own_folder.glob("*.gin"))
+    brought_along = [path for path in sorted(packaged_folder().glob("*.gin")) if path not in own]
+    width = max(len(path.name) for path in [*own, *brought_along])
+    return "".join(f"{_listed(path, width)}\n" for path in [*own, *brought_along])
+
+
+def _listed(path: Path, width: int) -> str:
+    text = path.read_text(errors="replace")
+    remarks = itertools.takewhile(lambda line: line.startswith("# "), text.splitlines())
+    includes = re.findall(r"""^include\s+['"](.+?)['"]""", text, re.MULTILINE)
+    after = f"  (from {', '.join(includes)})" if includes else ""
+    about = " ".join(line.removeprefix("# ") for line in remarks)
+    shown = textwrap.shorten(about, _LINE - width - len(after), placeholder=" ...")
+    return f"{path.name:<{width}}  {shown}{after}".rstrip()
 
 
 def _folders_of(package: str, parent: Sequence[str] | None = None) -> list[str]:

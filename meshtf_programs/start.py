@@ -54,6 +54,10 @@ def vocab() -> None:
     start("vocab")
 
 
+def tokenize() -> None:
+    start("tokenize")
+
+
 def compare() -> None:
     start("compare")
 

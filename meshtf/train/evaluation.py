@@ -20,7 +20,7 @@ from meshtf.train.batches.own_rows import OwnRows
 from meshtf.train.batches.part_batches import PartBatches
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.step_programs import DENOMINATORS, LOSS, NUMERATORS, evaluation_program
-from meshtf.train.task import WEIGHTS, Batch, Task, TaskByRows
+from meshtf.train.task import WEIGHTS, Batch, Task, TaskByRows, TaskOfParts
 from meshtf.train.training import Training
 
 BITS_PER_BYTE = "bits_per_byte"
@@ -125,6 +125,7 @@ class Evaluator:
         """
         task, own = self._training.task, self._own_rows
         sums = _Sums(task, own.counted, self._whole_batch)
+        parts = task.parts_of_evaluation(self._training.batch_size) if isinstance(task, TaskOfParts) else None
         for number, features in enumerate(self._batches(own.rows), 1):
             if is_stopped():
                 return None
@@ -133,7 +134,7 @@ class Evaluator:
                 results = program(**fed)
             except IndexRangeError as error:
                 raise IndexRangeError(f"batch {number} of the held-out examples: {error}") from None
-            sums.add(features, results, number)
+            sums.add(features, results, number, None if parts is None else next(parts))
         return sums.evaluation(own.summed(sums.num_bytes))
 
     @functools.cached_property
@@ -178,12 +179,21 @@ class _Sums:
     def __init__(self, task: Task, counted: slice | np.ndarray, whole_batch: Callable[[int], Batch]) -> None:
         self._task, self._counted, self._whole_batch = task, counted, whole_batch
         self._sums: dict[str, dict[str, np.ndarray]] = {NUMERATORS: {}, DENOMINATORS: {}}
+        self._sums_of_parts: dict[str, dict[str, dict[str, float]]] = {}
         self._num_examples = 0
         self.num_bytes = 0
         self._not_finite: str | None = None
 
-    def add(self, features: Batch, results: Mapping[str, Mapping[str, np.ndarray]], number: int) -> None:
-        """The results of the batch of this number."""
+    def add(
+        self, features: Batch, results: Mapping[str, Mapping[str, np.ndarray]], number: int, part: str | None
+    ) -> None:
+        """The results of the batch of this number, which belongs to a part of the task, or to none."""
+        if part is not None:
+            of_part = self._sums_of_parts.setdefault(part, {NUMERATORS: {}, DENOMINATORS: {}})
+            for kind, values in results.items():
+                for name, value in values.items():
+                    if not np.ndim(value):
+                        of_part[kind][name] = of_part[kind].get(name, 0.0) + float(np.asarray(value, np.float64))
         for kind, values in results.items():
             for name, value in values.items():
                 self._sums[kind][name] = self._sums[kind].get(name, 0.0) + np.asarray(value, np.float64)
@@ -209,9 +219,18 @@ class _Sums:
         means = {name: float(x) for name, x in found.items() if not np.ndim(x)}
         if num_bytes:
             means[BITS_PER_BYTE] = float(numerators[LOSS]) / math.log(2) / num_bytes
+        means |= self._means_of_parts()
         vectors = {name: x for name, x in found.items() if np.ndim(x)}
         uncounted = tuple(name for name in denominators if name not in counted)
         return Evaluation(self._num_examples, means, vectors, uncounted, self._problem(uncounted))
+
+    def _means_of_parts(self) -> dict[str, float]:
+        return {
+            f"{part}/{name}": sums[NUMERATORS][name] / weight
+            for part, sums in self._sums_of_parts.items()
+            for name, weight in sums[DENOMINATORS].items()
+            if weight
+        }
 
     def _problem(self, uncounted: tuple[str, ...]) -> MeshtfError | None:
         task = self._task

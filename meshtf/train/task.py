@@ -96,3 +96,12 @@ class TaskByRows(Task, Protocol):
     def evaluation_rows(self, rows: slice, batch_size: int) -> Iterable[Batch]:
         """As `evaluation_batches`, likewise; but the feature `weights` is whole."""
         ...
+
+
+@runtime_checkable
+class TaskOfParts(Task, Protocol):
+    """A task whose held-out examples belong to parts, each of which an evaluation tells of by itself, too."""
+
+    def parts_of_evaluation(self, batch_size: int) -> Iterator[str]:
+        """The name of the part to which each batch of `evaluation_batches` belongs: examples of two are in none."""
+        ...

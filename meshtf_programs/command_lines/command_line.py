@@ -8,12 +8,13 @@ import os
 import sys
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 
 from absl import flags
 
 from meshtf_programs.command_lines.flag_groups import define_tensorflow_logs
 from meshtf_programs.exit_status import STATUSES, ExitStatus
-from meshtf_programs.packaged_configurations import packaged_folder, recipes
+from meshtf_programs.packaged_configurations import listed_configurations, packaged_folder, recipes
 
 _HELP = """\
 {program} {summary}
@@ -90,7 +91,7 @@ class CommandLine:
         """The values of the flags; `arguments` begin with the program's name.
 
         Raises:
-          HelpWanted: with the help as its text.
+          HelpWanted: with the help as its text, or with what `--list` lists.
           FlagError: an unknown flag, with the nearest; a wrong value; an argument that is no flag.
         """
         if HELP_FLAGS & set(arguments[1:]):
@@ -99,6 +100,8 @@ class CommandLine:
             rest = self.flags(arguments)
         except (flags.Error, OSError, UnicodeDecodeError) as error:  # of --flagfile, too
             raise FlagError(f"{error}\nSee {self.program} --help.") from None
+        if "list" in self.flags and self.flags["list"].value:
+            raise HelpWanted(listed_configurations(Path.cwd()))
         if wrong := self._what_is_wrong(rest[1:]):
             raise FlagError(f"{wrong}\nSee {self.program} --help.")
         return self.flags

@@ -32,10 +32,18 @@ def command_line() -> CommandLine:
             f"{PROGRAM} --gin_file=digits_mlp.gin",
             f"{PROGRAM} --gin_file=digits_mlp.gin --layout='batch:rows+cols' --model_dir=runs/by_data",
             f"{PROGRAM} --gin_file=digits_mlp.gin --gin_param='Training.num_steps=600'",
+            f"{PROGRAM} --list",
         ],
         required=["gin_file"],
     )
     define_gin_flags(line.flags)
+    flags.DEFINE_bool(
+        "list",
+        False,
+        "Whether to list the configurations of the current folder and those that meshtf brings along, a line for each, "
+        "and to do nothing else.",
+        flag_values=line.flags,
+    )
     define_recipe_flag(line.flags)
     define_mesh_flags(line.flags)
     define_machine_flag(line.flags)

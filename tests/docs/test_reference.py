@@ -13,7 +13,7 @@ from absl import flags
 from pages import TREE
 
 import meshtf as mtf
-from meshtf.bin import checkpoint, compare, decode, eval, export, import_gin, plan, probe, train, vocab  # noqa: A004
+from meshtf.bin import checkpoint, compare, decode, eval, export, import_gin, plan, probe, tokenize, train, vocab  # noqa: A004
 from meshtf_programs.launching import launch
 
 REFERENCE = TREE / "docs" / "reference"
@@ -60,7 +60,7 @@ def test_every_entry_is_public() -> None:
     assert sorted(set(entries()) - set(public_names())) == []
 
 
-PROGRAMS = [train, eval, compare, decode, export, plan, probe, vocab, import_gin, checkpoint, launch]
+PROGRAMS = [train, eval, compare, decode, export, plan, probe, tokenize, vocab, import_gin, checkpoint, launch]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

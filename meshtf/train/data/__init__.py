@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from meshtf.train.data.arrangement import Concatenate, Pack, Pad
 from meshtf.train.data.array_task import ArrayTask
+from meshtf.train.data.mixture import Mixture
 from meshtf.train.data.objectives.language_model import LanguageModel
 from meshtf.train.data.objectives.masked_language_model import MaskedLanguageModel
 from meshtf.train.data.objectives.prefix_language_model import PrefixLanguageModel
 from meshtf.train.data.objectives.span_corruption import SpanCorruption
 from meshtf.train.data.objectives.text_pairs import TextPairs
+from meshtf.train.data.sources.huggingface_dataset import HuggingFaceDataset
+from meshtf.train.data.sources.json_lines import JsonLines
+from meshtf.train.data.sources.parquet_files import ParquetFiles
 from meshtf.train.data.sources.python_library import python_library
 from meshtf.train.data.sources.tensorflow_dataset import TensorflowDataset
 from meshtf.train.data.sources.text_files import TextFiles
@@ -24,11 +28,15 @@ __all__ = [
     "ArrayTask",
     "ByteVocabulary",
     "Concatenate",
+    "HuggingFaceDataset",
     "HuggingFaceVocabulary",
+    "JsonLines",
     "LanguageModel",
     "MaskedLanguageModel",
+    "Mixture",
     "Pack",
     "Pad",
+    "ParquetFiles",
     "PrefixLanguageModel",
     "SentencePieceVocabulary",
     "SpanCorruption",

@@ -24,15 +24,16 @@ def packed_rows(lengths: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
       ShapeError: an example that fits in no row.
     """
     _check_each_fits(lengths, sizes)
-    borders, used = [0], [0] * len(sizes)
-    for number, needed in enumerate(lengths.tolist()):
-        together = [held + more for held, more in zip(used, needed, strict=True)]
-        if any(held > size for held, size in zip(together, sizes, strict=True)):
-            borders.append(number)
-            together = needed
-        used = together
-    if len(lengths):
-        borders.append(len(lengths))
+    if not len(lengths):
+        return np.zeros(1, np.int64)
+    # Where the row ends that begins with each example; a row that begins where another ends is one of the rows.
+    ends = np.cumsum(np.concatenate([np.zeros([1, len(sizes)], np.int64), lengths]), axis=0)
+    following = np.full(len(lengths), len(lengths))
+    for column, size in zip(ends.T, sizes, strict=True):
+        following = np.minimum(following, np.searchsorted(column, column[:-1] + size, side="right") - 1)
+    borders, next_of = [0], following.tolist()
+    while borders[-1] < len(lengths):
+        borders.append(next_of[borders[-1]])
     return np.array(borders, np.int64)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
@@ -44,6 +45,7 @@ class ShuffledBatches:
       seed: of the permutations.
       position: where to begin; None: at the start.
       rows: of each batch, those that are made; the others are 0.
+      index_at: from a place, [] int64, to the example there; by default each epoch is a permutation.
 
     Raises:
       ConfigurationError: the position is in data with another number of examples, or is none; or there is no example.
@@ -57,6 +59,7 @@ class ShuffledBatches:
         seed: int,
         position: Position | None,
         rows: slice,
+        index_at: Callable[[tf.Tensor], tf.Tensor] | None = None,
     ) -> None:
         if num_examples < 1:
             raise ConfigurationError(NO_EXAMPLE)
@@ -65,7 +68,9 @@ class ShuffledBatches:
         self._taken = 0 if position is None else _examples_taken(position, num_examples)
         places = tf.data.Dataset.range(self._taken, np.iinfo(np.int64).max)
         # One by one: index_shuffle of TensorFlow 2.21 refuses a vector of seeds, which the ends of epochs need.
-        indices = places.map(lambda place: (_shuffled(place, num_examples, seed), place))
+        if index_at is None:
+            index_at = functools.partial(shuffled, num_examples=num_examples, seed=seed)
+        indices = places.map(lambda place: (index_at(place), place))
         made = features_of if rows == slice(0, batch_size) else _of_rows(features_of, rows, batch_size)
         batches = indices.batch(batch_size, drop_remainder=True).map(made).prefetch(READY_BATCHES)
         self._batches = iter(batches)
@@ -109,7 +114,7 @@ def _examples_taken(position: Position, num_examples: int) -> int:
     return taken
 
 
-def _shuffled(place: tf.Tensor, num_examples: int, seed: int) -> tf.Tensor:
+def shuffled(place: tf.Tensor, num_examples: int | tf.Tensor, seed: int) -> tf.Tensor:
     """[] int64, a place in the endless order -> [] int64, the example that stands there."""
     epoch, place_in_epoch = place // num_examples, place % num_examples
     key = tf.stack([tf.constant(seed, tf.int64), epoch])

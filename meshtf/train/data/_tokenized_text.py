@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 import numpy as np
 
@@ -33,17 +34,25 @@ FEW = 100
 HASH_BYTES = 8
 
 
+class Tokens(Protocol):
+    """Ids [tokens], of which slices with both ends are read."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: slice, /) -> np.ndarray: ...
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokenizedText:
     """Tokens of documents one after another, an end after each; for each part of a document (see `Objective`).
 
     Attributes:
-      tokens: for each part, [tokens] uint16 or int32.
+      tokens: for each part, [tokens] uint16 or int32; in memory, or on disk.
       borders: for each part, [documents + 1] int64: document d is the tokens from number d to before number d + 1.
       num_bytes: of the text.
     """
 
-    tokens: tuple[np.ndarray, ...]
+    tokens: tuple[Tokens, ...]
     borders: tuple[np.ndarray, ...]
     num_bytes: int
 
@@ -70,6 +79,19 @@ class TextSplit:
     num_skipped: int
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class ShardTokens:
+    """A part of a source.
+
+    Attributes:
+      sides: its tokens, by whether they are held out; each may be empty.
+      num_skipped: documents left out, because they are not UTF-8.
+    """
+
+    sides: dict[bool, TokenizedText]
+    num_skipped: int
+
+
 @dataclasses.dataclass(frozen=True)
 class TextReader:
     """Reads documents into tokens.
@@ -92,20 +114,26 @@ class TextReader:
             two parts is empty.
         """
         if isinstance(held_out, Source):
-            train, train_skipped = self._read_side(source)
-            other, other_skipped = self._read_side(held_out)
-            return TextSplit(train, other, train_skipped + other_skipped)
-        sides, skipped = self._read(source, held_out)
-        _check_sides(sides, held_out)
+            train, other = self.read_shard(source, 0.0), self.read_shard(held_out, 1.0)
+            sides, skipped = {False: train.sides[False], True: other.sides[True]}, train.num_skipped + other.num_skipped
+        else:
+            shard = self.read_shard(source, held_out)
+            sides, skipped = shard.sides, shard.num_skipped
+        check_sides({side: text.num_documents for side, text in sides.items()}, source, held_out, skipped)
         return TextSplit(sides[False], sides[True], skipped)
 
-    def _read_side(self, source: Source) -> tuple[TokenizedText, int]:
-        sides, skipped = self._read(source, 0.0)
-        return sides[False], skipped
+    @property
+    def dtype(self) -> np.dtype:
+        """Of ids."""
+        return np.dtype(np.uint16 if self.vocabulary.size <= 2**16 else np.int32)
 
-    def _read(self, source: Source, fraction: float) -> tuple[dict[bool, TokenizedText], int]:
-        """The text by whether it is held out, and the number of documents left out."""
-        collectors = {side: _Collector(self.vocabulary, self.objective.num_parts) for side in (False, True)}
+    def read_shard(self, source: Source, fraction: float) -> ShardTokens:
+        """A part of the text, of which so large a share is held out.
+
+        Raises:
+          ConfigurationError: a document is not UTF-8, or not what the objective needs.
+        """
+        collectors = {side: _Collector(self.vocabulary, self.objective.num_parts, self.dtype) for side in (False, True)}
         skipped = 0
         for document in source.documents():
             text = self._decode(document)
@@ -113,10 +141,7 @@ class TextReader:
                 skipped += 1
             else:
                 collectors[is_held_out(document.content, fraction)].add(self._parts(document.name, text))
-        sides = {side: collector.collected() for side, collector in collectors.items()}
-        if not any(side.num_documents for side in sides.values()):
-            raise ConfigurationError(NO_TEXT.format(source=source, skipped=skipped))
-        return sides, skipped
+        return ShardTokens({side: collector.collected() for side, collector in collectors.items()}, skipped)
 
     def _decode(self, document: Document) -> str | None:
         try:
@@ -143,9 +168,8 @@ def is_held_out(content: bytes, fraction: float) -> bool:
 class _Collector:
     """Gathers the tokens of documents."""
 
-    def __init__(self, vocabulary: Vocabulary, num_parts: int) -> None:
-        self._vocabulary = vocabulary
-        self._dtype = np.uint16 if vocabulary.size <= 2**16 else np.int32
+    def __init__(self, vocabulary: Vocabulary, num_parts: int, dtype: np.dtype) -> None:
+        self._vocabulary, self._dtype = vocabulary, dtype
         self._documents: list[list[np.ndarray]] = [[] for _ in range(num_parts)]
         self._num_bytes = 0
 
@@ -166,12 +190,27 @@ class _Collector:
             yield np.cumsum([0, *map(len, documents)], dtype=np.int64)
 
 
-def _check_sides(sides: dict[bool, TokenizedText], fraction: float) -> None:
-    count = sum(side.num_documents for side in sides.values())
+def check_sides(counts: Mapping[bool, int], source: Source, held_out: float | Source, num_skipped: int) -> None:
+    """
+    Args:
+      counts: how many documents there are, by whether they are held out.
+      source, held_out: where they are from.
+      num_skipped: documents left out.
+
+    Raises:
+      ConfigurationError: there is no text, or one of the two parts is empty.
+    """
+    count = sum(counts.values())
+    if not count or (isinstance(held_out, Source) and not counts[False]):
+        raise ConfigurationError(NO_TEXT.format(source=source, skipped=num_skipped))
+    if isinstance(held_out, Source):
+        if not counts[True]:
+            raise ConfigurationError(NO_TEXT.format(source=held_out, skipped=num_skipped))
+        return
     for is_held, side, advice in (
         (True, "held out", "Hold out more, give more documents, or give a source of its own: TextTask.held_out = @..."),
         (False, "left to train on", "Hold out less, or give more documents."),
     ):
-        if not sides[is_held].num_documents:
+        if not counts[is_held]:
             advice = MORE_DOCUMENTS * (count < FEW) + advice
-            raise ConfigurationError(EMPTY_SIDE.format(fraction=fraction, count=count, side=side, advice=advice))
+            raise ConfigurationError(EMPTY_SIDE.format(fraction=held_out, count=count, side=side, advice=advice))

@@ -103,8 +103,9 @@ class Pack:
 
     def rows(self, borders: Sequence[np.ndarray], objective: Objective, sizes: Sequence[int]) -> Rows:
         pieces, num_cut = _pieces(borders, objective, sizes)
-        part_lengths = (pieces[..., 1] - pieces[..., 0]).tolist()
-        lengths = np.array([objective.lengths(lengths) for lengths in part_lengths], np.int64)
+        lengths = pieces[..., 1] - pieces[..., 0]
+        if not objective.keeps_length:
+            lengths = np.array([objective.lengths(lengths) for lengths in lengths.tolist()], np.int64)
         return Rows(pieces, packed_rows(lengths, sizes), num_cut)
 
 

@@ -64,7 +64,14 @@ class ArrayTask:
         def features_of(indices: tf.Tensor, _: tf.Tensor) -> Batch:
             return {name: tf.gather(tensor, indices) for name, tensor in tensors.items()}
 
-        return ShuffledBatches(features_of, num_examples(self.train), batch_size, seed, position, rows)
+        return ShuffledBatches(features_of, self.num_training_examples, batch_size, seed, position, rows)
+
+    @property
+    def num_training_examples(self) -> int:
+        return num_examples(self.train)
+
+    def training_examples(self, indices: np.ndarray, places: np.ndarray, seed: int) -> dict[str, np.ndarray]:
+        return {name: array[indices] for name, array in self.train.items()}
 
     def evaluation_batches(self, batch_size: int) -> Iterator[Batch]:
         return self.evaluation_rows(slice(0, batch_size), batch_size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import gin
 import numpy as np
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import nearest
+from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data._packing import feature_dtype, lay_out
 from meshtf.train.data._row_padding import at_rows
@@ -21,6 +23,7 @@ from meshtf.train.data.arrangement import Arrangement, Concatenate, Rows
 from meshtf.train.data.objectives.objective import Objective
 from meshtf.train.data.objectives.uniforms import Uniforms
 from meshtf.train.data.sources.document import Source
+from meshtf.train.data.token_folders.making import TokenFolder
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 from meshtf.train.task import WEIGHTS, Batch, Position
 
@@ -32,7 +35,8 @@ NO_SUCH_KIND = "TextTask.{name} is no {name}: {value!r}; in gin @Name() makes on
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class TextTask:
-    """A `TaskByRows` of text. The text is read and made into tokens when it is first needed, and kept in memory.
+    """A `TaskByRows` of text. The text is read and made into tokens when it is first needed, and kept in memory, or
+    in a folder.
 
     Attributes:
       source: the documents.
@@ -43,10 +47,12 @@ class TextTask:
       held_out: the share of the documents that is held out, by a hash of each; or a source of what is held out.
       num_evaluation_examples: where given, an evaluation takes as many held-out examples, the first ones.
       skip_undecodable: whether a document that is not UTF-8 is left out and counted, or else an error.
+      tokens: where given, the folder that keeps the tokens, which then need not fit in memory. Where it is not there,
+        `meshtf-tokenize` makes it, or the first that needs it; of a cluster that is process 0.
 
     Raises:
       ConfigurationError: values that cannot be, or do not go together; when the text is first needed: see
-        `TextReader.read`.
+        `TextReader.read`, and a folder that is damaged or of other text.
     """
 
     source: Source
@@ -57,6 +63,7 @@ class TextTask:
     held_out: float | Source = 0.05
     num_evaluation_examples: int | None = None
     skip_undecodable: bool = False
+    tokens: str | None = None
 
     def __post_init__(self) -> None:
         kinds = {"source": Source, "vocabulary": Vocabulary, "objective": Objective, "arrangement": Arrangement}
@@ -69,6 +76,8 @@ class TextTask:
             raise ConfigurationError(
                 f"TextTask.num_evaluation_examples must be 1 or more, and is {self.num_evaluation_examples}"
             )
+        if self.tokens is not None and (not isinstance(self.tokens, str) or not self.tokens):
+            raise ConfigurationError(f"TextTask.tokens must be the path of a folder, and is {self.tokens!r}")
         self.arrangement.check(self.objective)
         self.objective.check(tuple(self.sizes.values()), self.vocabulary)
 
@@ -123,10 +132,17 @@ class TextTask:
             return dict(zip(names, arrays, strict=True))
 
         def made(indices: np.ndarray, places: np.ndarray) -> list[np.ndarray]:
-            features = self._features(self._text.train, self._train_rows, indices, places, seed)
+            features = self.training_examples(indices, places, seed)
             return [features[name] for name in names]
 
-        return ShuffledBatches(features_of, len(self._train_rows), batch_size, seed, position, rows)
+        return ShuffledBatches(features_of, self.num_training_examples, batch_size, seed, position, rows)
+
+    @property
+    def num_training_examples(self) -> int:
+        return len(self._train_rows)
+
+    def training_examples(self, indices: np.ndarray, places: np.ndarray, seed: int) -> dict[str, np.ndarray]:
+        return self._features(self._text.train, self._train_rows, indices, places, seed)
 
     def evaluation_batches(self, batch_size: int) -> Iterator[Batch]:
         return self.evaluation_rows(slice(0, batch_size), batch_size)
@@ -154,7 +170,18 @@ class TextTask:
 
     @functools.cached_property
     def _text(self) -> TextSplit:
-        return TextReader(self.vocabulary, self.objective, self.skip_undecodable).read(self.source, self.held_out)
+        folder = self.token_folder
+        if folder is None:
+            return TextReader(self.vocabulary, self.objective, self.skip_undecodable).read(self.source, self.held_out)
+        return folder.made_by_one(collective_runtime().cluster, functools.partial(print, flush=True))
+
+    @property
+    def token_folder(self) -> TokenFolder | None:
+        """That which keeps the tokens, whether it is there or not; None where memory does."""
+        if self.tokens is None:
+            return None
+        reader = TextReader(self.vocabulary, self.objective, self.skip_undecodable)
+        return TokenFolder(Path(self.tokens).expanduser(), reader, self.source, self.held_out)
 
     @functools.cached_property
     def _train_rows(self) -> Rows:

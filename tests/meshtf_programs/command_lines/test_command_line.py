@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from meshtf.bin import checkpoint, compare, decode, eval, export, import_gin, plan, probe, train, vocab  # noqa: A004
+from meshtf.bin import checkpoint, compare, decode, eval, export, import_gin, plan, probe, tokenize, train, vocab  # noqa: A004
 from meshtf.bin import compile as compile_program
 from meshtf.checkpoint.conversion.exporting import FLOATING
 from meshtf.train.data.vocabularies.train_sentencepiece import MODEL_TYPES
@@ -34,7 +34,7 @@ for name in sys.argv[1:]:
         assert (found, words in said.getvalue()) == (status, True), (name, found, said.getvalue())
 print(sorted({"tensorflow", "meshtf", "numpy", "rich"} & set(sys.modules)))
 """
-PROGRAMS = (checkpoint, compare, compile_program, decode, eval, export, import_gin, plan, probe, train, vocab)
+PROGRAMS = (checkpoint, compare, compile_program, decode, eval, export, import_gin, plan, probe, tokenize, train, vocab)
 
 
 def test_help_and_wrong_flags_are_told_without_heavy_imports() -> None:

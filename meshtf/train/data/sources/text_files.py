@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import glob
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import gin
 
 from meshtf.errors import nearest
-from meshtf.files.regular_file import kind_of, open_regular
+from meshtf.files.regular_file import kind_of
 from meshtf.files.remote.local_copies import local_copies
 from meshtf.files.remote.remote_folder import is_remote, local_path
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.sources._compressed import lines_from, opened
 from meshtf.train.data.sources.document import Document
 
 NO_FILES = """\
@@ -24,15 +25,7 @@ A relative pattern counts from the current folder, {folder}; ** stands for any f
 EMPTY_LINES = re.compile(rb"\n(?:[ \t\r]*\n)+")
 
 
-def _lines(content: bytes) -> list[bytes]:
-    return [line.removesuffix(b"\r") for line in content.split(b"\n")]
-
-
-SPLITTERS: dict[str, Callable[[bytes], list[bytes]]] = {
-    "file": lambda content: [content],
-    "paragraph": EMPTY_LINES.split,
-    "line": _lines,
-}
+KINDS = ("file", "paragraph", "line")
 
 
 @gin.configurable(module="meshtf.train")
@@ -41,7 +34,8 @@ class TextFiles:
     """Text files by glob pattern.
 
     Attributes:
-      patterns: one or several, as "books/**/*.txt"; files are read in the order of their paths, each once.
+      patterns: one or several, as "books/**/*.txt"; files are read in the order of their paths, each once, and
+        decompressed if their names end in .gz or .zst.
       document: "file", "line", or "paragraph" (what stands between empty lines). Blank documents are left out.
 
     Raises:
@@ -52,24 +46,42 @@ class TextFiles:
     document: str = "file"
 
     def __post_init__(self) -> None:
-        if self.document not in SPLITTERS:
-            known = ", ".join(f'"{name}"' for name in SPLITTERS)
+        if self.document not in KINDS:
+            known = ", ".join(f'"{name}"' for name in KINDS)
             raise ConfigurationError(
                 f"TextFiles.document must be one of {known}, and is {self.document!r}"
-                f"{nearest(str(self.document), SPLITTERS)}"
+                f"{nearest(str(self.document), KINDS)}"
             )
 
     def __str__(self) -> str:
         return f"files {', '.join(_as_tuple(self.patterns))}"
 
+    @property
+    def is_by_lines(self) -> bool:
+        return self.document == "line"
+
+    def files(self) -> list[Path]:
+        return files_matching(self.patterns)
+
     def documents(self) -> Iterator[Document]:
-        for path in files_matching(self.patterns):
+        for path in self.files():
+            yield from self.documents_of(path, 0, None)
+
+    def documents_of(self, path: Path, start: int, stop: int | None) -> Iterator[Document]:
+        if not self.is_by_lines:
             yield from split_file(path, str(path), self.document)
+            return
+        origin = f" after byte {start:,}" if start else ""
+        for number, line in lines_from(path, start, stop):
+            if line.strip():
+                yield Document(f"{path}, line {number}{origin}", line)
 
 
 def split_file(path: Path, name: str, document: str) -> Iterator[Document]:
-    """The documents of one file that are not blank."""
-    pieces = SPLITTERS[document](_read(path))
+    """The documents of one file that are not blank: itself, or its paragraphs."""
+    with opened(path) as file:
+        content = file.read()
+    pieces = EMPTY_LINES.split(content) if document == "paragraph" else [content]
     for number, piece in enumerate(pieces, start=1):
         if piece.strip():
             yield Document(name if len(pieces) == 1 else f"{name}, {document} {number}", piece)
@@ -106,14 +118,3 @@ def _matches(pattern: str) -> list[str]:
 
 def _as_tuple(patterns: str | Sequence[str]) -> tuple[str, ...]:
     return (patterns,) if isinstance(patterns, str) else tuple(patterns)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with open_regular(path) as file:
-            return file.read()
-    except OSError as error:
-        raise ConfigurationError(f"the text file {path} cannot be read: {error}") from error
-    except MemoryError:
-        size = path.stat().st_size
-        raise ConfigurationError(f"the text file {path} has {size:,} bytes, more than memory takes; split it") from None

@@ -9,7 +9,7 @@ import pytest
 
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import TextFiles
-from meshtf.train.data.sources import text_files
+from meshtf.train.data.sources import _compressed
 from meshtf.train.data.sources.document import Source
 
 
@@ -56,7 +56,7 @@ def test_a_file_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> BinaryIO:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(text_files, "open_regular", refuse)
+    monkeypatch.setattr(_compressed, "open_regular", refuse)
     with pytest.raises(ConfigurationError, match=r"the text file a\.txt cannot be read: .*Permission denied"):
         contents("a.txt")
 

@@ -1,0 +1,39 @@
+"""Texts in a column of Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from meshtf.errors import nearest
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.sources.document import Document
+
+TEXT_TYPES = frozenset({"string", "large_string", "string_view", "binary", "large_binary", "binary_view"})
+
+
+def check_column(schema: Any, column: str, name: str, option: str) -> None:
+    """
+    Raises:
+      ConfigurationError: the schema has no such column, or none of texts; `option` is what says which column.
+    """
+    names = list(schema.names)
+    if column not in names:
+        raise ConfigurationError(
+            f'{name} has no column "{column}", only {", ".join(sorted(names)) or "none at all"}'
+            f"{nearest(column, names)}\n{option} says which column is the text."
+        )
+    kind = str(schema.field(column).type)
+    if kind not in TEXT_TYPES:
+        raise ConfigurationError(f'{name}: the column "{column}" holds {kind}, and no text')
+
+
+def texts_in(batches: Iterable[Any], column: str, name: str) -> Iterator[Document]:
+    """The texts of a column that are not blank; what is null is left out."""
+    number = 0
+    for batch in batches:
+        for value in batch.column(column).to_pylist():
+            number += 1
+            if value is not None and value.strip():
+                content = value.encode(errors="surrogatepass") if isinstance(value, str) else value
+                yield Document(f"{name}, row {number}", content)

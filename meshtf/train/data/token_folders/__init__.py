@@ -1,0 +1,1 @@
+"""Tokens on disk: made once, read by row at random."""

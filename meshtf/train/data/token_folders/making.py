@@ -1,0 +1,149 @@
+"""Folders of tokens: opened, or made first."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from meshtf.cluster.cluster import Cluster
+from meshtf.errors import ClusterError
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data._tokenized_text import TextReader, TextSplit, check_sides
+from meshtf.train.data.sources._shards import files_state, shards_of
+from meshtf.train.data.sources.document import Source
+from meshtf.train.data.token_folders.manifest import MANIFEST, SIDES, Manifest
+from meshtf.train.data.token_folders.token_writer import TokenWriter, nothing_yet
+from meshtf.train.data.token_folders.workers import Shard, tokens_of
+
+SECONDS_BETWEEN_LINES = 10.0
+SECONDS_OF_WAITING = 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenFolder:
+    """Tokens of a text, on disk.
+
+    Attributes:
+      path: the folder.
+      reader: makes the tokens.
+      source: the text.
+      held_out: a share of the documents, or a source of its own.
+    """
+
+    path: Path
+    reader: TextReader
+    source: Source
+    held_out: float | Source
+
+    @property
+    def is_made(self) -> bool:
+        return (self.path / MANIFEST).is_file()
+
+    def open(self) -> TextSplit:
+        """Takes as long as reading where documents end.
+
+        Raises:
+          ConfigurationError: it is not there, damaged, or of something else.
+        """
+        return self.manifest().open(self.path)
+
+    def manifest(self) -> Manifest:
+        """
+        Raises:
+          ConfigurationError: there is none, or one of something else.
+        """
+        manifest = Manifest.read(self.path / MANIFEST)
+        manifest.check_made_of(self._made_of(), self.path)
+        return manifest
+
+    def made_by_one(self, cluster: Cluster | None, say: Callable[[str], None]) -> TextSplit:
+        """Opened; where it is not there yet, made first, by process 0 of a cluster. The others wait, and say so."""
+        if cluster is None:
+            if not self.is_made:
+                self.make(1, say)
+            return self.open()
+        key = cluster.meeting(f"tokens {self.path}")
+        if cluster.is_leader:
+            if not self.is_made:
+                self.make(1, say)
+            cluster.put(key, "")
+        else:
+            _wait(cluster, key, f"waits for process 0, which makes the tokens {self.path}", say)
+        return self.open()
+
+    def make(self, num_processes: int, say: Callable[[str], None]) -> None:
+        """Makes it, or goes on where that was interrupted.
+
+        Args:
+          num_processes: that encode side by side.
+          say: is given lines about how far it is.
+
+        Raises:
+          ConfigurationError: what `TextReader.read` raises; nothing stays of such a folder.
+          OSError: it cannot be written; what was written stays, to be continued.
+        """
+        vocabulary, num_parts = self.reader.vocabulary, self.reader.objective.num_parts
+        dtype = str(self.reader.dtype)
+        writer = TokenWriter(
+            self.path, Manifest(self._made_of(), dtype, vocabulary.size, num_parts, nothing_yet(num_parts))
+        )
+        done = writer.contents.num_shards
+        say(f"makes the tokens {self.path} of {self.source}" + (f", from shard {done + 1:,} on" if done else ""))
+        try:
+            self._append_all(writer, num_processes, say)
+            train, held_out = (writer.contents.documents[side] for side in SIDES)
+            check_sides({False: train, True: held_out}, self.source, self.held_out, writer.contents.num_skipped)
+        except ConfigurationError:
+            writer.give_up()
+            raise
+        except BaseException:
+            writer.close()
+            raise
+        writer.finish()
+
+    def _append_all(self, writer: TokenWriter, num_processes: int, say: Callable[[str], None]) -> None:
+        began = last = time.monotonic()
+        bytes_before = sum(writer.contents.text_bytes.values())
+        shards = itertools.islice(self._shards(), writer.contents.num_shards, None)
+        for tokens in tokens_of(self.reader, shards, num_processes):
+            train, held_out = tokens.sides[False], tokens.sides[True]
+            writer.append(dict(zip(SIDES, (train, held_out), strict=True)), tokens.num_skipped)
+            if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+                last = time.monotonic()
+                num_bytes = sum(writer.contents.text_bytes.values())
+                speed = (num_bytes - bytes_before) / (last - began)
+                say(f"tokens: {num_bytes / 1e6:,.0f} MB of text done, {speed / 1e6:,.1f} MB/s")
+
+    def _shards(self) -> Iterator[Shard]:
+        if not isinstance(self.held_out, Source):
+            yield from ((shard, self.held_out) for shard in shards_of(self.source))
+            return
+        for source, fraction in ((self.source, 0.0), (self.held_out, 1.0)):
+            yield from ((shard, fraction) for shard in shards_of(source))
+
+    def _made_of(self) -> dict[str, Any]:
+        """All that decides the tokens. Files that are gone since are None: a folder stands for itself."""
+        held_out = self.held_out
+        return {
+            "source": repr(self.source),
+            "files of the source": files_state(self.source),
+            "held_out": repr(held_out) if isinstance(held_out, Source) else float(held_out),
+            "files that are held out": files_state(held_out) if isinstance(held_out, Source) else None,
+            "vocabulary": self.reader.vocabulary.fingerprint,
+            "texts in a document": self.reader.objective.num_parts,
+            "skip_undecodable": self.reader.skip_undecodable,
+        }
+
+
+def _wait(cluster: Cluster, key: str, what: str, say: Callable[[str], None]) -> None:
+    """Without end, but for that of process 0: then a ProcessLostError."""
+    while True:
+        try:
+            cluster.get(key, SECONDS_OF_WAITING)
+            return
+        except ClusterError:
+            say(what)

@@ -1,0 +1,190 @@
+"""What a folder of tokens is, and whether it is what is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meshtf.files.regular_file import open_regular, read_regular
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data._tokenized_text import TextSplit, TokenizedText
+from meshtf.train.data.token_folders.token_file import TokenFile
+
+MANIFEST = "manifest.json"
+FORMAT, VERSION = "meshtf tokens", 1
+SIDES = ("train", "held_out")
+LARGEST_MANIFEST = 1 << 24
+_PIECE = 1 << 22
+
+NO_TOKENS = """\
+{folder} is no folder of tokens: {why}.
+meshtf-tokenize makes one, and the first training; the current folder is {here}."""
+
+OTHER_TOKENS = """\
+the tokens in {folder} are of something else than the task:
+{differences}
+Give TextTask.tokens another folder, or remove this one; it is made again then."""
+
+BROKEN = """\
+the folder of tokens {folder} is damaged:
+{problems}
+Bring back what is missing, or remove the folder, and make it again."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """What was written so far.
+
+    Attributes:
+      files: bytes and CRC-32 of each file, by its name.
+      documents: how many each side has.
+      text_bytes: of each side.
+      num_skipped: documents left out.
+      num_shards: of the source, that are done.
+    """
+
+    files: Mapping[str, tuple[int, int]]
+    documents: Mapping[str, int]
+    text_bytes: Mapping[str, int]
+    num_skipped: int = 0
+    num_shards: int = 0
+
+    @classmethod
+    def of_json(cls, found: Mapping[str, Any]) -> Contents:
+        files = {str(name): (int(size), int(crc)) for name, (size, crc) in found["files"].items()}
+        counts = ({side: int(found[key][side]) for side in SIDES} for key in ("documents", "text_bytes"))
+        return cls(files, *counts, int(found["num_skipped"]), int(found["num_shards"]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """The file that is written last.
+
+    Attributes:
+      made_of: all that decides the tokens, as values that JSON keeps.
+      dtype: of ids, "uint16" or "int32".
+      vocabulary_size: which no id reaches.
+      num_parts: of a document.
+      contents: of the folder.
+    """
+
+    made_of: Mapping[str, Any]
+    dtype: str
+    vocabulary_size: int
+    num_parts: int
+    contents: Contents
+
+    def to_json(self) -> bytes:
+        said = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
+        return json.dumps(said, indent=2).encode()
+
+    @classmethod
+    def read(cls, path: Path) -> Manifest:
+        """From a manifest, or the journal of a folder that is being made.
+
+        Raises:
+          ConfigurationError: it is not there, or is none.
+        """
+        try:
+            found = json.loads(read_regular(path, LARGEST_MANIFEST))
+            if not isinstance(found, dict) or (found.get("format"), found.get("version")) != (FORMAT, VERSION):
+                raise ConfigurationError(f"{path} is of no version of tokens that this meshtf reads")
+            contents = Contents.of_json(found["contents"])
+            manifest = cls(
+                dict(found["made_of"]),
+                str(found["dtype"]),
+                int(found["vocabulary_size"]),
+                int(found["num_parts"]),
+                contents,
+            )
+            names = {name for side in SIDES for name in file_names(side, manifest.num_parts)}
+            if manifest.dtype not in ("uint16", "int32") or set(contents.files) != names:
+                raise ValueError("it lists other files or ids than there can be")
+        except OSError as error:
+            raise ConfigurationError(NO_TOKENS.format(folder=path.parent, why=error, here=Path.cwd())) from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigurationError(f"{path} is damaged: {error!r}") from error
+        return manifest
+
+    def check_made_of(self, made_of: Mapping[str, Any], folder: Path) -> None:
+        """
+        Raises:
+          ConfigurationError: the tokens are of something else; says what is different.
+        """
+        different = [
+            f"  {name}: {self.made_of.get(name)!r} then, {value!r} now"
+            for name, value in made_of.items()
+            if value is not None and self.made_of.get(name) != value
+        ]
+        if different:
+            raise ConfigurationError(OTHER_TOKENS.format(folder=folder, differences="\n".join(different)))
+
+    def open(self, folder: Path) -> TextSplit:
+        """The tokens of a folder, none of which is read yet.
+
+        Raises:
+          ConfigurationError: files are missing, or not what they must be; names all.
+        """
+        problems = [text for name, (size, _) in self.contents.files.items() if (text := _problem(folder / name, size))]
+        if problems:
+            raise ConfigurationError(BROKEN.format(folder=folder, problems="\n".join(problems)))
+        train, held_out = (self._side(folder, side) for side in SIDES)
+        return TextSplit(train, held_out, self.contents.num_skipped)
+
+    def verify(self, folder: Path) -> None:
+        """Reads all files.
+
+        Raises:
+          ConfigurationError: some are not what was written; names all.
+        """
+        self.open(folder)
+        wrong = [name for name, (_, crc) in self.contents.files.items() if _checksum(folder / name) != crc]
+        if wrong:
+            problems = "\n".join(f"  {name} has not the bytes that were written" for name in wrong)
+            raise ConfigurationError(BROKEN.format(folder=folder, problems=problems))
+
+    def _side(self, folder: Path, side: str) -> TokenizedText:
+        names = file_names(side, self.num_parts)
+        tokens, borders = [], []
+        for tokens_name, ends_name in zip(names[::2], names[1::2], strict=True):
+            dtype = np.dtype(self.dtype)
+            count = self.contents.files[tokens_name][0] // dtype.itemsize
+            ends = np.fromfile(folder / ends_name, np.int64)
+            starts_and_ends = np.concatenate([np.zeros(1, np.int64), ends])
+            if len(ends) != self.contents.documents[side] or not _ascends(starts_and_ends, count):
+                problem = f"  {ends_name} does not divide {count:,} tokens into documents"
+                raise ConfigurationError(BROKEN.format(folder=folder, problems=problem))
+            tokens.append(TokenFile(folder / tokens_name, dtype, count, self.vocabulary_size))
+            borders.append(starts_and_ends)
+        return TokenizedText(tuple(tokens), tuple(borders), self.contents.text_bytes[side])
+
+
+def file_names(side: str, num_parts: int) -> list[str]:
+    """Of each part of the documents of one side, the ids, and where each document ends, int64."""
+    return [f"{side}_{part}.{kind}" for part in range(num_parts) for kind in ("tokens", "ends")]
+
+
+def _ascends(borders: np.ndarray, last: int) -> bool:
+    return bool(borders[-1] == last and np.all(borders[1:] > borders[:-1]))
+
+
+def _problem(path: Path, size: int) -> str:
+    try:
+        found = path.stat().st_size
+    except OSError as error:
+        return f"  {path.name} is missing ({error.strerror})"
+    return "" if found == size else f"  {path.name} has {found:,} bytes, and must have {size:,}"
+
+
+def _checksum(path: Path) -> int:
+    crc = 0
+    with open_regular(path) as file:
+        while piece := file.read(_PIECE):
+            crc = zlib.crc32(piece, crc)
+    return crc

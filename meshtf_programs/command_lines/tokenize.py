@@ -1,0 +1,49 @@
+"""meshtf-tokenize."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from absl import flags
+
+from meshtf_programs.command_lines.command_line import CommandLine
+from meshtf_programs.command_lines.flag_groups import define_gin_flags
+
+PROGRAM = "meshtf-tokenize"
+
+
+def answer(arguments: Sequence[str]) -> int | None:
+    """Of `CommandLine.answer`."""
+    return command_line().answer(arguments)
+
+
+def command_line() -> CommandLine:
+    line = CommandLine(
+        program=PROGRAM,
+        summary="makes the tokens of a configuration's text, once, in the folder TextTask.tokens.\n"
+        "Training reads them there, and not the text. The same command again goes on where it was interrupted.",
+        usage=f"{PROGRAM} --gin_file=NAME [--gin_param=BINDING ...] [--output=FOLDER] [--processes=N] [--verify]",
+        examples=[
+            f"{PROGRAM} --gin_file=books.gin --output=data/books.tokens --processes=16",
+            f"{PROGRAM} --gin_file=books.gin --verify",
+        ],
+        required=["gin_file"],
+    )
+    define_gin_flags(line.flags)
+    flags.DEFINE_string("output", None, "The folder to make; overrides TextTask.tokens.", flag_values=line.flags)
+    flags.DEFINE_integer(
+        "processes",
+        None,
+        "How many processes encode side by side; by default one for each processor that this one may use. What is made "
+        "does not depend on it.",
+        lower_bound=1,
+        flag_values=line.flags,
+    )
+    flags.DEFINE_bool(
+        "verify",
+        False,
+        "Whether tokens that are there are read from beginning to end, and compared with the checksums of what was "
+        "written.",
+        flag_values=line.flags,
+    )
+    return line

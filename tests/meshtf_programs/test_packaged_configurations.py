@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from meshtf_programs.command_lines.train import answer
+from meshtf_programs.packaged_configurations import packaged_folder
+
+
+def test_experiments_are_listed_with_a_line_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.gin").write_text(
+        '# A variant.\n# With more steps.\n\n# Of no matter.\ninclude "gpt2.gin"\nx = 1\n'
+    )
+    (tmp_path / "bare.gin").write_text("x = 1\n")
+    monkeypatch.chdir(tmp_path)
+    assert answer(["meshtf-train", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:2]] == ["bare.gin", "mine.gin"]
+    assert lines[1].split(maxsplit=1)[1] == "A variant. With more steps.  (from gpt2.gin)"
+    assert [line.split()[0] for line in lines[2:]] == sorted(path.name for path in packaged_folder().glob("*.gin"))
+    assert all(len(line) <= 120 and len(line.split()) > 3 for line in lines[2:])

@@ -1,0 +1,37 @@
+"""Shards hold the documents of their source, in its order, whatever their size."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from meshtf.train.data import JsonLines, TextFiles
+from meshtf.train.data.sources._shards import files_state, shards_of
+from meshtf.train.data.sources.document import Source
+
+
+def contents(source: Source) -> list[bytes]:
+    return [document.content for document in source.documents()]
+
+
+@pytest.mark.parametrize("shard_bytes", [1, 7, 40, 10_000])
+def test_documents_of_shards(tmp_path: Path, many_texts: Source, shard_bytes: int) -> None:
+    lines = [b'{"text": "%s"}' % content for content in contents(many_texts)]
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines[:50]))
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b"\r\n".join(lines[50:60])))
+    (tmp_path / "c.jsonl").write_bytes(b"\n\n".join(lines[60:]) + b"\n")
+    every = str(tmp_path / "*")
+    sources = [JsonLines(every), TextFiles(every), TextFiles(every, "line"), TextFiles(every, "paragraph"), many_texts]
+    for source in sources:
+        shards = list(shards_of(source, shard_bytes))
+        assert [content for shard in shards for content in contents(shard)] == contents(source)
+        assert len(shards) > 1 or shard_bytes == 10_000
+
+
+def test_the_state_of_files(tmp_path: Path, many_texts: Source) -> None:
+    (tmp_path / "a.txt").write_text("four")
+    assert files_state(TextFiles(str(tmp_path / "*"))) == {"files": 1, "bytes": 4}
+    assert files_state(TextFiles(str(tmp_path / "none"))) is None
+    assert files_state(many_texts) is None
