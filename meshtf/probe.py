@@ -22,7 +22,7 @@ from meshtf.function import TensorSpec, function
 from meshtf.graph import Tensor
 from meshtf.mesh_impl.host_memory import host_memory
 from meshtf.mesh_impl.virtual_cpus import num_processors, virtual_cpus
-from meshtf.ops import cast, einsum, random_uniform, reduce_sum, rename_dimension, tanh
+from meshtf.ops import cast, einsum, random_uniform, reduce_sum, rename_dimension, sin, tanh
 
 _FLOAT_BYTES = 4
 _LEAST = 1e-9
@@ -40,8 +40,8 @@ class ProbeSizes:
       cores: virtual CPUs, an even number.
       side: of the matrices that are multiplied.
       elements: of the arrays of each core that are added, drawn and summed.
-      chain: products and large operations one after the other; of small ones there are four times as many, and of
-        random bits a quarter.
+      chain: products and large operations one after the other; of small ones there are more, and of random
+        bits a quarter.
       runs: of each program, of which the quickest counts.
     """
 
@@ -52,7 +52,20 @@ class ProbeSizes:
     runs: int = 7
 
 
-def probe(sizes: ProbeSizes = ProbeSizes(), on_step: Callable[[str], None] = lambda text: None) -> Machine:
+_SIZES = ProbeSizes()
+
+
+def cpu_clock() -> float:
+    """Seconds of this process's CPU time, as long as they would take on all its processors: a clock for a machine that
+    others use, too."""
+    return time.process_time() / num_processors()
+
+
+def probe(
+    sizes: ProbeSizes = _SIZES,
+    on_step: Callable[[str], None] = lambda text: None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Machine:
     """A description of this machine for its virtual CPUs, in less than a minute.
 
     Links between processes are not measured: a program over several is taken for one.
@@ -60,17 +73,18 @@ def probe(sizes: ProbeSizes = ProbeSizes(), on_step: Callable[[str], None] = lam
     Args:
       sizes: how much is measured.
       on_step: is told what is measured next.
+      clock: gives seconds.
 
     Raises:
       DeviceError: TensorFlow has started with fewer virtual CPUs.
     """
     virtual_cpus(sizes.cores)
-    return _Probe(sizes, on_step).machine()
+    return _Probe(sizes, on_step, clock).machine()
 
 
 class _Probe:
-    def __init__(self, sizes: ProbeSizes, on_step: Callable[[str], None]) -> None:
-        self._sizes, self._on_step = sizes, on_step
+    def __init__(self, sizes: ProbeSizes, on_step: Callable[[str], None], clock: Callable[[], float]) -> None:
+        self._sizes, self._on_step, self._clock = sizes, on_step, clock
         half = sizes.cores // 2
         self._cores = [Dimension("outer", half), Dimension("inner", 2)]
         self._mesh = SpmdMeshImpl(f"outer:{half};inner:2", "outer:outer;inner:inner")
@@ -78,7 +92,8 @@ class _Probe:
     def machine(self) -> Machine:
         sizes, cores = self._sizes, self._sizes.cores
         self._on_step("operations")
-        operation = self._each(_tanh, self._elements(1), links=4 * sizes.chain)
+        nothing = self._quickest(_unchanged, self._elements(1), tf.float32, 1)
+        operation = self._each(_branched, self._elements(1), links=2 * sizes.chain) / 3
         self._on_step("memory")
         adding = self._each(_added, self._elements(sizes.elements))
         self._on_step("products")
@@ -95,6 +110,7 @@ class _Probe:
             memory_bytes=float(host_memory().available),
             memory_bandwidth=3 * _FLOAT_BYTES * sizes.elements * cores / _less(adding, operation),
             vector_flops=RANDOM_BITS_OPERATIONS * sizes.elements * cores / _less(drawing, adding),
+            step_seconds=nothing,
             operation_seconds=operation * num_processors() / cores,
             collective_seconds=starting,
             links=(NetworkLevel(None, bandwidth, latency),),
@@ -132,11 +148,21 @@ class _Probe:
         step = function(program, self._mesh, inputs={"x": TensorSpec(shape, tf.float32)})
         x = tf.zeros([d.size for d in shape])
         step(x=x)
-        return min(_seconds(lambda: step(x=x)) for _ in range(self._sizes.runs))
+        return min(self._seconds(lambda: step(x=x)) for _ in range(self._sizes.runs))
+
+    def _seconds(self, call: Callable[[], object]) -> float:
+        began = self._clock()
+        call()
+        return self._clock() - began
 
 
-def _tanh(y: Tensor, x: Tensor) -> Tensor:
-    return tanh(y)
+def _unchanged(y: Tensor, x: Tensor) -> Tensor:
+    return y
+
+
+def _branched(y: Tensor, x: Tensor) -> Tensor:
+    """Three operations, of which two can be done at the same time, since what is alone waits for no other thread."""
+    return tanh(y) + sin(y)
 
 
 def _added(y: Tensor, x: Tensor) -> Tensor:
@@ -164,9 +190,3 @@ def _summed(y: Tensor, x: Tensor) -> Tensor:
 
 def _less(seconds: float, others: float) -> float:
     return max(seconds - others, _LEAST)
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began

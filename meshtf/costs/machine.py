@@ -82,6 +82,7 @@ class Machine:
       product_tile: (rows, columns, contracted): products are done in blocks of these sizes, whole ones.
       memory_efficiency: share of the memory's bandwidth that long reads reach.
       link_efficiency: share of the links' bandwidth that long messages reach.
+      step_seconds: that a step takes besides, whatever is in it.
       operation_seconds: that each operation takes besides.
       collective_seconds: that each collective takes besides, and besides its hops.
       fuses: whether elementwise work is done in chains, each in one pass over memory (XLA), or one by one.
@@ -108,6 +109,7 @@ class Machine:
     product_tile: tuple[int, int, int] = (1, 1, 1)
     memory_efficiency: float = 1.0
     link_efficiency: float = 1.0
+    step_seconds: float = 0.0
     operation_seconds: float = 0.0
     collective_seconds: float = 0.0
     fuses: bool = False
@@ -117,7 +119,7 @@ class Machine:
     def __post_init__(self) -> None:
         self._check_peaks()
         _check_positive(self, "memory_bytes", "memory_bandwidth", "vector_flops")
-        _check_not_negative(self, "operation_seconds", "collective_seconds")
+        _check_not_negative(self, "step_seconds", "operation_seconds", "collective_seconds")
         for name in ("product_efficiency", "memory_efficiency", "link_efficiency"):
             _check_positive(self, name)
             if getattr(self, name) > 1:

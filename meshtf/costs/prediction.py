@@ -30,6 +30,7 @@ class StepParts:
       update: of the next values of variables.
       communication: collectives, as far as nothing else is done meanwhile.
       bubble: all that stages of pipelines do in vain.
+      start: of the step, whatever is in it.
     """
 
     products: float = 0.0
@@ -37,10 +38,11 @@ class StepParts:
     update: float = 0.0
     communication: float = 0.0
     bubble: float = 0.0
+    start: float = 0.0
 
     @property
     def total(self) -> float:
-        return self.products + self.elementwise + self.update + self.communication + self.bubble
+        return self.products + self.elementwise + self.update + self.communication + self.bubble + self.start
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -203,8 +205,9 @@ class _Timing:
         self._loop_seconds: dict[int, float] = {}
 
     def prediction(self, report: Report, tokens_per_step: int | None) -> Prediction:
-        spent = self._timed(self._inside.get(-1, []), 0.0)
-        machine, seconds = self._machine, spent.seconds
+        machine = self._machine
+        spent = self._timed(self._inside.get(-1, []), machine.step_seconds)
+        seconds = machine.step_seconds + spent.seconds
         times = [self._times(number) for number in range(len(self._records))]
         flops = [(r.dtype, r.flops * r.times) for r in self._records if r.category == "product"]
         dtype = max(flops, key=lambda f: f[1], default=("bfloat16", 0))[0]
@@ -213,7 +216,7 @@ class _Timing:
             program=report.program,
             machine=machine.name,
             seconds=seconds,
-            parts=StepParts(**spent.parts),
+            parts=StepParts(**spent.parts, start=machine.step_seconds),
             hidden_communication=spent.hidden,
             tokens_per_second=tokens_per_step / seconds if tokens_per_step and seconds else None,
             share_of_peak=sum(n for _, n in flops) / peak if peak else 0.0,

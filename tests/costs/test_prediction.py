@@ -137,3 +137,11 @@ def test_every_machine_predicts_every_mesh() -> None:
     report = _report("x:8;y:2", "batch:x;hidden:y")
     for name in ("v2", "v3", "v4", "v5e", "v5p", "a100", "h100"):
         assert 0 < predict(report, load_machine(name)).seconds < 1
+
+
+def test_a_step_takes_its_start_whatever_is_in_it(report: Report) -> None:
+    later = predict(report, dataclasses.replace(SLOW, step_seconds=1.0))
+    assert later.parts.start == 1
+    assert later.seconds == pytest.approx(1 + predict(report, SLOW).seconds)
+    assert later.operations[0].begins >= 1
+    assert later.parts.total == pytest.approx(later.seconds)
