@@ -31,6 +31,7 @@ _COLOURS = {
     "update": "magenta",
     "communication": "yellow",
     "bubble": "red",
+    "start": "white",
 }
 _MEMORY_KINDS = ("weights", "slots", "feeds", "gradients", "activations", "temporary")
 
