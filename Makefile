@@ -11,7 +11,7 @@ DOCS := build/docs
 # of others this leaves only the lines that are written while TensorFlow is imported, before it reads the setting.
 QUIET := TF_CPP_MIN_LOG_LEVEL=3
 
-BENCHMARKS := $(basename $(notdir $(shell grep -l __main__ benchmarks/*.py)))
+BENCHMARKS := $(filter-out peers,$(basename $(notdir $(shell grep -l __main__ benchmarks/*.py))))
 
 RUN ?= lm_tiny
 TRAIN_ARGS ?= --gin_file=$(RUN).gin --model_dir=runs/$(RUN)
@@ -21,7 +21,7 @@ PLAIN = $(shell grep -rlw plain_cpu tests --include='test_*.py')
 TPU_TESTS := tests/xla tests/mesh_impl/tpu tests/lowering/ahead tests/backends/test_tpu_mesh_impl.py tests/bin/test_compile.py
 WORKERS := -n auto --maxprocesses=4 --dist worksteal
 
-.PHONY: train train-cluster test test-long test-quick tpu-check tests-of lint typecheck docs benchmark format clean $(BENCHMARKS:%=benchmark-%)
+.PHONY: train train-cluster test test-long test-quick tpu-check tests-of lint typecheck docs bench benchmark format clean $(BENCHMARKS:%=benchmark-%)
 
 train: $(VENV)/has-examples
 	$(BIN)/meshtf-train $(TRAIN_ARGS)
@@ -79,6 +79,11 @@ docs: $(VENV)/has-docs
 	rm -rf $(DOCS)
 	$(BIN)/python setup.py --quiet build --build-base $(DOCS)/base --build-lib $(DOCS)/lib
 	$(QUIET) NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Beside JAX and Keras, in an environment of its own. Writes build/benchmarks.md and its picture.
+bench:
+	$(MAKE) VENV=build/bench-venv build/bench-venv/has-bench
+	$(QUIET) build/bench-venv/bin/python -m benchmarks.peers
 
 # One by one: `make benchmark-planning`.
 benchmark: $(BENCHMARKS:%=benchmark-%)

@@ -3,20 +3,13 @@
     python -m benchmarks.transformer_step
 
 4 layers, d_model 256, 8 heads, d_ff 1024, bytes as vocabulary, batch 16 x 128, Adam. Each program has a process, as it
-would have, with TensorFlow's own choice of threads for one device; their rounds alternate, so that one runs at a time.
-The table gives the median time of a step, and its ratio to the hand-written step's of the same rounds.
+would have, with TensorFlow's own choice of threads for one device.
 """
 
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
-import contextlib
-import dataclasses
 import functools
-import multiprocessing
-import statistics
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -24,6 +17,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from benchmarks.machine import machine
+from benchmarks.side_by_side import Step, as_table, side_by_side
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 
 LAYERS, D_MODEL, HEADS, D_FF, VOCAB, BATCH, LENGTH = 4, 256, 8, 1024, 256, 16, 128
@@ -143,11 +137,6 @@ def by_hand() -> Callable[[], tf.Tensor]:
 SIZES = {"vocab": VOCAB, "d_model": D_MODEL, "length": LENGTH, "heads": HEADS, "d_kv": D_KV, "d_ff": D_FF}
 
 
-def with_meshtf(mesh_shape: str, layout: str) -> Callable[[], tf.Tensor]:
-    """The same step in the language, on a mesh of virtual CPUs."""
-    return fed(meshtf_step(mtf.SpmdMeshImpl(mesh_shape, layout)))
-
-
 def fed(step: mtf.Function) -> Callable[[], tf.Tensor]:
     inputs, targets = map(tf.constant, examples())
     return lambda: step(inputs=inputs, targets=targets)
@@ -196,66 +185,20 @@ def _named(name: str) -> list[tuple[str, int]]:
     return [(n, SIZES[n]) for n in NAMES[name.split("/")[-1]].split()]
 
 
-@dataclasses.dataclass(frozen=True)
-class Program:
-    """What one process runs: `make` gives the step, on as many virtual CPUs as there are cores."""
-
-    make: Callable[[], Callable[[], tf.Tensor]]
-    cores: int = 1
+def on_virtual_cpus(mesh_shape: str, layout: str) -> Step:
+    """The same step in the language, on a mesh of virtual CPUs."""
+    mtf.virtual_cpus(mtf.convert_to_shape(mesh_shape).size)
+    return fed(meshtf_step(mtf.SpmdMeshImpl(mesh_shape, layout)))
 
 
-PROGRAMS = {
-    "by hand, 1 device": Program(by_hand),
-    "meshtf, 1 core": Program(lambda: with_meshtf("all:1", "")),
-    "meshtf, 8 cores, data parallel": Program(lambda: with_meshtf("all:8", "batch:all"), cores=8),
+PROGRAMS: dict[str, Callable[[], Step]] = {
+    "by hand, 1 device": by_hand,
+    "meshtf, 1 core": functools.partial(on_virtual_cpus, "all:1", ""),
+    "meshtf, 8 cores, data parallel": functools.partial(on_virtual_cpus, "all:8", "batch:all"),
+    "meshtf, 4x2, data and model": functools.partial(
+        on_virtual_cpus, "rows:4;cols:2", "batch:rows;heads:cols;d_ff:cols;vocab:cols"
+    ),
 }
-
-
-@functools.cache
-def started(name: str) -> tuple[Callable[[], tf.Tensor], float]:
-    """In a process of its own: the step, and the seconds until its first call was over."""
-    began = time.perf_counter()
-    mtf.virtual_cpus(PROGRAMS[name].cores)
-    step = PROGRAMS[name].make()
-    step()
-    return step, time.perf_counter() - began
-
-
-def timed(name: str, steps: int) -> tuple[float, list[float], float]:
-    """In a process of its own: the first call (s), these steps (s each), and the last loss."""
-    step, first = started(name)
-    times, loss = [], float("nan")
-    for _ in range(steps):
-        began = time.perf_counter()
-        loss = float(step())
-        times.append(time.perf_counter() - began)
-    return first, times, loss
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """Of one program: first call (s), median step (ms), its ratio to the first program's, and the last loss."""
-
-    first_call: float
-    step: float
-    ratio: float
-    loss: float
-
-
-def measure(steps: int, rounds: int, names: list[str]) -> dict[str, Row]:
-    spawning = multiprocessing.get_context("spawn")
-    times: dict[str, list[float]] = {name: [] for name in names}
-    first, losses = {}, {}
-    with contextlib.ExitStack() as stack:
-        processes = {
-            name: stack.enter_context(concurrent.futures.ProcessPoolExecutor(1, mp_context=spawning)) for name in names
-        }
-        for _ in range(rounds):
-            for name, process in processes.items():
-                first[name], taken, losses[name] = process.submit(timed, name, steps).result()
-                times[name].extend(taken)
-    medians = {name: statistics.median(t) * 1e3 for name, t in times.items()}
-    return {n: Row(first[n], medians[n], medians[n] / medians[names[0]], losses[n]) for n in names}
 
 
 def main() -> None:
@@ -265,9 +208,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(PROGRAMS), help="programs; the first is the baseline")
     arguments = parser.parse_args()
     print(machine())
-    print(f"{'program':34} {'first call s':>12} {'step ms':>9} {'ratio':>6} {'loss':>9}")
-    for name, row in measure(arguments.steps, arguments.rounds, arguments.only).items():
-        print(f"{name:34} {row.first_call:12.1f} {row.step:9.1f} {row.ratio:6.2f} {row.loss:9.5f}")
+    print(as_table(side_by_side("benchmarks.transformer_step", arguments.only, arguments.steps, arguments.rounds)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,161 @@
+"""Programs side by side: each in a process of its own, their rounds taking turns, so that one runs at a time.
+
+What is compared is so measured under the same load. Times of rounds go up and down with what else the machine does, and
+their ratios and CPU times much less.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import functools
+import importlib
+import multiprocessing
+import resource
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+Step = Callable[[], Any]
+"""A training step; what it returns is the loss, as float() takes it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Usage:
+    """What a process has used: seconds by the clock, CPU seconds (its own, the kernel's), minor page faults."""
+
+    wall: float
+    user: float
+    system: float
+    faults: int
+
+    @classmethod
+    def now(cls) -> Usage:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return cls(time.perf_counter(), used.ru_utime, used.ru_stime, used.ru_minflt)
+
+    def since(self, before: Usage) -> Usage:
+        return Usage(*(a - b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(before), strict=True)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """Some steps of one program: the median time of a step (s), what all used, and the last loss."""
+
+    step: float
+    used: Usage
+    loss: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Of one program.
+
+    Attributes:
+      first_call: until the first step was over, tracing and compilation in it, s; imports are not in it.
+      step: median of all steps, ms.
+      ratios: of each round's median to the first program's in the same round.
+      user, system: CPU time of a step, ms, the least of the rounds.
+      faults: page faults of a step in the last round.
+      peak_mib: the largest resident size of its process beyond what it had before the first call, all imported, MiB.
+      loss: the last, after as many steps as the others.
+    """
+
+    first_call: float
+    step: float
+    ratios: Sequence[float]
+    user: float
+    system: float
+    faults: float
+    peak_mib: float
+    loss: float
+
+
+def side_by_side(module: str, names: Sequence[str], steps: int, rounds: int, warm_up: int = 3) -> dict[str, Row]:
+    """Measures some of the programs of `module.PROGRAMS`, where functions that make a step stand by name; the first is
+    what the others are compared with."""
+    spawning = multiprocessing.get_context("spawn")
+    with contextlib.ExitStack() as stack:
+        pools = {
+            name: stack.enter_context(concurrent.futures.ProcessPoolExecutor(1, mp_context=spawning)) for name in names
+        }
+        first = {name: pool.submit(_first_call, module, name).result() for name, pool in pools.items()}
+        for name, pool in pools.items():
+            pool.submit(_round, module, name, warm_up).result()
+        taken = [
+            {n: pool.submit(_round, module, n, steps).result() for n, pool in pools.items()} for _ in range(rounds)
+        ]
+        peaks = {name: pool.submit(_peak_mib).result() for name, pool in pools.items()}
+    return {name: _row(name, names[0], first[name], taken, steps, peaks[name]) for name in names}
+
+
+def _row(
+    name: str, baseline: str, first: float, taken: Sequence[Mapping[str, Round]], steps: int, peak_mib: float
+) -> Row:
+    own = [each[name] for each in taken]
+    return Row(
+        first_call=first,
+        step=statistics.median(r.step for r in own) * 1e3,
+        ratios=[each[name].step / each[baseline].step for each in taken],
+        user=min(r.used.user for r in own) / steps * 1e3,
+        system=min(r.used.system for r in own) / steps * 1e3,
+        faults=own[-1].used.faults / steps,
+        peak_mib=peak_mib,
+        loss=own[-1].loss,
+    )
+
+
+@functools.cache
+def _made(module: str, name: str) -> Step:
+    return importlib.import_module(module).PROGRAMS[name]()
+
+
+def _first_call(module: str, name: str) -> float:
+    importlib.import_module(module)
+    _peak_mib()
+    began = time.perf_counter()
+    float(_made(module, name)())
+    return time.perf_counter() - began
+
+
+def _round(module: str, name: str, steps: int) -> Round:
+    step, times, loss = _made(module, name), [], float("nan")
+    before = Usage.now()
+    for _ in range(steps):
+        began = time.perf_counter()
+        loss = float(step())
+        times.append(time.perf_counter() - began)
+    return Round(statistics.median(times), Usage.now().since(before), loss)
+
+
+@functools.cache
+def _imported_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _peak_mib() -> float:
+    imported = _imported_mib()  # as it was when this was called first
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - imported
+
+
+HEAD = (
+    "| program | first call, s | step, ms | ratio | of rounds | CPU, ms | faults | peak, MiB | loss |\n"
+    + "|---" * 9
+    + "|"
+)
+
+
+def as_table(rows: Mapping[str, Row]) -> str:
+    """In Markdown: the median of the ratios, and the least and the largest."""
+    return "\n".join([HEAD, *(_line(name, row) for name, row in rows.items())])
+
+
+def _line(name: str, row: Row) -> str:
+    ratio, least, largest = statistics.median(row.ratios), min(row.ratios), max(row.ratios)
+    cells = [
+        name, f"{row.first_call:.1f}", f"{row.step:.1f}", f"{ratio:.2f}", f"{least:.2f} to {largest:.2f}",
+        f"{row.user:.0f}+{row.system:.0f}", f"{row.faults:,.0f}", f"{row.peak_mib:,.0f}", f"{row.loss:.5f}",
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |"
