@@ -306,7 +306,7 @@ def test_a_resume_that_is_refused_changes_nothing(capsys: pytest.CaptureFixture[
     ("arguments", "message"),
     [
         (["--model_dir="], "--model_dir is empty"),
-        (["--model_dir=gs://bucket/run"], "is on gs://, and runs are kept in file systems only"),
+        (["--model_dir=gz://bucket/run"], "gz://bucket/run cannot be opened: "),
         (["--model_dir=~nobody_of_this_name/run"], "cannot be found"),
         (["--gin_param=Training.batch_size=1000000000000"], "1 core with the batches made ahead, and "),
         (["--gin_param=digits.num_held_out=1797"], "digits.num_held_out must be from 1 to 1796, and is 1797"),
