@@ -19,7 +19,8 @@ class LayoutChoice:
     """The layout of least predicted time that fits, of those that were priced. `print` it.
 
     Attributes:
-      program, machine: their names.
+      program: its name.
+      machine: its name.
       best: the layout, its predicted seconds and its memory.
       runners_up: the next quickest that fit and differ.
       memory_per_core: bytes that it had to fit into.

@@ -61,7 +61,7 @@ class _TracedPlan:
                 case Collective():
                     slices[instruction.output] = self._collective(instruction.step, slices[instruction.input])
                 case Feed():
-                    slices[instruction.output] = [tf.convert_to_tensor(feeds[instruction.name])] * len(self._cores)
+                    slices[instruction.output] = self._cut(feeds[instruction.name], instruction.output)
                 case ReadVariable():
                     slices[instruction.output] = variables[instruction.name]
                 case AssignVariable():
@@ -69,6 +69,18 @@ class _TracedPlan:
                 case _:
                     raise AssertionError(f"the training programs of these tests have no {type(instruction).__name__}")
         return slices[self._plan.fetches[0]][0], after
+
+    def _cut(self, fed: tf.Tensor, value: Value) -> Slices:
+        """Each core's slice; the same tensor where cores have the same, so that what they do with it is done once."""
+        parts = value.layout.parts(self._plan.mesh_shape)
+        positions = [tuple(core.position(axes) for axes in value.layout.axes) for core in self._cores]
+        found = {}
+        for position in dict.fromkeys(positions):
+            part = tf.convert_to_tensor(fed)
+            for axis, (number, own) in enumerate(zip(parts, position, strict=True)):
+                part = tf.split(part, number, axis)[own]
+            found[position] = part
+        return [found[position] for position in positions]
 
     def _compute(self, instruction: Compute, slices: Mapping[Value, Slices]) -> dict[Value, Slices]:
         done: list[_Done] = []
