@@ -11,10 +11,7 @@ from multiprocessing import util
 from tensorflow.python import pywrap_tfe  # no public name reads XLA's flags
 
 _FLAGS, _FOLDER_FLAG = "TF_XLA_FLAGS", "--tf_xla_persistent_cache_directory"
-_IN_MEMORY = "/dev/shm"
-"""Where a full disk does not reach: TensorFlow ends a step for which it could write nothing there."""
-
-_NEEDED_BYTES = 32 << 20
+_NEEDED_BYTES = 64 << 20
 
 
 @functools.cache
@@ -24,20 +21,19 @@ def share_compilations() -> None:
     Eight virtual CPUs compile a training step's updates once, and not eight times: the first call of a small
     Transformer takes 7 s of CPU time in place of 12. To be called before TensorFlow lists its devices, when it reads
     the setting once; it is no more in the environment then, so that processes that are started later have none of it.
-    The folder is in memory, and goes when the process ends. Nothing is done where the environment names another, or
-    there is no room.
+    The folder goes when the process ends. Nothing is done where the environment names another, or there is no room.
     """
     given = os.environ.get(_FLAGS)
     if _FOLDER_FLAG in (given or ""):
         return
     try:
-        if shutil.disk_usage(_IN_MEMORY).free < _NEEDED_BYTES:
-            return
-        folder = tempfile.mkdtemp(prefix=f"meshtf_compiled_{os.getpid()}_", dir=_IN_MEMORY)
+        folder = tempfile.mkdtemp(prefix="meshtf_compiled_")
     except OSError:
         return
     # At the end of a process that multiprocessing has started, too, and not of what this one forks.
     util.Finalize(None, shutil.rmtree, (folder,), {"ignore_errors": True}, exitpriority=0)
+    if shutil.disk_usage(folder).free < _NEEDED_BYTES:
+        return
     os.environ[_FLAGS] = f"{given or ''} {_FOLDER_FLAG}={folder}".strip()
     try:
         pywrap_tfe.TF_GetXlaConstantFoldingDisabled()  # reads all flags
