@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from meshtf.call_sites import says_where
 from meshtf.errors import DeviceError, UsageError
-from meshtf.mesh_impl.shared_compilations import share_compilations
 
 _MOST = 4096
 _TOO_MANY = """\
@@ -26,8 +25,6 @@ def virtual_cpus(n: int) -> tuple[str, ...]:
 
     Unless `tf.config.threading.set_intra_op_parallelism_threads` has been called, an op of one of them runs on as many
     threads as its share of the processor has: they run ops at the same time, which would else wait for one another.
-    What XLA compiles for one of them the others find in a temporary folder of the process, unless `TF_XLA_FLAGS` has
-    a folder.
 
     Raises:
       DeviceError: if TensorFlow has started with fewer, or for more than 4,096, with which a program would take minutes
@@ -39,8 +36,6 @@ def virtual_cpus(n: int) -> tuple[str, ...]:
       ('/device:CPU:0', '/device:CPU:1')
     """
     n = _checked(n)
-    if n > 1:
-        share_compilations()
     cpu = tf.config.list_physical_devices("CPU")[0]
     present = len(tf.config.get_logical_device_configuration(cpu) or [None])
     if present < n:
