@@ -44,11 +44,10 @@ Not compared yet: DTensor, ResNet-50, mixtures of experts, decoding, and trainin
 _SECOND_STARTS = """
 ## Second starts
 
-Nothing is kept between starts of a program. What XLA compiles of a step is compiled once for all virtual CPUs of a
-process, by way of a folder that goes with the process. Were that folder kept, a second start of the small Transformer
-on eight cores would take 5.9 s of CPU time to the end of its first call and not 6.7 (12.4 if each core compiled for
-itself): the rest is TensorFlow's, tracing the program and making it ready on each device, which no cache of compiled
-code spares. That is not worth machine code on disk, which another processor or release must never be given.
+Nothing is kept between starts of a program. With a folder in which XLA keeps what it compiles, a second start of the
+small Transformer on eight cores would take 5.9 s of CPU time to the end of its first call, and 12.4 without; 6.7 where a
+first start shares the folder among its virtual CPUs. But XLA writes a line of two thousand letters for each segment that
+it loads again, warning of instructions that every processor has, and a step fails where the folder's disk is full.
 """
 
 _SECTION = """
