@@ -45,9 +45,9 @@ _SECOND_STARTS = """
 ## Second starts
 
 Nothing is kept between starts of a program. With a folder in which XLA keeps what it compiles, a second start of the
-small Transformer on eight cores would take 5.9 s of CPU time to the end of its first call, and 12.4 without; 6.7 where a
-first start shares the folder among its virtual CPUs. But XLA writes a line of two thousand letters for each segment that
-it loads again, warning of instructions that every processor has, and a step fails where the folder's disk is full.
+small Transformer on eight cores would take 5.9 s of CPU time to the end of its first call, and 12.4 without; 6.7 where
+a first start shares the folder among its virtual CPUs. But XLA writes a line of two thousand letters for each segment
+that it loads again, warning of instructions that every processor has, and a step fails where the folder's disk is full.
 """
 
 _SECTION = """
