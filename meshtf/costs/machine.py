@@ -125,7 +125,7 @@ class Machine:
             if getattr(self, name) > 1:
                 raise MachineError(f"Machine.{name} is a share, at most 1, and not {getattr(self, name)!r}")
         tile = self.product_tile
-        if len(tile) != 3 or not all(isinstance(n, int) and n > 0 for n in tile):
+        if not isinstance(tile, tuple) or len(tile) != 3 or not all(isinstance(n, int) and n > 0 for n in tile):
             raise MachineError(f"Machine.product_tile is three positive integers, and not {tile!r}")
         if not isinstance(self.links, TorusLinks):
             self._check_levels(self.links)

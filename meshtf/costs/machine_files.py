@@ -88,11 +88,13 @@ def _parsed(text: str, where: str) -> Machine:
     torus, levels = data.pop("torus", None), data.pop("levels", None)
     if (torus is None) == (levels is None):
         raise MachineError(f"{where}: links are a table [torus] or tables [[levels]], one of the two")
+    listed = levels if isinstance(levels, list) else [levels]
+    if not all(isinstance(table, dict) for table in ([torus] if levels is None else listed)):
+        raise MachineError(f"{where}: links are a table [torus] or tables [[levels]], and not {torus or levels!r}")
     try:
         if torus is not None:
             data["links"] = _made(TorusLinks, torus, "[torus] ")
         else:
-            listed = levels if isinstance(levels, list) else [levels]
             data["links"] = tuple(_made(NetworkLevel, {"cores": None} | level, "[[levels]] ") for level in listed)
         if isinstance(data.get("product_tile"), list):
             data["product_tile"] = tuple(data["product_tile"])

@@ -132,7 +132,9 @@ class Choices:
         self._places = kept.places
         operations = list(with_nested(graph.operations))
         # Along what a loop goes through, each iteration takes one: to split it would leave cores without work.
-        gone_through = {o.spec.dim.name for o in operations if isinstance(o, LoopOperation)} - set(self._kept)
+        loops = [o.spec for o in operations if isinstance(o, LoopOperation)]
+        gone_through = {spec.dim.name for spec in loops} | {s.dim.name for spec in loops for s in spec.stacked}
+        gone_through -= set(self._kept)
         shapes = [_without(t.shape, gone_through) for o in operations for t in o.outputs]
         variables = [_without(t.shape, gone_through) for o in graph.variables.values() for t in o.outputs]
         named = frozenset(d.name for shape in variables for d in shape)

@@ -37,7 +37,9 @@ _DOES_NOT_FIT = """\
 no layout of program "{program}" that was tried on mesh [{mesh}] fits {memory} a core: the least takes {peak}, \
 {over} too much, with layout "{layout}"{parameters}.
 The largest of it on each core: {largest}.
-{instead}"""
+{instead}{cut_short}"""
+_CUT_SHORT = """
+The search reached its limits, {limits}, before it was through: layouts that it did not try may need less."""
 _LARGER_MESH = """\
 On mesh [{mesh}] the same rules take {peak}. A smaller batch, micro-batches or recomputation need less, too."""
 _NO_MESH = """\
@@ -166,9 +168,9 @@ class _Request:
 
     def _refusal(self, meshes: Sequence[Shape], memory: float, *, was_cut_short: bool) -> MeshtfError:
         priced = self.pricing.priced
+        limits = f"{self.limits.planned_operations} operations"
+        limits += "" if self.limits.seconds is None else f" and {self.limits.seconds:g} s"
         if not priced and was_cut_short:
-            limits = f"{self.limits.planned_operations} operations"
-            limits += "" if self.limits.seconds is None else f" and {self.limits.seconds:g} s"
             return UsageError(_TOO_SOON.format(program=self.program.name, limits=limits))
         if not priced:
             return self._contradiction(meshes[0])
@@ -189,6 +191,7 @@ class _Request:
             parameters="" if rules is None else f' and parameter_layout "{rules}"',
             largest="; ".join(largest),
             instead=self._instead(least, memory),
+            cut_short=_CUT_SHORT.format(limits=limits) if was_cut_short else "",
         )
         return LayoutError(text)
 

@@ -22,6 +22,7 @@ from meshtf.plan_view.planned_layout import PlannedLayout, Settings
 
 HOST = "127.0.0.1"
 _MOST_BYTES, _MOST_CHARACTERS, _MOST_PLANS = 1 << 16, 4000, 32
+_MOST_DIGITS = 9
 _SECONDS_FOR_A_REQUEST = 60
 _FAULT = "this is a fault of meshtf, or of what it builds on; where meshtf-plan runs, it says where it was raised"
 
@@ -151,7 +152,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _content(self) -> bytes | None:
         """What was sent, which is read before any answer; None of what is too long, or of a length that nobody says."""
         length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdecimal()) or int(length[:20]) > _MOST_BYTES:
+        if not (length.isascii() and length.isdecimal()) or len(length) > _MOST_DIGITS:
+            return None
+        if int(length) > _MOST_BYTES:
             return None
         return self.rfile.read(int(length))
 

@@ -8,6 +8,7 @@ with them a part of the run's configuration.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -143,8 +144,10 @@ class _Choosing:
             raise refusal
         choice, more = best
         if choice.was_cut_short:
-            longer = self._found(more, is_quick=False)
-            choice = min(choice, longer, key=lambda found: found.best.seconds)
+            # Of a program so large that the usual limit is the lower one, this search may find nothing.
+            with contextlib.suppress(LayoutError, UsageError):
+                longer = self._found(more, is_quick=False)
+                choice = min(choice, longer, key=lambda found: found.best.seconds)
         own = [f"Training.{name} = {value!r}" for name, value in choice.layout.bindings().items()]
         return ChosenLayout(tuple(Parameter("--layout=auto", binding) for binding in [*own, *more]), choice)
 

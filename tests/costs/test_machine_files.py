@@ -70,6 +70,14 @@ def test_what_is_wrong_in_a_file_is_told_with_its_path(changed: str, message: st
         load_machine(str(path))
 
 
+@pytest.mark.parametrize("links", ["torus = 3", "levels = 3", "levels = [1]"])
+def test_links_that_are_no_tables_are_told(links: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(links)
+    with pytest.raises(MachineError, match=r"mine.toml: links are a table \[torus\] or tables \[\[levels\]\], and not"):
+        load_machine(str(path))
+
+
 def test_a_file_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match=r"the machine's file .*none.toml cannot be read: .*No such file"):
         load_machine(str(tmp_path / "none.toml"))

@@ -86,6 +86,7 @@ def test_every_block_has_a_language(page: Path) -> None:
     assert [f"{page.name}:{block.line}" for block in blocks if block.language not in LANGUAGES] == []
 
 
+@pytest.mark.timeout(900)  # a page is several programs, one after the other, and the machine may be busy
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_page_runs_as_copied(page: Path, tmp_path: Path) -> None:
     blocks = [block for block in blocks_of(page.read_text()) if not block.is_long and not is_make(block)]

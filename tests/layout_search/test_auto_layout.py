@@ -124,6 +124,8 @@ def test_a_search_that_is_cut_short_says_so() -> None:
     found = auto_layout(perceptron(), MESH, "v5e", max_planned_operations=60)
     assert found.was_cut_short
     assert "as the search had to end before it was through" in str(found)
+    with pytest.raises(LayoutError, match=r"(?s)no layout .*\nThe search reached its limits, 60 operations, before it"):
+        auto_layout(perceptron(), MESH, "v5e", max_planned_operations=60, memory_per_core=1)
     with pytest.raises(UsageError, match=r"before it found one that .* than 250000 operations and 1e-09 s"):
         auto_layout(perceptron(), MESH, "v5e", max_seconds=1e-9)
 

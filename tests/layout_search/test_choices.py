@@ -40,8 +40,11 @@ def test_sets_become_rules_with_those_that_are_kept() -> None:
 
 
 def test_what_a_loop_goes_through_is_not_split() -> None:
+    """Nor what its gradient keeps of all iterations."""
+
     def program(x: mtf.Tensor) -> mtf.Tensor:
-        return mtf.layer_stack(lambda carried, _: ([mtf.tanh(carried[0])], []), x, ("layers", 4))[0][0]
+        y = mtf.layer_stack(lambda carried, _: ([mtf.tanh(carried[0])], []), x, ("layers", 4))[0][0]
+        return mtf.gradients(mtf.reduce_sum(y), [x])[0]
 
     step = mtf.function(program, mtf.PlanMeshImpl("rows:2", ""), {"x": mtf.TensorSpec("batch:8")})
     choices = Choices(step.graph, mtf.convert_to_shape("rows:2"), mtf.convert_to_layout_rules(""))

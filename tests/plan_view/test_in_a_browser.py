@@ -30,6 +30,7 @@ HOSTILE = "</script><img src=x onerror='window.hacked=1'>"
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium, of the test extra, is not installed")
     errors = pytest.importorskip("selenium.common.exceptions")
+    http_errors = pytest.importorskip("urllib3.exceptions")
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     driver = shutil.which("chromedriver")
     if program is None or driver is None:
@@ -42,12 +43,24 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     try:
         browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    except errors.WebDriverException as error:
+    except (errors.WebDriverException, http_errors.HTTPError, OSError) as error:
         pytest.skip(f"the browser that is installed does not start here: {error}")
     browser.set_page_load_timeout(PATIENCE)
     browser.set_script_timeout(PATIENCE)
+    if not _reads(browser, profile / "read.html", errors.WebDriverException):
+        browser.quit()
+        pytest.skip("the browser that is installed may not read the files of tests, as one in a sandbox of its own")
     yield browser
     browser.quit()
+
+
+def _reads(browser: Any, file: Path, error: type[Exception]) -> bool:
+    file.write_text("<title>read</title>", encoding="utf-8")
+    try:
+        browser.get(file.as_uri())
+    except error:
+        return False
+    return browser.title == "read"
 
 
 @pytest.mark.timeout(600)
@@ -201,9 +214,9 @@ def _fits_a_phone_the_dark_and_paper(page: _Page) -> None:
     devtools = page.browser.execute_cdp_cmd
     light = background()
     devtools("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]})
-    assert background() != light
+    page.wait(lambda _: background() != light)
     devtools("Emulation.setEmulatedMedia", {"media": "print", "features": []})
-    assert background() == "rgb(255, 255, 255)"
+    page.wait(lambda _: background() == "rgb(255, 255, 255)")
     assert not page.one("#operations input").is_displayed()
     devtools("Emulation.setEmulatedMedia", {"media": "", "features": []})
     assert base64.b64decode(page.browser.print_page()).startswith(b"%PDF")
