@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
 import tempfile
 from pathlib import Path
 
+from meshtf.files.remote.failures import StorageError
 from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.files.remote.working_folder import lasting_folder
 
@@ -44,6 +46,8 @@ def local_copy(url: str, cache: Path = CACHE) -> Path:
 
 def _copied(remote: RemoteFolder, name: str, folder: Path) -> Path:
     """One file, brought again where another version is there by now."""
+    if ".." in name.split("/"):  # of whoever writes there; it would be a file outside of the copies
+        raise StorageError(errno.EINVAL, f"{remote}/{name} has .. in its name, and is not copied")
     local, version = folder / name, remote.version(name)
     mark = local.with_name(f".version-{hashlib.sha256(local.name.encode()).hexdigest()[:16]}")
     if local.is_file() and mark.is_file() and mark.read_text() == version:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from meshtf.files.remote.failures import StorageError
 from meshtf.files.remote.local_copies import local_copies, local_copy
 from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.files.remote.working_folder import PassingFolder, lasting_folder
@@ -27,6 +28,12 @@ def test_they_are_those_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(FileNotFoundError, match=r"memory://copies/texts/e\.txt"):
         local_copy("memory://copies/texts/e.txt", tmp_path)
     assert not list(tmp_path.rglob(".bringing-*"))
+
+
+def test_none_is_outside_of_the_folder_of_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RemoteFolder, "glob", lambda *_: ["../../../x.txt"])
+    with pytest.raises(StorageError, match=r"memory://copies/\.\./\.\./\.\./x\.txt has \.\. in its name"):
+        local_copies("memory://copies/**/*.txt", tmp_path)
 
 
 def test_folders_have_no_secrets_and_passing_ones_pass(tmp_path: Path) -> None:
