@@ -43,6 +43,7 @@ class _Run:
     exports: dict[Tensor, np.ndarray] = dataclasses.field(default_factory=dict)
     done: list[frozenset[Operation]] = dataclasses.field(default_factory=list)
     asked: set[Operation] = dataclasses.field(default_factory=set)
+    is_refused: bool = False
 
 
 class Lowerings:
@@ -147,5 +148,6 @@ class SessionRuns:
 
     def _check_whole(self, run: _Run) -> None:
         for group in run.done:
-            if not group <= run.asked:
+            if not group <= run.asked and not run.is_refused:
+                run.is_refused = True
                 raise UsageError(_PART_OF_A_GROUP.format(asked=len(group & run.asked), all=len(group)))

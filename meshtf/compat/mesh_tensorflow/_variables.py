@@ -85,8 +85,8 @@ def _policy(dtype: tf.DType | VariableDType, *each: tf.DType | None) -> Variable
     if isinstance(dtype, VariableDType):
         return dtype
     master, slices, activation = each
-    whole = dtype_of(master or dtype or tf.float32)
-    return VariableDType(whole, slices or whole, activation or (dtype_of(dtype) if master is None else whole))
+    whole = dtype_of(dtype or master or tf.float32)
+    return VariableDType(dtype_of(master or whole), slices or whole, activation or whole)
 
 
 def get_master(variable: Assigned) -> tf.Variable:

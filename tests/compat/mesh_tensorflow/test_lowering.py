@@ -163,6 +163,41 @@ def test_what_a_session_cannot_do_is_said() -> None:
     assert "docs/decoding.md" in refusal(lambda: mtf.beam_search)
 
 
+def test_a_part_of_a_group_is_refused_and_the_session_goes_on() -> None:
+    with graph_mode(), tf.compat.v1.Session() as session:
+        graph = mtf.Graph()
+        mesh = mtf.Mesh(graph, "mesh")
+        made = [
+            mtf.get_variable(mesh, name, [BATCH, HIDDEN], initializer=tf.compat.v1.ones_initializer()) for name in "vw"
+        ]
+        total = mtf.reduce_sum(made[0] + made[1])
+        lowering = mtf.Lowering(graph, {mesh: mesh_impl("2x2")})
+        exported = lowering.export_to_tf_tensor(total)
+        nodes = [lowering.lowered_operation(mtf.assign_add(x, x)) for x in made]
+        both = tf.group(nodes)
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(lowering.copy_masters_to_slices())
+        session.run(nodes[0])
+        assert "asked for 1 of 2 updates" in refusal(lambda: session.run(exported))
+        before = session.run(exported)
+        session.run(both)
+        assert session.run(exported) == 2 * before
+
+
+def test_the_types_of_a_variable() -> None:
+    with graph_mode():
+        mesh = mtf.Mesh(mtf.Graph(), "mesh")
+        for given, types in (
+            ({"master_dtype": tf.bfloat16}, (tf.bfloat16, tf.float32, tf.float32)),
+            ({"dtype": tf.bfloat16}, (tf.bfloat16, tf.bfloat16, tf.bfloat16)),
+            ({"dtype": None, "activation_dtype": tf.bfloat16}, (tf.float32, tf.float32, tf.bfloat16)),
+        ):
+            name = "_".join(given)
+            own = mtf.get_variable(mesh, name, [IO], **given)
+            assert own.dtype == types[2], given
+            assert mesh.graph.masters[name].dtype.base_dtype == types[0], given
+
+
 def test_eager_execution_gives_values_at_once() -> None:
     graph = mtf.Graph()
     mesh = mtf.Mesh(graph, "mesh")
