@@ -5,6 +5,7 @@ One process imports meshtf, starts nothing, and forks for each program. Its stri
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import functools
 import multiprocessing
@@ -106,6 +107,13 @@ def _run(arguments: list[str], folder: str, files: str, environment: Mapping[str
     sys.stdin = os.fdopen(0, closefd=False)
     os.environ.update(environment)
     os.chdir(folder)
+    try:
+        _run_program(arguments)
+    finally:
+        atexit._run_exitfuncs()  # which a forked process leaves out, as none does that a user starts
+
+
+def _run_program(arguments: list[str]) -> None:
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

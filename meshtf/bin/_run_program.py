@@ -86,8 +86,9 @@ def run_program(
     except BrokenPipeError:  # what reads the output has read enough, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitStatus.FAILED
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         command_line.complain("interrupted")
+        Agreement.of_this_process().tell_failure(interrupt, "interrupted")
         return ExitStatus.INTERRUPTED
     except Exception as error:
         message = error_message(error)

@@ -25,6 +25,10 @@ _REGISTER_SECONDS = 120
 _LONGEST_START_SECONDS = _REGISTER_SECONDS + 10
 """Process 0 would wait without end for one that died after all had met; the others wait for `_REGISTER_SECONDS`."""
 
+_TENSORFLOWS_PATIENCE = 6
+"""So many times as long as `PeerWatch`, which knows when this process stood still itself. TensorFlow does not know it,
+and would give everybody up after a moment in which the machine did."""
+
 _WAITS_PER_TIMEOUT = 8
 
 _NEVER_STARTS = """\
@@ -54,7 +58,7 @@ def start_server(addresses: Sequence[str], process_index: int, port: int, heartb
         service_type="standalone",
         service_leader=_LEADER,
         cluster_register_timeout_in_ms=_milliseconds(_REGISTER_SECONDS),
-        heartbeat_timeout_in_ms=_milliseconds(heartbeat_timeout_seconds),
+        heartbeat_timeout_in_ms=_milliseconds(_TENSORFLOWS_PATIENCE * heartbeat_timeout_seconds),
         shutdown_barrier_timeout_in_ms=_milliseconds(heartbeat_timeout_seconds),
         coordinated_jobs=[messages.CoordinatedJob(name=JOB, num_tasks=len(addresses))],
     )

@@ -19,6 +19,7 @@ import contextlib
 import dataclasses
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 
@@ -30,8 +31,11 @@ from meshtf.cluster.text_store import TextStore
 from meshtf.errors import ClusterError, MeshtfError, ProcessLostError
 
 _PREFIX = "meshtf"
-_LONGEST_WAIT_AT_ONCE = 1.0
+_SHORTEST_WAIT_AT_ONCE, _LONGEST_WAIT_AT_ONCE = 0.5, 1.0
+"""Of one question: an answer that is there takes a while where the machine is busy."""
 _DEFAULT_TIMEOUT = 300.0
+_HEARTBEATS_TO_END = 3
+"""So many times `heartbeat_timeout_seconds`, a process that ends stays for others that have not come to their ends."""
 
 _DIFFERENT = """\
 {what} differs between process 0 and process {process}, in its {part}. The first difference:
@@ -61,6 +65,7 @@ class Cluster:
     _whereabouts: Whereabouts | None = None
     _activity: Activity = dataclasses.field(default_factory=Activity)
     _meetings: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    _has_failed: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     @property
     def num_processes(self) -> int:
@@ -181,15 +186,16 @@ class Cluster:
     def tell_failure(self, what: str) -> None:
         """Lets all others end, since this process will: they name it, and what failed in it.
 
-        Returns when they have heard, or are gone, at the latest after `heartbeat_timeout_seconds`.
+        Returns when they have heard, or are gone, or some time has passed.
         """
+        self._has_failed.set()
         news = FailureNews(self._store, self.process_index, self.addresses)
         if self.lost is not None or not news.tell(what):
             return
-        end = time.monotonic() + self.heartbeat_timeout_seconds
-        waiting = set(range(self.num_processes)) - {self.process_index}
-        while waiting and self.lost is None and time.monotonic() < end:
-            waiting = {i for i in waiting if not news.has_heard(i, timeout_seconds=0.2)}
+        left = _HEARTBEATS_TO_END * self.heartbeat_timeout_seconds
+        for i in set(range(self.num_processes)) - {self.process_index}:
+            while left > 0 and self.lost is None and not news.has_heard(i, _SHORTEST_WAIT_AT_ONCE):
+                left -= _SHORTEST_WAIT_AT_ONCE
 
     def leave(self) -> None:
         """Waits a little for the others to come to their ends, so that none takes this one for dead. Asks no more.
@@ -199,35 +205,43 @@ class Cluster:
         uncaught = getattr(sys, "last_value", None)
         if uncaught is not None:
             self.tell_failure(f"{type(uncaught).__name__}: {uncaught}")
-        with contextlib.suppress(MeshtfError):
-            self._let_all_read("end")
-        for watch in (self._whereabouts, self._watch):
+        if not self._has_failed.is_set():
+            with contextlib.suppress(MeshtfError):
+                self.gathered("end", "", _HEARTBEATS_TO_END * self.heartbeat_timeout_seconds)
+        for watch in (self._watch, self._whereabouts):
             if watch is not None:
                 watch.stop()
 
     def _let_all_read(self, name: str) -> None:
-        """Process 0, with which the texts go, stays until the others have read, or for a time."""
-        with contextlib.suppress(ClusterError):
-            if not self.is_leader:
-                self.put(f"{name}/read/{self.process_index}", "")
-                return
-            end = time.monotonic() + self.heartbeat_timeout_seconds
+        """Process 0, with which the texts go, stays until the others have read, or are gone.
+
+        Nobody fails here: each has read what it needs.
+        """
+        if not self.is_leader:
+            with contextlib.suppress(ConnectionError):
+                self._store.put(f"{_PREFIX}/{name}/read/{self.process_index}", "")
+            return
+        with contextlib.suppress(ProcessLostError):
             for i in range(1, self.num_processes):
-                self._of(f"{name}/read", i, max(end - time.monotonic(), 0.0))
+                self._of(f"{name}/read", i, _DEFAULT_TIMEOUT)
 
     def _of(self, name: str, process: int, seconds: float) -> str | None:
         return self._awaited(lambda at_once: self._store.get(f"{_PREFIX}/{name}/{process}", at_once), seconds)
 
     def _awaited(self, read: Callable[[float], str | None], seconds: float) -> str | None:
-        """Read again and again, so that a loss is seen meanwhile."""
-        end = time.monotonic() + seconds
+        """Read again and again, so that a loss is seen meanwhile.
+
+        Time counts in which it was read: none in which this process stood still, with its machine perhaps.
+        """
+        left = seconds
         while True:
             self.check_complete()
-            left = end - time.monotonic()
+            at_once = min(max(left, _SHORTEST_WAIT_AT_ONCE), _LONGEST_WAIT_AT_ONCE)
             try:
-                value = read(min(max(left, 0.01), _LONGEST_WAIT_AT_ONCE))
+                value = read(at_once)
             except ConnectionError as error:
                 raise self._unreachable(error) from None
+            left -= at_once
             if value is not None or left <= 0:
                 return value
 

@@ -90,7 +90,7 @@ class Agreement:
         own = self.cluster.process_index
         return f"process {own} ({self.cluster.addresses[own]}) has failed: {failure}"
 
-    def tell_failure(self, error: Exception, message: str) -> None:
+    def tell_failure(self, error: BaseException, message: str) -> None:
         """Lets the others end, where they will not by themselves: of what fails in every process, each knows."""
         if self.cluster is not None and not isinstance(error, _COME_TO_ALL):
             self.cluster.tell_failure(message)

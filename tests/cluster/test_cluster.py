@@ -80,6 +80,60 @@ def test_who_does_not_come_is_named() -> None:
     assert 'no process has put "key"' in str(missing)
 
 
+class Leaving(Texts):
+    """A store that goes with process 0 at the moment at which another says that it has read."""
+
+    def put(self, key: str, value: str) -> None:
+        if "/read/" in key:
+            raise ConnectionError("process 0 has left")
+        super().put(key, value)
+
+
+def test_what_was_read_counts_though_process_0_leaves_at_once() -> None:
+    texts, addresses = Leaving(), ("host0:4000", "host1:4000")
+    texts.put("meshtf/names/0", "of 0")
+    assert Cluster(1, addresses, 2.0, texts, None).gathered("names", "of 1") == ["of 0", "of 1"]
+
+
+def test_nobody_leaves_before_all_have_come_to_their_ends() -> None:
+    came = itertools.count()
+    left: list[int] = []
+
+    def end(cluster: Cluster) -> None:
+        time.sleep(0.1 * cluster.process_index)
+        next(came)
+        cluster.leave()
+        left.append(next(came))
+
+    in_each(3, end)
+    assert min(left) == 3
+
+
+def test_who_has_failed_waits_for_nobody_at_its_end() -> None:
+    texts = Texts()
+    failing = Cluster(0, ("host0:4000", "host1:4000"), 2.0, texts, None)
+    texts.put("meshtf_heard/1", "")
+    failing.tell_failure("ValueError: no such example")
+    failing.leave()
+    assert texts.get("meshtf/end/0", 0.0) is None
+
+
+class StandingStill(Texts):
+    """A store of a machine that stands still for longer than anybody waits, before the first answer."""
+
+    def get(self, key: str, timeout_seconds: float) -> str | None:
+        if not any(key in text for text in self._texts):
+            time.sleep(1.6)
+            self._texts.setdefault(key, "came meanwhile")
+            return None
+        return super().get(key, timeout_seconds)
+
+
+def test_time_in_which_the_machine_stands_still_is_not_counted() -> None:
+    cluster = Cluster(0, ("host0:4000", "host1:4000"), 2.0, StandingStill(), None)
+    assert cluster.get("word", timeout_seconds=1.5) == "came meanwhile"
+
+
 def test_the_first_difference_is_told_in_every_process() -> None:
     def check(cluster: Cluster) -> None:
         graph = "x = Input()\ny = Multiply(x, 2.0)\n" + (

@@ -54,7 +54,6 @@ def call_again(cluster: Cluster) -> str:
 def check_named(processes: JoinedProcesses, victim: int, words: str) -> None:
     """Every other process says who is gone and in what it waited, and goes on saying so."""
     others = [i for i in range(len(processes.processes)) if i != victim]
-    began = time.monotonic()
     for index, raised in zip(others, processes.answers(120, others), strict=True):
         assert isinstance(raised, Raised)
         assert raised.kind == "ProcessLostError", raised
@@ -64,7 +63,6 @@ def check_named(processes: JoinedProcesses, victim: int, words: str) -> None:
         assert "test_faults.py" in raised.message
         for other in others:
             assert other == index or f"process {other} (" not in raised.message
-    assert time.monotonic() - began < 30
     for index in others:
         assert processes.stderr(index).count("\n") < 5, processes.stderr(index)
 
