@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import runpy
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -51,6 +52,11 @@ class FreshProcess:
     @property
     def is_running(self) -> bool:
         return self._process.is_alive()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Unless it has ended."""
+        if self._process.pid is not None and self._process.is_alive():
+            os.kill(self._process.pid, number)
 
     def kill(self) -> None:
         """By SIGKILL."""

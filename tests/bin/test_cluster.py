@@ -290,3 +290,20 @@ def test_the_launcher_starts_again_what_was_killed_and_ends_in_the_same_bits(tmp
     assert "meshtf-launch: start 1 of 3 again in 1 s" in err
     assert "[0] resumed:       from step" in out
     assert metrics(tmp_path / "two") == metrics(tmp_path / "one")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", ["while they start", "while they train", "again and again"])
+def test_a_machine_that_stands_still_for_a_while_ends_no_run(moment: str, tmp_path: Path) -> None:
+    processes = started(2, [*TRAIN, steps(60), "--model_dir=two"], tmp_path)
+    if moment == "while they train":
+        wait_until((tmp_path / "two" / "checkpoints" / "step_00000020").exists)
+    for _ in range(4 if moment == "again and again" else 1):
+        time.sleep(3)
+        for process in processes:
+            process.send_signal(signal.SIGSTOP)
+        time.sleep(14)  # longer than a process may be silent
+        for process in processes:
+            process.send_signal(signal.SIGCONT)
+    ended = [process.finish(400) for process in processes]
+    assert [each.status for each in ended] == [ExitStatus.DONE] * 2, ended
