@@ -34,11 +34,13 @@ class TorusLinks:
     ring_from: int = 4
 
     def __post_init__(self) -> None:
-        if self.axes not in (2, 3):
+        if not _is_integer(self.axes) or self.axes not in (2, 3):
             raise MachineError(f"TorusLinks.axes is 2 or 3, and not {self.axes!r}")
-        if self.cores_per_chip not in (1, 2):
+        if not _is_integer(self.cores_per_chip) or self.cores_per_chip not in (1, 2):
             raise MachineError(f"TorusLinks.cores_per_chip is 1 or 2, and not {self.cores_per_chip!r}")
-        _check_positive(self, "bandwidth", "ring_from")
+        if not _is_integer(self.ring_from) or self.ring_from < 1:
+            raise MachineError(f"TorusLinks.ring_from is a positive number of chips, and not {self.ring_from!r}")
+        _check_positive(self, "bandwidth")
         _check_not_negative(self, "hop_seconds")
 
 
@@ -58,7 +60,7 @@ class NetworkLevel:
     latency_seconds: float
 
     def __post_init__(self) -> None:
-        if self.cores is not None and (not isinstance(self.cores, int) or self.cores < 1):
+        if self.cores is not None and (not _is_integer(self.cores) or self.cores < 1):
             raise MachineError(f"NetworkLevel.cores is a positive number of cores or None, and not {self.cores!r}")
         _check_positive(self, "bandwidth")
         _check_not_negative(self, "latency_seconds")
@@ -117,6 +119,8 @@ class Machine:
     processors: int | None = None
 
     def __post_init__(self) -> None:
+        _check_texts(self, "name", "source")
+        _check_flags(self, "fuses", "overlaps")
         self._check_peaks()
         _check_positive(self, "memory_bytes", "memory_bandwidth", "vector_flops")
         _check_not_negative(self, "step_seconds", "operation_seconds", "collective_seconds")
@@ -125,13 +129,13 @@ class Machine:
             if getattr(self, name) > 1:
                 raise MachineError(f"Machine.{name} is a share, at most 1, and not {getattr(self, name)!r}")
         tile = self.product_tile
-        if not isinstance(tile, tuple) or len(tile) != 3 or not all(isinstance(n, int) and n > 0 for n in tile):
+        if not isinstance(tile, tuple) or len(tile) != 3 or not all(_is_integer(n) and n > 0 for n in tile):
             raise MachineError(f"Machine.product_tile is three positive integers, and not {tile!r}")
         if not isinstance(self.links, TorusLinks):
             self._check_levels(self.links)
         if self.processors is not None and isinstance(self.links, TorusLinks):
             raise MachineError("Machine.processors is of virtual cores, which no torus links")
-        if self.processors is not None and (not isinstance(self.processors, int) or self.processors < 1):
+        if self.processors is not None and (not _is_integer(self.processors) or self.processors < 1):
             raise MachineError(f"Machine.processors is a positive number or None, and not {self.processors!r}")
 
     def peak_of(self, dtype: str) -> float:
@@ -181,6 +185,20 @@ class Machine:
             )
 
 
+def _check_texts(owner: object, *names: str) -> None:
+    for name in names:
+        value = getattr(owner, name)
+        if not isinstance(value, str) or not value:
+            raise MachineError(f"{type(owner).__name__}.{name} is a text, not empty, and not {value!r}")
+
+
+def _check_flags(owner: object, *names: str) -> None:
+    for name in names:
+        value = getattr(owner, name)
+        if not isinstance(value, bool):
+            raise MachineError(f"{type(owner).__name__}.{name} is true or false, and not {value!r}")
+
+
 def _check_positive(owner: object, *names: str) -> None:
     for name in names:
         value = getattr(owner, name)
@@ -193,6 +211,10 @@ def _check_not_negative(owner: object, *names: str) -> None:
         value = getattr(owner, name)
         if not _is_number(value) or not 0 <= value < math.inf:
             raise MachineError(f"{type(owner).__name__}.{name} is a number, not negative, and not {value!r}")
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_number(value: Any) -> bool:

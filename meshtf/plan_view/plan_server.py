@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import secrets
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
@@ -97,6 +98,11 @@ class PlanServer:
 class _Listener(ThreadingHTTPServer):
     daemon_threads = True
     owner: PlanServer
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A browser may leave before its answer is ready, which is no fault; all else is printed."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            traceback.print_exc()
 
 
 class _Handler(BaseHTTPRequestHandler):

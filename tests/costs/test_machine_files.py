@@ -61,6 +61,16 @@ def test_an_unknown_machine_is_refused_with_those_that_there_are() -> None:
         ("[torus]|[tours]", r"links are a table \[torus\] or tables \[\[levels\]\], one of the two"),
         ("axes = |axis = ", r'\[torus\] "axis" is no field of a machine; did you mean "axes"'),
         ("name = |name ", "is not TOML: "),
+        ('name = "v3"|name = 3', "Machine.name is a text, not empty, and not 3"),
+        ("source = |source = '' #", "Machine.source is a text, not empty, and not ''"),
+        ("overlaps = false|overlaps = 'no'", "Machine.overlaps is true or false, and not 'no'"),
+        ("fuses = true|fuses = 1", "Machine.fuses is true or false, and not 1"),
+        ("memory_bytes = |memory_bytes = true #", "Machine.memory_bytes is a positive number, and not True"),
+        ("product_tile = [8,|product_tile = [true,", r"product_tile is three positive integers, and not \(True"),
+        ("bfloat16 = |bfloat16 = '1' #", "Machine.peak_flops of bfloat16 is a positive number, and not '1'"),
+        ("axes = 2|axes = 2.0", "TorusLinks.axes is 2 or 3, and not 2.0"),
+        ("cores_per_chip = 2|cores_per_chip = true", "TorusLinks.cores_per_chip is 1 or 2, and not True"),
+        ("ring_from = 4|ring_from = 4.5", "TorusLinks.ring_from is a positive number of chips, and not 4.5"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_told_with_its_path(changed: str, message: str, tmp_path: Path) -> None:

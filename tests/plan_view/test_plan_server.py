@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from meshtf.bin._plan_layouts import Planner
 from meshtf.plan_view.plan_server import PlanServer, SettingsError, settings_of
-from meshtf.plan_view.planned_layout import Settings
+from meshtf.plan_view.planned_layout import PlannedLayout, Settings
 from meshtf.train.training import Training
 
 SETTINGS = {
@@ -26,14 +28,23 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def server(planner: Planner, training: Training) -> Iterator[PlanServer]:
-    server = PlanServer(0, lambda settings: planner.again(training, settings))
+    with served(lambda settings: planner.again(training, settings)) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def served(plan: Callable[[Settings], PlannedLayout]) -> Iterator[PlanServer]:
+    """A server that answers while the block runs, and is gone after it, whatever happens there."""
+    server = PlanServer(0, plan)
     server.page = "<p>the page"
-    thread = threading.Thread(target=server.serve)
+    thread = threading.Thread(target=server.serve, daemon=True)
     thread.start()
-    yield server
-    server.stop()
-    thread.join()
-    server.close()
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join()
+        server.close()
 
 
 def ask(
@@ -112,14 +123,30 @@ def test_a_fault_of_the_planner_is_no_traceback_in_the_page(capsys: pytest.Captu
     def plan(_: Settings) -> Any:
         raise ZeroDivisionError("secret")
 
-    server = PlanServer(0, plan)
-    thread = threading.Thread(target=server.serve)
-    thread.start()
-    status, text = ask(server, "POST", server.plan_path, SETTINGS)
-    server.stop()
-    thread.join()
-    server.close()
+    with served(plan) as server:
+        status, text = ask(server, "POST", server.plan_path, SETTINGS)
     assert status == 500
     assert "fault of meshtf" in text
     assert "secret" not in text
     assert "ZeroDivisionError: secret" in capsys.readouterr().err
+
+
+def test_a_browser_that_leaves_before_its_answer_is_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    server = PlanServer(0, lambda _: pytest.fail("nothing is planned"))
+    try:
+        asked = f"GET {server.path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n"
+        server._server.process_request_thread(_left_behind(asked), ("127.0.0.1", 0))
+        assert capsys.readouterr().err == ""
+        server.page = None  # type: ignore[assignment]  # a fault of the server's own
+        server._server.process_request_thread(_left_behind(asked), ("127.0.0.1", 0))
+        assert "AttributeError" in capsys.readouterr().err
+    finally:
+        server.close()
+
+
+def _left_behind(text: str) -> socket.socket:
+    """The server's end of a connection over which a browser asked, and which it has closed."""
+    own, browser = socket.socketpair()
+    browser.sendall(text.encode())
+    browser.close()
+    return own

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from meshtf.axis_parts import AxisParts
 from meshtf.layout import axes_size
+from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Collective, Compute, Feed, Instruction, Loop, Plan, ReadVariable, Value, nested, walk
 
@@ -89,8 +90,7 @@ def _why(value: Value, instruction: Instruction, readers: list[str], layouts: La
     if isinstance(instruction, Feed):
         return f"an input that is not only cut: {reader}" if readers else "an input"
     if isinstance(instruction, Collective):
-        done = "summed" if instruction.step.reduction else "gathered"
-        return f"{done} over {_joined(parts, instruction.step.axes)}: {reader}"
+        return f"{_done(instruction.step)} over {_joined(parts, instruction.step.axes)}: {reader}"
     if not value.shape.dims:
         return "it has no dimension"
     split = [d.name for d in value.shape if axes_size(layouts.rules.axes(d.name), layouts.whole_mesh_shape) > 1]
@@ -98,6 +98,13 @@ def _why(value: Value, instruction: Instruction, readers: list[str], layouts: La
         return f"made whole, though a rule splits {', '.join(split)}: {reader}"
     kept = " between steps" if isinstance(instruction, ReadVariable) else ""
     return f"no rule splits any of its dimensions{kept}: {', '.join(d.name for d in value.shape)}"
+
+
+def _done(step: CollectiveStep) -> str:
+    """What a collective does to the tensor that it gives, in a word."""
+    if step.reduction is not None:
+        return "summed" if step.reduction == "add" else f"reduced by {step.reduction}"
+    return "gathered" if step.split_dim is None and step.destinations is None else "moved"
 
 
 def _joined(parts: AxisParts, axes: tuple[str, ...]) -> str:

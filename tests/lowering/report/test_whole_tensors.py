@@ -31,3 +31,12 @@ def test_what_every_core_holds_whole_is_listed_with_why() -> None:
     assert "held whole by every core, above 1% of the peak" in str(report)
     alone = mtf.function(program, mtf.PlanMeshImpl("rows:1", "batch:rows"), inputs=inputs).report()
     assert alone.whole_tensors == ()
+
+
+def test_what_a_collective_did_is_named() -> None:
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        return mtf.reduce_max(x, reduced_dim=BATCH)
+
+    step = mtf.function(program, mtf.PlanMeshImpl("rows:2", "batch:rows"), {"x": mtf.TensorSpec([BATCH, IN])})
+    reasons = {record.why for record in step.report().whole_tensors}
+    assert "reduced by max over rows: it is a result" in reasons
