@@ -14,6 +14,8 @@ import meshtf as mtf
 from meshtf.bin._cluster import is_left_to_process_0
 from meshtf.bin._decoding_flags import decoding_of, given_options
 from meshtf.bin._run_program import run_program
+from meshtf.files.remote.failures import without_secrets
+from meshtf.files.remote.remote_folder import is_remote, local_path
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
 from meshtf.train.decoding.options import configured_decoding
 from meshtf.train.decoding.step_decoder import TextModel
@@ -41,7 +43,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the configuration, plans the model for one core, and restores the checkpoint if it fits."""
-    folder, output = RunFolder.existing(values.model_dir), Path(values.output).expanduser()
+    if is_remote(values.output):
+        raise ConfigurationError(f"--output={without_secrets(values.output)} must be a folder of this machine")
+    folder, output = RunFolder.existing(values.model_dir), local_path(values.output)
     if output.exists():
         raise ConfigurationError(f"--output={output} is there already; give another, or remove it")
     check_output(output)
@@ -62,12 +66,12 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     step = folder.restore(exported.restorable, step=values.step, weights=values.weights)
     run = folder.path.absolute() if folder.storage is None else folder.place
     source = {"run": str(run), "step": step, "weights": values.weights}
-    return functools.partial(write, exported, output, source)
+    return functools.partial(write, exported, output, source, folder.shown)
 
 
-def write(exported: ExportedModel, output: Path, source: Mapping[str, Any]) -> int:
+def write(exported: ExportedModel, output: Path, source: Mapping[str, Any], run: str) -> int:
     signatures = exported.write(output, source)
-    print(f"written to:    {shown(output.absolute())}, from step {source['step']} of {shown(Path(source['run']))}")
+    print(f"written to:    {shown(output.absolute())}, from step {source['step']} of {run}")
     print(f"signatures:    {', '.join(signatures)}")
     return ExitStatus.DONE
 

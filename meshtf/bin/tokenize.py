@@ -59,9 +59,10 @@ def configured_folders() -> list[TokenFolder]:
     """
     with configuration_errors():
         try:
-            task = copy.deepcopy(gin.query_parameter("Training.task"))  # as gin evaluates references
+            bound = gin.query_parameter("Training.task")
         except ValueError:
             raise ConfigurationError(_NO_TASK) from None
+        task = copy.deepcopy(bound)  # as gin evaluates references; what is wrong with a part is told as such
     tasks = task.tasks if isinstance(task, Mixture) else [task]
     folders = [each.token_folder for each in tasks if isinstance(each, TextTask)]
     found = [folder for folder in folders if folder is not None]

@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 _NOT_SENT = """\
 the checkpoint of step {step} cannot be written to {place}: {error}
-It is whole in {path} on this machine. Earlier checkpoints are as they were."""
+It is whole in {path} on this machine, until a training goes on from those there, which are as they were."""
 
 
 class CheckpointFolder:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from meshtf_programs.command_lines.command_line import CommandLine
 from meshtf_programs.command_lines.flag_groups import (
+    define_allow_unread_bindings,
     define_checkpoint_flags,
     define_gin_param,
     define_mesh_flags,
@@ -34,5 +35,6 @@ def command_line() -> CommandLine:
     )
     define_checkpoint_flags(line.flags)
     define_gin_param(line.flags)
+    define_allow_unread_bindings(line.flags)
     define_mesh_flags(line.flags)
     return line

@@ -8,6 +8,7 @@ from absl import flags
 
 from meshtf_programs.command_lines.command_line import CommandLine
 from meshtf_programs.command_lines.flag_groups import (
+    define_allow_unread_bindings,
     define_checkpoint_flags,
     define_decoding_flags,
     define_gin_param,
@@ -46,4 +47,5 @@ def command_line() -> CommandLine:
     )
     define_decoding_flags(line.flags)
     define_gin_param(line.flags)
+    define_allow_unread_bindings(line.flags)
     return line

@@ -21,14 +21,20 @@ def define_tensorflow_logs(values: flags.FlagValues) -> None:
 
 
 def define_gin_flags(values: flags.FlagValues) -> None:
-    """--gin_file and --gin_param."""
+    """--gin_file, --gin_param and --allow_unread_bindings."""
+    define_gin_file(values)
+    define_gin_param(values)
+    define_allow_unread_bindings(values)
+
+
+def define_gin_file(values: flags.FlagValues) -> None:
+    """--gin_file."""
     flags.DEFINE_multi_string(
         "gin_file",
         [],
         "A gin configuration: the name of one of meshtf's own, or a path. May be given several times; later ones win.",
         flag_values=values,
     )
-    define_gin_param(values)
 
 
 def define_recipe_flag(values: flags.FlagValues) -> None:
@@ -43,13 +49,17 @@ def define_recipe_flag(values: flags.FlagValues) -> None:
 
 
 def define_gin_param(values: flags.FlagValues) -> None:
-    """--gin_param and --allow_unread_bindings."""
+    """--gin_param."""
     flags.DEFINE_multi_string(
         "gin_param",
         [],
         "A gin binding that overrides the files, as 'Training.num_steps=100'. May be given several times.",
         flag_values=values,
     )
+
+
+def define_allow_unread_bindings(values: flags.FlagValues) -> None:
+    """--allow_unread_bindings."""
     flags.DEFINE_bool(
         "allow_unread_bindings",
         False,

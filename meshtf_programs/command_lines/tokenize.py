@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from meshtf_programs.command_lines.command_line import CommandLine
-from meshtf_programs.command_lines.flag_groups import define_gin_flags
+from meshtf_programs.command_lines.flag_groups import define_gin_file, define_gin_param
 
 PROGRAM = "meshtf-tokenize"
 
@@ -29,7 +29,8 @@ def command_line() -> CommandLine:
         ],
         required=["gin_file"],
     )
-    define_gin_flags(line.flags)
+    define_gin_file(line.flags)
+    define_gin_param(line.flags)
     flags.DEFINE_string("output", None, "The folder to make; overrides TextTask.tokens.", flag_values=line.flags)
     flags.DEFINE_integer(
         "processes",

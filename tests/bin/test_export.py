@@ -103,6 +103,7 @@ def prompt_flags() -> list[str]:
         (["--output=x"], "--model_dir is needed, for example: meshtf-export --model_dir=runs/lm_tiny"),
         (["--model_dir={folder}"], "--output is needed"),
         (["--model_dir={folder}", "--output={folder}"], "is there already; give another, or remove it"),
+        (["--model_dir={folder}", "--output=s3://me:word@b/x"], "--output=s3://b/x must be a folder of this machine"),
         (["--model_dir={folder}", "--output=x", "--alpha=1"], "--alpha says nothing to --method=greedy"),
         (
             ["--model_dir={folder}", "--output=x", f"--max_length={LENGTH + 1}"],

@@ -94,6 +94,9 @@ class KillsItself:
 def test_a_configuration_without_a_folder(configuration: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(configuration) == ExitStatus.BAD_CONFIGURATION
     assert "--output=FOLDER, or TextTask.tokens" in capsys.readouterr().err
+    assert run(configuration, "--output=s3://me:word@bucket/tokens") == ExitStatus.BAD_CONFIGURATION
+    said = capsys.readouterr().err
+    assert "must be a folder of this machine, or mounted, and is s3://bucket/tokens" in said
     configuration.write_text("import meshtf.train.data\n")
     assert run(configuration, "--output=x") == ExitStatus.BAD_CONFIGURATION
     assert "binds no Training.task of text" in capsys.readouterr().err

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import gin
 import numpy as np
@@ -13,6 +12,8 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import nearest
+from meshtf.files.remote.failures import without_secrets
+from meshtf.files.remote.remote_folder import is_remote, local_path
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data._packing import feature_dtype, lay_out
@@ -78,6 +79,9 @@ class TextTask:
             )
         if self.tokens is not None and (not isinstance(self.tokens, str) or not self.tokens):
             raise ConfigurationError(f"TextTask.tokens must be the path of a folder, and is {self.tokens!r}")
+        if self.tokens is not None and is_remote(self.tokens):
+            place = without_secrets(self.tokens)
+            raise ConfigurationError(f"TextTask.tokens must be a folder of this machine, or mounted, and is {place}")
         self.arrangement.check(self.objective)
         self.objective.check(tuple(self.sizes.values()), self.vocabulary)
 
@@ -181,7 +185,7 @@ class TextTask:
         if self.tokens is None:
             return None
         reader = TextReader(self.vocabulary, self.objective, self.skip_undecodable)
-        return TokenFolder(Path(self.tokens).expanduser(), reader, self.source, self.held_out)
+        return TokenFolder(local_path(self.tokens), reader, self.source, self.held_out)
 
     @functools.cached_property
     def _train_rows(self) -> Rows:
