@@ -2,55 +2,13 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import itertools
-import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
 from meshtf.cluster.cluster import Cluster
 from meshtf.cluster.fingerprint import first_difference, first_differing
 from meshtf.errors import ClusterError
-
-
-class Texts:
-    """A store of this process."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-        self._changed = threading.Condition()
-
-    def put(self, key: str, value: str) -> None:
-        with self._changed:
-            assert key not in self._texts, f"{key} is written twice"
-            self._texts[key] = value
-            self._changed.notify_all()
-
-    def replace(self, key: str, value: str) -> None:
-        with self._changed:
-            self._texts.pop(key, None)
-        self.put(key, value)
-
-    def get(self, key: str, timeout_seconds: float) -> str | None:
-        with self._changed:
-            self._changed.wait_for(lambda: key in self._texts, timeout_seconds)
-            return self._texts.get(key)
-
-
-def in_each(number: int, function: Callable[[Cluster], Any], present: int | None = None) -> list[Any]:
-    """What `function` returns or raises in each of so many processes, of which the first `present` are there."""
-    texts = Texts()
-    addresses = tuple(f"host{i}:4000" for i in range(number))
-
-    def call(index: int) -> Any:
-        try:
-            return function(Cluster(index, addresses, 2.0, texts, None))
-        except ClusterError as error:
-            return error
-
-    with concurrent.futures.ThreadPoolExecutor(number) as pool:
-        return list(pool.map(call, range(number if present is None else present)))
+from tests.cluster.threads_as_processes import Texts, in_each
 
 
 def test_each_gives_and_all_read() -> None:

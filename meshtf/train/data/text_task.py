@@ -177,7 +177,7 @@ class TextTask:
         folder = self.token_folder
         if folder is None:
             return TextReader(self.vocabulary, self.objective, self.skip_undecodable).read(self.source, self.held_out)
-        return folder.made_by_one(collective_runtime().cluster, functools.partial(print, flush=True))
+        return folder.made_by_all(collective_runtime().cluster, functools.partial(print, flush=True))
 
     @property
     def token_folder(self) -> TokenFolder | None:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from meshtf.cluster.cluster import Cluster
-from meshtf.errors import ClusterError
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data._tokenized_text import TextReader, TextSplit, check_sides
+from meshtf.train.data._tokenized_text import ShardTokens, TextReader, TextSplit, check_sides
 from meshtf.train.data.sources._shards import files_state, shards_of
 from meshtf.train.data.sources.document import Source
 from meshtf.train.data.token_folders.manifest import MANIFEST, SIDES, Manifest
-from meshtf.train.data.token_folders.token_writer import TokenWriter, nothing_yet
+from meshtf.train.data.token_folders.shares import Shares
+from meshtf.train.data.token_folders.token_writer import TokenWriter, nothing_yet, partial_folder
 from meshtf.train.data.token_folders.workers import Shard, tokens_of
 
 SECONDS_BETWEEN_LINES = 10.0
-SECONDS_OF_WAITING = 60.0
+SHARES = "shares"
+"""A folder in that of what is being made: shards of other processes, on their way to the one that writes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,41 +62,55 @@ class TokenFolder:
         manifest.check_made_of(self._made_of(), self.path)
         return manifest
 
-    def made_by_one(self, cluster: Cluster | None, say: Callable[[str], None]) -> TextSplit:
-        """Opened; where it is not there yet, made first, by process 0 of a cluster. The others wait, and say so."""
+    def made_by_all(self, cluster: Cluster | None, say: Callable[[str], None]) -> TextSplit:
+        """Opened; where it is not there yet, made first, by the processes of a cluster side by side.
+
+        Raises:
+          ConfigurationError: as `make` says; in a cluster also where some do not see what others have written.
+          ProcessLostError: another process has failed.
+        """
         if cluster is None:
             if not self.is_made:
                 self.make(1, say)
             return self.open()
-        key = cluster.meeting(f"tokens {self.path}")
-        if cluster.is_leader:
-            if not self.is_made:
-                self.make(1, say)
-            cluster.put(key, "")
+        shares = Shares(cluster, cluster.meeting(f"tokens {self.path}"), partial_folder(self.path) / SHARES, say)
+        if not cluster.is_leader:
+            shares.make_own(self.reader, self._shards())
+            return self.open()
+        if self.is_made:
+            shares.nothing_to_make()
         else:
-            _wait(cluster, key, f"waits for process 0, which makes the tokens {self.path}", say)
+            self._make(lambda first: shares.take_all(self.reader, self._shards(), first), say)
+        shares.finish()
         return self.open()
 
     def make(self, num_processes: int, say: Callable[[str], None]) -> None:
         """Makes it, or goes on where that was interrupted.
 
         Args:
-          num_processes: that encode side by side.
+          num_processes: of this machine, that encode side by side.
           say: is given lines about how far it is.
 
         Raises:
           ConfigurationError: what `TextReader.read` raises; nothing stays of such a folder.
           OSError: it cannot be written; what was written stays, to be continued.
         """
+        self._make(
+            lambda first: tokens_of(self.reader, itertools.islice(self._shards(), first, None), num_processes), say
+        )
+
+    def _make(self, tokens_from: Callable[[int], Iterator[ShardTokens]], say: Callable[[str], None]) -> None:
+        """`tokens_from`: of each shard, in order, from a number on."""
         vocabulary, num_parts = self.reader.vocabulary, self.reader.objective.num_parts
         dtype = str(self.reader.dtype)
         writer = TokenWriter(
             self.path, Manifest(self._made_of(), dtype, vocabulary.size, num_parts, nothing_yet(num_parts))
         )
+        shutil.rmtree(partial_folder(self.path) / SHARES, ignore_errors=True)  # of a start that was interrupted
         done = writer.contents.num_shards
         say(f"makes the tokens {self.path} of {self.source}" + (f", from shard {done + 1:,} on" if done else ""))
         try:
-            self._append_all(writer, num_processes, say)
+            _append_all(writer, tokens_from(done), say)
             train, held_out = (writer.contents.documents[side] for side in SIDES)
             check_sides({False: train, True: held_out}, self.source, self.held_out, writer.contents.num_skipped)
         except ConfigurationError:
@@ -104,19 +120,6 @@ class TokenFolder:
             writer.close()
             raise
         writer.finish()
-
-    def _append_all(self, writer: TokenWriter, num_processes: int, say: Callable[[str], None]) -> None:
-        began = last = time.monotonic()
-        bytes_before = sum(writer.contents.text_bytes.values())
-        shards = itertools.islice(self._shards(), writer.contents.num_shards, None)
-        for tokens in tokens_of(self.reader, shards, num_processes):
-            train, held_out = tokens.sides[False], tokens.sides[True]
-            writer.append(dict(zip(SIDES, (train, held_out), strict=True)), tokens.num_skipped)
-            if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
-                last = time.monotonic()
-                num_bytes = sum(writer.contents.text_bytes.values())
-                speed = (num_bytes - bytes_before) / (last - began)
-                say(f"tokens: {num_bytes / 1e6:,.0f} MB of text done, {speed / 1e6:,.1f} MB/s")
 
     def _shards(self) -> Iterator[Shard]:
         if not isinstance(self.held_out, Source):
@@ -139,11 +142,14 @@ class TokenFolder:
         }
 
 
-def _wait(cluster: Cluster, key: str, what: str, say: Callable[[str], None]) -> None:
-    """Without end, but for that of process 0: then a ProcessLostError."""
-    while True:
-        try:
-            cluster.get(key, SECONDS_OF_WAITING)
-            return
-        except ClusterError:
-            say(what)
+def _append_all(writer: TokenWriter, shards: Iterator[ShardTokens], say: Callable[[str], None]) -> None:
+    began = last = time.monotonic()
+    bytes_before = sum(writer.contents.text_bytes.values())
+    for tokens in shards:
+        train, held_out = tokens.sides[False], tokens.sides[True]
+        writer.append(dict(zip(SIDES, (train, held_out), strict=True)), tokens.num_skipped)
+        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            num_bytes = sum(writer.contents.text_bytes.values())
+            speed = (num_bytes - bytes_before) / (last - began)
+            say(f"tokens: {num_bytes / 1e6:,.0f} MB of text done, {speed / 1e6:,.1f} MB/s")

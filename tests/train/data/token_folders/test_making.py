@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from meshtf.errors import ClusterError, ProcessLostError
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import Pack, Pad, SpanCorruption, TextFiles, TextTask
 from meshtf.train.data.sources import _shards
@@ -132,42 +130,6 @@ def test_a_folder_that_is_something_else_is_left_alone(task: MakeTask, tmp_path:
         str(task())
     with pytest.raises(ConfigurationError, match=r"TextTask\.tokens must be the path of a folder, and is 3"):
         task(tokens=3)
-
-
-class OfCluster:
-    """What is asked of a cluster: process 0 tells after two waits that it is ready, or is lost."""
-
-    def __init__(self, *, is_leader: bool, answers: list[Exception | str], make: Callable[[], None]) -> None:
-        self.is_leader, self._answers, self._make = is_leader, answers, make
-        self.put_keys: list[str] = []
-
-    def meeting(self, name: str) -> str:
-        return f"{name}/1"
-
-    def put(self, key: str, value: str) -> None:
-        self.put_keys.append(key)
-
-    def get(self, key: str, timeout_seconds: float) -> str:
-        answer = self._answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        self._make()
-        return answer
-
-
-def test_processes_of_a_cluster_wait_for_the_first(task: MakeTask) -> None:
-    folder = task().token_folder
-    assert folder is not None
-    said: list[str] = []
-    other = OfCluster(is_leader=False, answers=[ClusterError("late"), ""], make=lambda: folder.make(1, said.append))
-    folder.made_by_one(other, said.append)
-    assert said[0] == f"waits for process 0, which makes the tokens {folder.path}"
-    leader = OfCluster(is_leader=True, answers=[], make=SimpleNamespace)
-    folder.made_by_one(leader, said.append)
-    assert leader.put_keys == [f"tokens {folder.path}/1"]
-    lost = OfCluster(is_leader=False, answers=[ProcessLostError("process 0 is gone")], make=SimpleNamespace)
-    with pytest.raises(ProcessLostError, match="process 0 is gone"):
-        folder.made_by_one(lost, said.append)
 
 
 def test_files_that_are_gone_since_do_not_matter(task: MakeTask, lines: Path) -> None:

@@ -1,0 +1,143 @@
+"""Tokens of shards that the processes of a cluster make side by side, and bring to process 0 through a folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from meshtf.cluster.cluster import Cluster
+from meshtf.errors import ClusterError
+from meshtf.files.replaced_file import replaced_file
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data._tokenized_text import ShardTokens, TextReader, TokenizedText
+from meshtf.train.data.token_folders.workers import Shard
+
+SECONDS_OF_WAITING = 60.0
+
+NOT_SHARED = """\
+{maker} has made {path}, which {other} does not see.
+A folder of tokens must be on a disk that all processes share."""
+
+_NOTHING_TO_MAKE = "made"
+_NAMES = {False: "train", True: "held_out"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Shares:
+    """Shard k is made by process k modulo their number.
+
+    Attributes:
+      cluster: the processes. Each calls `take_all` or `make_own` once, then `finish`.
+      key: in the cluster's store, of this alone.
+      folder: on a disk that all share; not there yet. Process 0 makes it, and removes it at the end.
+      say: is given a line about a long wait.
+    """
+
+    cluster: Cluster
+    key: str
+    folder: Path
+    say: Callable[[str], None]
+
+    def take_all(self, reader: TextReader, shards: Iterable[Shard], first: int) -> Iterator[ShardTokens]:
+        """In process 0: the tokens of each shard from number `first` on, in order.
+
+        Raises:
+          ConfigurationError: what reading raises; or files of the others are not seen here.
+          ProcessLostError: another process has failed.
+        """
+        self.folder.mkdir()
+        self.cluster.put(f"{self.key}/first", str(first))
+        for number, (source, fraction) in itertools.islice(enumerate(shards), first, None):
+            process = self._maker(number)
+            if process == 0:
+                yield reader.read_shard(source, fraction)
+                continue
+            self._wait(f"shard/{number}", f"waits for {self._name(process)}, which makes tokens of shard {number + 1}")
+            path = self._path(number)
+            try:
+                yield _read(path)
+            except FileNotFoundError:
+                raise self._not_shared(process, path, 0) from None
+            path.unlink()
+        self.folder.rmdir()
+
+    def make_own(self, reader: TextReader, shards: Iterable[Shard]) -> None:
+        """In every other process, which returns when the folder of tokens is there.
+
+        Raises:
+          ConfigurationError: what reading raises; or what process 0 makes is not seen here.
+          ProcessLostError: another process has failed.
+        """
+        first = self._wait("first", f"waits for {self._name(0)}, which begins the tokens")
+        if first != _NOTHING_TO_MAKE:
+            if not self.folder.is_dir():
+                raise self._not_shared(0, self.folder, self.cluster.process_index)
+            for number, (source, fraction) in itertools.islice(enumerate(shards), int(first), None):
+                if self._maker(number) == self.cluster.process_index:
+                    self._bring(number, reader.read_shard(source, fraction))
+        self._wait("end", f"waits for {self._name(0)}, which makes the tokens")
+
+    def nothing_to_make(self) -> None:
+        """In process 0, in place of `take_all`."""
+        self.cluster.put(f"{self.key}/first", _NOTHING_TO_MAKE)
+
+    def finish(self) -> None:
+        """In process 0: the others go on."""
+        self.cluster.put(f"{self.key}/end", "")
+
+    def _bring(self, number: int, tokens: ShardTokens) -> None:
+        try:
+            with replaced_file(self._path(number)) as file:
+                np.savez(file, **_arrays(tokens))
+        except FileNotFoundError:  # process 0 has given up, which is heard in a moment
+            self._wait("end", f"waits for {self._name(0)}, which has removed {self.folder}")
+        self.cluster.put(f"{self.key}/shard/{number}", "")
+
+    def _wait(self, what: str, line: str) -> str:
+        """Without end, but for a ProcessLostError."""
+        while True:
+            try:
+                return self.cluster.get(f"{self.key}/{what}", SECONDS_OF_WAITING)
+            except ClusterError:
+                self.say(line)
+
+    def _maker(self, number: int) -> int:
+        return number % self.cluster.num_processes
+
+    def _not_shared(self, maker: int, path: Path, other: int) -> ConfigurationError:
+        return ConfigurationError(NOT_SHARED.format(maker=self._name(maker), path=path, other=self._name(other)))
+
+    def _name(self, process: int) -> str:
+        return f"process {process} ({self.cluster.addresses[process]})"
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:08d}.npz"
+
+
+def _arrays(tokens: ShardTokens) -> dict[str, np.ndarray]:
+    arrays = {"num_skipped": np.array(tokens.num_skipped)}
+    for side, text in tokens.sides.items():
+        name = _NAMES[side]
+        arrays[f"{name}_bytes"] = np.array(text.num_bytes)
+        for part, (ids, borders) in enumerate(zip(text.tokens, text.borders, strict=True)):
+            arrays[f"{name}_tokens_{part}"] = np.asarray(ids[0 : len(ids)])
+            arrays[f"{name}_borders_{part}"] = borders
+    return arrays
+
+
+def _read(path: Path) -> ShardTokens:
+    with np.load(path) as arrays:
+        num_parts = sum(name.startswith(f"{_NAMES[False]}_tokens_") for name in arrays)
+        sides = {
+            side: TokenizedText(
+                tuple(arrays[f"{name}_tokens_{part}"] for part in range(num_parts)),
+                tuple(arrays[f"{name}_borders_{part}"] for part in range(num_parts)),
+                int(arrays[f"{name}_bytes"]),
+            )
+            for side, name in _NAMES.items()
+        }
+        return ShardTokens(sides, int(arrays["num_skipped"]))
