@@ -27,7 +27,9 @@ _LOG = logging.getLogger(__name__)
 
 _NOT_SENT = """\
 the checkpoint of step {step} cannot be written to {place}: {error}
-It is whole in {path} on this machine, until a training goes on from those there, which are as they were."""
+It is whole in {path} on this machine{until}; those there are as they were."""
+_UNTIL_THE_END = ", until this process ends"
+_SENT = ".sent-"
 
 
 class CheckpointFolder:
@@ -55,6 +57,7 @@ class CheckpointFolder:
         if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 1):
             raise CheckpointError(f"keep must be at least 1, or None to keep all, and is {keep!r}")
         place = folder if isinstance(folder, os.PathLike) else place_of(folder)
+        self._passing: PassingFolder | None = None
         if isinstance(place, RemoteFolder):
             remote, self._passing = RemoteCheckpoints(place), PassingFolder()
             place = self._passing.path
@@ -69,13 +72,43 @@ class CheckpointFolder:
         Raises:
           OSError: the folder is there and cannot be read.
         """
-        if self.remote is not None:
-            return self.remote.steps()
+        return self._steps_here() if self.remote is None else self.remote.steps()
+
+    def unsent(self) -> list[int]:
+        """The steps of checkpoints that did not get from this machine to remote storage as they are, oldest first."""
+        if self.remote is None:
+            return []
+        return [step for step in self._steps_here() if not self._sent_mark(step).exists()]
+
+    def send(self, step: int) -> None:
+        """Sends a checkpoint of this machine to remote storage; earlier ones of this machine are deleted.
+
+        Raises:
+          SaveError: it cannot be read, or the storage not written. It stays on this machine.
+        """
+        assert self.remote is not None
+        try:
+            self.remote.send(self.path(step), step)
+        except OSError as error:
+            place, path, reason = self.place(step), self.path(step), error.strerror or error
+            until = "" if self._passing is None else _UNTIL_THE_END
+            raise SaveError(_NOT_SENT.format(step=step, place=place, error=reason, path=path, until=until)) from None
+        for older in self._steps_here():
+            if older < step:
+                delete_folder(self.path(older))
+                self._sent_mark(older).unlink(missing_ok=True)
+        self._sent_mark(step).touch()
+
+    def _steps_here(self) -> list[int]:
         try:
             matches = [_STEP.fullmatch(path.name) for path in self.folder.iterdir()]
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(int(match[1]) for match in matches if match)
+
+    def _sent_mark(self, step: int) -> Path:
+        """A file that is there when the checkpoint of this machine has been sent as it is."""
+        return self.folder / f"{_SENT}{self.path(step).name}"
 
     def path(self, step: int) -> Path:
         """Where the checkpoint of a step is on this machine, or would be."""
@@ -163,12 +196,14 @@ class CheckpointFolder:
         """`save`, of chunks whose values are asked for one after the other."""
         check_step(step)
         path = self.path(step)
+        if self.remote is not None:
+            self._sent_mark(step).unlink(missing_ok=True)
         write_checkpoint(path, step, chunks, value_of, state)
         cluster = cluster_that_writes(chunks)
         if cluster is not None and not cluster.is_leader:
             return path
         if self.remote is not None:
-            self._send(self.remote, step)
+            self.send(step)
         # Later ones that are there were passed over as damaged; they must not take the place of this one.
         older = [known for known in self.steps() if known < step]
         for old in older[: max(len(older) - self.keep + 1, 0)] if self.keep else []:
@@ -182,17 +217,6 @@ class CheckpointFolder:
             except OSError as error:
                 _LOG.warning("%s is whole, and %s cannot be deleted: %s", self.place(step), self.place(old), error)
         return path
-
-    def _send(self, remote: RemoteCheckpoints, step: int) -> None:
-        """To remote storage; those sent before are no longer kept here."""
-        try:
-            remote.send(self.path(step), step)
-        except OSError as error:
-            place, reason = self.place(step), error.strerror or error
-            raise SaveError(_NOT_SENT.format(step=step, place=place, error=reason, path=self.path(step))) from None
-        for path in self.folder.iterdir():
-            if is_step_name(path.name) and path != self.path(step):
-                delete_folder(path)
 
 
 def check_step(step: int) -> None:

@@ -140,7 +140,7 @@ class RunFolder:
         if self.storage is None:
             yield
             return
-        self.storage.claim()
+        self.storage.claim(self.path)
         try:
             yield
         except BaseException:

@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import json
 import os
 import platform
 import secrets
 import shutil
 from pathlib import Path
+from typing import Any
 
+from meshtf.checkpoint import CheckpointFolder, SavedCheckpoint
 from meshtf.checkpoint.manifest import MANIFEST
+from meshtf.checkpoint.remote_checkpoints import RemoteCheckpoints
+from meshtf.errors import DamagedCheckpointError
 from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.files.remote.working_folder import PassingFolder
+from meshtf.files.replaced_file import replace_file
 from meshtf.train.configuration import ConfigurationError
 
 CHECKPOINTS = "checkpoints"
 SUPERSEDED = "superseded_"
+UNSENT = "unsent_"
 
-_WRITER = ".writer"
+_WRITER, _LOCK = ".writer", ".lock"
+_EVALUATIONS = "evaluations.jsonl"
 
 _ANOTHER = """\
 another training writes to {folder}, too: {host}, process {process}, which began later. This one ends, since the two
 would destroy each other's files."""
+
+_SENT_NOW = """\
+sent now:      the checkpoint of step {step}, which a process before could not write to {place}"""
+
+_KEPT_HERE = """\
+not sent:      the checkpoint of step {step}, which a process before could not write to {place}: {reason}.
+               It is kept in {path}"""
+_WRITTEN_SINCE = "another training has written there since"
 
 
 @dataclasses.dataclass
@@ -43,24 +60,66 @@ class RunStorage:
     def fetch(self, path: Path) -> None:
         """Makes a folder of this machine what the run's is, without checkpoints and what is in further folders.
 
+        A checkpoint that did not get there is sent first, if nobody else has written there since; else it is kept.
+
         Raises:
-          OSError: the storage cannot be read, or the folder not written.
+          OSError: the storage cannot be read or written, or the folder not written.
         """
+        self._send_the_unsent(path)
         for old in path.iterdir():
+            if old.name in (_LOCK, _WRITER) or old.name.startswith(UNSENT):
+                continue
             if old.is_dir() and not old.is_symlink():
                 shutil.rmtree(old)
-            elif old.name != ".lock":
+            else:
                 old.unlink()
         for name in self.remote.files():
             if "/" not in name and not name.startswith("."):
                 self.remote.download(name, path / name)
                 self._sent[name] = _state(path / name)
 
-    def claim(self) -> None:
-        """From now on this process writes, and another that does finds out when it writes next."""
+    def _send_the_unsent(self, path: Path) -> None:
+        folder = CheckpointFolder(
+            path / CHECKPOINTS,
+            remote=RemoteCheckpoints(self.remote / CHECKPOINTS, functools.partial(self._send_again, path)),
+        )
+        folder.give_back_replaced()
+        for step in folder.unsent():
+            reason = self._reason_not_to_send(path, folder.path(step))
+            if reason is None:
+                folder.send(step)
+                print(_SENT_NOW.format(step=step, place=self.remote), flush=True)
+                continue
+            kept = next(to for n in itertools.count(1) if not (to := path / f"{UNSENT}{n}").exists())
+            kept.mkdir()
+            folder.path(step).rename(kept / folder.path(step).name)
+            print(_KEPT_HERE.format(step=step, place=self.remote, reason=reason, path=kept), flush=True)
+
+    def _reason_not_to_send(self, path: Path, checkpoint: Path) -> str | None:
+        if _facts_in(_here(path / _WRITER)).get("claim", "") != _facts_in(self._there(_WRITER)).get("claim"):
+            return _WRITTEN_SINCE
+        try:
+            SavedCheckpoint.open(checkpoint).verify()
+        except DamagedCheckpointError as error:
+            return str(error)
+        return None
+
+    def _send_again(self, path: Path) -> None:
+        """What goes with a checkpoint of a process before, but for what other programs write, too."""
+        for own in sorted(path.iterdir()):
+            if own.is_file() and not own.name.startswith(".") and own.name != _EVALUATIONS:
+                self.remote.write(own.name, own.read_bytes())
+
+    def claim(self, path: Path) -> None:
+        """From now on this process writes, and another that does finds out when it writes next.
+
+        Args:
+          path: of the run's folder on this machine, which remembers who wrote last.
+        """
         self._claim = secrets.token_hex(16)
-        facts = {"claim": self._claim, "host": platform.node(), "process": os.getpid()}
-        self.remote.write(_WRITER, json.dumps(facts).encode())
+        facts = json.dumps({"claim": self._claim, "host": platform.node(), "process": os.getpid()}).encode()
+        replace_file(path / _WRITER, facts)
+        self.remote.write(_WRITER, facts)
 
     def send(self, path: Path) -> None:
         """Writes those files that have changed, checkpoints left out.
@@ -72,7 +131,8 @@ class RunStorage:
         self._check_claim()
         for folder, inner, names in os.walk(path):
             here = Path(folder)
-            inner[:] = [name for name in inner if here != path or not name.startswith((CHECKPOINTS, SUPERSEDED, "."))]
+            left_out = (CHECKPOINTS, SUPERSEDED, UNSENT, ".")
+            inner[:] = [name for name in inner if here != path or not name.startswith(left_out)]
             for name in sorted(names):
                 own = (here / name).relative_to(path).as_posix()
                 if not name.startswith(".") and self._sent.get(own) != (state := _state(here / name)):
@@ -96,14 +156,29 @@ class RunStorage:
     def _check_claim(self) -> None:
         if self._claim is None:
             return
-        try:
-            facts = json.loads(self.remote.read(_WRITER))
-        except (FileNotFoundError, ValueError):
-            facts = {}
+        facts = _facts_in(self._there(_WRITER))
         if facts.get("claim", self._claim) != self._claim:
             raise ConfigurationError(
                 _ANOTHER.format(folder=self.remote, host=facts.get("host"), process=facts.get("process"))
             )
+
+    def _there(self, name: str) -> bytes:
+        try:
+            return self.remote.read(name)
+        except FileNotFoundError:
+            return b""
+
+
+def _here(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
+def _facts_in(writer: bytes) -> dict[str, Any]:
+    try:
+        facts = json.loads(writer)
+    except ValueError:
+        return {}
+    return facts if isinstance(facts, dict) else {}
 
 
 def _state(path: Path) -> tuple[int, int]:

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 import meshtf as mtf
+from meshtf.checkpoint import CheckpointFolder
 from meshtf.checkpoint.checkpoint_paths import find_folder
+from meshtf.errors import SaveError
+from meshtf.files.remote import failures
 from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.train import RunFolder, Trainer, Training, TrainingRun
 from meshtf.train.configuration import ConfigurationError
@@ -18,6 +21,7 @@ from meshtf.train.initial_checkpoint import InitialCheckpoint
 from meshtf.train.monitoring.metrics import DIGEST, read_metrics
 from meshtf.train.resuming import resumed_start
 from meshtf.train.signals import StopRequest
+from tests.files.remote.tensors import check, save
 from tests.train.conftest import TinyModel, tiny_task
 
 URL = "memory://runs/mine"
@@ -90,7 +94,7 @@ def test_a_run_goes_on_elsewhere(trainer: Trainer, tmp_path: Path) -> None:
     first, second = RunFolder.made(URL, tmp_path / "three"), RunFolder.made(URL, tmp_path / "four")
     assert first.storage is not None
     assert second.storage is not None
-    first.storage.claim()
+    first.storage.claim(first.path)
     with second.writing():
         second.metrics.write_text(json.dumps({"step": 1, "loss": 1.0}) + "\n")
         with pytest.raises(ConfigurationError, match=rf"another training writes to {URL}, too: .*, process \d+, which"):
@@ -122,3 +126,69 @@ def test_what_is_new_is_sent_after_a_failure_too(tmp_path: Path, capsys: pytest.
     with pytest.raises(ArithmeticError):
         fail(lambda: remote.write(".writer", b'{"claim": "another", "host": "h", "process": 1}'))
     assert "is not in memory://failed/run: another training writes" in capsys.readouterr().out
+
+
+def test_a_checkpoint_that_could_not_be_sent_goes_there_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(failures.time, "sleep", lambda seconds: None)
+    url = "memory://unsent/run"
+    remote = RemoteFolder.open(url)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ConnectionResetError("reset by peer")
+
+    def saved(machine: str, step: int) -> RunFolder:
+        """As a training does that begins on a machine, and saves one checkpoint."""
+        folder = RunFolder.made(url, tmp_path / machine)
+        folder.fetch()
+        with folder.writing():
+            folder.metrics.write_text(f"{step}\n")
+            save(folder.checkpoints(3), step)
+        return folder
+
+    def lost(machine: str, step: int) -> Path:
+        with monkeypatch.context() as patch:
+            patch.setattr(type(remote._storage), "put_file", refuse)
+            with pytest.raises(SaveError, match=r"reset by peer\nIt is whole in .* on this machine; those there are"):
+                saved(machine, step)
+        return RunFolder.made(url, tmp_path / machine).path
+
+    def steps() -> list[int]:
+        return RunFolder.existing(url).checkpoints().steps()
+
+    remote.write("operative_config.gin", b"")
+    saved("one", 2)
+    here = lost("one", 3)
+    assert steps() == [2]
+    lost("one", 4)  # nothing is removed where it cannot be sent at the next start, either
+    assert steps() == [2]
+    RunFolder.made(url, tmp_path / "one").fetch()
+    told = f"sent now:      the checkpoint of step 3, which a process before could not write to {url}"
+    assert told in capsys.readouterr().out
+    assert steps() == [2, 3]
+    check(RunFolder.existing(url).checkpoints(), 3)
+    assert remote.read("metrics.jsonl") == b"3\n"
+
+    # Another machine goes on before this one does: what it has stands, and what is here is kept.
+    lost("one", 4)
+    saved("two", 4)
+    there = remote.read("checkpoints/step_00000004/manifest.json")
+    capsys.readouterr()
+    saved("one", 5)
+    told = capsys.readouterr().out
+    assert f"the checkpoint of step 4, which a process before could not write to {url}: another training has" in told
+    assert f"It is kept in {here / 'unsent_1'}" in told
+    check(CheckpointFolder(here / "unsent_1"), 4)
+    assert remote.read("checkpoints/step_00000004/manifest.json") == there
+    saved("one", 6)
+    assert "sent" not in capsys.readouterr().out
+    assert not [name for name in remote.files() if "unsent" in name]
+
+    # One that is damaged here is nothing to go on from.
+    lost("one", 7)
+    (here / "checkpoints" / "step_00000007" / "manifest.json").write_text("{}")
+    saved("one", 8)
+    assert "is damaged: manifest.json does not have" in capsys.readouterr().out
+    assert (here / "unsent_2" / "step_00000007").is_dir()
+    assert steps() == [5, 6, 8]

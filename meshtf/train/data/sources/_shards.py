@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from meshtf.train.data.sources._compressed import is_compressed
+from meshtf.train.data.sources._files_state import SourceOfFiles
 from meshtf.train.data.sources.document import Document, Source
 
 SHARD_BYTES = 8 << 20
@@ -15,16 +16,12 @@ SHARD_BYTES = 8 << 20
 
 
 @runtime_checkable
-class FileSource(Source, Protocol):
+class FileSource(SourceOfFiles, Protocol):
     """Documents of files, of which each can be read alone."""
 
     @property
     def is_by_lines(self) -> bool:
         """Whether every document is a line, so that a part of a file is whole lines."""
-        ...
-
-    def files(self) -> list[Path]:
-        """In the order in which they are read."""
         ...
 
     def documents_of(self, path: Path, start: int, stop: int | None) -> Iterator[Document]:
@@ -60,15 +57,6 @@ def shards_of(source: Source, shard_bytes: int = SHARD_BYTES) -> Iterator[Source
     if isinstance(source, FileSource):
         return _shards_of_files(source, shard_bytes)
     return _held(source.documents(), shard_bytes)
-
-
-def files_state(source: Source) -> dict[str, int] | None:
-    """How many files a source has, and their bytes; None where it has none, or they cannot be seen."""
-    try:
-        sizes = [path.stat().st_size for path in source.files()] if isinstance(source, FileSource) else None
-    except Exception:  # gone by now, which what was made of them need not mind
-        return None
-    return None if sizes is None else {"files": len(sizes), "bytes": sum(sizes)}
 
 
 def _shards_of_files(source: FileSource, shard_bytes: int) -> Iterator[Source]:

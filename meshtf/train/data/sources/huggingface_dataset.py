@@ -48,11 +48,13 @@ class HuggingFaceDataset:
     def __str__(self) -> str:
         return f"data set {self.path}" + (f", {self.split}" if self.split else "")
 
+    def files(self) -> list[Path]:
+        folder = self._folder()
+        return [folder / name for name in self._names(folder)]
+
     def documents(self) -> Iterator[Document]:
         arrow = import_pyarrow("pyarrow", "HuggingFaceDataset")
-        folder = self._folder()
-        for name in self._names(folder):
-            path = folder / name
+        for path in self.files():
             try:
                 with open_regular(path) as file, arrow.ipc.open_stream(file) as batches:
                     check_column(batches.schema, self.column, str(path), "HuggingFaceDataset.column")

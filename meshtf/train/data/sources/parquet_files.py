@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import gin
 
@@ -38,10 +39,13 @@ class ParquetFiles:
         patterns = (self.patterns,) if isinstance(self.patterns, str) else self.patterns
         return f"Parquet files {', '.join(patterns)}"
 
+    def files(self) -> list[Path]:
+        return files_matching(self.patterns)
+
     def documents(self) -> Iterator[Document]:
         arrow = import_pyarrow("pyarrow", "ParquetFiles")
         parquet = import_pyarrow("pyarrow.parquet", "ParquetFiles")
-        for path in files_matching(self.patterns):
+        for path in self.files():
             try:
                 with open_regular(path) as file:
                     opened = parquet.ParquetFile(file)

@@ -51,8 +51,11 @@ class TfRecords:
         patterns = (self.patterns,) if isinstance(self.patterns, str) else self.patterns
         return f"TFRecords {', '.join(patterns)}"
 
+    def files(self) -> list[Path]:
+        return files_matching(self.patterns)
+
     def documents(self) -> Iterator[Document]:
-        for path in files_matching(self.patterns):
+        for path in self.files():
             for number, record in enumerate(self._records(path), start=1):
                 name = f"{path}, record {number}"
                 for text in self._texts(record, name):

@@ -6,14 +6,15 @@ import dataclasses
 import itertools
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from meshtf.cluster.cluster import Cluster
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data._tokenized_text import ShardTokens, TextReader, TextSplit, check_sides
-from meshtf.train.data.sources._shards import files_state, shards_of
+from meshtf.train.data.sources._files_state import files_state
+from meshtf.train.data.sources._shards import shards_of
 from meshtf.train.data.sources.document import Source
 from meshtf.train.data.token_folders.manifest import MANIFEST, SIDES, Manifest
 from meshtf.train.data.token_folders.shares import Shares
@@ -23,6 +24,8 @@ from meshtf.train.data.token_folders.workers import Shard, tokens_of
 SECONDS_BETWEEN_LINES = 10.0
 SHARES = "shares"
 """A folder in that of what is being made: shards of other processes, on their way to the one that writes."""
+
+_FILES, _HELD_OUT_FILES = "files of the source", "files that are held out"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +62,7 @@ class TokenFolder:
           ConfigurationError: there is none, or one of something else.
         """
         manifest = Manifest.read(self.path / MANIFEST)
-        manifest.check_made_of(self._made_of(), self.path)
+        manifest.check_made_of(self._made_of(manifest.made_of), self.path)
         return manifest
 
     def made_by_all(self, cluster: Cluster | None, say: Callable[[str], None]) -> TextSplit:
@@ -128,14 +131,17 @@ class TokenFolder:
         for source, fraction in ((self.source, 0.0), (self.held_out, 1.0)):
             yield from ((shard, fraction) for shard in shards_of(source))
 
-    def _made_of(self) -> dict[str, Any]:
-        """All that decides the tokens. Files that are gone since are None: a folder stands for itself."""
-        held_out = self.held_out
+    def _made_of(self, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """All that decides the tokens. Files that are gone since are None: a folder stands for itself. Those that are
+        as `known` has them are not read."""
+        held_out, known = self.held_out, known or {}
         return {
             "source": repr(self.source),
-            "files of the source": files_state(self.source),
+            _FILES: files_state(self.source, known.get(_FILES)),
             "held_out": repr(held_out) if isinstance(held_out, Source) else float(held_out),
-            "files that are held out": files_state(held_out) if isinstance(held_out, Source) else None,
+            _HELD_OUT_FILES: (
+                files_state(held_out, known.get(_HELD_OUT_FILES)) if isinstance(held_out, Source) else None
+            ),
             "vocabulary": self.reader.vocabulary.fingerprint,
             "texts in a document": self.reader.objective.num_parts,
             "skip_undecodable": self.reader.skip_undecodable,

@@ -14,10 +14,11 @@ import numpy as np
 from meshtf.files.regular_file import open_regular, read_regular
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data._tokenized_text import TextSplit, TokenizedText
+from meshtf.train.data.sources._files_state import is_same
 from meshtf.train.data.token_folders.token_file import TokenFile
 
 MANIFEST = "manifest.json"
-FORMAT, VERSION = "meshtf tokens", 1
+FORMAT, VERSION = "meshtf tokens", 2
 SIDES = ("train", "held_out")
 LARGEST_MANIFEST = 1 << 24
 _PIECE = 1 << 22
@@ -94,7 +95,9 @@ class Manifest:
         try:
             found = json.loads(read_regular(path, LARGEST_MANIFEST))
             if not isinstance(found, dict) or (found.get("format"), found.get("version")) != (FORMAT, VERSION):
-                raise ConfigurationError(f"{path} is of no version of tokens that this meshtf reads")
+                raise ConfigurationError(
+                    f"{path} is of no version of tokens that this meshtf reads; remove it, and it is made again"
+                )
             contents = Contents.of_json(found["contents"])
             manifest = cls(
                 dict(found["made_of"]),
@@ -120,7 +123,7 @@ class Manifest:
         different = [
             f"  {name}: {self.made_of.get(name)!r} then, {value!r} now"
             for name, value in made_of.items()
-            if value is not None and self.made_of.get(name) != value
+            if value is not None and not is_same(self.made_of.get(name), value)
         ]
         if different:
             raise ConfigurationError(OTHER_TOKENS.format(folder=folder, differences="\n".join(different)))

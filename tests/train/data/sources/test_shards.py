@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from meshtf.train.data import JsonLines, TextFiles
-from meshtf.train.data.sources._shards import files_state, shards_of
+from meshtf.train.data.sources._shards import shards_of
 from meshtf.train.data.sources.document import Source
 
 
@@ -28,10 +28,3 @@ def test_documents_of_shards(tmp_path: Path, many_texts: Source, shard_bytes: in
         shards = list(shards_of(source, shard_bytes))
         assert [content for shard in shards for content in contents(shard)] == contents(source)
         assert len(shards) > 1 or shard_bytes == 10_000
-
-
-def test_the_state_of_files(tmp_path: Path, many_texts: Source) -> None:
-    (tmp_path / "a.txt").write_text("four")
-    assert files_state(TextFiles(str(tmp_path / "*"))) == {"files": 1, "bytes": 4}
-    assert files_state(TextFiles(str(tmp_path / "none"))) is None
-    assert files_state(many_texts) is None

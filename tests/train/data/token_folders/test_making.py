@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -142,4 +143,18 @@ def test_settings_are_in_the_manifest(task: MakeTask, lines: Path, tmp_path: Pat
     str(task())
     made_of = json.loads((tmp_path / "tokens" / "manifest.json").read_bytes())["made_of"]
     assert made_of["held_out"] == 0.3
-    assert made_of["files of the source"] == {"files": 1, "bytes": lines.stat().st_size}
+    files = made_of["files of the source"]
+    assert (files["files"], files["bytes"]) == (1, lines.stat().st_size)
+
+
+def test_text_that_has_changed_is_noticed(task: MakeTask, lines: Path) -> None:
+    str(task())
+    content = lines.read_bytes()
+    lines.write_bytes(content)  # the same again, at another time
+    assert len(first_batches(task())) > 3
+    lines.write_bytes(content.replace(b"e", b"a", 1))
+    os.utime(lines, ns=(1, 1))
+    with pytest.raises(
+        ConfigurationError, match=r"the tokens in .* are of something else than the task:\n  files of the source"
+    ):
+        str(task())
