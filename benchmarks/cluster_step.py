@@ -68,7 +68,7 @@ class Steps:
 
 @functools.cache
 def started(layout: Layout) -> mtf.Function:
-    step = meshtf_step(layout.mesh_shape, layout.layout)
+    step = meshtf_step(mtf.SpmdMeshImpl(layout.mesh_shape, layout.layout))
     take_step(step)
     return step
 

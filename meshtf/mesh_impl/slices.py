@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import tensorflow as tf
@@ -35,7 +35,7 @@ def on_host(held: Slice) -> np.ndarray:
     """A slice's value, to be read before the next step; without a copy, where it is in the host's memory already."""
     if isinstance(held, tf.Variable):
         # A third of the time of `held.read_value()`.
-        value = tf.raw_ops.ReadVariableOp(resource=held.handle, dtype=held.dtype)
+        value = tf.raw_ops.ReadVariableOp(resource=cast("Any", held).handle, dtype=held.dtype)
         return np.asarray(value if value.shape.rank else value.numpy())
     return np.asarray(held)
 
@@ -43,6 +43,6 @@ def on_host(held: Slice) -> np.ndarray:
 def is_finite(held: Slice) -> bool:
     """Whether a slice of floating-point numbers holds neither a NaN nor an infinity."""
     if isinstance(held, tf.Variable):
-        with tf.device(held.device):
+        with tf.device(cast("Any", held).device):
             return bool(tf.reduce_all(tf.math.is_finite(held)))
     return bool(np.isfinite(np.asarray(held)).all())

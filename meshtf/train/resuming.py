@@ -10,6 +10,7 @@ from typing import Any
 
 from meshtf.checkpoint import SavedCheckpoint, restore
 from meshtf.errors import CheckpointError
+from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.initial_checkpoint import initial_checkpoint_of
 from meshtf.train.monitoring.metrics import DIGEST, read_metrics
@@ -153,7 +154,7 @@ def _newest(folder: RunFolder) -> SavedCheckpoint | None:
     return None
 
 
-def _resumed_position(training: Training, saved: SavedCheckpoint, folder: Path) -> Position:
+def _resumed_position(training: Training, saved: SavedCheckpoint, folder: Path | RemoteFolder) -> Position:
     """Where the data continue after a checkpoint of this training."""
     state, own = RunState.from_dict(saved.state), RunState.of(training, None)
     differences = [

@@ -7,6 +7,7 @@ import difflib
 import sys
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 from absl import flags
 
@@ -137,7 +138,8 @@ def parse(arguments: Sequence[str]) -> tuple[str, list[str], Options]:
             raise FlagError(f"{name} does not take --{flag}: {PROGRAM} {name} {command.arguments}")
     if "output" in command.flags and not values["output"].value:
         raise FlagError(f"{name} needs --output: {PROGRAM} {name} {command.arguments}")
-    options = Options(**{field: values[flag].value for flag, field in OWN_FLAGS.items()})
+    given: dict[str, Any] = {field: values[flag].value for flag, field in OWN_FLAGS.items()}
+    options = Options(**given)
     return name, paths, options
 
 

@@ -80,12 +80,12 @@ def export_huggingface(
     family = find_family("huggingface", str(configuration.get("model_type"))) if rules is None else Family.read(rules)
     shapes = {name: tensor.shape for name, tensor in source.tensors.items()}
     model = family.model(configuration, shapes, str(original.where))
-    dtype = dtype or _dtype_of(configuration)
+    dtype = _dtype_of(configuration) if dtype is None else dtype
     weights = ConvertedSource(source, [to_there(rule) for rule in model.rules], model.sizes, dtype)
     weights.unused = [name for name in weights.unused if not _is_state(name, source)]
     weights.check(f"the checkpoint, by the rules {family.path.name},", _REMEDY, allows_unused=not is_strict)
     configuration.pop("torch_dtype", None)
-    return write_folder(weights, output, {**configuration, "dtype": dtype.name}, original.companions, SHARD_BYTES)
+    return write_folder(weights, output, {**configuration, "dtype": tf.as_dtype(dtype).name}, original.companions, SHARD_BYTES)
 
 
 def _dtype_of(configuration: Mapping[str, Any]) -> tf.DType:

@@ -55,7 +55,10 @@ class Setting:
             extra = f"; {', '.join(sorted(unknown))} is not" if isinstance(content, dict) else ""
             raise RuleFault(f"settings.{name} must be a key, a list, or a table of {', '.join(sorted(fields))}{extra}")
         keys = content.get("key", [])
-        sources = (*([keys] if isinstance(keys, str) else keys), *(_Constant(v) for v in _default(content)))
+        sources: tuple[Any, ...] = (
+            *([keys] if isinstance(keys, str) else keys),
+            *(_Constant(v) for v in _default(content)),
+        )
         shape_of = (content["shape_of"], content.get("dimension", 0)) if "shape_of" in content else None
         is_given, counts = content.get("is_given", False), content.get("counts", False)
         return cls(name, sources, content.get("values", {}), shape_of, is_given, counts, content.get("has_tensor"))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 import tensorflow as tf
 
-from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension
+from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
 from meshtf.layout import LayoutLike, LayoutRules, TensorLayout, convert_to_layout_rules
 from meshtf.mesh_impl.mesh_impl import MeshImpl, Program
 from meshtf.mesh_impl.mesh_options import MeshOptions
@@ -62,11 +63,11 @@ class WrappedMeshImpl:
 
     def tensor_layout(self, x: ShapeLike) -> TensorLayout:
         """Of a tensor of this shape: for each dimension the mesh axes that split it."""
-        return self.layout_rules.tensor_layout(getattr(x, "shape", x), self.shape)
+        return self.layout_rules.tensor_layout(_shape(x), self.shape)
 
     def slice_shape(self, x: ShapeLike) -> list[int]:
         """Sizes of one core's slice of a tensor of this shape."""
-        shape = getattr(x, "shape", x)
+        shape = _shape(x)
         return list(self.tensor_layout(shape).slice_shape(shape, self.shape))
 
     def tensor_dimension_to_mesh_axis(self, dim: DimensionLike) -> int | None:
@@ -104,5 +105,12 @@ def rules_of_mesh(layout: LayoutLike, shape: Shape) -> LayoutRules:
 
 def _dimension(dim: DimensionLike) -> Dimension:
     converted = convert_to_dimension(dim)
+    assert converted is not None
+    return converted
+
+
+def _shape(x: Any) -> Shape:
+    """Of a tensor, or of what says a shape itself."""
+    converted = convert_to_shape(getattr(x, "shape", x))
     assert converted is not None
     return converted

@@ -64,7 +64,7 @@ def _canonical(hlo: bytes, plan: Plan, first: int) -> bytes:
         module.input_output_alias.entries.add(
             output_shape_index=[len(plan.fetches) + 1 + number],
             parameter_number=first + plan.variable_names.index(name),
-            kind=hlo_pb2.MAY_ALIAS,
+            kind=cast("Any", hlo_pb2).MAY_ALIAS,
         )
     for number, computation in enumerate(module.computations):
         computation.name = f"computation_{number}"  # TensorFlow's counts the functions of the process

@@ -375,14 +375,15 @@ def _given_away(plan: Plan) -> set[Value]:
 
 def _read_later(plan: Plan, updates: Mapping[Compute, Mapping[int, tuple[int, str]]]) -> set[tuple[Compute, Value]]:
     """Updates, and what they read of variables, where something else needs that then or afterwards."""
-    needed = {*plan.fetches, *(c.value for c in plan.checks)}
+    needed: set[Value] = {*plan.fetches, *(c.value for c in plan.checks)}
     found: set[tuple[Compute, Value]] = set()
     for i in reversed(plan.instructions):
         updated = updates.get(i, {}) if isinstance(i, Compute) else {}
         needed.update(v for n, v in enumerate(i.inputs) if n not in updated)
-        found.update((i, i.inputs[n]) for n in updated if i.inputs[n] in needed)
-        if isinstance(i, Compute) and i.facts.is_view and i.outputs[0] in needed:
-            needed.add(i.inputs[0])
+        if isinstance(i, Compute):
+            found.update((i, i.inputs[n]) for n in updated if i.inputs[n] in needed)
+            if i.facts.is_view and i.outputs[0] in needed:
+                needed.add(i.inputs[0])
     return found
 
 

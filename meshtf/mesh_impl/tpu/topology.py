@@ -92,7 +92,7 @@ class TpuTopology:
         generation = GENERATIONS[name]
         sizes = tuple(int(n) for n in chips.split("x")) if re.fullmatch(r"\d+(x\d+)*", chips) else ()
         if sizes not in generation.chips:
-            known = [cls(generation, c) for c in generation.chips]
+            known: list[TpuTopology] = [cls(generation, c) for c in generation.chips]
             there_are = _listed(known, math.prod(sizes))
             raise DeviceError(_NO_TOPOLOGY.format(text=topology, example=known[2], there_are=there_are))
         return cls(generation, sizes)

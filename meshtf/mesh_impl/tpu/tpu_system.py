@@ -69,7 +69,7 @@ class TpuSystem:
         """
         if self.torus is not None and positions is not None:
             rank = len(self.torus.chips)
-            by_place = {(*d.place[:rank], d.place[-1]): d for d in self.cores}
+            by_place: dict[tuple[int, ...], Device] = {(*d.place[:rank], d.place[-1]): d for d in self.cores}
             return self.client.on([by_place[place] for place in positions])
         if len(self.cores) < shape.size:
             raise DeviceError(_TOO_FEW.format(shape=shape, size=shape.size, cores=len(self.cores)))

@@ -150,7 +150,7 @@ def _matrix(name: str, shape: Shape, summed: Shape, made: Shape) -> tuple[tuple[
             f'the matrix of variable "{name}" [{shape}] has dimension "{twice[0]}" on both sides, [{summed}] and '
             f"[{made}]; give it to one of them"
         )
-    return summed.dimension_names, made.dimension_names
+    return tuple(summed.dimension_names), tuple(made.dimension_names)
 
 
 def _policy(mesh: Mesh, dtype: tf.DType | VariableDType | None) -> VariableDType:

@@ -142,7 +142,8 @@ def dense_product(
     **kwargs: Any,
 ) -> Tensor:
     """The product of dense layers of x, each with its activation: a function, the name of one, or "linear"."""
-    listed = activation_functions if isinstance(activation_functions, list | tuple) else [activation_functions]
+    given = activation_functions
+    listed: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
     factors = []
     for i, activation in enumerate(listed):
         if isinstance(activation, str):

@@ -68,6 +68,7 @@ class MaskedLanguageModel:
 
     def example(self, parts: Sequence[np.ndarray], vocabulary: Vocabulary, uniforms: Uniforms) -> Example:
         (targets,) = parts
+        assert vocabulary.mask_id is not None  # as `check` says
         chosen = self._chosen(targets, vocabulary, uniforms)
         text_ids = vocabulary.text_ids
         random_ids = text_ids.start + (uniforms.draw(len(chosen)) * len(text_ids)).astype(np.int32)

@@ -59,8 +59,8 @@ class Contents:
     @classmethod
     def of_json(cls, found: Mapping[str, Any]) -> Contents:
         files = {str(name): (int(size), int(crc)) for name, (size, crc) in found["files"].items()}
-        counts = ({side: int(found[key][side]) for side in SIDES} for key in ("documents", "text_bytes"))
-        return cls(files, *counts, int(found["num_skipped"]), int(found["num_shards"]))
+        documents, text_bytes = ({s: int(found[key][s]) for s in SIDES} for key in ("documents", "text_bytes"))
+        return cls(files, documents, text_bytes, int(found["num_skipped"]), int(found["num_shards"]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -92,7 +93,8 @@ class Shares:
     def _bring(self, number: int, tokens: ShardTokens) -> None:
         try:
             with replaced_file(self._path(number)) as file:
-                np.savez(file, **_arrays(tokens))
+                arrays: dict[str, Any] = _arrays(tokens)  # NumPy's hints take each for its one flag
+                np.savez(file, **arrays)
         except FileNotFoundError:  # process 0 has given up, which is heard in a moment
             self._wait("end", f"waits for {self._name(0)}, which has removed {self.folder}")
         self.cluster.put(f"{self.key}/shard/{number}", "")

@@ -142,7 +142,7 @@ def partial_folder(folder: Path) -> Path:
 
 def nothing_yet(num_parts: int) -> Contents:
     files = {name: (0, 0) for side in SIDES for name in file_names(side, num_parts)}
-    zeros = dict.fromkeys(SIDES, 0)
+    zeros = {str(side): 0 for side in SIDES}
     return Contents(files, zeros, zeros)
 
 
