@@ -85,7 +85,9 @@ def export_huggingface(
     weights.unused = [name for name in weights.unused if not _is_state(name, source)]
     weights.check(f"the checkpoint, by the rules {family.path.name},", _REMEDY, allows_unused=not is_strict)
     configuration.pop("torch_dtype", None)
-    return write_folder(weights, output, {**configuration, "dtype": tf.as_dtype(dtype).name}, original.companions, SHARD_BYTES)
+    return write_folder(
+        weights, output, {**configuration, "dtype": tf.as_dtype(dtype).name}, original.companions, SHARD_BYTES
+    )
 
 
 def _dtype_of(configuration: Mapping[str, Any]) -> tf.DType:
