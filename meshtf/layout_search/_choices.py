@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import networkx
@@ -60,7 +61,9 @@ class NamesOfShapes:
         self.sizes: dict[str, set[int]] = {}
         self.beside: dict[str, set[str]] = {}
         weights: dict[str, int] = {}
-        for shape in dict.fromkeys(shapes):
+        counts = Counter(shapes)
+        self._elements = {shape: count * shape.size for shape, count in counts.items()}
+        for shape in counts:
             names = set(shape.dimension_names)
             for dim in shape:
                 self.sizes.setdefault(dim.name, set()).add(dim.size)
@@ -74,6 +77,11 @@ class NamesOfShapes:
         together = {name: self._cores(name, sets) for name in frozenset().union(*sets)}
         divides = all(self._divides(name, cores) for name, cores in together.items())
         return divides and not any(self.beside[name] & own for own in sets for name in own)
+
+    def share(self, names: Names) -> float:
+        """Of all elements of the tensors, those of tensors with one of the names."""
+        own = sum(number for shape, number in self._elements.items() if names.intersection(shape.dimension_names))
+        return own / max(1, sum(self._elements.values()))
 
     def names_for(self, axis: int) -> list[str]:
         """Those of which the axis can split every dimension."""

@@ -1,13 +1,16 @@
 """The search: every layout where there are few, and where there are many, a descent from the most promising ones.
 
 A rough estimate, made of the program's products alone, orders the sets of names that axes can split. The best of these
-are priced; from the quickest that fit, a descent changes one axis of one table at a time, to whatever is best there,
-until no such change helps. Prices are those of whole plans, so that nothing is left out of them.
+are priced; from the quickest, a descent changes one axis of one table at a time, to whatever is best there, until no such
+change helps. What does not fit counts as slower, by the square of how much too large it is: a layout that is quick and
+nearly fits is a better place to go on from than a slow one that is a little smaller. Prices are those of whole plans, so
+that nothing is left out of them.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +25,12 @@ _OPERATIONS_OF_ALL = 40_000
 _STARTS = 24
 """Layouts that are priced before the descent."""
 
+_STARTS_OF_MANY = 8
+"""The same where there are several meshes to choose from, for each."""
+
+_FAR = 2.0
+"""Times the least price: what the estimate, which leaves much out, takes to be so slow is not priced."""
+
 _DESCENTS = 3
 """Of those, how many a descent begins from: each with other rules for all tensors."""
 
@@ -30,6 +39,18 @@ _MOST_SETS = 12
 
 _MOST_NAMES = 8
 """That are tried one by one for parameters and activations: those of the largest tensors."""
+
+_HOPELESS = 1.5
+"""Times what was found: no descent begins from a start that is so much slower."""
+
+_MOSTLY = 0.5
+"""Of all parameters: what an axis splits at least, where they are kept in parts."""
+
+_LEAST_GAIN = 1e-3
+"""Of a step's time: a change that gains less is made, but does not keep the descent going."""
+
+Rank = tuple[float, float, int]
+"""Of a layout: less is better."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,21 +91,27 @@ class Search:
         self.is_exhaustive = False
         """Whether every layout was priced."""
 
-    def run(self, *, descends: bool = True) -> None:
+    def run(self, *, meshes: int = 1) -> None:
         """Prices layouts; the best is then among those that are priced.
+
+        Args:
+          meshes: how many there are to choose from; of several only the most promising layouts are priced on each.
 
         Raises:
           OutOfTime: before the end.
         """
-        every = list(itertools.islice(self._every(), self._affordable + 1))
-        if len(every) <= self._affordable:
+        affordable = self._affordable // meshes
+        every = list(itertools.islice(self._every(), affordable + 1))
+        if len(every) <= affordable:
             for choice in every:
                 self._price(choice)
             self.is_exhaustive = True
             return
-        starts = self._priced_starts()
-        for start in starts[: _DESCENTS if descends else 0]:
-            self._descend(start)
+        starts = self._priced_starts(_STARTS if meshes == 1 else _STARTS_OF_MANY)
+        if meshes == 1:
+            ends = list(self._descents(starts))
+            if ends and not any(self._fits(end) for end in ends):
+                self._descended(min(ends, key=self._closest_to_fitting), self._closest_to_fitting)
 
     # Every layout, where there are few
 
@@ -107,20 +134,33 @@ class Search:
 
     # Starts
 
-    def _priced_starts(self) -> list[Choice]:
-        """Promising layouts with their parameters as they are, and kept in parts: the best first."""
+    @property
+    def estimated_seconds(self) -> float:
+        """Of the most promising layout; infinite where there is none."""
+        return min(map(self._estimate.seconds, self._promising(1)), default=math.inf)
+
+    def _promising(self, most: int) -> list[SetsByAxis]:
+        """Layouts by what the estimate says of them."""
         best_sets = [self._best_sets(axis) for axis in self._axes]
-        layouts = [s for s in itertools.product(*best_sets) if self._choices.all.fits(s)]
-        layouts = sorted(layouts, key=self._estimate.seconds)[:_STARTS]
-        kept = self._parameters_in_parts()
-        starts = [Choice(layout, parameters) for layout in layouts for parameters in kept]
-        for choice in starts:
-            self._price(choice)
-        legal = sorted((c for c in starts if self._rank(c) < _ILLEGAL), key=self._rank)
-        best_of_layout: dict[SetsByAxis, Choice] = {}
-        for choice in legal:
-            best_of_layout.setdefault(choice.layout, choice)
-        return list(best_of_layout.values())
+        layouts = (sets for sets in itertools.product(*best_sets) if self._choices.all.fits(sets))
+        return heapq.nsmallest(most, layouts, key=self._estimate.seconds)
+
+    def _priced_starts(self, most: int) -> list[Choice]:
+        """Promising layouts, with their parameters as they are used and in more parts: of each the better, the best
+        first."""
+        starts: list[Choice] = []
+        least = math.inf
+        for layout in self._promising(most):
+            if self._estimate.seconds(layout) > _FAR * least:
+                break
+            starts.append(self._better_start(layout))
+            least = min(least, self._penalised(starts[-1])[0])
+        return sorted((c for c in starts if self._penalised(c) < _ILLEGAL), key=self._penalised)
+
+    def _better_start(self, layout: SetsByAxis) -> Choice:
+        in_parts = self._in_parts(layout)
+        starts = [Choice(layout), *([Choice(layout, in_parts)] if in_parts is not None else [])]
+        return min(starts, key=self._penalised)
 
     def _best_sets(self, axis: int) -> list[Names]:
         nothing = [NO_NAMES] * len(self._axes)
@@ -130,47 +170,61 @@ class Search:
 
         return sorted(self._choices.sets_of(self._choices.all, axis, largest=True), key=alone)[:_MOST_SETS]
 
-    def _parameters_in_parts(self) -> list[SetsByAxis | None]:
-        """None, and the dimension that splits the most bytes of parameters over all axes, kept whole in no core."""
-        parameters = self._choices.parameters
-        found: list[SetsByAxis | None] = [None]
-        for name in parameters.names:
-            sets = tuple(frozenset({name}) for _ in self._axes)
-            if self._choices.may_move(name) and parameters.fits(sets):
-                return [*found, sets]
-        return found
+    def _in_parts(self, layout: SetsByAxis) -> SetsByAxis | None:
+        """Parameters with every axis splitting one of the names that most of them have; None where all do already."""
+        names = self._choices.parameters
+        found = as_used = self._as_used(layout)
+        for axis in self._axes:
+            if names.share(as_used[axis]) < _MOSTLY:
+                tried = [n for n in names.names_for(axis) if self._choices.may_move(n)]
+                for name in sorted(tried, key=lambda n: -names.share(frozenset({n}))):
+                    sets = _changed(found, axis, names.with_name(found[axis], name))
+                    if names.fits(sets):
+                        found = sets
+                        break
+        return None if found == as_used else found
+
+    def _as_used(self, layout: SetsByAxis) -> SetsByAxis:
+        there = frozenset(self._choices.parameters.names)
+        return tuple(own & there for own in layout)
 
     # The descent
 
-    def _descend(self, choice: Choice) -> None:
-        components = [change for axis in self._axes for change in self._changes_of(axis)]
+    def _descents(self, starts: Iterable[Choice]) -> Iterator[Choice]:
+        """What the best starts come to, and those after them that are not much slower than what was found."""
+        found = math.inf
+        for start in itertools.islice(starts, _DESCENTS):
+            if self._penalised(start)[1] < _HOPELESS * found:
+                end = self._descended(start, self._penalised)
+                found = min(found, self._penalised(end)[0])
+                yield end
+
+    def _descended(self, choice: Choice, rank: Callable[[Choice], Rank]) -> Choice:
+        """What no change of one axis of one table makes better."""
+        tables = (self._other_activations, self._other_parameters, self._other_layouts)
+        components = [(table, axis) for table in tables for axis in self._axes]
         unchanged = 0
-        for change in itertools.cycle(components):
-            best = min([choice, *change(choice)], key=self._rank)
-            unchanged = 0 if best != choice else unchanged + 1
+        for table, axis in itertools.cycle(components):
+            best = min([choice, *table(choice, axis)], key=rank)
+            unchanged = 0 if _gains(rank(choice), rank(best)) else unchanged + 1
             choice = best
             if unchanged >= len(components):
-                return
-
-    def _changes_of(self, axis: int) -> list[Callable[[Choice], Iterable[Choice]]]:
-        return [
-            lambda choice: self._other_layouts(choice, axis),
-            lambda choice: self._other_parameters(choice, axis),
-            lambda choice: self._other_activations(choice, axis),
-        ]
+                break
+        return choice
 
     def _other_layouts(self, choice: Choice, axis: int) -> Iterator[Choice]:
         names = self._choices.all
         found = self._other_sets(names, choice.layout, axis, names.names_for(axis))
         largest = [_changed(choice.layout, axis, own) for own in self._best_sets(axis)]
         layouts = [sets for sets in dict.fromkeys([*found, *largest]) if names.fits(sets) and sets != choice.layout]
+        far = _FAR * self._penalised(choice)[0]
         for sets in sorted(layouts, key=self._estimate.seconds)[:_MOST_SETS]:
-            yield dataclasses.replace(choice, layout=sets)
+            if self._estimate.seconds(sets) <= far:
+                yield dataclasses.replace(choice, layout=sets)
 
     def _other_parameters(self, choice: Choice, axis: int) -> Iterator[Choice]:
         names = self._choices.parameters
-        as_used = tuple(own & frozenset(names.names) for own in choice.layout)
-        now = choice.parameters or as_used
+        now = choice.parameters or self._as_used(choice.layout)
         if choice.parameters is not None:
             yield dataclasses.replace(choice, parameters=None)
         for sets in self._other_sets(names, now, axis, names.names_for(axis)[:_MOST_NAMES]):
@@ -197,14 +251,23 @@ class Search:
 
     # Prices
 
-    def _rank(self, choice: Choice) -> tuple[float, float, int]:
-        """Less is better: what is closer to fitting, then what is quicker, then what has fewer rules."""
+    def _penalised(self, choice: Choice) -> Rank:
+        """What is quicker, what does not fit as slower, then what has fewer rules."""
         priced = self._price(choice)
         if priced is None:
             return _ILLEGAL
-        overflow = max(0.0, priced.peak_bytes - self._memory)
-        tables = (choice.layout, choice.parameters or (), choice.activations)
-        return (overflow, priced.seconds, sum(len(own) for sets in tables for own in sets))
+        penalty = max(1.0, priced.peak_bytes / self._memory) ** 2
+        return (priced.seconds * penalty, priced.seconds, _rules(choice))
+
+    def _closest_to_fitting(self, choice: Choice) -> Rank:
+        """What is closer to fitting, then what is quicker, then what has fewer rules."""
+        priced = self._price(choice)
+        if priced is None:
+            return _ILLEGAL
+        return (max(0.0, priced.peak_bytes - self._memory), priced.seconds, _rules(choice))
+
+    def _fits(self, choice: Choice) -> bool:
+        return self._closest_to_fitting(choice)[0] == 0.0
 
     def _price(self, choice: Choice) -> PricedLayout | None:
         limits, pricing = self._limits, self._pricing
@@ -222,6 +285,15 @@ class Search:
 
 
 _ILLEGAL = (math.inf, math.inf, 0)
+
+
+def _rules(choice: Choice) -> int:
+    tables = (choice.layout, choice.parameters or (), choice.activations)
+    return sum(len(own) for sets in tables for own in sets)
+
+
+def _gains(old: Rank, new: Rank) -> bool:
+    return any(b < (1 - _LEAST_GAIN) * a for a, b in zip(old[:2], new[:2], strict=True))
 
 
 def _changed(sets: SetsByAxis, axis: int, own: Names) -> SetsByAxis:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
+import gc
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
@@ -24,9 +27,12 @@ from meshtf.layout_search.layout_choice import LayoutChoice
 from meshtf.lowering.report.accounting import largest_at_peak
 from meshtf.lowering.report.text_table import bytes_text
 from meshtf.mesh_impl.mesh_options import MeshOptions
+from meshtf.planning.plan import Plan
 
 _RUNNERS_UP = 3
 _MESHES_SEARCHED = 2
+_MESHES_PRICED = 12
+_AXES = ("rows", "cols", "planes")
 _MOST_DOUBLINGS = 8
 _LARGEST = 3
 
@@ -72,7 +78,7 @@ def auto_layout(
 
     Args:
       program: planned for any mesh, on paper too.
-      mesh_shape: axes and sizes, as "rows:64;cols:8"; or "auto:512", for axes to be found, one or two.
+      mesh_shape: axes and sizes, as "rows:64;cols:8"; or "auto:512", for axes to be found, one to three.
       machine: on which it is to run: one of `mtf.costs.load_machine`, or its name.
       memory_per_core: bytes that a core may use; by default all that the machine's has.
       keep: rules that every layout is to have, such as "batch:rows".
@@ -104,7 +110,8 @@ def auto_layout(
     meshes = _meshes(mesh_shape)
     pricing = Pricing(program.lowering, fetches, known, options or program.lowering.mesh_impl.options)
     request = _Request(program, known, kept, pricing, limits)
-    return request.choice(meshes, memory_per_core)
+    with _what_is_there_is_kept():
+        return request.choice(meshes, memory_per_core)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,11 +127,11 @@ class _Request:
     def choice(self, meshes: Sequence[Shape], memory_per_core: float | None) -> LayoutChoice:
         of_machine = self.machine.shared_by(meshes[0].size).memory_bytes
         memory = of_machine if memory_per_core is None else memory_per_core
-        searches = {mesh: self._search(mesh, memory) for mesh in meshes}
+        searches = self._searches(meshes, memory)
         was_cut_short = False
         try:
             for search in searches.values():
-                search.run(descends=len(meshes) == 1)
+                search.run(meshes=len(meshes))
             for mesh in self._best_meshes(meshes, memory) if len(meshes) > 1 else ():
                 searches[mesh].run()
         except OutOfTime:
@@ -141,9 +148,17 @@ class _Request:
             layouts_priced=self.pricing.count,
             seconds_in_any_memory=self.pricing.priced[0].seconds,
             least_seconds=self._unsplit(meshes[0]).work_seconds / meshes[0].size,
-            is_proven=all(search.is_exhaustive for search in searches.values()),
+            is_proven=len(searches) == len(meshes) and all(search.is_exhaustive for search in searches.values()),
             was_cut_short=was_cut_short,
         )
+
+    def _searches(self, meshes: Sequence[Shape], memory: float) -> dict[Shape, Search]:
+        """Of the meshes on which the estimate finds the quickest layouts, in the order in which they are given."""
+        found = {mesh: self._search(mesh, memory) for mesh in meshes}
+        if len(found) <= _MESHES_PRICED:
+            return found
+        best = sorted(found, key=lambda mesh: found[mesh].estimated_seconds)[:_MESHES_PRICED]
+        return {mesh: search for mesh, search in found.items() if mesh in best}
 
     def _search(self, mesh: Shape, memory: float) -> Search:
         check_mesh_axes(self.kept, mesh)
@@ -153,9 +168,13 @@ class _Request:
         return Search(self.pricing, choices, self._unsplit(mesh), memory, self.limits)
 
     def _unsplit(self, mesh: Shape) -> RoughEstimate:
-        nothing = MeshLayout(mesh, convert_to_layout_rules(""))
-        plan = self.pricing.lowered(nothing).plan_for(self.pricing.fetches)
-        return RoughEstimate(plan, self.machine.shared_by(mesh.size), mesh)
+        return RoughEstimate(self._unsplit_plan, self.machine.shared_by(mesh.size), mesh)
+
+    @functools.cached_property
+    def _unsplit_plan(self) -> Plan:
+        """With nothing split: the same on every mesh, as far as the estimate looks at it."""
+        nothing = MeshLayout(Shape([("rows", 1)]), convert_to_layout_rules(""))
+        return self.pricing.lowered(nothing).plan_for(self.pricing.fetches)
 
     def _best_meshes(self, meshes: Sequence[Shape], memory: float) -> list[Shape]:
         """Those on which the quickest layouts are that fit, or the smallest if none does."""
@@ -216,6 +235,20 @@ class _Request:
         return _NO_MESH.format(times=2**_MOST_DOUBLINGS)
 
 
+@contextlib.contextmanager
+def _what_is_there_is_kept() -> Iterator[None]:
+    """The garbage collector leaves alone what is there: it would go through all of it again for every few plans."""
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def _bytes(number: float) -> str:
     return bytes_text(round(number)).strip()
 
@@ -237,7 +270,7 @@ def _that_differ(fitting: Sequence[PricedLayout]) -> list[PricedLayout]:
 
 
 def _meshes(mesh_shape: ShapeLike) -> list[Shape]:
-    """The mesh, or all with one or two axes that have so many cores, the first axis the longer."""
+    """The mesh, or all with one to three axes that have so many cores, none longer than the one before."""
     match = AUTO_MESH.fullmatch(mesh_shape) if isinstance(mesh_shape, str) else None
     if match is None:
         given = convert_to_shape(mesh_shape)
@@ -247,8 +280,19 @@ def _meshes(mesh_shape: ShapeLike) -> list[Shape]:
     cores = int(match[1])
     if cores < 1:
         raise UsageError(f'mesh "{mesh_shape}" has no cores')
-    columns = [n for n in divisors(cores) if n * n <= cores]
-    return [Shape([("rows", cores // n), ("cols", n)]) if n > 1 else Shape([("rows", cores)]) for n in columns]
+    factors = (longest for count in range(1, len(_AXES) + 1) for longest in _falling_factors(cores, count, cores))
+    return [Shape(list(zip(_AXES, sizes, strict=False))) for sizes in factors]
+
+
+def _falling_factors(product: int, count: int, most: int) -> Iterator[tuple[int, ...]]:
+    """All ways to make a product of so many factors, each above 1 and none larger than the one before."""
+    if count == 1:
+        if product <= most:
+            yield (product,)
+        return
+    for first in reversed(divisors(product)):
+        if 1 < first <= most and first < product:
+            yield from ((first, *others) for others in _falling_factors(product // first, count - 1, first))
 
 
 def _check_limits(operations: int, seconds: float | None, memory: float | None) -> None:
