@@ -78,6 +78,14 @@ class NamesOfShapes:
         divides = all(self._divides(name, cores) for name, cores in together.items())
         return divides and not any(self.beside[name] & own for own in sets for name in own)
 
+    def thinned(self, sets: SetsByAxis) -> SetsByAxis:
+        """Without names that so many axes together cannot split, on the last of these axes: `fits` may hold then."""
+        found: list[Names] = []
+        for own in sets:
+            left = frozenset(n for n in own if self._divides(n, self._cores(n, (*found, own))))
+            found.append(left)
+        return tuple(found)
+
     def share(self, names: Names) -> float:
         """Of all elements of the tensors, those of tensors with one of the names."""
         own = sum(number for shape, number in self._elements.items() if names.intersection(shape.dimension_names))
@@ -115,7 +123,8 @@ class NamesOfShapes:
         return frozenset(n for n in own if n not in self.beside[name]) | {name}
 
     def _cores(self, name: str, sets: SetsByAxis) -> int:
-        return math.prod(axis.size for axis, own in zip(self.mesh_shape, sets, strict=True) if name in own)
+        """Along the axes that split the name, of all or of the first few."""
+        return math.prod(axis.size for axis, own in zip(self.mesh_shape, sets, strict=False) if name in own)
 
     def _divides(self, name: str, parts: int) -> bool:
         return all(padding_share(size, parts) <= _MOST_PADDING for size in self.sizes[name])

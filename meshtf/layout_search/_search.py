@@ -1,10 +1,10 @@
 """The search: every layout where there are few, and where there are many, a descent from the most promising ones.
 
 A rough estimate, made of the program's products alone, orders the sets of names that axes can split. The best of these
-are priced; from the quickest, a descent changes one axis of one table at a time, to whatever is best there, until no such
-change helps. What does not fit counts as slower, by the square of how much too large it is: a layout that is quick and
-nearly fits is a better place to go on from than a slow one that is a little smaller. Prices are those of whole plans, so
-that nothing is left out of them.
+are priced; from the quickest, a descent changes one axis of one table at a time, to whatever is best there, until no
+such change helps. What does not fit counts as slower, by the square of how much too large it is: a layout that is quick
+and nearly fits is a better place to go on from than a slow one that is a little smaller. Prices are those of whole
+plans, so that nothing is left out of them.
 """
 
 from __future__ import annotations
@@ -142,8 +142,9 @@ class Search:
     def _promising(self, most: int) -> list[SetsByAxis]:
         """Layouts by what the estimate says of them."""
         best_sets = [self._best_sets(axis) for axis in self._axes]
-        layouts = (sets for sets in itertools.product(*best_sets) if self._choices.all.fits(sets))
-        return heapq.nsmallest(most, layouts, key=self._estimate.seconds)
+        names = self._choices.all
+        layouts = dict.fromkeys(map(names.thinned, itertools.product(*best_sets)))
+        return heapq.nsmallest(most, filter(names.fits, layouts), key=self._estimate.seconds)
 
     def _priced_starts(self, most: int) -> list[Choice]:
         """Promising layouts, with their parameters as they are used and in more parts: of each the better, the best
@@ -215,7 +216,7 @@ class Search:
     def _other_layouts(self, choice: Choice, axis: int) -> Iterator[Choice]:
         names = self._choices.all
         found = self._other_sets(names, choice.layout, axis, names.names_for(axis))
-        largest = [_changed(choice.layout, axis, own) for own in self._best_sets(axis)]
+        largest = [names.thinned(_changed(choice.layout, axis, own)) for own in self._best_sets(axis)]
         layouts = [sets for sets in dict.fromkeys([*found, *largest]) if names.fits(sets) and sets != choice.layout]
         far = _FAR * self._penalised(choice)[0]
         for sets in sorted(layouts, key=self._estimate.seconds)[:_MOST_SETS]:

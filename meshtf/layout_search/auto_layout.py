@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import gc
+import heapq
 import re
 from collections.abc import Iterator, Sequence
 
@@ -32,6 +33,7 @@ from meshtf.planning.plan import Plan
 _RUNNERS_UP = 3
 _MESHES_SEARCHED = 2
 _MESHES_PRICED = 12
+_MESHES_OF_AXES = 30
 _AXES = ("rows", "cols", "planes")
 _MOST_DOUBLINGS = 8
 _LARGEST = 3
@@ -280,8 +282,12 @@ def _meshes(mesh_shape: ShapeLike) -> list[Shape]:
     cores = int(match[1])
     if cores < 1:
         raise UsageError(f'mesh "{mesh_shape}" has no cores')
-    factors = (longest for count in range(1, len(_AXES) + 1) for longest in _falling_factors(cores, count, cores))
-    return [Shape(list(zip(_AXES, sizes, strict=False))) for sizes in factors]
+    found = [Shape([(_AXES[0], cores)])]
+    for count in range(2, len(_AXES) + 1):
+        # Those whose axes are most alike: of a number with many divisors there are thousands.
+        most_even = heapq.nsmallest(_MESHES_OF_AXES, _falling_factors(cores, count, cores), key=sum)
+        found += [Shape(list(zip(_AXES, sizes, strict=False))) for sizes in most_even]
+    return found
 
 
 def _falling_factors(product: int, count: int, most: int) -> Iterator[tuple[int, ...]]:

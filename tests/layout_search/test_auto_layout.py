@@ -85,9 +85,10 @@ def test_a_mesh_of_so_many_cores_is_found() -> None:
     found = auto_layout(perceptron(), "auto:8", "v5e")
     assert found.layout.mesh_shape.size == 8
     assert found.best.seconds <= auto_layout(perceptron(), "rows:8", "v5e").best.seconds
-    assert [[axis.size for axis in mesh] for mesh in _meshes("auto:12")] == [[12], [6, 2], [4, 3], [3, 2, 2]]
+    assert [[axis.size for axis in mesh] for mesh in _meshes("auto:12")] == [[12], [4, 3], [6, 2], [3, 2, 2]]
     assert _meshes("auto:12")[-1].dimension_names == ["rows", "cols", "planes"]
     assert [mesh.size for mesh in _meshes("auto:1")] == [1]
+    assert len(_meshes("auto:720720")) == 61
 
 
 def test_what_fits_is_found_although_it_is_slower() -> None:

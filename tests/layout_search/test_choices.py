@@ -27,6 +27,7 @@ def test_sizes_divide_or_nearly() -> None:
     assert names("a:100").names_for(1) == ["a"]
     assert not names("a:8").fits((frozenset("a"), frozenset("a")))
     assert names("a:6").fits((frozenset("a"), frozenset("a")))
+    assert names("a:8", "b:6").thinned((frozenset("ab"), frozenset("ab"))) == (frozenset("ab"), frozenset("b"))
 
 
 def test_sets_become_rules_with_those_that_are_kept() -> None:
