@@ -50,7 +50,8 @@ def write(translation: Translation, output: Path | None) -> int:
         output.write_text(translation.text)
         print(f"written to: {output}")
     if translation.losses:
-        print(f"{len(translation.losses)} lines have no counterpart:", file=sys.stderr)
+        count = len(translation.losses)
+        print(f"{count} line{' has' if count == 1 else 's have'} no counterpart:", file=sys.stderr)
     for loss in translation.losses:
         print(f"  {loss}", file=sys.stderr)
     return ExitStatus.DONE

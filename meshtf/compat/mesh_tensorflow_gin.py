@@ -150,13 +150,20 @@ def _own_logits(binding: Binding, values: Mapping[str, Any]) -> Mapping[str, str
 def _batch_size(binding: Binding, values: Mapping[str, Any]) -> Mapping[str, str] | str:
     if isinstance(binding.value, int):
         return {"Training.batch_size": str(binding.value)}
-    kind, number = binding.value
+    match binding.value:
+        case (str(kind), int(number)):
+            pass
+        case _:
+            return "no number of sequences or of tokens: set Training.batch_size, in sequences"
     if kind == "sequences_per_batch":
         return {"Training.batch_size": str(number)}
     lengths = values.get("run.sequence_length", values.get("sequence_length"))
     if kind != "tokens_per_batch" or not isinstance(lengths, Mapping):
         return f"{kind} depends on the number of cores: set Training.batch_size, in sequences"
-    return {"Training.batch_size": str(max(1, number // max(lengths.values())))}
+    longest = max((n for n in lengths.values() if isinstance(n, int)), default=0)
+    if longest < 1:
+        return "the sequences have no length: set Training.batch_size, in sequences"
+    return {"Training.batch_size": str(max(1, number // longest))}
 
 
 def _layout(binding: Binding, values: Mapping[str, Any]) -> Mapping[str, str] | str:

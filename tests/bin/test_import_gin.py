@@ -67,6 +67,29 @@ def test_a_configuration_of_t5(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "is there already" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("lengths", "size", "words"),
+    [
+        ("{'inputs': 0, 'targets': 0}", "('tokens_per_batch', 64)", "the sequences have no length"),
+        ("{}", "('tokens_per_batch', 64)", "the sequences have no length"),
+        ("{'inputs': 8}", "('tokens_per_batch',)", "no number of sequences or of tokens"),
+        ("{'inputs': 8}", "('tokens_per_replica', 64)", "tokens_per_replica depends on the number of cores"),
+    ],
+)
+def test_a_batch_of_no_size_is_a_line_that_is_lost(
+    lengths: str, size: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "operative_config.gin"
+    source.write_text(f"run.model_type = 'bitransformer'\nrun.batch_size = {size}\nrun.sequence_length = {lengths}\n")
+    assert import_gin.main([import_gin.PROGRAM, str(source)]) == ExitStatus.DONE
+    told = capsys.readouterr().err
+    assert words in told
+    assert told.startswith("2 lines have no counterpart:")
+    source.write_text("run.model_type = 'bitransformer'\nrun.batch_size = ('tokens_per_batch', 64)\n")
+    assert import_gin.main([import_gin.PROGRAM, str(source)]) == ExitStatus.DONE
+    assert capsys.readouterr().err.startswith("1 line has no counterpart:\n  line 2: run.batch_size")
+
+
 def test_other_models_and_no_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "lm.gin"
     source.write_text("run.model_type = 'lm'")

@@ -81,7 +81,7 @@ class Lowering:
         self._mesh_to_impl = mesh_to_impl
         self._store = VariableStore()
         self._groups = UpdateGroups()
-        self._lowerings = Lowerings(self._lowering_of)
+        self._lowerings = Lowerings(self._lowering_of, self._store)
         self._lock = threading.RLock()
         self._are_slices_filled = False
         self._begin: tf.Tensor | None = None

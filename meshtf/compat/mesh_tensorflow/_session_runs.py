@@ -7,10 +7,14 @@ run has a number, a node that needs it runs a program of the mesh once, and the 
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import FrameType
 
 import numpy as np
+import tensorflow as tf
 
 from meshtf.compat.mesh_tensorflow._fed_inputs import fed_inputs
 from meshtf.compat.mesh_tensorflow._step_count import StepCount
@@ -19,6 +23,7 @@ from meshtf.errors import UsageError
 from meshtf.graph import Operation, Tensor
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.make_plan import needed
+from meshtf.lowering.variable_store import VariableStore
 from meshtf.ops.variables.variable import Assign, ReadVariable
 
 _KEPT_RUNS = 16
@@ -43,14 +48,19 @@ class _Run:
     exports: dict[Tensor, np.ndarray] = dataclasses.field(default_factory=dict)
     done: list[frozenset[Operation]] = dataclasses.field(default_factory=list)
     asked: set[Operation] = dataclasses.field(default_factory=set)
-    is_refused: bool = False
+    before: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    is_checked: bool = False
 
 
 class Lowerings:
-    """One `meshtf.Lowering` for each set of assignments that takes place together, on one store of variables."""
+    """One `meshtf.Lowering` for each set of assignments that takes place together, on one store of variables.
 
-    def __init__(self, make: Callable[[frozenset[Operation]], Lowering]) -> None:
-        self._make = make
+    Attributes:
+      store: of the variables.
+    """
+
+    def __init__(self, make: Callable[[frozenset[Operation]], Lowering], store: VariableStore) -> None:
+        self._make, self.store = make, store
         self._made: dict[frozenset[Operation], Lowering] = {}
 
     def updating(self, operations: frozenset[Operation]) -> Lowering:
@@ -86,23 +96,21 @@ class SessionRuns:
 
     def begin(self) -> int:
         """The number of a new run."""
-        if self._runs:
-            self._check_whole(self._runs[next(reversed(self._runs))])
+        if _threads_in_a_session() == 1:  # all runs but this one have ended
+            for run in self._runs.values():
+                self._check_whole(run)
         number = next(reversed(self._runs), -1) + 1
         self._runs[number] = _Run()
         while len(self._runs) > _KEPT_RUNS:
-            self._runs.popitem(last=False)
+            self._check_whole(self._runs.popitem(last=False)[1])
         return number
 
     def export(self, number: int, tensor: Tensor, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """The value of an exported tensor before the run's updates."""
         run = self._runs[number]
         if tensor not in run.exports:
-            if run.done:
-                raise UsageError(
-                    f"{tensor} was fetched in one run with an update of other inputs; fetch it in a run of its own"
-                )
-            self._compute(run, frozenset(arrays), arrays)
+            with self._as_before(run):
+                self._compute(run, frozenset(arrays), arrays)
         return run.exports[tensor]
 
     def update(self, number: int, operations: Collection[Operation], arrays: Mapping[str, np.ndarray]) -> None:
@@ -121,12 +129,29 @@ class SessionRuns:
             return  # another of the group brings them
         self._check_independent(run, group)
         fed = {name: run.arrays[name] for name in inputs}
-        for names in {names for _, names in self._exports if names <= inputs}:
-            self._compute(run, names, fed)
+        with self._as_before(run):
+            for names in {names for _, names in self._exports if names <= inputs}:
+                self._compute(run, names, fed)
+        if any(not names <= inputs for _, names in self._exports):  # their turn may come after this
+            changed = {o.variable.full_name for o in group if isinstance(o, Assign)} - run.before.keys()
+            run.before |= {name: self._lowerings.store[name] for name in changed if name in self._lowerings.store}
         lowering.run([], fed)
         if not run.done:
             self._step_count.advance()
         run.done.append(group)
+
+    @contextlib.contextmanager
+    def _as_before(self, run: _Run) -> Iterator[None]:
+        """Inside, variables have the values that they had before the run."""
+        store = self._lowerings.store
+        after = {name: store[name] for name in run.before}
+        for name, value in run.before.items():
+            store[name] = value
+        try:
+            yield
+        finally:
+            for name, value in after.items():
+                store[name] = value
 
     def _compute(self, run: _Run, names: frozenset[str], arrays: Mapping[str, np.ndarray]) -> None:
         """All exports that depend on exactly these inputs: always the same program, so always the same bits."""
@@ -147,7 +172,21 @@ class SessionRuns:
             raise UsageError(_TWO_UPDATES.format(first=first, second=second))
 
     def _check_whole(self, run: _Run) -> None:
+        if run.is_checked:
+            return
+        run.is_checked = True
         for group in run.done:
-            if not group <= run.asked and not run.is_refused:
-                run.is_refused = True
+            if not group <= run.asked:
                 raise UsageError(_PART_OF_A_GROUP.format(asked=len(group & run.asked), all=len(group)))
+
+
+def _threads_in_a_session() -> int:
+    """How many threads of Python's are inside of `Session.run` now."""
+    return sum(map(_is_in_a_session, sys._current_frames().values()))
+
+
+def _is_in_a_session(frame: FrameType | None) -> bool:
+    run = tf.compat.v1.Session.run.__code__
+    while frame is not None and frame.f_code is not run:
+        frame = frame.f_back
+    return frame is not None

@@ -15,16 +15,19 @@ class UpdateGroups:
     def __init__(self) -> None:
         self._nodes: list[tuple[tuple[Operation, ...], tf.Operation]] = []
         self._groups: dict[Operation, frozenset[Operation]] = {}
+        self._version: int | None = None
 
     def add(self, operations: Sequence[Operation], node: tf.Operation) -> None:
         """These are done by this node."""
         self._nodes.append((tuple(operations), node))
-        self._groups.clear()
+        self._version = None
 
     def of(self, operations: Collection[Operation]) -> frozenset[Operation]:
-        """All that are done together with these. Asked when a session runs, and the graph is as it will be."""
-        if not self._groups:
+        """All that are done together with these, in the graph as it is now."""
+        version = self._nodes[0][1].graph.version
+        if self._version != version:
             self._find()
+            self._version = version
         return self._groups[next(iter(operations))]
 
     def _find(self) -> None:

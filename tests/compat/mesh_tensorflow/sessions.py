@@ -17,7 +17,10 @@ BATCH, IO, HIDDEN, CLASSES = (
 MESHES = {"one core": ("all:1", "batch:all"), "2x2": ("rows:2;cols:2", "batch:rows;hidden:cols;absent:no_axis")}
 
 
-def mesh_impl(name: str) -> mtf.placement_mesh_impl.PlacementMeshImpl:
+def mesh_impl(name: str) -> mtf.placement_mesh_impl.PlacementMeshImpl | mtf.simd_mesh_impl.SimdMeshImpl:
+    """Of virtual CPUs; "tpu" is the 2x2 of virtual TPU cores."""
+    if name == "tpu":
+        return mtf.simd_mesh_impl.SimdMeshImpl(*MESHES["2x2"])
     shape, layout = (convert(x) for convert, x in zip((mtf.convert_to_shape, str), MESHES[name], strict=True))
     return mtf.placement_mesh_impl.PlacementMeshImpl(shape, layout, [""] * shape.size)
 

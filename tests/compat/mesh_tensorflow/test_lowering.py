@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -89,7 +92,7 @@ def own_words() -> SimpleNamespace:
     return SimpleNamespace(losses=losses)
 
 
-@pytest.mark.parametrize("mesh_name", MESHES)
+@pytest.mark.parametrize("mesh_name", [*MESHES, "tpu"])
 def test_a_session_has_the_numbers_of_a_function(mesh_name: str, own_words: SimpleNamespace) -> None:
     """Fetched beside the update, the loss is the one before it; fetched alone, it changes nothing."""
     with graph_mode(), tf.compat.v1.Session() as session:
@@ -164,7 +167,17 @@ def test_what_a_session_cannot_do_is_said() -> None:
 
 
 def test_a_part_of_a_group_is_refused_and_the_session_goes_on() -> None:
-    with graph_mode(), tf.compat.v1.Session() as session:
+    """A group counts from when it is made on, and a run of another thread that has not ended yet is no part."""
+    entered, go_on, gates = threading.Event(), threading.Event(), itertools.count()
+
+    def gate() -> np.int64:
+        if next(gates) == 0:
+            entered.set()
+            go_on.wait(120.0)
+        return np.int64(0)
+
+    threads = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4, use_per_session_threads=True)
+    with graph_mode(), tf.compat.v1.Session(config=threads) as session:
         graph = mtf.Graph()
         mesh = mtf.Mesh(graph, "mesh")
         made = [
@@ -173,15 +186,54 @@ def test_a_part_of_a_group_is_refused_and_the_session_goes_on() -> None:
         total = mtf.reduce_sum(made[0] + made[1])
         lowering = mtf.Lowering(graph, {mesh: mesh_impl("2x2")})
         exported = lowering.export_to_tf_tensor(total)
-        nodes = [lowering.lowered_operation(mtf.assign_add(x, x)) for x in made]
-        both = tf.group(nodes)
+        nodes = [lowering.lowered_operation(mtf.assign_add(made[0], made[0]))]
+        with tf.control_dependencies(nodes), tf.control_dependencies([tf.numpy_function(gate, [], tf.int64)]):
+            nodes.append(lowering.lowered_operation(mtf.assign_add(made[1], made[1])))
         session.run(tf.compat.v1.global_variables_initializer())
         session.run(lowering.copy_masters_to_slices())
-        session.run(nodes[0])
-        assert "asked for 1 of 2 updates" in refusal(lambda: session.run(exported))
+        first = session.run(exported)
+        go_on.set()
+        session.run(nodes)
+        assert session.run(exported) == 2 * first
+
+        single = lowering.lowered_operation(mtf.assign_add(made[0], made[0]))
+        other = lowering.lowered_operation(mtf.assign_add(made[1], made[1]))
+        session.run(single)
         before = session.run(exported)
+        both = tf.group([single, other])
+        session.run(single)
+        assert "asked for 1 of 2 updates" in refusal(lambda: session.run(exported))
+        after = session.run(exported)
         session.run(both)
-        assert session.run(exported) == 2 * before
+        assert before < after < session.run(exported) == 2 * after
+
+        go_on.clear()
+        entered.clear()
+        gates = itertools.count()
+        with ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(session.run, nodes)
+            assert entered.wait(120.0)
+            session.run(exported)
+            go_on.set()
+            slow.result()
+        assert session.run(exported) == 4 * after
+
+
+@pytest.mark.parametrize("mesh_name", MESHES)
+def test_what_is_exported_behind_an_update_is_the_value_before_it(mesh_name: str) -> None:
+    with graph_mode(), tf.compat.v1.Session() as session:
+        fed = tf.compat.v1.placeholder(tf.float32, [])
+        graph = mtf.Graph()
+        mesh = mtf.Mesh(graph, "mesh")
+        w = mtf.get_variable(mesh, "w", [BATCH, HIDDEN], initializer=tf.compat.v1.ones_initializer())
+        total = mtf.reduce_sum(w) * mtf.import_tf_tensor(mesh, fed, [])
+        lowering = mtf.Lowering(graph, {mesh: mesh_impl(mesh_name)})
+        update = lowering.lowered_operation(mtf.assign_add(w, w))
+        with tf.control_dependencies([update]):
+            exported = lowering.export_to_tf_tensor(total)
+        session.run(tf.compat.v1.global_variables_initializer())
+        values = [session.run(exported, {fed: 1.0}) for _ in range(3)]
+        assert values == [BATCH.size * HIDDEN.size * n for n in (1, 2, 4)]
 
 
 def test_the_types_of_a_variable() -> None:

@@ -206,6 +206,111 @@ def multihead_encdec_attention_incremental(
     return mtf.einsum([dot_product_attention(q, k, v, mask, is_training=False), wo], query_antecedent.shape)
 
 
+def masked_local_attention_1d(  # noqa: PLR0913  # the original's parameters
+    x: Tensor,
+    kv_channels: Dimension,
+    heads: Dimension,
+    is_training: bool,
+    window_size: int = 128,
+    master_dtype: tf.DType = tf.float32,
+    slice_dtype: tf.DType = tf.float32,
+    length_per_split: int | None = None,
+    return_kv: list[Tensor] | None = None,
+    params: Sequence[Tensor] | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """Causal attention within blocks, and to `window_size` positions before the block.
+
+    These are the original's numbers. A block has as many positions as divide `length_per_split`, at most 128 or
+    `window_size`; a position does not see as far back as a block is long, and before the first there are keys and
+    values of zeros, which count in the softmax. `meshtf.layers.local_attention` has a window that is exact.
+
+    Args:
+      x: [..., length, io_channels].
+      kv_channels: of a head.
+      heads: how many.
+      is_training: nothing is dropped either way.
+      window_size: how many positions before its own a block sees.
+      master_dtype: of the variables in files.
+      slice_dtype: of the variables on the mesh.
+      length_per_split: of the length, so many positions are on a core; None where it is not split.
+      return_kv: a list that gets keys and values, each [..., heads, length, kv_channels].
+      params: of `multihead_attention_params`; None makes one variable, `qkvo`.
+      name: of its scope.
+
+    Returns:
+      The shape of `x`.
+    """
+    *batch, length, _ = x.shape.dims
+    with tf.compat.v1.variable_scope(name, default_name="masked_local_attention_1d"):
+        wq, wk, wv, wo = _given_or_made(params, x, heads, kv_channels, master_dtype, slice_dtype)
+        q, k, v = (mtf.einsum([x, w], Shape([*batch, heads, length, kv_channels])) for w in (wq, wk, wv))
+        if return_kv is not None:
+            return_kv += [k, v]
+        whole = length_per_split or length.size
+        size = next(n for n in range(max(window_size, 128), 0, -1) if whole % n == 0)
+        blocks = Dimension(length.name, length.size // size)
+        own, memory = Dimension("query_block_length", size), Dimension("memory_block_length", size)
+        q = mtf.reshape(q, Shape([*batch, heads, blocks, own, kv_channels]))
+        k, v = (mtf.reshape(y, Shape([*batch, heads, blocks, memory, kv_channels])) for y in (k, v))
+        k, v = (mtf.left_halo_exchange(y, blocks, memory, window_size) for y in (k, v))
+        there = mtf.range(x.mesh, Dimension(memory.name, window_size + size), tf.int32)
+        back = mtf.sub(mtf.range(x.mesh, own, tf.int32) + window_size, there, Shape([own, *there.shape]))
+        unseen = mtf.logical_or(mtf.less(back, 0), mtf.greater_equal(back, size))
+        o = dot_product_attention(q, k, v, mtf.cast(unseen, x.dtype) * MASKED, is_training)
+        return mtf.einsum([mtf.reshape(o, Shape([*batch, heads, length, kv_channels])), wo], x.shape)
+
+
+def masked_local_attention_1d_incremental(
+    x: Tensor,
+    prev_k: Tensor,
+    prev_v: Tensor,
+    step_num: Tensor,
+    master_dtype: tf.DType = tf.float32,
+    slice_dtype: tf.DType = tf.float32,
+    params: Sequence[Tensor] | None = None,
+    name: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One step of decoding over the last positions, as many as the memory has: the oldest gives way to this one.
+
+    Args:
+      x: [batch..., io_channels].
+      prev_k: keys so far, [batch..., heads, window_length, kv_channels]; zeros where there are none yet, which count.
+      prev_v: values so far, the same.
+      step_num: int32 scalar, the position.
+      master_dtype: of the variables in files.
+      slice_dtype: of the variables on the mesh.
+      params: of `multihead_attention_params`; None makes one variable, `qkvo`.
+      name: of its scope.
+
+    Returns:
+      The result, [batch..., io_channels], and the keys and values with this position's.
+    """
+    *batch, _ = x.shape.dims
+    heads, window, kv_channels = prev_k.shape.dims[-3:]
+    with tf.compat.v1.variable_scope(name, default_name="masked_local_attention_1d"):
+        wq, wk, wv, wo = _given_or_made(params, x, heads, kv_channels, master_dtype, slice_dtype)
+        q, k, v = (mtf.einsum([x, w], Shape([*batch, heads, kv_channels])) for w in (wq, wk, wv))
+        here = mtf.equal(mtf.range(x.mesh, window, tf.int32), mtf.mod(step_num, window.size))
+        keys, values = (mtf.where(here, new, old, prev_k.shape) for new, old in ((k, prev_k), (v, prev_v)))
+        o = dot_product_attention(q, keys, values, None, is_training=False)
+        return mtf.einsum([o, wo], x.shape), keys, values
+
+
+def _given_or_made(
+    params: Sequence[Tensor] | None,
+    x: Tensor,
+    heads: Dimension,
+    kv_channels: Dimension,
+    master_dtype: tf.DType,
+    slice_dtype: tf.DType,
+) -> Sequence[Tensor]:
+    if params is not None:
+        return params
+    channels = x.shape.dims[-1]
+    return multihead_attention_vars(x.mesh, heads, channels, kv_channels, master_dtype, slice_dtype, x.dtype)
+
+
 def attention_mask_ignore_padding(inputs: Tensor, dtype: tf.DType = tf.float32) -> Tensor:
     """-1e9 where an id of a memory is 0, [..., memory_length]; the dimension of the positions is called `length`."""
     return rename_length_to_memory_length(mtf.cast(mtf.equal(inputs, 0), dtype) * MASKED)

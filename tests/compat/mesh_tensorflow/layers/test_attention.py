@@ -13,6 +13,7 @@ BATCH, LENGTH, IO, KV = (mtf.Dimension(n, s) for n, s in (("batch", 4), ("length
 HEADS = mtf.Dimension("hidden", 2)  # the name that the meshes of these tests split
 X = initial("x", [4, 8, 16])
 POSITION = 5
+WINDOW, BLOCK = 2, 4
 
 
 def _program(mesh: mtf.Mesh) -> list[mtf.Tensor]:
@@ -28,11 +29,23 @@ def _program(mesh: mtf.Mesh) -> list[mtf.Tensor]:
     step = mtf.constant(mesh, POSITION, dtype=tf.int32)
     float32 = tf.float32
     row, _, _ = mtf.layers.multihead_self_attention_incremental(now, k, v, step, float32, float32, name="attention")
-    return [y, row]
+    wqkvo = [mtf.get_variable(mesh, f"attention/{n}", [HEADS, IO, KV]) for n in "qkvo"]
+    kept: list[mtf.Tensor] = []
+    local = mtf.layers.masked_local_attention_1d(
+        x, KV, HEADS, is_training=True, window_size=WINDOW, length_per_split=BLOCK, return_kv=kept, params=wqkvo
+    )
+    window = mtf.Dimension("window", WINDOW)
+    oldest = mtf.cast(
+        mtf.equal(mtf.range(mesh, window, tf.int32), 0), tf.float32
+    )  # this position takes the other place
+    shape = [BATCH, HEADS, window, KV]
+    last = [mtf.reshape(mtf.slice(t, POSITION - 1, WINDOW, "length"), shape) * oldest for t in kept]
+    local_row, *_ = mtf.layers.masked_local_attention_1d_incremental(now, *last, step, params=wqkvo)
+    return [y, row, local, local_row]
 
 
 def test_multihead_attention_and_a_step_of_decoding() -> None:
-    y, row = evaluated(_program)
+    y, row, local, local_row = evaluated(_program)
     q, k, v, o = (initial(f"attention/{name}", [2, 16, 4]) for name in "qkvo")
     scores = np.einsum("bhlk,bhmk->bhlm", np.einsum("bli,hik->bhlk", X, q), np.einsum("bmi,hik->bhmk", X, k))
     scores = np.where(np.tril(np.ones([8, 8], bool)), scores, -np.inf)
@@ -42,3 +55,20 @@ def test_multihead_attention_and_a_step_of_decoding() -> None:
     terms = (IO.size, KV.size, LENGTH.size * 4, IO.size, HEADS.size * KV.size)
     assert_close(y, expected, terms=terms)
     assert_close(row, expected[:, POSITION], terms=terms)
+
+    # Blocks of 4 see the 2 positions before them, of zeros before the first, and none that is 4 or more before.
+    padded = np.pad(X, [(0, 0), (WINDOW, 0), (0, 0)])
+    places, positions = np.arange(-WINDOW, 8), np.arange(8)[:, None]
+    seen = (places <= positions) & (places > positions - BLOCK) & (places >= positions // BLOCK * BLOCK - WINDOW)
+    scores = np.einsum("bhlk,bhmk->bhlm", np.einsum("bli,hik->bhlk", X, q), np.einsum("bmi,hik->bhmk", padded, k))
+    weights = np.exp(np.where(seen, scores, -np.inf))
+    weights /= weights.sum(-1, keepdims=True)
+    assert_close(local, np.einsum("bhlm,bmi,hik,hjk->blj", weights, padded, v, o, optimize=True), terms=terms)
+
+    near = X[:, POSITION - 1 : POSITION + 1]
+    scores = np.einsum(
+        "bhk,bhmk->bhm", np.einsum("bi,hik->bhk", X[:, POSITION], q), np.einsum("bmi,hik->bhmk", near, k)
+    )
+    weights = np.exp(scores)
+    weights /= weights.sum(-1, keepdims=True)
+    assert_close(local_row, np.einsum("bhm,bmi,hik,hjk->bj", weights, near, v, o, optimize=True), terms=terms)
