@@ -7,6 +7,7 @@ interpreter executes it in lockstep in one thread, and the report and the accoun
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -421,9 +422,9 @@ class Plan:
     feed_checks: tuple[FeedCheck, ...] = ()
     process_of_core: ProcessOfCore = ()
 
-    @property
-    def feeds(self) -> list[Feed]:
-        return [i for i in self.instructions if isinstance(i, Feed)]
+    @functools.cached_property
+    def feeds(self) -> tuple[Feed, ...]:
+        return tuple(i for i in self.instructions if isinstance(i, Feed))
 
     @property
     def reads(self) -> list[ReadVariable]:

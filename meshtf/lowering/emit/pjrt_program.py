@@ -56,16 +56,20 @@ class PjrtProgram:
         if self._none_failed is None:
             self._none_failed = self._on_every_core(np.array(NO_CHECK_FAILED, np.int32))
         earlier = self._none_failed if self._earlier is None else self._earlier
-        results = program.start([*pieces, earlier, *(v.array for v in self._variables)])
+        arguments = [*pieces, earlier, *(v.array for v in self._variables)]
+        results = program.start(arguments)
         for number, variable in assigned.items():
             variable.array = results[number]
         count = len(self._plan.fetches)
         if self._plan.checks:
             self._earlier = results[count]
-        return functools.partial(self._awaited, results[:count], results[count], self._failures_seen)
+        return functools.partial(self._awaited, results[:count], results[count], self._failures_seen, arguments)
 
-    def _awaited(self, fetches: Sequence[CoreArray], failed: CoreArray, seen_before: int) -> Results:
-        index = self._piece(failed, 0)
+    def _awaited(
+        self, fetches: Sequence[CoreArray], failed: CoreArray, seen_before: int, arguments: list[CoreArray]
+    ) -> Results:
+        arguments.clear()  # hundreds of objects without memory, which take as long to end as a step to start
+        index = self._cores.first(failed)
         if index != NO_CHECK_FAILED and seen_before == self._failures_seen:  # else those that follow know of it
             self._failures_seen += 1
             self._earlier = None
@@ -120,21 +124,18 @@ class PjrtProgram:
     def _on_every_core(self, array: np.ndarray) -> CoreArray:
         return self._cores.put([array] * len(self._cores.numbers))
 
-    def _piece(self, array: CoreArray, position: int) -> np.ndarray:
-        return self._cores.piece(array, position)
-
     def _whole(self, value: Value, array: CoreArray) -> np.ndarray:
         """A whole result from the slices of the cores. Of slices that are alike the first core's is taken."""
         sizes = value.shape.to_integer_list
         if tuple(sizes) == value.slice_shape:
-            return self._piece(array, 0)
+            return self._cores.first(array)
         whole, done = np.empty(sizes, value.dtype.as_numpy_dtype), set()
         for position, core in enumerate(self._cores.numbers):
             block = core_positions.block(core, value.layout.axes, self._plan.mesh_shape)
             if block not in done:
                 done.add(block)
                 begins = [b * n for b, n in zip(block, value.slice_shape, strict=True)]
-                held = self._piece(array, position)
+                held = self._cores.piece(array, position)
                 part = tuple(slice(b, b + n) for b, n in zip(begins, held.shape, strict=True))
                 whole[part] = held[tuple(slice(max(n - b, 0)) for b, n in zip(begins, sizes, strict=True))]
         return whole
