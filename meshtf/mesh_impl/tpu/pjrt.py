@@ -17,9 +17,10 @@ import jax
 import numpy as np
 from jax._src.hardware_utils import num_available_tpu_chips_and_device_id
 from jax._src.interpreters import mlir
+from jax.core import ShapedArray
 from jax.errors import JaxRuntimeError
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxlib import _jax, xla_client
+from jaxlib import _jax, xla_client  # pyright: ignore[reportAttributeAccessIssue]  # it has no types
 from jaxlib.mlir import ir
 
 PjrtError = JaxRuntimeError
@@ -57,7 +58,7 @@ COST = {"flops": "flops", "bytes_accessed": "bytes accessed", "seconds": "optima
 class Client:
     """A runtime and its devices; a process has one for each kind of device."""
 
-    def __init__(self, client: xla_client.Client) -> None:
+    def __init__(self, client: Any) -> None:  # jaxlib gives its class no type
         self._client = client
 
     @property
@@ -159,7 +160,7 @@ class Cores:
 
     def _put(self, shape: Sequence[int], pieces: Sequence[Any], devices: Sequence[Any], sharding: Any) -> Any:
         return _jax.batched_device_put(
-            jax.core.ShapedArray(tuple(shape), pieces[0].dtype),
+            ShapedArray(tuple(shape), pieces[0].dtype),
             sharding,
             pieces,
             devices,
@@ -180,7 +181,7 @@ class Cores:
             program = self._client.compile_and_load(_module(hlo), devices, options)
         return Executable(
             program,
-            [_jax.array_result_handler(jax.core.ShapedArray(*x), self._alike, True, True) for x in results],
+            [_jax.array_result_handler(ShapedArray(*x), self._alike, True, True) for x in results],
         )
 
 
