@@ -66,7 +66,7 @@ class FreshProcess:
         """By SIGTERM."""
         self._process.terminate()
 
-    def finish(self, timeout_seconds: float = 150.0) -> Finished:
+    def finish(self, timeout_seconds: float = 500.0) -> Finished:
         """Waits for the end; raises TimeoutError where it does not come, with what was written."""
         self._process.join(timeout_seconds)
         is_late = self._process.is_alive()
@@ -88,7 +88,7 @@ def run_fresh(
     folder: Path | None = None,
     stdin: str = "",
     environment: Mapping[str, str] | None = None,
-    timeout_seconds: float = 150.0,
+    timeout_seconds: float = 500.0,
 ) -> Finished:
     """`python *arguments` from its start to its end."""
     return FreshProcess(arguments, folder, stdin, environment).finish(timeout_seconds)

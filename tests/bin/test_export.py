@@ -78,7 +78,7 @@ def test_plain_tensorflow_computes_the_same(folder: Path, tmp_path: Path, capsys
 
     rows = [[ord(c) + 2 for c in prompt] + [0] * (4 - len(prompt)) for prompt in PROMPTS]
     command = [sys.executable, "-I", "-c", PLAIN_TENSORFLOW, str(output), json.dumps(rows)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert (found["names"], found["modules"]) == (["generate", "generate_text", "score", "serving_default"], [])

@@ -70,7 +70,7 @@ class Runs:
         return float(loss[1].rstrip("."))
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_trained_killed_resumed_and_evaluated(tmp_path: Path) -> None:
     """Resumed runs end in the same bits; on virtual CPUs losses are the same to rounding, and checkpoints go there."""
     (tmp_path / "run.gin").write_text(CONFIGURATION)

@@ -21,7 +21,7 @@ import meshtf as mtf
 from meshtf.checkpoint import BackgroundSaver, CheckpointFolder, restore
 
 SHAPE = [("a", 4), ("b", 100_000)]
-NOT_YET_SEEN = 60.0
+NOT_YET_SEEN = 300.0
 """Seconds until a child must have written that many lines."""
 LINES_BEFORE_A_KILL = 6
 """By then a child has saved at least once: a save begins when the one before is whole."""

@@ -50,7 +50,7 @@ class Gate:
 
         def gated(*arguments: object) -> Path:
             self.priorities.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
-            assert self.opened.wait(20)
+            assert self.opened.wait(500)
             return write(*arguments)  # type: ignore[arg-type]
 
         monkeypatch.setattr(self.folder, "write", gated)

@@ -250,7 +250,7 @@ def high_waters() -> dict[tuple[str, str], float]:
     program = WORKER.format(folder=str(Path(__file__).parent))
     done = subprocess.run(
         [sys.executable, "-c", program, str(HIGH_WATER_ROWS)],
-        capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **GIVES_BACK},
+        capture_output=True, text=True, timeout=500, check=False, env={**os.environ, **GIVES_BACK},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return dict(zip(IN_A_PROCESS, map(float, done.stdout.split()), strict=True))

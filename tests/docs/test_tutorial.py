@@ -62,7 +62,7 @@ def executed_in_a_shell(notebook: Any, folder: Path) -> list[Output]:
 
 def executed_in_jupyter(notebook: Any, folder: Path) -> list[Output]:
     executed = copy.deepcopy(notebook)
-    NotebookClient(executed, kernel_name="python3", timeout=150, resources={"metadata": {"path": folder}}).execute()
+    NotebookClient(executed, kernel_name="python3", timeout=500, resources={"metadata": {"path": folder}}).execute()
     return stored_outputs(executed)
 
 

@@ -26,7 +26,7 @@ def write(text):
 def run(program: str) -> subprocess.CompletedProcess[str]:
     """A program that has a keeper. It imports no TensorFlow, so an interpreter of its own takes no time."""
     text = KEEPS + textwrap.dedent(program)
-    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=500, check=False)
 
 
 def test_a_start_that_succeeds_shows_nothing_of_it() -> None:

@@ -59,7 +59,7 @@ class Environment:
 
 
 def run(*command: str, folder: Path) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

@@ -51,7 +51,7 @@ def ask(
     server: PlanServer, method: str, path: str, data: Any = None, body: bytes | None = None, **headers: str
 ) -> tuple[int, str]:
     """Status and text of the answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=150)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=500)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     content = body if data is None else json.dumps(data).encode()
     given = {"Content-Type": "application/json"} | named if content is not None else named

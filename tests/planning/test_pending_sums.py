@@ -75,7 +75,7 @@ def cost(plan: Plan) -> int:
     return sent + sum(max(1, value.slice_bytes // _MASK_SHARE) for value in masks)
 
 
-@pytest.mark.parametrize("layout", ["k:rows", "k:rows+cols", "k:rows;m:cols"])
+@pytest.mark.parametrize("layout", ["k:rows", "k:rows+cols", "k:rows;m:cols", "k:rows;n:cols"])
 def test_no_placement_costs_less(layout: str) -> None:
     rng = random.Random(layout)
     for _ in range(25):
@@ -106,6 +106,21 @@ def test_of_equal_placements_the_latest_is_taken() -> None:
     found = plan(PendingSums(operations, [y], table), operations, [y], table)
     (reduction,) = found.collectives
     assert reduction.operation.name == "negative"
+
+
+def test_sums_over_two_axes_are_one_where_that_sends_less() -> None:
+    """After a sum over a dimension that is as long as it has slices, both are as large as one of them was."""
+    mesh = mtf.Mesh(mtf.Graph("two axes"))
+    k, n, m = mtf.Dimension("k", 4), mtf.Dimension("n", 2), mtf.Dimension("m", 8)
+    with mesh.graph:
+        x = mtf.placeholder(mesh, [k, n, m], name="x")
+        y = mtf.tanh(mtf.reduce_sum(mtf.reduce_sum(x, reduced_dim=k), reduced_dim=n))
+    table = LayoutTable(MESH_SHAPE, LayoutRules({"k": "rows", "n": "cols"}))
+    table.resolve(mesh.graph.operations)
+    operations = needed([y.operation])
+    found = plan(PendingSums(operations, [y], table), operations, [y], table)
+    (reduction,) = found.collectives
+    assert reduction.step.bytes_sent(reduction.input.slice_bytes, MESH_SHAPE) == 1.5 * 8 * tf.float32.size
 
 
 def test_a_pending_scalar_beside_a_tensor_split_over_the_same_axis_is_reduced_first() -> None:

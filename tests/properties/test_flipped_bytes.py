@@ -23,7 +23,7 @@ def test_every_kind_of_file(name: str, seed: int) -> None:
     process.start()
     theirs.close()
     try:
-        faults = ours.recv() if ours.poll(150) else ["it hangs"]
+        faults = ours.recv() if ours.poll(500) else ["it hangs"]
     except EOFError:
         faults = ["the process has ended"]
     process.kill()

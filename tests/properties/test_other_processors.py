@@ -57,7 +57,7 @@ def native_output() -> list[str]:
 def plain_output() -> list[str]:
     """Of an interpreter that compiles for itself: the libraries choose their kernels when they are imported."""
     done = subprocess.run(
-        [sys.executable, "-c", WORKER], capture_output=True, text=True, timeout=170, check=False,
+        [sys.executable, "-c", WORKER], capture_output=True, text=True, timeout=500, check=False,
         env=restricted({**os.environ, "TF_XLA_FLAGS": ""}), cwd=Path(__file__).parent,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

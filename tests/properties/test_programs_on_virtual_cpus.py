@@ -43,7 +43,7 @@ def test_random_programs() -> None:
     check([i + len(EVERY_CASE) * (i % 3 == 0) for i in range(len(CASES))])
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_loops_and_branches() -> None:
     """One of each in one program: their frames and collectives must not be taken for one another's."""
     names = list(EVERY_CASE)

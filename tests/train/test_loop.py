@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import signal
+import sys
+import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,10 @@ from meshtf.errors import CheckpointError, CollectiveError, NonFiniteError, Save
 from meshtf.testing import FUNCTION_TERMS, assert_close
 from meshtf.train import RunFolder, Start, Trainer, Training, TrainingRun
 from meshtf.train._metric_sums import MetricError
+from meshtf.train.callback import Callback
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.evaluation import Evaluation
+from meshtf.train.monitoring.loss_curve import MISSING_MATPLOTLIB
 from meshtf.train.monitoring.metrics import digest_of, read_metrics
 from meshtf.train.monitoring.non_finite import first_non_finite_variable, where_it_began
 from meshtf.train.resuming import changed_bindings, resumed_start
@@ -105,9 +109,14 @@ def test_a_run_resumes_on_another_mesh_and_layout(tiny_training: Make, tmp_path:
         assert_close(resumed.losses[step], loss, terms=TERMS, steps=step, dtype="float32")
 
 
-def test_a_finished_run_is_only_evaluated(tiny_training: Make, tmp_path: Path) -> None:
+def test_a_finished_run_is_only_evaluated(
+    tiny_training: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     first = run(tiny_training(num_steps=2), tmp_path)
+    capsys.readouterr()
     again = run(tiny_training(num_steps=2), tmp_path)
+    told = capsys.readouterr().out
+    assert [line for line in told.splitlines() if "held out" not in line] == [], told
     assert (again.start.step, again.evaluation, again.lines) == (2, first.evaluation, first.lines)
 
 
@@ -116,9 +125,24 @@ def test_checkpoints_by_steps_and_the_last_are_kept(tiny_training: Make, tmp_pat
     assert ended.folder.checkpoints().steps() == [6, 7]
 
 
-def test_checkpoints_by_time(tiny_training: Make, tmp_path: Path) -> None:
-    ended = run(tiny_training(checkpoint_every_minutes=1e-9, num_steps=3), tmp_path)
-    assert ended.folder.checkpoints().steps() == [1, 2, 3]
+def test_checkpoints_by_time_and_what_is_missing_is_told_at_the_end(
+    tiny_training: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A step of half a minute, on a clock of the test's: two minutes are four steps, and not a second more."""
+    clock = types.SimpleNamespace(seconds=1000.0)
+    monkeypatch.setattr("meshtf.train.loop.time", types.SimpleNamespace(monotonic=lambda: clock.seconds))
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # as if it were not installed
+
+    class HalfAMinute(Callback):
+        def on_step(self, run: Any, report: Any) -> None:
+            clock.seconds += 30.0
+
+    changes = {"checkpoint_every_minutes": 2, "evaluate_every": 4, "callbacks": [HalfAMinute()], "num_steps": 10}
+    ended = run(tiny_training(**changes), tmp_path)
+    assert ended.folder.checkpoints().steps() == [4, 8, 10]
+    told = capsys.readouterr().out
+    assert told.count(MISSING_MATPLOTLIB) == 1
+    assert told.index("step 8: held out") < told.index(MISSING_MATPLOTLIB)
 
 
 def test_another_seed_batch_size_or_task_is_another_run(tiny_training: Make, tmp_path: Path) -> None:

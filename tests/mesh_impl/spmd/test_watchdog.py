@@ -40,5 +40,5 @@ print("looked")
 
 
 def test_garbage_that_waits_for_the_list_of_threads_does_not_stop_the_process() -> None:
-    done = run_fresh(["-c", _LOOKS_WHILE_GARBAGE_WAITS], timeout_seconds=60)
+    done = run_fresh(["-c", _LOOKS_WHILE_GARBAGE_WAITS])
     assert done.stdout == "looked\n", done.stderr[-2000:]
