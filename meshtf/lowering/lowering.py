@@ -116,6 +116,7 @@ class Lowering:
             pending_sums = PendingSums(operations, (), self._layouts)
             self._sharded = sharded_updates(operations, self._layouts, pending_sums, self._storage, self._pass_options)
             self._layouts.choose(self._sharded.layouts)
+            self._layouts.kept.update(self._sharded.kept)
 
     def _laid_out_by_rules(self) -> LayoutTable:
         mesh_shape = self.axis_parts.taken_apart(self.mesh_shape)

@@ -227,6 +227,8 @@ class StoreLayouts:
         if variable.full_name in self.store:
             self.store.check_fits(variable, layouts.whole_mesh_shape)
             return self.store.slices(variable.full_name).layout_under(layouts.axis_parts)
+        if variable.full_name in layouts.kept:
+            return layouts.kept[variable.full_name]
         if self.parameter_rules is None or layouts.is_chosen(variable.value):
             return layouts[variable.value]
         try:
@@ -234,6 +236,12 @@ class StoreLayouts:
         except LayoutError as error:
             where = f'variable "{variable.full_name}", kept under the rules "{self.parameter_rules}"'
             raise LayoutError(f"{error}\n  in {where}\n  at {variable.site}") from None
+
+    def takes(self, variable: StoredVariable, layout: TensorLayout, layouts: LayoutTable) -> bool:
+        """Where parameters have no rules of their own, and the store does not have the variable otherwise."""
+        if self.parameter_rules is not None:
+            return False
+        return variable.full_name not in self.store or self.layout(variable, layouts) == layout
 
 
 def _short(devices: Sequence[str]) -> str:

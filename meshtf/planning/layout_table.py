@@ -62,6 +62,8 @@ class LayoutTable:
         self._under_rules: dict[tuple[Shape, tuple[tuple[str, ...], ...]], ResolvedLayout] = {}
         self._has_padding = False
         self._whole_along: dict[frozenset[str], LayoutTable] = {}
+        self.kept: dict[str, TensorLayout] = {}
+        """Layouts in which a pass has variables kept between steps, by their names."""
         self.sums_of_blocks: dict[Any, Any] = {}
         """What `pending_sums.block_sums` has found."""
 

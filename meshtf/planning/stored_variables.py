@@ -38,3 +38,9 @@ class Storage(Protocol):
     """Decides in which layout a variable is kept between steps."""
 
     def layout(self, variable: StoredVariable, layouts: LayoutTable) -> TensorLayout: ...
+
+
+class OpenStorage(Storage, Protocol):
+    """Takes what a pass chooses, where nothing else decides."""
+
+    def takes(self, variable: StoredVariable, layout: TensorLayout, layouts: LayoutTable) -> bool: ...

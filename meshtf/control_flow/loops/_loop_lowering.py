@@ -264,11 +264,14 @@ def _place_in_batch(
 
 
 def _kept_elsewhere(x: Tensor, planner: Planner) -> TensorLayout | None:
-    """The layout in which x is kept, if it is a variable that is kept in another than it is computed with."""
+    """The layout in which x is kept, if it is a variable that rules keep in another than it is computed with.
+
+    One that the division of its update keeps in shares is gathered once, and not in every pass over the layers.
+    """
     if not isinstance(x.operation, Variable):
         return None
-    kept = planner.stored_layout(x.operation)
-    return None if kept == planner.layouts[x] else kept
+    kept, own = planner.stored_layout(x.operation), planner.layouts
+    return None if kept in (own[x], own.kept.get(x.operation.full_name)) else kept
 
 
 def _converted(value: Value, dtype: tf.DType, planner: Planner) -> Value:

@@ -2,7 +2,8 @@
 
 Where a gradient is a sum over mesh axes that do not split its variable, every core along them would do the same update.
 Instead the sum becomes a reduce-scatter, each core updates its share, optimizer state is kept in shares, and the new
-weights are gathered: as many bytes as the allreduce, and a fraction of the work and memory. The pass only chooses
+weights are gathered: as many bytes as the allreduce, and a fraction of the work and memory. A weight that is kept in
+float32 and read in bfloat16 stays in shares between steps, and its copy in bfloat16 is gathered. The pass only chooses
 layouts, for the tensors between gradients and assignments; the collectives follow from them. Where the cores divide no
 dimension, one is padded (`padded_layouts.py`), or two are divided by parts of a mesh axis (`divided_layouts.py`): files
 and users see neither.
@@ -18,12 +19,13 @@ it works element by element on the variable's dimensions, and all that it makes 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import networkx
 
 from meshtf.dimension import Shape
-from meshtf.graph import Operation, Tensor
+from meshtf.graph import Operation, Tensor, with_nested
 from meshtf.layout import TensorLayout
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
@@ -34,7 +36,7 @@ from meshtf.ops.variables.variable import Assign, ReadVariable, Variable
 from meshtf.planning.divided_layouts import MOST_PADDING, Divisible, divided
 from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.pending_sums import PendingSums
-from meshtf.planning.stored_variables import Storage
+from meshtf.planning.stored_variables import OpenStorage
 
 _NOT_ELEMENTWISE = "its new value is not made from the old one element by element"
 
@@ -43,10 +45,12 @@ _NOT_ELEMENTWISE = "its new value is not made from the old one element by elemen
 class ShardedUpdates:
     """The layouts that divide the updates of a program.
 
+    kept: layouts of weights between steps, by variable, where each core keeps the share that it updates.
     reasons: why others are done on every core, by variable. undivided: variables that some mesh axes do not divide.
     """
 
     layouts: dict[Tensor, ResolvedLayout] = dataclasses.field(default_factory=dict)
+    kept: dict[str, TensorLayout] = dataclasses.field(default_factory=dict)
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)
     undivided: tuple[Divisible, ...] = ()
 
@@ -55,7 +59,7 @@ def sharded_updates(
     operations: Sequence[Operation],
     layouts: LayoutTable,
     pending_sums: PendingSums,
-    storage: Storage,
+    storage: OpenStorage,
     options: PassOptions,
 ) -> ShardedUpdates:
     """Divides the updates of a program whose other tensors are laid out as in `layouts`.
@@ -66,7 +70,9 @@ def sharded_updates(
     smallest = options.smallest_divided_update
     divisible = {v for v, layout in stored.items() if v.shape.size >= smallest or layout != layouts[v.value]}
     region = _update_operations(operations, divisible, pending_sums)
-    program = _Program(region, _consumers(operations), stored, layouts, pending_sums)
+    read_again = {o.variable for o in with_nested(operations) if isinstance(o, ReadVariable) and o not in region}
+    program = _Program(region, _consumers(operations), stored, layouts, pending_sums, read_again)
+    kept_in_shares: dict[str, TensorLayout] = {}
     too_small = f"fewer than {smallest} elements"
     reasons = {
         v.full_name: _NOT_ELEMENTWISE if v in divisible else too_small
@@ -89,10 +95,14 @@ def sharded_updates(
                 chosen.update(program.divided_layouts(component, kept.shape, layout))
                 for variable in assigned:
                     reasons.pop(variable.full_name, None)
+                for variable in program.gathered_to_be_read(assigned, layout, options):
+                    own = _in_order_of(variable.shape, kept.shape, layout)
+                    if storage.takes(variable, own, layouts):
+                        kept_in_shares[variable.full_name] = own
                 continue
             found = _reason_undivided(program.reader_of_padding(component))
         reasons.update({v.full_name: found for v in assigned if v.full_name in reasons})
-    return ShardedUpdates(chosen, reasons, tuple(undivided))
+    return ShardedUpdates(chosen, kept_in_shares, reasons, tuple(undivided))
 
 
 def _reason_undivided(reader: str) -> str:
@@ -161,6 +171,8 @@ class _Program:
     stored: Mapping[Variable, TensorLayout]
     layouts: LayoutTable
     pending_sums: PendingSums
+    read_again: Collection[Variable]
+    """By other operations than those of the region, at their places in the program."""
 
     def repeats(self, variable: Variable) -> bool:
         """Whether several cores keep the same slice of the variable."""
@@ -185,18 +197,40 @@ class _Program:
         self, component: Sequence[Operation], shape: Shape, layout: TensorLayout
     ) -> dict[Tensor, ResolvedLayout]:
         """Those of a component's tensors, where one of `shape` has this layout."""
-        by_name = dict(zip(shape.dimension_names, layout.axes, strict=True))
         return {
-            t: ResolvedLayout(TensorLayout(tuple(by_name[d.name] for d in t.shape)))
+            t: ResolvedLayout(_in_order_of(t.shape, shape, layout))
             for o in component
             for t in o.outputs
             if not (isinstance(o, Assign) and o.variable not in self.region)
         }
 
+    def gathered_to_be_read(
+        self, assigned: Sequence[Variable], layout: TensorLayout, options: PassOptions
+    ) -> Iterator[Variable]:
+        """The weights that are read in fewer bytes than they are kept in: their copies are gathered, not they.
+
+        Not those that travel with others in a bucket when they are assigned; nor those split by a part of a mesh axis,
+        of which other programs would not know that read them.
+        """
+        if not all(self.layouts.whole_mesh_shape.has(axis) for axis in layout.used):
+            return
+        for variable in assigned:
+            read, kept = variable.value.dtype.size, variable.slice_dtype.size
+            size = math.prod(self.layouts[variable.value].slice_shape(variable.shape, self.layouts.mesh_shape))
+            is_large = size * kept > options.largest_bucket_member
+            if variable.trainable and read < kept and is_large and variable not in self.read_again:
+                yield variable
+
     def reader_of_padding(self, component: Sequence[Operation]) -> str:
         """The name of an operation outside that could not leave padding out, if there is one."""
         readers = (c for o in component for t in o.outputs for c in self.consumers.get(t, ()) if c not in self.region)
         return next((c.name for c in readers if not _leaves_padding_out(c)), "")
+
+
+def _in_order_of(own: Shape, shape: Shape, layout: TensorLayout) -> TensorLayout:
+    """The layout of a tensor with dimensions of `shape`, which has `layout`."""
+    by_name = dict(zip(shape.dimension_names, layout.axes, strict=True))
+    return TensorLayout(tuple(by_name[d.name] for d in own))
 
 
 def _leaves_padding_out(operation: Operation) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import meshtf as mtf
 from meshtf import optimize
@@ -16,8 +17,8 @@ from meshtf.checkpoint import CheckpointFolder, restore
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.report import accounting
 from meshtf.planning.divided_layouts import MOST_PADDING
-from meshtf.testing import assert_close
-from tests.lowering.passes.update_programs import EVERY_UPDATE_DIVIDED, OPTIMIZERS, TwoMatrices
+from meshtf.testing import assert_close, build
+from tests.lowering.passes.update_programs import EVERY_UPDATE_DIVIDED, OPTIMIZERS, TwoMatrices, known, started
 
 SIZES = TwoMatrices.of_sizes(15, 23, 17)
 MESHES = (("data:2", "batch:data"), ("data:8", "batch:data"), ("rows:2;cols:4", "batch:rows+cols"))
@@ -212,3 +213,69 @@ def test_the_report_compares_memory_with_and_without() -> None:
     assert memory.peak <= memory.variables + memory.feeds + memory.gradients + memory.activations
     rows = [line for line in str(report).splitlines() if "as planned" in line or "if every core" in line]
     assert [row.split()[:4] for row in rows] == [["4.0", "KiB", "512", "B"], ["4.0", "KiB", "4.0", "KiB"]]
+
+
+def read_in_bfloat16(x: mtf.Tensor) -> mtf.Tensor:
+    """A loss of a matrix [d_model, d_ff], and of a stack of [d_ff, d_ff], which are kept in float32."""
+    dtype = mtf.VariableDType(tf.float32, activation_dtype=tf.bfloat16)
+    batch, d_model = x.shape
+    normal, d_ff, out = mtf.RandomNormal(stddev=0.2), mtf.Dimension("d_ff", 32), mtf.Dimension("out", 32)
+    w = mtf.get_variable(x.mesh, "w", [d_model, d_ff], dtype, initializer=normal)
+
+    def layer(carried: list[mtf.Tensor], _: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+        u = mtf.get_variable(x.mesh, "u", [d_ff, out], dtype, initializer=normal)
+        y = mtf.tanh(mtf.einsum([carried[0], u], [batch, out]))
+        return [mtf.rename_dimension(y, "out", "d_ff")], []
+
+    y = mtf.tanh(mtf.einsum([mtf.cast(x, tf.bfloat16), w], [batch, d_ff]))
+    (y,), _ = mtf.layer_stack(layer, y, mtf.Dimension("layers", 3))
+    return mtf.reduce_sum(mtf.cast(y, tf.float32))
+
+
+def trained_in_bfloat16(x: mtf.Tensor) -> mtf.Tensor:
+    loss = read_in_bfloat16(x)
+    optimize.AdamOptimizer(0.1).minimize(loss)
+    return loss
+
+
+BFLOAT16_INPUTS = {"x": mtf.TensorSpec("batch:8 d_model:64")}
+BFLOAT16_FEED = np.random.default_rng(0).normal(size=[8, 64]).astype(np.float32)
+
+
+def test_weights_are_gathered_in_the_dtype_in_which_they_are_read() -> None:
+    """Kept in float32, in shares, and read in bfloat16, each gathered once: half the bytes of the new weights, and the
+    same bits."""
+
+    def losses_and_gathers(**options: int) -> tuple[list[np.ndarray], set[tuple[tf.DType, int, int]]]:
+        graph, loss = build(trained_in_bfloat16, BFLOAT16_INPUTS)
+        mesh_impl = mtf.PlanMeshImpl("data:4", "batch:data", bucket_bytes=0)
+        pass_options = PassOptions(smallest_divided_update=2, **options)
+        lowering = mtf.Lowering(graph, {loss.mesh: mesh_impl}, pass_options=pass_options)
+        plan = lowering.plan_for((loss,))
+        gathers = [(c, times) for c, times in accounting.collectives(plan) if c.step.kind == "all_gather"]
+        sent = {(c.input.dtype, accounting.collective_bytes(c, plan), times) for c, times in gathers}
+        interpreter = started(lowering, plan)
+        return [interpreter.run({**known(plan), "x": BFLOAT16_FEED})[0] for _ in range(3)], sent
+
+    expected, kept_whole = losses_and_gathers()
+    actual, kept_in_shares = losses_and_gathers(largest_bucket_member=0)
+    np.testing.assert_array_equal(actual, expected)
+    w, u = 64 * 32 * 3 // 4, 3 * 32 * 32 * 3 // 4
+    assert kept_whole == {(tf.float32, 4 * w, 1), (tf.float32, 4 * u, 1)}
+    assert kept_in_shares == {(tf.bfloat16, 2 * w, 1), (tf.bfloat16, 2 * u, 1)}
+
+
+@pytest.mark.parametrize("first", ["evaluation", "training"])
+def test_programs_that_share_weights_follow_the_one_that_ran_first(first: str) -> None:
+    store, mesh_impl = mtf.VariableStore(), mtf.SpmdMeshImpl("data:2", "batch:data")
+    options = PassOptions(smallest_divided_update=2, largest_bucket_member=0)
+    evaluation, training = (
+        mtf.function(fn, mesh_impl, BFLOAT16_INPUTS, store, pass_options=options)
+        for fn in (read_in_bfloat16, trained_in_bfloat16)
+    )
+    (evaluation if first == "evaluation" else training).initialize()
+    assert bool(store.slices("w").layout.used) == (first == "training")
+    before = float(evaluation(x=BFLOAT16_FEED))
+    training(x=BFLOAT16_FEED)
+    assert float(evaluation(x=BFLOAT16_FEED)) < before
+    assert store["w"].shape == (64, 32)

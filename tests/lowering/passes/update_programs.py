@@ -87,15 +87,20 @@ class TwoMatrices:
     ) -> list[float]:
         """Of so many steps, on the interpreter."""
         lowering, plan = self.lowered(optimizer, mesh_shape, layout, **options)
-        layouts = {name: value.layout for name, value in accounting.stored_variables(plan).items()}
-        variables: list[Any] = [lowering.graph.variables[name] for name in plan.variable_names]
-        rules = lowering.mesh_impl.layout_rules
-        initial = initial_plan(variables, layouts, plan.mesh_shape, rules, 0, lowering.axis_parts)
-        started = Interpreter(initial)
-        started.run(_known(initial))
-        interpreter = Interpreter(plan, started.variables)
-        return [float(interpreter.run({**_known(plan), **batch})[0]) for batch in self.batches(count)]
+        interpreter = started(lowering, plan)
+        return [float(interpreter.run({**known(plan), **batch})[0]) for batch in self.batches(count)]
 
 
-def _known(plan: Any) -> dict[str, np.ndarray]:
+def started(lowering: mtf.Lowering, plan: Plan) -> Interpreter:
+    """The plan, with the initial values of its variables."""
+    layouts = {name: value.layout for name, value in accounting.stored_variables(plan).items()}
+    variables: list[Any] = [lowering.graph.variables[name] for name in plan.variable_names]
+    rules = lowering.mesh_impl.layout_rules
+    initial = initial_plan(variables, layouts, plan.mesh_shape, rules, 0, lowering.axis_parts)
+    interpreter = Interpreter(initial)
+    interpreter.run(known(initial))
+    return Interpreter(plan, interpreter.variables)
+
+
+def known(plan: Any) -> dict[str, np.ndarray]:
     return {f.name: np.asarray(f.operation.value) for f in plan.feeds if f.operation.value is not None}
