@@ -61,7 +61,8 @@ def collective_seconds(kind: str, slice_bytes: int, axes: Axes, placement: Place
       placement: of the mesh on a machine.
 
     On a torus a group's bytes go along all its axes at once, both ways round a ring, in as many parts; an alltoall is
-    as slow as the links across the middle of its longest axis. On a network a collective goes level by level.
+    as slow as the links across the middle of its longest axis; an allreduce of few bytes goes round once and not twice,
+    each core summing what all have. On a network a collective goes level by level.
     """
     footprint, machine = placement.footprint(axes), placement.machine
     if footprint.members == 1:
@@ -72,7 +73,10 @@ def collective_seconds(kind: str, slice_bytes: int, axes: Axes, placement: Place
     else:
         moving = _network_seconds(kind, whole, footprint, machine)
     in_memory = _passes(kind) * whole / (machine.memory_bandwidth * machine.memory_efficiency)
-    return max(moving, in_memory) + _latency(kind, footprint, machine) + machine.collective_seconds
+    seconds = max(moving, in_memory) + _latency(kind, footprint, machine)
+    if kind == "all_reduce" and isinstance(machine.links, TorusLinks):
+        seconds = min(seconds, _once_round_seconds(whole, footprint, machine, machine.links))
+    return seconds + machine.collective_seconds
 
 
 def permute_seconds(slice_bytes: int, destinations: tuple[int, ...], placement: Placement) -> float:
@@ -121,6 +125,19 @@ def _torus_seconds(kind: str, whole: float, footprint: Footprint, machine: Machi
     return _passes(kind) * received / (ways * bandwidth)
 
 
+def _once_round_seconds(whole: float, footprint: Footprint, machine: Machine, links: TorusLinks) -> float:
+    """Of an allreduce in which, axis by axis, each core is sent what all of its row have, and sums it itself: half the
+    hops, and many times the bytes. (Short vectors in Thakur et al. 2005.)"""
+    bandwidth = links.bandwidth * machine.link_efficiency
+    memory = machine.memory_bandwidth * machine.memory_efficiency
+    seconds = 0.0
+    for extent in footprint.extents:
+        received = whole * (extent.chips - 1) * footprint.groups_per_chip
+        moving = received / ((2 if extent.is_ring else 1) * bandwidth)
+        seconds += max(moving, whole * extent.chips / memory) + _hops(extent) * links.hop_seconds
+    return seconds if footprint.extents else math.inf
+
+
 def _across_the_middle(extent: Extent) -> float:
     """Of what a chip sends to all of a row, how much goes over each link in its middle: half of what half of them
     send, over the links that there are."""
@@ -142,6 +159,10 @@ def _network_seconds(kind: str, whole: float, footprint: Footprint, machine: Mac
 
 def _latency(kind: str, footprint: Footprint, machine: Machine) -> float:
     if isinstance(machine.links, TorusLinks):
-        hops = sum(e.chips // 2 if e.is_ring else e.chips - 1 for e in footprint.extents)
-        return _passes(kind) * hops * machine.links.hop_seconds
+        return _passes(kind) * sum(map(_hops, footprint.extents)) * machine.links.hop_seconds
     return sum(_passes(kind) * (parts - 1) * level.latency_seconds for level, parts in footprint.levels)
+
+
+def _hops(extent: Extent) -> int:
+    """Between the chips of a row that are farthest apart."""
+    return extent.chips // 2 if extent.is_ring else extent.chips - 1

@@ -56,6 +56,7 @@ class WorkFacts:
         along the dimensions that are cut.
       draws_random_bits: any device gives the same bits.
       is_reduction: each element of the one output is made of runs of elements of the inputs, as a sum.
+      multiplies: each element of the one output is the product of one element of each input, and nothing is summed.
       products: of matrices, one after the other, that it is.
     """
 
@@ -68,6 +69,7 @@ class WorkFacts:
     takes_own_slice: bool = False
     draws_random_bits: bool = False
     is_reduction: bool = False
+    multiplies: bool = False
     products: tuple[MatrixProduct, ...] = ()
 
     @property

@@ -62,6 +62,14 @@ def test_a_group_over_the_whole_torus_uses_all_links_and_groups_on_a_chip_share_
     assert collective_seconds("all_reduce", 10**6, ("y",), shared) == pytest.approx(2e6 * 7 / 8 / 2e9)
 
 
+def test_an_allreduce_of_few_bytes_goes_round_once_and_one_of_many_twice() -> None:
+    far = Placement(dataclasses.replace(TORUS, links=TorusLinks(2, 1, 1e9, 1e-6)), mtf.convert_to_shape("x:8 y:8"))
+    assert collective_seconds("all_reduce", 1, ("x", "y"), far) == pytest.approx(2 * (4e-6 + 7 / 2e9))
+    many = collective_seconds("all_reduce", 10**6, ("x", "y"), far)
+    assert many == pytest.approx(2 * 8e-6 + 2e6 * 63 / 64 / 4e9)
+    assert collective_seconds("reduce_scatter", 1, ("x",), far) == pytest.approx(4e-6, rel=1e-3)
+
+
 def test_an_alltoall_grows_with_the_side_of_the_torus() -> None:
     """As GShard measured: nine times as long on 128 times as many cores, that is with the square root."""
     small, large = Placement(TORUS, mtf.convert_to_shape("x:64")), Placement(TORUS, mtf.convert_to_shape("x:1024"))

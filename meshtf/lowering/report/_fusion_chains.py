@@ -64,7 +64,8 @@ def is_fusable(instruction: Instruction) -> bool:
     if not isinstance(instruction, Compute):
         return False
     facts = instruction.facts
-    return facts.is_elementwise_or_moves or facts.is_reduction or facts.is_trivial or facts.draws_random_bits
+    makes_elements = facts.is_elementwise_or_moves or facts.multiplies or facts.is_reduction
+    return makes_elements or facts.is_trivial or facts.draws_random_bits
 
 
 class _Chains:

@@ -237,7 +237,8 @@ def _category(compute: Compute) -> Category:
         return "view"
     if facts.is_reduction:
         return "reduction"
-    return "elementwise" if facts.is_elementwise_or_moves or facts.is_trivial or facts.draws_random_bits else "other"
+    is_local = facts.is_elementwise_or_moves or facts.multiplies or facts.is_trivial or facts.draws_random_bits
+    return "elementwise" if is_local else "other"
 
 
 def _bytes_read(compute: Compute) -> int:

@@ -71,7 +71,8 @@ class EinsumOperation(Operation):
         pending = self.pending_axes(planner.layouts)
         flops = 2 * math.prod(local.values())
         products = matrix_products(names, wanted, local)
-        facts = WorkFacts(products=products, is_reduction=not products)
+        sums = any(name not in wanted for name in local)
+        facts = WorkFacts(products=products, is_reduction=sums and not products, multiplies=not sums and not products)
         (value,) = planner.compute("einsum", emit, values, [spec], pending=pending, flops=flops, facts=facts)
         planner.write(output, value)
 

@@ -43,6 +43,15 @@ def test_a_sum_ends_a_chain_and_what_follows_it_is_another() -> None:
     assert last.fused_bytes_written == X
 
 
+def test_a_product_that_sums_nothing_is_elementwise() -> None:
+    """It goes on in the pass of what made its operands, and what reads it goes on in its pass."""
+    scale = mtf.Shape([COLUMNS])
+    operations = _operations(lambda x: mtf.tanh(mtf.einsum([mtf.exp(x), mtf.ones(x.mesh, scale)], [ROWS, COLUMNS])))
+    assert {o.category for o in operations} == {"elementwise"}
+    assert len({o.chain for o in operations if o.kind != "constant"}) == 1
+    assert _moved(operations) == (X, X)
+
+
 def test_what_follows_a_product_is_done_as_it_is_written() -> None:
     def program(x: mtf.Tensor) -> mtf.Tensor:
         w = mtf.get_variable(x.mesh, "w", [COLUMNS, mtf.Dimension("out", 32)])
