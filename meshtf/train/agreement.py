@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import json
+import os
+import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +32,7 @@ _DIFFERENT_STARTS = """\
 the processes would not go on from the same step: {steps}. They see other checkpoints in {folder}; is it on a disk \
 that all share?"""
 
+_OWN, _SECONDS_OF_A_START = "meshtf_process_", 3600.0
 
 _COME_TO_ALL = (CollectiveError, ClusterError, NonFiniteError, SaveError)
 """Errors that every process of a cluster raises, or none. An id outside of its range is seen only where it is fed."""
@@ -138,7 +143,8 @@ class Agreement:
         if self.is_leader:
             yield folder
             return
-        with tempfile.TemporaryDirectory(prefix="meshtf_process_") as path:
+        _remove_left_behind()
+        with tempfile.TemporaryDirectory(prefix=_OWN) as path:
             own = RunFolder(Path(path), folder.checkpoints().folder, folder.storage)
             if folder.metrics.exists():
                 own.metrics.write_bytes(folder.metrics.read_bytes())
@@ -154,6 +160,17 @@ class Agreement:
     def _gathered(self, name: str, text: str) -> list[str]:
         assert self.cluster is not None
         return self.cluster.gathered(self.cluster.meeting(name), text)
+
+
+def _remove_left_behind() -> None:
+    """Folders of processes that were killed: nobody holds their lock, and they are older than a start takes."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_OWN}*"):
+        with contextlib.suppress(OSError):  # it is in use, or gone
+            found = path.lstat()
+            if found.st_uid == os.getuid() and time.time() - found.st_mtime > _SECONDS_OF_A_START:
+                with (path / ".lock").open() as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path)
 
 
 class _AgreedStop(StopRequest):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from meshtf.checkpoint import CheckpointFolder
 from meshtf.cluster.cluster import Cluster
 from meshtf.errors import ClusterError
+from meshtf.train import agreement
 from meshtf.train.agreement import Agreement, OthersRefuseError
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.signals import StopRequest
@@ -82,3 +87,20 @@ def test_a_process_by_itself_agrees_with_itself(tmp_path: Path) -> None:
     assert agreement.stop(request) is request
     with agreement.own_folder(folder) as own:
         assert own is folder
+
+
+def test_folders_of_processes_that_were_killed_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the next start: not those of others that run, nor of one that has just begun."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left, used, new = (tmp_path / f"meshtf_process_{name}" for name in ("left", "used", "new"))
+    for folder in (left, used, new):
+        folder.mkdir()
+        RunFolder(folder).lock().close()
+        (folder / "metrics.jsonl").touch()
+    for folder in (left, used):
+        os.utime(folder, (0, 0))
+    follower = Agreement(cast("Cluster", SimpleNamespace(is_leader=False)))
+    monkeypatch.setattr(agreement, "check_folder_is_shared", lambda *_: None)
+    with RunFolder(used).lock(), follower.own_folder(RunFolder(tmp_path)) as own:
+        assert {path.name for path in tmp_path.iterdir()} == {used.name, new.name, own.path.name}
+    assert {path.name for path in tmp_path.iterdir()} == {used.name, new.name}

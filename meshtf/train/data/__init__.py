@@ -14,9 +14,11 @@ from meshtf.train.data.sources.huggingface_dataset import HuggingFaceDataset
 from meshtf.train.data.sources.json_lines import JsonLines
 from meshtf.train.data.sources.parquet_files import ParquetFiles
 from meshtf.train.data.sources.python_library import python_library
+from meshtf.train.data.sources.seqio_task import SeqioTask
 from meshtf.train.data.sources.tensorflow_dataset import TensorflowDataset
 from meshtf.train.data.sources.text_files import TextFiles
 from meshtf.train.data.sources.tfrecords import TfRecords
+from meshtf.train.data.sources.token_records import TokenRecords
 from meshtf.train.data.text_task import TextTask
 from meshtf.train.data.vocabularies.byte_vocabulary import ByteVocabulary
 from meshtf.train.data.vocabularies.huggingface_vocabulary import HuggingFaceVocabulary
@@ -39,12 +41,14 @@ __all__ = [
     "ParquetFiles",
     "PrefixLanguageModel",
     "SentencePieceVocabulary",
+    "SeqioTask",
     "SpanCorruption",
     "TensorflowDataset",
     "TextFiles",
     "TextPairs",
     "TextTask",
     "TfRecords",
+    "TokenRecords",
     "Vocabulary",
     "python_library",
     "train_sentencepiece",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +17,13 @@ from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 UNDECODABLE = """\
 {name} is not UTF-8: byte {offset} is 0x{byte:02x}.
 Convert it, or leave such documents out (they are counted) with TextTask.skip_undecodable = True."""
+
+OTHER_PARTS = """\
+{name} has the tokens of {found} text(s), and {kind} learns from {wanted}: give the source so many features."""
+
+NO_ID = """\
+{name} has the id {found}, and TextTask.vocabulary has those from 0 to before {size:,}.
+Tokens mean something with the vocabulary that made them alone."""
 
 NO_TEXT = """\
 there is no text in {source}: {skipped} documents are not UTF-8, and no other was found.
@@ -133,15 +140,39 @@ class TextReader:
         Raises:
           ConfigurationError: a document is not UTF-8, or not what the objective needs.
         """
-        collectors = {side: _Collector(self.vocabulary, self.objective.num_parts, self.dtype) for side in (False, True)}
+        collectors = {side: _Collector(self.objective.num_parts, self.dtype) for side in (False, True)}
         skipped = 0
         for document in source.documents():
-            text = self._decode(document)
-            if text is None:
+            found = self._of_ids(document, document.ids) if document.ids is not None else self._of_text(document)
+            if found is None:
                 skipped += 1
             else:
-                collectors[is_held_out(document.content, fraction)].add(self._parts(document.name, text))
+                collectors[is_held_out(document.content, fraction)].add(*found)
         return ShardTokens({side: collector.collected() for side, collector in collectors.items()}, skipped)
+
+    def _of_text(self, document: Document) -> tuple[list[np.ndarray], int] | None:
+        """The tokens of each part, and how many bytes of text they are; None where the document is left out."""
+        text = self._decode(document)
+        if text is None:
+            return None
+        parts = self._parts(document.name, text)
+        end = self.vocabulary.end_id
+        tokens = [np.array([*self.vocabulary.encode(part), end], self.dtype) for part in parts]
+        return tokens, sum(len(part.encode()) for part in parts)
+
+    def _of_ids(self, document: Document, parts: Sequence[np.ndarray]) -> tuple[list[np.ndarray], int]:
+        end, size = self.vocabulary.end_id, self.vocabulary.size
+        if len(parts) != self.objective.num_parts:
+            kind = type(self.objective).__name__
+            raise ConfigurationError(
+                OTHER_PARTS.format(name=document.name, found=len(parts), kind=kind, wanted=self.objective.num_parts)
+            )
+        for part in parts:
+            wrong = part[(part < 0) | (part >= size)]
+            if len(wrong):
+                raise ConfigurationError(NO_ID.format(name=document.name, found=int(wrong[0]), size=size))
+        ended = [part if len(part) and part[-1] == end else np.append(part, end) for part in parts]
+        return [part.astype(self.dtype) for part in ended], sum(map(self.vocabulary.num_bytes, parts))
 
     def _decode(self, document: Document) -> str | None:
         try:
@@ -168,15 +199,15 @@ def is_held_out(content: bytes, fraction: float) -> bool:
 class _Collector:
     """Gathers the tokens of documents."""
 
-    def __init__(self, vocabulary: Vocabulary, num_parts: int, dtype: np.dtype) -> None:
-        self._vocabulary, self._dtype = vocabulary, dtype
+    def __init__(self, num_parts: int, dtype: np.dtype) -> None:
+        self._dtype = dtype
         self._documents: list[list[np.ndarray]] = [[] for _ in range(num_parts)]
         self._num_bytes = 0
 
-    def add(self, parts: tuple[str, ...]) -> None:
-        for collected, text in zip(self._documents, parts, strict=True):
-            collected.append(np.array([*self._vocabulary.encode(text), self._vocabulary.end_id], self._dtype))
-            self._num_bytes += len(text.encode())
+    def add(self, parts: Sequence[np.ndarray], num_bytes: int) -> None:
+        for collected, tokens in zip(self._documents, parts, strict=True):
+            collected.append(tokens)
+        self._num_bytes += num_bytes
 
     def collected(self) -> TokenizedText:
         return TokenizedText(tuple(self._tokens()), tuple(self._borders()), self._num_bytes)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
+
+import numpy as np
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -13,11 +15,19 @@ class Document:
 
     Attributes:
       name: where it is from, for messages.
-      content: the text's bytes, in UTF-8 unless the source's data is broken.
+      content: the text's bytes, in UTF-8 unless the source's data is broken; of tokens, bytes that tell them apart.
+      ids: where the source has tokens in place of text, those of each text in the document, [tokens] int64.
     """
 
     name: str
     content: bytes
+    ids: tuple[np.ndarray, ...] | None = dataclasses.field(default=None, compare=False)
+
+
+def document_of_ids(name: str, parts: Sequence[np.ndarray]) -> Document:
+    """A document of tokens: of each text in it the ids."""
+    whole = np.concatenate([piece for part in parts for piece in ([len(part)], part)])
+    return Document(name, whole.astype("<i8").tobytes(), tuple(parts))
 
 
 @runtime_checkable

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import gin
-import tensorflow as tf
-from google.protobuf.message import DecodeError
 
-from meshtf.errors import nearest
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.sources._record_lengths import longest_record
+from meshtf.train.data.sources._tf_examples import check_compression, feature_in, features_in
 from meshtf.train.data.sources.document import Document
 from meshtf.train.data.sources.text_files import files_matching
-
-BATCH_BYTES, MOST_RECORDS = 1 << 24, 1024
-"""Of records that TensorFlow gives at once: one by one, handing over costs a hundred times what reading does."""
 
 
 @gin.configurable(module="meshtf.train")
@@ -41,11 +35,7 @@ class TfRecords:
     compression: Literal["", "GZIP", "ZLIB"] = ""
 
     def __post_init__(self) -> None:
-        if self.compression not in ("", "GZIP", "ZLIB"):
-            raise ConfigurationError(
-                f'TfRecords.compression must be "", "GZIP" or "ZLIB", and is {self.compression!r}'
-                f"{nearest(str(self.compression).upper(), ('GZIP', 'ZLIB'))}"
-            )
+        check_compression(self.compression, "TfRecords.compression")
 
     def __str__(self) -> str:
         patterns = (self.patterns,) if isinstance(self.patterns, str) else self.patterns
@@ -56,33 +46,15 @@ class TfRecords:
 
     def documents(self) -> Iterator[Document]:
         for path in self.files():
-            for number, record in enumerate(self._records(path), start=1):
-                name = f"{path}, record {number}"
-                for text in self._texts(record, name):
+            for name, features in features_in(path, self.compression, "TfRecords.compression"):
+                for text in self._texts(features, name):
                     yield Document(name, text)
 
-    def _records(self, path: Path) -> Iterator[bytes]:
-        try:
-            at_once = min(max(BATCH_BYTES // max(longest_record(path, self.compression), 1), 1), MOST_RECORDS)
-            for batch in tf.data.TFRecordDataset(str(path), self.compression).batch(at_once).as_numpy_iterator():
-                yield from batch.tolist()
-        except (tf.errors.OpError, OSError, ValueError) as error:
-            reason = getattr(error, "message", error)
+    def _texts(self, features: Mapping[str, Any], name: str) -> Sequence[bytes]:
+        advice = "TfRecords.feature says which feature is the text."
+        found = feature_in(features, self.feature, name, advice)
+        if found.WhichOneof("kind") != "bytes_list":
             raise ConfigurationError(
-                f"the TFRecord file {path} cannot be read: {reason}\n"
-                f"It is damaged, no TFRecord file, or TfRecords.compression ({self.compression!r}) is not its own."
-            ) from error
-
-    def _texts(self, record: bytes, name: str) -> Sequence[bytes]:
-        try:
-            features = tf.train.Example.FromString(record).features.feature
-        except DecodeError as error:
-            raise ConfigurationError(f"{name} is no tf.train.Example: {error}") from error
-        if self.feature not in features:
-            raise ConfigurationError(
-                f'{name} has no feature "{self.feature}", only {", ".join(sorted(features)) or "none at all"}'
-                f"{nearest(self.feature, features)}\nTfRecords.feature says which feature is the text."
+                f'{name}: the feature "{self.feature}" holds numbers, and no text; TokenRecords reads tokens'
             )
-        if features[self.feature].WhichOneof("kind") != "bytes_list":
-            raise ConfigurationError(f'{name}: the feature "{self.feature}" holds numbers, and no text')
-        return [text for text in features[self.feature].bytes_list.value if text.strip()]
+        return [text for text in found.bytes_list.value if text.strip()]

@@ -1,0 +1,95 @@
+"""Tasks of seqio by name, as documents of tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import gin
+import numpy as np
+
+from meshtf.errors import nearest
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.sources.document import Document, document_of_ids
+
+MISSING_SEQIO = """\
+SeqioTask reads with seqio, which is not installed.
+Install it with the project's extra: pip install 'meshtf[seqio]'"""
+
+NO_SUCH_TASK = """\
+seqio has no task "{name}"{nearest}
+A line `import my_tasks` in the gin file imports the module that registers it."""
+
+
+@gin.configurable(module="meshtf.train")
+@dataclasses.dataclass(frozen=True)
+class SeqioTask:
+    """Every example of a task that seqio knows, as its preprocessors and vocabularies have made tokens of it.
+
+    Packing, batches, order and the objective are of this library. The ids must be those of `TextTask.vocabulary`.
+
+    Attributes:
+      task: its name.
+      split: of the task's source.
+      features: which are the tokens of a document: one, or ("inputs", "targets") for `TextPairs`.
+      sequence_length: what preprocessors are told, by feature, and examples are cut to; None for whole ones.
+      seed: of preprocessors that draw.
+
+    Raises:
+      ConfigurationError: when documents are read, seqio is not installed, it has no such task or split, or an example
+        lacks a feature of ids.
+    """
+
+    task: str
+    split: str = "train"
+    features: str | Sequence[str] = "targets"
+    sequence_length: Mapping[str, int] | None = None
+    seed: int = 0
+
+    def __str__(self) -> str:
+        return f"seqio's {self.task}, {self.split}"
+
+    def documents(self) -> Iterator[Document]:
+        names = (self.features,) if isinstance(self.features, str) else tuple(self.features)
+        for number, example in enumerate(self._examples(), start=1):
+            name = f"seqio's {self.task}, {self.split}, example {number}"
+            parts = [_ids(example, feature, name) for feature in names]
+            if any(len(part) for part in parts):
+                yield document_of_ids(name, parts)
+
+    def _examples(self) -> Iterator[Mapping[str, np.ndarray]]:
+        try:
+            seqio = importlib.import_module("seqio")  # an optional dependency
+        except ImportError as error:
+            raise ConfigurationError(MISSING_SEQIO) from error
+        known = [*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()]
+        if self.task not in known:
+            raise ConfigurationError(NO_SUCH_TASK.format(name=self.task, nearest=nearest(self.task, known)))
+        if self.task in seqio.MixtureRegistry.names():
+            raise ConfigurationError(
+                f'"{self.task}" is a mixture, which has no end: give its tasks to a Mixture, a SeqioTask each'
+            )
+        task = seqio.get_mixture_or_task(self.task)
+        if self.split not in task.splits:
+            raise ConfigurationError(
+                f'seqio\'s task "{self.task}" has the splits {", ".join(task.splits)}, and SeqioTask.split is '
+                f"{self.split!r}{nearest(self.split, list(task.splits))}"
+            )
+        length = None if self.sequence_length is None else dict(self.sequence_length)
+        dataset = task.get_dataset(length, self.split, use_cached=False, shuffle=False, seed=self.seed, num_epochs=1)
+        return dataset.as_numpy_iterator()
+
+
+def _ids(example: Mapping[str, Any], feature: str, name: str) -> np.ndarray:
+    advice = "SeqioTask.features says which features are the tokens."
+    if feature not in example:
+        raise ConfigurationError(
+            f'{name} has no feature "{feature}", only {", ".join(sorted(example))}{nearest(feature, list(example))}\n'
+            f"{advice}"
+        )
+    found = np.asarray(example[feature])
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise ConfigurationError(f'{name}: the feature "{feature}" holds no row of ids. {advice}')
+    return found.astype(np.int64)
