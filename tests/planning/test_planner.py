@@ -33,6 +33,16 @@ def test_a_layout_is_read_into_once() -> None:
     assert len(planner.instructions) == count
 
 
+def test_what_is_waited_for_is_the_tensor_as_it_was_made() -> None:
+    """And not its copy in the layout of one who read it, which would be kept for that, and comes later."""
+    x = tensor()
+    planner = planner_of({x: (("rows",), ())}, MESH)
+    made = planner.found(x)
+    moved = planner.read(x, WHOLE)
+    assert planner.found(x) is made
+    assert made is not moved
+
+
 def test_the_nearest_version_is_the_source() -> None:
     x = tensor()
     planner = planner_of({x: (("rows",), ())}, MESH)

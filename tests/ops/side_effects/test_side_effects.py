@@ -77,19 +77,6 @@ def test_a_branch_waits_for_what_is_outside() -> None:
     assert [len(i.inputs) for i in waiting] == [2]
 
 
-def test_a_dependency_is_waited_for_as_it_was_made() -> None:
-    """Not its copy in the layout of another that reads it, which would be kept and come later."""
-
-    def body(x: mtf.Tensor) -> list[mtf.Tensor]:
-        before = mtf.square(x)
-        gathered = mtf.tanh(mtf.with_layout(before, ""))
-        return [gathered, mtf.depend(2.0 * x, [before])]
-
-    plan = testing.plan(body, SPECS, "rows:4", "batch:rows")
-    (waiting,) = (i for i in plan.instructions if isinstance(i, Compute) and i.kind == "depend")
-    assert [value.slice_shape for value in waiting.inputs] == [(2,), (2,)]
-
-
 def test_order_of_prints(capfd: pytest.CaptureFixture[str]) -> None:
     def body(x: mtf.Tensor) -> mtf.Tensor:
         second = mtf.print_tensor(x, [x], "first")
