@@ -21,8 +21,9 @@ class KeyValueCache:
     `memory=cache.tokens(position)`.
 
     Attributes:
-      k, v: [.., memory_length, (heads), d_kv]. Without a window `memory_length` is the longest sequence; with one, the
-        last positions only are kept: position p is at index p modulo `memory_length`.
+      k, v: [.., (heads), memory_length, d_kv]: a matrix for each head, as it is multiplied. Without a window
+        `memory_length` is the longest sequence; with one, the last positions only are kept: position p is at index p
+        modulo `memory_length`.
       is_window: whether it holds the last `memory_length` positions rather than the first.
 
     Examples:
@@ -30,7 +31,7 @@ class KeyValueCache:
       >>> cache = mtf.layers.KeyValueCache.empty(mesh, mtf.convert_to_shape("batch:4"), max_length=16, config=config)
       >>> k, position = mtf.ones(mesh, "batch:4 heads:2 d_kv:4"), mtf.constant(mesh, 3, dtype=tf.int32)
       >>> cache.write(position, k, k).k.shape
-      Shape[batch:4 memory_length:16 heads:2 d_kv:4]
+      Shape[batch:4 heads:2 memory_length:16 d_kv:4]
     """
 
     k: mtf.Tensor
@@ -48,7 +49,7 @@ class KeyValueCache:
         *,
         window: int | None = None,
     ) -> KeyValueCache:
-        """Nothing yet: zeros over [batch_dims, memory_length, (heads), d_kv].
+        """Nothing yet: zeros over [batch_dims, (heads), memory_length, d_kv].
 
         Args:
           mesh: of the program.
@@ -60,8 +61,15 @@ class KeyValueCache:
         """
         is_window = window is not None and window < max_length
         memory = mtf.Dimension(MEMORY_LENGTH, window if window is not None and is_window else max_length)
-        shape = batch_dims + [memory, *config.memory_heads, config.d_kv_dim]
+        shape = batch_dims + [*config.memory_heads, memory, config.d_kv_dim]
         return cls(mtf.zeros(mesh, shape, dtype), mtf.zeros(mesh, shape, dtype), is_window)
+
+    @classmethod
+    def of_tokens(cls, k: mtf.Tensor, v: mtf.Tensor, config: AttentionConfig) -> KeyValueCache:
+        """Full: the keys and values of all positions, as `project_keys_and_values` gives them."""
+        memory = mtf.Shape([k.shape.get_dim_by_name(MEMORY_LENGTH), config.d_kv_dim])
+        shape = k.shape - memory - config.memory_heads + config.memory_heads + memory
+        return cls(mtf.transpose(k, shape), mtf.transpose(v, shape))
 
     @language_function
     def write(self, position: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor) -> KeyValueCache:
@@ -84,10 +92,7 @@ class KeyValueCache:
         place = self._place(position)
         if is_many:
             place, k, v = (mtf.rename_dimension(x, MEMORY_LENGTH, "written") for x in (place, k, v))
-            written = [mtf.scatter_update(old, place, new, MEMORY_LENGTH) for old, new in ((self.k, k), (self.v, v))]
-        else:
-            is_here = mtf.equal(place, mtf.range(k.mesh, self._memory_length))
-            written = [mtf.where(is_here, new, old, output_shape=old.shape) for old, new in ((self.k, k), (self.v, v))]
+        written = [mtf.scatter_update(old, place, new, MEMORY_LENGTH) for old, new in ((self.k, k), (self.v, v))]
         return self.with_tensors(written)
 
     def tokens(self, position: mtf.Tensor) -> Tokens:

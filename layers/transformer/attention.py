@@ -97,9 +97,14 @@ class SelfAttention:
         return 2
 
     def __call__(self, x: mtf.Tensor, context: Context) -> mtf.Tensor:
-        return self.fill(x, context)[0]
+        return self._whole(x, context)[0]
 
     def fill(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
+        y, k, v = self._whole(x, context)
+        return y, KeyValueCache.of_tokens(as_memory(k), as_memory(v), self.config).tensors
+
+    def _whole(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, mtf.Tensor, mtf.Tensor]:
+        """Of whole sequences: what a call gives, and its keys and values."""
         keeps_length = self.algorithm in ("local", "ring")
         q = project_queries(x, self.config)
         # Over `length`, which a layout may split where it leaves `memory_length` whole.
@@ -110,7 +115,7 @@ class SelfAttention:
         mask = dataclasses.replace(context.mask, window=self.window)
         pattern = AttentionPattern.within(context.tokens, mask, context.bias)
         y = self._attended(q, k, v, pattern, is_training=context.is_training)
-        return project_output(y, x.shape[-1], self.config), [as_memory(k), as_memory(v)]
+        return project_output(y, x.shape[-1], self.config), k, v
 
     def start(self, space: DecodingSpace, context: Context) -> list[mtf.Tensor]:
         cache = KeyValueCache.empty(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -10,9 +11,9 @@ from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape, unused_name
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
-from meshtf.layout import Axes
+from meshtf.layout import Axes, restricted
 from meshtf.ops.algebra.arithmetic import add
-from meshtf.ops.algebra.broadcasting import union
+from meshtf.ops.algebra.broadcasting import aligner, union
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.elementwise.comparisons import greater_equal
@@ -20,6 +21,7 @@ from meshtf.ops.elementwise.where import where
 from meshtf.ops.indexing.gather import check_indices, gather
 from meshtf.ops.indexing.gather import scatter_add as sums_by_index
 from meshtf.ops.indexing.local_gather import LookupShapes, shifted
+from meshtf.ops.inputs.constants import zeros_like
 from meshtf.ops.rearranging.reshape import reshape
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Core
@@ -65,6 +67,61 @@ class LastIndexOperation(Operation):
         used = {a for axes in splits.values() for a in axes}
         own = layouts[indices].axes[-1]
         return {**splits, indices.shape.dims[-1].name: () if used & set(own) else own}
+
+
+class ReplacedElementOperation(Operation):
+    """x with one element along a dimension replaced, for each place of the others: where an index along it says.
+
+    x [batch, dim, rest], indices [batch] and updates [batch, rest]; dimensions may be in any order, and indices may
+    lack some of the batch. An index outside replaces nothing. On processors that is done in the memory of x where nothing
+    else has it.
+    """
+
+    takes_padding = True
+    is_cheap = True
+
+    def __init__(self, x: Tensor, indices: Tensor, updates: Tensor, dim: Dimension) -> None:
+        super().__init__([x, indices, updates], [(x.shape, x.dtype)], name="replaced_element")
+        self._dim = dim
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (_, indices, updates), (dy,) = self.inputs, grad_ys
+        assert dy is not None
+        kept = ReplacedElementOperation(dy, indices, zeros_like(updates), self._dim).outputs[0]
+        return [kept, None, transpose(gather(dy, indices, self._dim), updates.shape)]
+
+    def lower(self, planner: Planner) -> None:
+        (x, indices, updates), (output,) = self.inputs, self.outputs
+        layout, axis = planner.layouts[output], x.shape.axis(self._dim)
+        values = planner.read_operands(self, [restricted(layout, x.shape, each.shape) for each in self.inputs])
+        size, axes = layout.slice_shape(x.shape, planner.mesh_shape), layout.axes[axis]
+        place, row = aligner(indices.shape, x.shape), aligner(updates.shape, x.shape)
+        is_by_rows = all(x.shape.axis(d) < axis for d in indices.shape)
+
+        def emit(core: Core, s: tf.Tensor, index: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
+            where, rows = place(shifted(core, index, axes, size[axis])), row(new)
+            if is_by_rows:
+                return _with_rows(s, where, rows, axis)
+            places = tf.reshape(tf.range(size[axis], dtype=where.dtype), [-1] + [1] * (len(size) - axis - 1))
+            return tf.where(tf.equal(where, places), rows, s)
+
+        (value,) = planner.compute(
+            "replaced element", emit, values, [(x.shape, x.dtype, layout)], flops=math.prod(values[2].slice_shape)
+        )
+        planner.write(output, value)
+
+
+def _with_rows(x: tf.Tensor, where: tf.Tensor, rows: tf.Tensor, axis: int) -> tf.Tensor:
+    """x [.., n, ..] with one row of each n replaced. `where` and `rows` have the rank of x, `where` 1 from n on."""
+    size = x.shape.as_list()
+    leading, rest = math.prod(size[:axis]), math.prod(size[axis + 1 :])
+    index = tf.reshape(tf.broadcast_to(where, size[:axis] + [1] * (len(size) - axis)), [leading])
+    places = tf.stack([tf.range(leading, dtype=index.dtype), index], -1)
+    flat = tf.reshape(x, [leading, size[axis], rest])
+    new = tf.reshape(rows, [leading, rest])
+    # TensorFlow writes to the operand's own memory where nothing else holds on to it, and else to a copy.
+    written = tf.raw_ops.TensorScatterUpdate(tensor=flat, indices=places, updates=new, bad_indices_policy="IGNORE")
+    return tf.reshape(written, size)
 
 
 @language_function
@@ -115,6 +172,8 @@ def scatter_update(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLi
       array([10,  1,  2, 30], dtype=int32)
     """
     own = _checked(x, indices, updates, dim)
+    if all(x.shape.has(d) for d in indices.shape):
+        return ReplacedElementOperation(x, indices, updates, own).outputs[0]
     indices, updates, numbers = _with_one_free_dimension(indices, updates, x.shape)
     last = LastIndexOperation(indices, own).outputs[0]
     placed = gather(updates, last, numbers)

@@ -94,6 +94,33 @@ def test_one_place_in_each_row(agrees: Any, layout: str) -> None:
     agrees(_program("scatter_add"), lambda x, where, updates: x + updates[:, None] * hot(where, x), inputs, [layout])
 
 
+@pytest.mark.parametrize("layout", ["", "batch:rows;heads:cols", "vocab:rows", "vocab:cols;batch:rows", "d:rows"])
+def test_one_place_for_all_heads(agrees: Any, layout: str) -> None:
+    """As a cache is written: by row of the batch, or all at one place; and with the index's dimension behind."""
+
+    def reference(x: tf.Tensor, where: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:
+        hot = tf.one_hot(where, 8, dtype=x.dtype)[..., None, :, None]
+        return x * (1 - hot) + updates[:, :, None] * hot
+
+    x, updates = RNG.standard_normal((4, 3, 8, 6)), RNG.standard_normal((4, 3, 6))
+    inputs = {"x": ("batch:4 heads:3 vocab:8 d:6", x), "updates": ("batch:4 heads:3 d:6", updates)}
+    for shape, where in (("batch:4", WHERE[:, 1]), ("", WHERE[0, 1]), ("", WHERE[1, 0])):
+        agrees(_program("scatter_update"), reference, inputs | {"where": (shape, where)}, [layout])
+    behind = {
+        "x": ("vocab:8 batch:4 d:6", np.ascontiguousarray(x[:, 0].transpose(1, 0, 2))),
+        "where": ("batch:4", WHERE[:, 1]),
+        "updates": ("d:6 batch:4", np.ascontiguousarray(updates[:, 0].T)),
+    }
+    agrees(
+        _program("scatter_update"),
+        lambda x, where, updates: tf.transpose(
+            reference(tf.transpose(x, [1, 0, 2])[:, None], where, tf.transpose(updates)[:, None])[:, 0], [1, 0, 2]
+        ),
+        behind,
+        [layout],
+    )
+
+
 @pytest.mark.parametrize("dtype", [bool, np.int32, np.uint8, np.float16, np.complex64])
 def test_dtypes(dtype: Any) -> None:
     x, updates = (2 * X).astype(dtype), (2 * UPDATES).astype(dtype)
@@ -102,6 +129,12 @@ def test_dtypes(dtype: Any) -> None:
     for layout in ("", "vocab:rows;batch:cols", "batch:rows", "d:rows"):
         done = interpret(_program("scatter_update"), inputs, "rows:2;cols:2", layout)
         np.testing.assert_array_equal(done.results, expected)
+    one = {"x": inputs["x"], "where": ("d:6", WHERE.ravel()[:6]), "updates": ("d:6", updates[0, 0])}
+    expected = x.copy()
+    for column, row in enumerate(WHERE.ravel()[:6]):
+        if 0 <= row < 8:
+            expected[row, column] = updates[0, 0, column]
+    np.testing.assert_array_equal(interpret(_program("scatter_update"), one, "rows:2", "d:rows").results, expected)
 
 
 def test_on_virtual_cpus() -> None:

@@ -1,0 +1,71 @@
+"""Decoding with a cache: 16 prompts of 16 bytes, each continued greedily by 64, with a model of `lm_tiny`'s shape.
+
+python -m benchmarks.decoding
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Callable
+
+import gin
+import numpy as np
+
+import meshtf as mtf
+from benchmarks.machine import machine
+from benchmarks.side_by_side import Step, as_table, side_by_side
+from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.train import Training
+from meshtf.train.configuration import find_gin_file
+from meshtf.train.decoding.options import Decoding
+from meshtf.train.decoding.programs import Sizes, generation_program
+
+BATCH, PROMPT, NEW = 16, 16, 64
+
+
+def prompts() -> dict[str, np.ndarray]:
+    ids = np.zeros([BATCH, PROMPT + NEW], np.int32)
+    ids[:, :PROMPT] = np.random.default_rng(0).integers(97, 123, [BATCH, PROMPT])
+    return {
+        "targets": ids,
+        "lengths": np.full([BATCH], PROMPT, np.int32),
+        "ends": np.full([BATCH], PROMPT + NEW, np.int32),
+    }
+
+
+def program(mesh_shape: str, layout: str) -> mtf.Function:
+    mesh_impl: MeshImpl = mtf.SpmdMeshImpl(mesh_shape, layout)
+    gin.clear_config()
+    gin.parse_config_files_and_bindings([str(find_gin_file("lm_tiny.gin"))], [])
+    made = generation_program(Training(), mesh_impl, Sizes(BATCH, PROMPT + NEW), Decoding())
+    gin.clear_config()
+    return made
+
+
+def on_virtual_cpus(mesh_shape: str, layout: str) -> Step:
+    mesh = mtf.convert_to_shape(mesh_shape)
+    mtf.virtual_cpus(mesh.size)
+    decode, given = program(mesh_shape, layout), prompts()
+    return lambda: decode(**given)["log_likelihoods"].numpy().mean()
+
+
+PROGRAMS: dict[str, Callable[[], Step]] = {
+    "meshtf, 1 core": functools.partial(on_virtual_cpus, "all:1", ""),
+    "meshtf, 4x2 cores": functools.partial(
+        on_virtual_cpus, "rows:4;cols:2", "batch:rows;heads:cols;d_ff:cols;vocab:cols"
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=3, help="batches of each program in a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    print(machine())
+    print(as_table(side_by_side("benchmarks.decoding", list(PROGRAMS), arguments.steps, arguments.rounds)))
+
+
+if __name__ == "__main__":
+    main()
