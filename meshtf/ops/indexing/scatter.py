@@ -73,8 +73,7 @@ class ReplacedElementOperation(Operation):
     """x with one element along a dimension replaced, for each place of the others: where an index along it says.
 
     x [batch, dim, rest], indices [batch] and updates [batch, rest]; dimensions may be in any order, and indices may
-    lack some of the batch. An index outside replaces nothing. On processors that is done in the memory of x where nothing
-    else has it.
+    lack some of the batch. An index outside replaces nothing. It is done in the memory of x where nothing else has it.
     """
 
     takes_padding = True
