@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import time
 
 import numpy as np
 import pytest
@@ -84,11 +83,10 @@ def test_nothing_runs() -> None:
 
 @pytest.mark.parametrize("unroll", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_model_of_175_billion_parameters_is_lowered_for_2048_cores(unroll: bool) -> None:
-    start = time.process_time()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     step = lowered(language_model(96, unroll=unroll))
     report = step.report()
-    assert time.process_time() - start < 60
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 4 * 2**20  # KiB
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 3 * 2**20  # KiB
     weights = sum(variable.unpadded_shape.size for variable in step.graph.trainable_variables)
     assert weights == pytest.approx(174.6e9, rel=0.001)
     assert len(step.variables) == 0

@@ -128,19 +128,41 @@ def test_metrics_are_json_lines(whole_run: Finished) -> None:
     assert set(whole_run.metrics[1]) == {"step", "loss", "adam/learning_rate", "examples_per_second"}
 
 
+SLOW = """\
+import time
+
+import gin
+
+from meshtf.train import Callback
+
+
+@gin.configurable
+class Slow(Callback):
+    def __init__(self, after):
+        self.after = after
+
+    def on_step(self, run, report):
+        if report.step > self.after:
+            time.sleep(0.5)
+"""
+"""Else a run might end before a busy machine lets a test see that it has come as far as that."""
+
+
 def test_a_run_killed_and_stopped_and_resumed_ends_in_the_same_bits(whole_run: Finished, tmp_path: Path) -> None:
     """Killed wherever it is after step 70, asked to stop after step 150; configured by what the whole run wrote."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    (tmp_path / "slow.gin").write_text("import slow\nTraining.callbacks = [@Slow()]\n")
     command = (
         f"--gin_file={whole_run.folder.operative_config}",
         "--gin_param=Training.log_every=1",
         "--gin_param=Training.checkpoint_every_steps=30",
     )
-    killed = start(tmp_path, *command)
+    killed = start(tmp_path, *command, "--gin_file=slow.gin", "--gin_param=Slow.after=70")
     wait_for_step(killed, tmp_path, 70)
     killed.kill()
     assert finish(killed, tmp_path).status == -signal.SIGKILL
 
-    stopped = start(tmp_path, *command)
+    stopped = start(tmp_path, *command, "--gin_file=slow.gin", "--gin_param=Slow.after=150")
     wait_for_step(stopped, tmp_path, 150)
     stopped.terminate()
     ended = finish(stopped, tmp_path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -55,7 +54,9 @@ def test_what_is_kept_is_of_the_same_options(tmp_path: Path, monkeypatch: pytest
 def test_a_process_that_is_waited_for_is_ended_when_nobody_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_compiler(tmp_path, monkeypatch, f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(99)")
+    use_compiler(
+        tmp_path, monkeypatch, f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(9999)"
+    )
     seen: list[float] = []
 
     def interrupt(seconds: float) -> None:
@@ -76,11 +77,7 @@ def test_the_compiler_ends_with_who_started_it(tmp_path: Path) -> None:
     process = ahead_compiler.start_compiler(tmp_path, os.open(os.devnull, os.O_WRONLY))
     assert process.stdin is not None
     process.stdin.close()
-    for _ in range(600):
-        if process.poll() is not None:
-            break
-        time.sleep(0.1)
-    assert process.poll() == 1
+    assert process.wait(timeout=500) == 1
 
 
 @pytest.mark.parametrize(
