@@ -18,7 +18,7 @@ import pytest
 
 from tests.fresh_process import run_fresh
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(2400)  # the launcher alone waits for four minutes before ten starts
 
 TRAIN = [
     "-m", "meshtf.bin.train", "--gin_file=digits_mlp.gin", "--gin_param=Training.checkpoint_every_steps=20",
