@@ -18,6 +18,7 @@ from meshtf_programs.launching.guard import watch
 from meshtf_programs.launching.launch import main
 from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 from meshtf_programs.launching.prefixed_lines import PrefixedLines, colour_of
+from tests.meshtf_programs.launching.ended import assert_all_end, is_running
 
 TREE = Path(__file__).parents[3]
 
@@ -37,7 +38,7 @@ def told(lines: Sequence[str]) -> list[Launched]:
 
 def test_each_process_is_told_of_all_and_its_lines_are_marked() -> None:
     process = launched("--processes=3", "--cores_per_process=2", *shell(f'echo "${MESHTF_LAUNCH}"; echo bad >&2'))
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=500)
     assert process.returncode == 0
     assert sorted(err.splitlines()) == ["[0] bad", "[1] bad", "[2] bad"]
     found = told(out.splitlines())
@@ -52,7 +53,7 @@ def test_one_that_fails_ends_all_and_its_status_is_returned(tmp_path: Path) -> N
     """Process 1 fails; the others, which would sleep for an hour beside a child of their own, are ended."""
     script = f'case "${MESHTF_LAUNCH}" in *\'index": 1\'*) exit 7;; esac; sleep 3600 & echo $! > {tmp_path}/$$; wait'
     process = launched("--processes=3", "--grace_seconds=1", *shell(script))
-    process.communicate(timeout=60)
+    process.communicate(timeout=500)
     assert process.returncode == 7
     for path in tmp_path.iterdir():
         for pid in (path.name, *path.read_text().split()):  # no child's, where it was ended before it had one
@@ -71,11 +72,8 @@ def test_a_killed_launcher_leaves_no_process_running(tmp_path: Path) -> None:
     assert len(pids) == 4
     assert all(map(is_running, pids))
     process.kill()
-    process.communicate(timeout=60)
-    end = time.monotonic() + 30
-    while any(map(is_running, pids)) and time.monotonic() < end:
-        time.sleep(0.02)
-    assert not [pid for pid in pids if is_running(pid)]
+    process.communicate(timeout=500)
+    assert_all_end(pids)
 
 
 def test_the_guard_forgets_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,13 +83,6 @@ def test_the_guard_forgets_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> No
     assert sorted(ended) == [4, 6]
 
 
-def is_running(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_are_passed_on_and_end_restarts(number: signal.Signals) -> None:
     script = "trap 'echo asked; exit 9' INT TERM HUP; echo ready; while :; do sleep 0.05; done"
@@ -99,7 +90,7 @@ def test_signals_are_passed_on_and_end_restarts(number: signal.Signals) -> None:
     assert process.stdout is not None
     assert sorted(process.stdout.readline() for _ in range(2)) == ["[0] ready\n", "[1] ready\n"]
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=500)
     assert sorted(out.splitlines()) == ["[0] asked", "[1] asked"]
     assert process.returncode == 9
     assert "again" not in err
@@ -109,7 +100,7 @@ def test_it_starts_again_as_often_as_allowed_with_other_ports(tmp_path: Path) ->
     """Each start fails but the third."""
     script = f'echo "${MESHTF_LAUNCH}"; echo x >> {tmp_path}/starts; [ $(wc -l < {tmp_path}/starts) -ge 3 ] || exit 5'
     process = launched("--processes=1", "--max_restarts=2", *shell(script))
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=500)
     assert process.returncode == 0
     assert [line.partition(";")[0] for line in err.splitlines()] == [
         "meshtf-launch: start 1 of 2 again in 1 s",
@@ -120,14 +111,14 @@ def test_it_starts_again_as_often_as_allowed_with_other_ports(tmp_path: Path) ->
 
 def test_a_wrong_configuration_is_not_started_again(tmp_path: Path) -> None:
     process = launched("--processes=1", "--max_restarts=9", *shell(f"echo x >> {tmp_path}/starts; exit 2"))
-    process.communicate(timeout=60)
+    process.communicate(timeout=500)
     assert process.returncode == 2
     assert (tmp_path / "starts").read_text() == "x\n"
 
 
 def test_a_process_that_a_signal_ends_has_a_shells_status() -> None:
     process = launched("--processes=2", "--grace_seconds=0", *shell("kill -9 $$"))
-    process.communicate(timeout=60)
+    process.communicate(timeout=500)
     assert process.returncode == 128 + signal.SIGKILL
 
 
@@ -209,5 +200,5 @@ def test_a_launcher_that_waits_to_start_again_ends_at_a_signal() -> None:
     assert "again in 2 s" in process.stderr.readline()
     time.sleep(0.3)
     process.terminate()
-    assert process.wait(timeout=60) == 143
+    assert process.wait(timeout=500) == 143
     process.communicate()

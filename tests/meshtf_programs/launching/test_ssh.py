@@ -18,6 +18,7 @@ import pytest
 
 from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 from meshtf_programs.launching.ssh import Host, why_unreachable
+from tests.meshtf_programs.launching.ended import assert_all_end
 from tests.own_ports import own_ports
 
 TREE = Path(__file__).parents[3]
@@ -55,7 +56,7 @@ def launched(path: Path | str, hosts: str, script: str, *options: str) -> subpro
 
 def test_each_host_is_told_by_standard_input(folder: Path) -> None:
     process = launched(folder, "a,me@b", f'echo "$STAND_IN ${MESHTF_LAUNCH}"; pwd; cat; echo bad >&2', "--port=4100")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=500)
     assert process.returncode == 0
     assert sorted(err.splitlines()) == ["[0] bad", "[1] bad"]
     first, other, *folders = sorted(out.splitlines(), key=lambda line: (line.endswith(str(TREE)), line))
@@ -77,10 +78,10 @@ def test_signals_reach_hosts_and_the_first_failure_ends_all(folder: Path) -> Non
     assert process.stdout is not None
     assert sorted(process.stdout.readline() for _ in range(2)) == ["[0] ready\n", "[1] ready\n"]
     process.terminate()
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=500)
     assert (process.returncode, sorted(out.splitlines())) == (9, ["[0] asked", "[1] asked"])
     process = launched(folder, "a,b", f'[ "$STAND_IN" = a ] && exit 7; {SLEEP}', "--grace_seconds=0.5")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=500)
     assert process.returncode == 7
     assert_all_end([int(pid) for pid in out.split()[1:]])
 
@@ -90,34 +91,19 @@ def test_a_killed_launcher_leaves_nothing_on_its_hosts(folder: Path) -> None:
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(2)]
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=500)
     assert_all_end([int(pid) for line in lines for pid in line.split()[1:]])
-
-
-def assert_all_end(pids: list[int]) -> None:
-    assert pids
-    end = time.monotonic() + 30
-    while any(map(is_running, pids)):
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
 
 
 def test_hosts_that_are_not_reached_are_named_and_left_out(folder: Path) -> None:
     process = launched(folder, "a,away,refused", "sleep 3600", "--grace_seconds=0.3")
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=500)
     assert process.returncode == 255
     assert "process 1: ssh to away failed (ssh: connect to host away port 22: Connection timed out): is the host" in err
     assert "process 2: ssh to refused failed (me@refused: Permission denied (publickey).): the host does not" in err
     elastic = ["--grace_seconds=30", "--max_restarts=1", "--elastic"]
     process = launched(folder, "a,refused,b", '[ "$STAND_IN" = a ] || sleep 1; exit 0', *elastic)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=500)
     assert process.returncode == 0
     assert "meshtf-launch: start 1 of 1 again in 1 s, with 2 processes; training goes on" in err
     assert (folder / "log").read_text().count(" -- refused ") == 2
@@ -183,17 +169,17 @@ def test_with_sshd(sshd: Path) -> None:
     assert process.stdout.readline() == "[0] up\n"
     pids = [int(pid) for pid in process.stdout.readline().split()[1:]]
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=500)
     assert process.returncode == 128 + signal.SIGTERM
     assert_all_end(pids)
     process = launched(sshd, "127.0.0.1", SLEEP)
     assert process.stdout is not None
     pids = [int(pid) for pid in process.stdout.readline().split()[1:]]
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=500)
     assert_all_end(pids)
     (sshd / "own_key.pub").write_text("")
     process = launched(sshd, "127.0.0.1", "true")
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=500)
     assert process.returncode == 255
     assert "the host does not accept your key" in err
