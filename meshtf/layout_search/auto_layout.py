@@ -83,7 +83,8 @@ def auto_layout(
       mesh_shape: axes and sizes, as "rows:64;cols:8"; or "auto:512", for axes to be found, one to three.
       machine: on which it is to run: one of `mtf.costs.load_machine`, or its name.
       memory_per_core: bytes that a core may use; by default all that the machine's has.
-      keep: rules that every layout is to have, such as "batch:rows".
+      keep: rules that every layout is to have, such as "batch:rows". Of the meshes of "auto:512" those are left out
+        that cannot have them.
       options: of the mesh beside the layouts; by default those that the program was planned with.
       max_planned_operations: the search ends when it has planned so many, in all layouts together: about 5,000 take a
         second. It is what keeps the result the same on every machine.
@@ -91,7 +92,7 @@ def auto_layout(
 
     Raises:
       LayoutError: no layout fits, with what is too large, by how much, and a mesh that would do; or rules that are kept
-        contradict one another or the program.
+        contradict one another or the program, on each mesh.
       MachineError: there is no such machine.
       UsageError: a limit is not positive, or ended the search before anything was found.
 
@@ -126,7 +127,8 @@ class _Request:
     pricing: Pricing
     limits: Limits
 
-    def choice(self, meshes: Sequence[Shape], memory_per_core: float | None) -> LayoutChoice:
+    def choice(self, of_so_many_cores: Sequence[Shape], memory_per_core: float | None) -> LayoutChoice:
+        meshes = self._that_have_the_kept(of_so_many_cores)
         of_machine = self.machine.shared_by(meshes[0].size).memory_bytes
         memory = of_machine if memory_per_core is None else memory_per_core
         searches = self._searches(meshes, memory)
@@ -134,7 +136,7 @@ class _Request:
         try:
             for search in searches.values():
                 search.run(meshes=len(meshes))
-            for mesh in self._best_meshes(meshes, memory) if len(meshes) > 1 else ():
+            for mesh in self._best_meshes(list(searches), memory) if len(meshes) > 1 else ():
                 searches[mesh].run()
         except OutOfTime:
             was_cut_short = True
@@ -162,10 +164,27 @@ class _Request:
         best = sorted(found, key=lambda mesh: found[mesh].estimated_seconds)[:_MESHES_PRICED]
         return {mesh: search for mesh, search in found.items() if mesh in best}
 
+    def _that_have_the_kept(self, meshes: Sequence[Shape]) -> list[Shape]:
+        """Those on which the rules to keep are possible. LayoutError where there are none."""
+        if not self.kept.rules:
+            return list(meshes)
+        error: LayoutError | None = None
+        possible = []
+        for mesh in meshes:
+            try:
+                check_mesh_axes(self.kept, mesh)
+            except LayoutError as unknown_axis:
+                error = unknown_axis
+                continue
+            possible.append(mesh)
+        if not possible and error is not None:
+            raise error
+        found = [mesh for mesh in possible if self.pricing.price(MeshLayout(mesh, self.kept)) is not None]
+        if not found:
+            raise self._contradiction(possible[0])
+        return found
+
     def _search(self, mesh: Shape, memory: float) -> Search:
-        check_mesh_axes(self.kept, mesh)
-        if self.kept.rules and self.pricing.price(MeshLayout(mesh, self.kept)) is None:
-            raise self._contradiction(mesh)
         choices = Choices(self.program.graph, mesh, self.kept)
         return Search(self.pricing, choices, self._unsplit(mesh), memory, self.limits)
 

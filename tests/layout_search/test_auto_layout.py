@@ -91,6 +91,17 @@ def test_a_mesh_of_so_many_cores_is_found() -> None:
     assert len(_meshes("auto:720720")) == 61
 
 
+def test_meshes_that_cannot_have_the_rules_to_keep_are_left_out() -> None:
+    """Such as those of one axis, which have no `cols`. Where none can, it says why."""
+    found = auto_layout(perceptron(), "auto:4", "v5e", keep="batch:cols")
+    assert found.layout.mesh_shape == mtf.convert_to_shape("rows:2;cols:2")
+    assert "cols" in found.layout.layout.axes("batch")
+    with pytest.raises(LayoutError, match=r'names mesh axis "cols", which mesh \[rows:3\] does not have'):
+        auto_layout(perceptron(), "auto:3", "v5e", keep="batch:cols")
+    with pytest.raises(LayoutError, match=r'no layout on mesh \[rows:4\] that keeps "batch:rows;d_model:rows"'):
+        auto_layout(perceptron(), "auto:4", "v5e", keep="batch:rows;d_model:rows")
+
+
 def test_what_fits_is_found_although_it_is_slower() -> None:
     quickest = auto_layout(perceptron(), MESH, "v5e")
     smallest = min([quickest.best, *quickest.runners_up], key=lambda priced: priced.peak_bytes).peak_bytes
