@@ -63,7 +63,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     step = work.restore(folder, values.step, values.weights)
     what = "scoring" if values.score else f"decoding ({decoding.method})"
     where = f"step {step} of {folder.shown} on mesh [{mesh_impl.shape}], layout [{training.layout_text}]"
-    print(f"{what} {len(texts):,} texts with {where}", file=sys.stderr, flush=True)
+    _say(f"{what} {len(texts):,} texts with {where}")
     path = values.output if Agreement.of_this_process().is_leader else os.devnull
     output = functools.partial(open_output, path, len(texts), is_json=values.format == "jsonl")
     return functools.partial(write_results, work, output)
@@ -76,12 +76,18 @@ def write_results(
     start = time.perf_counter()
     with open_one() as output:
         if isinstance(work, ScoredTexts):
-            print(f"together: {score(work, output)}", file=sys.stderr)
+            _say(f"together: {score(work, output)}")
         else:
             count = continue_prompts(work, output)
             seconds = time.perf_counter() - start
-            print(f"{count:,} tokens in {seconds:.1f} s, compiling included", file=sys.stderr)
+            _say(f"{count:,} tokens in {seconds:.1f} s, compiling included")
     return ExitStatus.DONE
+
+
+def _say(line: str) -> None:
+    """Beside the results; of several processes the first says it."""
+    if Agreement.of_this_process().is_leader:
+        print(line, file=sys.stderr, flush=True)
 
 
 def continue_prompts(work: ContinuedTexts, output: Output) -> int:

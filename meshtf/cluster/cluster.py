@@ -190,7 +190,10 @@ class Cluster:
         """
         self._has_failed.set()
         news = FailureNews(self._store, self.process_index, self.addresses)
-        if self.lost is not None or not news.tell(what):
+        if self.lost is not None:
+            return
+        if not news.tell(what):
+            news.hear(_SHORTEST_WAIT_AT_ONCE)  # of the first that failed, which waits for that
             return
         left = _HEARTBEATS_TO_END * self.heartbeat_timeout_seconds
         for i in set(range(self.num_processes)) - {self.process_index}:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,9 @@ from meshtf.cluster.cluster import Cluster
 from meshtf_programs.command_lines.command_line import CommandLine
 from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
+from tests.bin.together import run_together, started
 from tests.cluster.joined_processes import JoinedProcesses
-from tests.fresh_process import Finished, FreshProcess, run_fresh
+from tests.fresh_process import FreshProcess, run_fresh
 from tests.own_ports import own_ports
 
 pytestmark = pytest.mark.timeout(600)
@@ -85,16 +86,6 @@ LAUNCH = [sys.executable, "-m", "meshtf_programs.launching.launch"]
 
 def steps(number: int) -> str:
     return f"--gin_param=Training.num_steps={number}"
-
-
-def started(number: int, arguments: Sequence[str], folder: Path, cores: int | None = None) -> list[FreshProcess]:
-    addresses = tuple(f"127.0.0.1:{port}" for port in own_ports(number))
-    told = [Launched(i, addresses, "token", cores).to_text() for i in range(number)]
-    return [FreshProcess(arguments, folder, environment={MESHTF_LAUNCH: text}) for text in told]
-
-
-def run_together(number: int, arguments: Sequence[str], folder: Path, cores: int | None = None) -> list[Finished]:
-    return [process.finish(400) for process in started(number, arguments, folder, cores)]
 
 
 WAITED = "waited_seconds/process_"

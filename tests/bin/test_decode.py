@@ -11,6 +11,7 @@ import pytest
 
 from meshtf.bin import decode
 from meshtf_programs.exit_status import ExitStatus
+from tests.bin.together import run_together
 from tests.fresh_process import run_fresh
 from tests.train.decoding.small_run import LENGTH, write_small_run
 
@@ -57,6 +58,23 @@ def test_beams_to_a_file_on_any_mesh(folder: Path, tmp_path: Path, capsys: pytes
     assert status_of(f"--model_dir={folder}", *options, *other) == ExitStatus.DONE
     assert (tmp_path / "beams.txt").read_text() == printed
     assert capsys.readouterr().out == ""
+
+
+def test_two_processes_write_what_one_writes(folder: Path, tmp_path: Path) -> None:
+    """Process 0 does, once; the other says nothing."""
+    mesh = ["--mesh_shape=rows:2;cols:2", "--layout=batch:rows;vocab:cols"]
+    command = ["-m", "meshtf.bin.decode", f"--model_dir={folder}", *mesh, "--prompt=ab", "--prompt=c"]
+    sampled = [*command, "--method=sample", "--max_new_tokens=4", "--seed=5", "--format=jsonl"]
+    alone = run_fresh(sampled, tmp_path)
+    leader, other = run_together(2, sampled, tmp_path)
+    assert (alone.status, leader.status, other.status) == (0, 0, 0), leader.stderr + other.stderr
+    assert [json.loads(line)["ids"] for line in leader.stdout.splitlines() if line.startswith("{")] == [
+        json.loads(line)["ids"] for line in alone.stdout.splitlines()
+    ]
+    assert "decoding (sample) 2 texts with step 3 of " in leader.stderr
+    assert other.stdout == ""
+    assert "decoding" not in other.stderr
+    assert "tokens in" not in other.stderr
 
 
 def test_scores(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 
 from meshtf.cluster.cluster import Cluster
@@ -74,6 +75,14 @@ def test_who_has_failed_waits_for_nobody_at_its_end() -> None:
     failing.tell_failure("ValueError: no such example")
     failing.leave()
     assert texts.get("meshtf/end/0", 0.0) is None
+
+
+def test_two_that_fail_at_once_do_not_wait_for_one_another() -> None:
+    texts, addresses = Texts(), ("host0:4000", "host1:4000")
+    second = Cluster(1, addresses, 2.0, texts, None)
+    texts.put("meshtf_failed", json.dumps([0, "of process 0"]))
+    second.tell_failure("of process 1")
+    assert texts.get("meshtf_heard/1", 0.0) == ""
 
 
 class StandingStill(Texts):

@@ -20,7 +20,8 @@ class Texts:
 
     def put(self, key: str, value: str) -> None:
         with self._changed:
-            assert key not in self._texts, f"{key} is written twice"
+            if key in self._texts:
+                raise ConnectionError(f"{key} is written twice")
             self._texts[key] = value
             self._changed.notify_all()
 

@@ -96,7 +96,7 @@ class Manifest:
             found = json.loads(read_regular(path, LARGEST_MANIFEST))
             if not isinstance(found, dict) or (found.get("format"), found.get("version")) != (FORMAT, VERSION):
                 raise ConfigurationError(
-                    f"{path} is of no version of tokens that this meshtf reads; remove it, and it is made again"
+                    f"{path} is of no version of tokens that this meshtf reads; remove {path.parent}, to be made again"
                 )
             contents = Contents.of_json(found["contents"])
             manifest = cls(
@@ -109,6 +109,8 @@ class Manifest:
             names = {name for side in SIDES for name in file_names(side, manifest.num_parts)}
             if manifest.dtype not in ("uint16", "int32") or set(contents.files) != names:
                 raise ValueError("it lists other files or ids than there can be")
+        except ConfigurationError:
+            raise
         except OSError as error:
             raise ConfigurationError(NO_TOKENS.format(folder=path.parent, why=error, here=Path.cwd())) from error
         except (KeyError, TypeError, ValueError) as error:
