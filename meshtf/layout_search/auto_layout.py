@@ -29,6 +29,7 @@ from meshtf.lowering.report.accounting import largest_at_peak
 from meshtf.lowering.report.text_table import bytes_text
 from meshtf.mesh_impl.mesh_options import MeshOptions
 from meshtf.planning.plan import Plan
+from meshtf.planning.rules_by_place import unused_rules
 
 _RUNNERS_UP = 3
 _MESHES_SEARCHED = 2
@@ -92,7 +93,7 @@ def auto_layout(
 
     Raises:
       LayoutError: no layout fits, with what is too large, by how much, and a mesh that would do; or rules that are kept
-        contradict one another or the program, on each mesh.
+        contradict one another or the program, on each mesh, or are for a dimension that it lacks.
       MachineError: there is no such machine.
       UsageError: a limit is not positive, or ended the search before anything was found.
 
@@ -109,6 +110,8 @@ def auto_layout(
     known = load_machine(machine) if isinstance(machine, str) else machine
     fetches = [x for x in tf.nest.flatten(program.results) if isinstance(x, Tensor)]
     kept = convert_to_layout_rules(keep)
+    for message in unused_rules(kept, program.graph.operations, "rule to keep"):
+        raise LayoutError(message)
     limits = Limits(max_planned_operations, max_seconds)
     meshes = _meshes(mesh_shape)
     pricing = Pricing(program.lowering, fetches, known, options or program.lowering.mesh_impl.options)

@@ -134,6 +134,8 @@ def test_rules_that_contradict_one_another_are_refused() -> None:
         auto_layout(perceptron(), MESH, "v5e", keep="batch:rows;d_model:rows")
     with pytest.raises(LayoutError, match='names mesh axis "colums"'):
         auto_layout(perceptron(), MESH, "v5e", keep="batch:colums")
+    with pytest.raises(LayoutError, match=r'rule to keep "btach:rows" has no effect.*; did you mean "batch"'):
+        auto_layout(perceptron(), MESH, "v5e", keep="btach:rows")
 
 
 def test_a_search_that_is_cut_short_says_so() -> None:
