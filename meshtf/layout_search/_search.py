@@ -1,10 +1,10 @@
 """The search: every layout where there are few, and where there are many, a descent from the most promising ones.
 
 A rough estimate, made of the program's products alone, orders the sets of names that axes can split. The best of these
-are priced; from the quickest, a descent changes one axis of one table at a time, to whatever is best there, until no
-such change helps. What does not fit counts as slower, by the square of how much too large it is: a layout that is quick
-and nearly fits is a better place to go on from than a slow one that is a little smaller. Prices are those of whole
-plans, so that nothing is left out of them.
+are priced, and the quickest that do not fit with activations in more parts, too; from the best, a descent changes one
+axis of one table at a time, to whatever is best there, until no such change helps. What does not fit counts as slower,
+by the square of how much too large it is: a layout that is quick and nearly fits is a better place to go on from than a
+slow one that is a little smaller. Prices are those of whole plans, so that nothing is left out of them.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Search:
             return
         starts = self._priced_starts(_STARTS if meshes == 1 else _STARTS_OF_MANY)
         if meshes == 1:
-            ends = list(self._descents(starts))
+            ends = list(self._descents(sorted([*starts, *self._lean(starts)], key=self._penalised)))
             if ends and not any(self._fits(end) for end in ends):
                 self._descended(min(ends, key=self._closest_to_fitting), self._closest_to_fitting)
 
@@ -162,6 +162,13 @@ class Search:
         in_parts = self._in_parts(layout)
         starts = [Choice(layout), *([Choice(layout, in_parts)] if in_parts is not None else [])]
         return min(starts, key=self._penalised)
+
+    def _lean(self, starts: Iterable[Choice]) -> Iterator[Choice]:
+        """The quickest of those that do not fit, with activations in more parts: they may fit so, and be the best."""
+        too_large = (start for start in starts if not self._fits(start))
+        for start in heapq.nsmallest(_DESCENTS, too_large, key=lambda choice: self._penalised(choice)[1]):
+            others = (other for axis in self._axes for other in self._other_activations(start, axis))
+            yield min(others, key=self._penalised, default=start)
 
     def _best_sets(self, axis: int) -> list[Names]:
         nothing = [NO_NAMES] * len(self._axes)

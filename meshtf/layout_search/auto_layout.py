@@ -115,20 +115,22 @@ def auto_layout(
     limits = Limits(max_planned_operations, max_seconds)
     meshes = _meshes(mesh_shape)
     pricing = Pricing(program.lowering, fetches, known, options or program.lowering.mesh_impl.options)
-    request = _Request(program, known, kept, pricing, limits)
+    axes = max(meshes, key=lambda mesh: mesh.ndims).dimension_names
+    request = _Request(program, known, kept, pricing, limits, tuple(axes))
     with _what_is_there_is_kept():
         return request.choice(meshes, memory_per_core)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Request:
-    """What is asked for, but for the mesh."""
+    """What is asked for, but for the sizes of the mesh."""
 
     program: Function
     machine: Machine
     kept: LayoutRules
     pricing: Pricing
     limits: Limits
+    axes: tuple[str, ...]
 
     def choice(self, of_so_many_cores: Sequence[Shape], memory_per_core: float | None) -> LayoutChoice:
         meshes = self._that_have_the_kept(of_so_many_cores)
@@ -197,7 +199,7 @@ class _Request:
     @functools.cached_property
     def _unsplit_plan(self) -> Plan:
         """With nothing split: the same on every mesh, as far as the estimate looks at it."""
-        nothing = MeshLayout(Shape([("rows", 1)]), convert_to_layout_rules(""))
+        nothing = MeshLayout(Shape([(name, 1) for name in self.axes]), convert_to_layout_rules(""))
         return self.pricing.lowered(nothing).plan_for(self.pricing.fetches)
 
     def _best_meshes(self, meshes: Sequence[Shape], memory: float) -> list[Shape]:

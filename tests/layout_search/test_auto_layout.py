@@ -138,6 +138,19 @@ def test_rules_that_contradict_one_another_are_refused() -> None:
         auto_layout(perceptron(), MESH, "v5e", keep="btach:rows")
 
 
+def test_what_a_program_says_of_a_tensor_stays() -> None:
+    def step(x: mtf.Tensor) -> mtf.Tensor:
+        w = mtf.get_variable(x.mesh, "w", "d_model:32 d_ff:64")
+        return mtf.with_layout(mtf.relu(mtf.einsum([x, w], "batch:64 d_ff:64")), "d_ff:y")
+
+    paper = mtf.PlanMeshImpl("x:2;y:2", "")
+    program = mtf.function(step, paper, {"x": mtf.TensorSpec("batch:64 d_model:32")})
+    found = auto_layout(program, "x:2;y:2", "v5e")
+    assert str(found.layout.layout) == "batch:x;d_ff:y"
+    with pytest.raises(LayoutError, match=r'the override names mesh axis "y", which mesh .* does not have'):
+        auto_layout(program, "auto:4", "v5e")
+
+
 def test_a_search_that_is_cut_short_says_so() -> None:
     found = auto_layout(perceptron(), MESH, "v5e", max_planned_operations=60)
     assert found.was_cut_short
