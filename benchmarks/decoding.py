@@ -1,6 +1,7 @@
 """Decoding with a cache: 16 prompts of 16 bytes, each continued greedily by 64, with a model of `lm_tiny`'s shape.
 
-python -m benchmarks.decoding
+python -m benchmarks.decoding, where JAX is installed. The loss is the mean log-likelihood of what was added; weights
+are random ones, and JAX's are others.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def prompts() -> dict[str, np.ndarray]:
     }
 
 
-def program(mesh_shape: str, layout: str) -> mtf.Function:
-    mesh_impl: MeshImpl = mtf.SpmdMeshImpl(mesh_shape, layout)
+def program(mesh_shape: str, layout: str, *, compile_loops: bool) -> mtf.Function:
+    mesh_impl: MeshImpl = mtf.SpmdMeshImpl(mesh_shape, layout, compile_loops=compile_loops)
     gin.clear_config()
     gin.parse_config_files_and_bindings([str(find_gin_file("lm_tiny.gin"))], [])
     made = generation_program(Training(), mesh_impl, Sizes(BATCH, PROMPT + NEW), Decoding())
@@ -43,15 +44,25 @@ def program(mesh_shape: str, layout: str) -> mtf.Function:
     return made
 
 
-def on_virtual_cpus(mesh_shape: str, layout: str) -> Step:
+def on_virtual_cpus(mesh_shape: str, layout: str, *, compile_loops: bool = True) -> Step:
     mesh = mtf.convert_to_shape(mesh_shape)
     mtf.virtual_cpus(mesh.size)
-    decode, given = program(mesh_shape, layout), prompts()
+    decode, given = program(mesh_shape, layout, compile_loops=compile_loops), prompts()
     return lambda: decode(**given)["log_likelihoods"].numpy().mean()
 
 
+def in_jax(rows: int, cols: int) -> Step:
+    from benchmarks.jax_decoding import jax_decoder  # the others run where there is no JAX
+
+    decode = jax_decoder(rows, cols, prompts()["targets"], PROMPT)
+    return lambda: np.mean(decode()[1])
+
+
 PROGRAMS: dict[str, Callable[[], Step]] = {
+    "JAX by hand, 1 core": functools.partial(in_jax, 1, 1),
     "meshtf, 1 core": functools.partial(on_virtual_cpus, "all:1", ""),
+    "meshtf, 1 core, op by op": functools.partial(on_virtual_cpus, "all:1", "", compile_loops=False),
+    "JAX by hand, 4x2 cores": functools.partial(in_jax, 4, 2),
     "meshtf, 4x2 cores": functools.partial(
         on_virtual_cpus, "rows:4;cols:2", "batch:rows;heads:cols;d_ff:cols;vocab:cols"
     ),

@@ -397,6 +397,9 @@ class Operation(abc.ABC):
     has_side_effect: bool = False
     """Lowered although no fetch needs it (assignments, prints, checks)."""
 
+    why_not_compiled: str = ""
+    """Why a loop that has it cannot be compiled by XLA, as words that follow its name; empty where it can."""
+
     def __init__(
         self,
         inputs: Sequence[Tensor],

@@ -200,6 +200,16 @@ class Condition:
     goes_on: Value
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoopCompilation:
+    """Of a loop that asks to be one function compiled by XLA.
+
+    refusal: why it is not, as words that follow its name; empty where it is.
+    """
+
+    refusal: str = ""
+
+
 UNBOUNDED = 2**31 - 1
 """The length of a loop of which nobody knows how many iterations it has."""
 
@@ -211,7 +221,8 @@ class Loop:
     length: how many iterations there are at most. count: an int32 scalar, how many there are, where that is known
     before the loop; condition: where it is found out on the way. With neither there are `length`. index: the number of
     the iteration as the program counts (in a reversed loop from the last to 0). trips: how many there were. pipeline:
-    what is known of the iterations where they are the steps of a pipeline.
+    what is known of the iterations where they are the steps of a pipeline. compilation: whether it is compiled, where
+    it asks for it.
     """
 
     operation: Operation
@@ -226,6 +237,7 @@ class Loop:
     body: tuple[Instruction, ...]
     trips: Value
     pipeline: PipelineNote | None = None
+    compilation: LoopCompilation | None = None
 
     @property
     def is_bounded(self) -> bool:

@@ -101,6 +101,7 @@ def test_how_gradients_are_summed_reaches_the_mesh() -> None:
         "Training.gradient_sum_dtype = 'bfloat16'",
         "Training.bucket_bytes = 0",
         "Training.shard_weight_update = False",
+        "Training.compile_loops = False",
         "Training.parameter_layout = 'hidden:rows'",
     )
     of_mesh_flags = flags.FlagValues()
@@ -108,7 +109,11 @@ def test_how_gradients_are_summed_reaches_the_mesh() -> None:
     of_mesh_flags(["a program"])
     for mesh_impl in (mesh_of(chosen), mesh_for(of_mesh_flags, chosen)):
         assert mesh_impl.options == mtf.MeshOptions(
-            parameter_layout="hidden:rows", shard_weight_update=False, bucket_bytes=0, gradient_sum_dtype=tf.bfloat16
+            parameter_layout="hidden:rows",
+            shard_weight_update=False,
+            bucket_bytes=0,
+            gradient_sum_dtype=tf.bfloat16,
+            compile_loops=False,
         )
     assert mesh_of(training()).options == mtf.MeshOptions()
     assert mesh_of(training("Training.bucket_bytes = None")).options == mtf.MeshOptions()  # as runs before have it

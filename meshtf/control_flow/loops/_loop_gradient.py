@@ -141,6 +141,7 @@ class _LoopGradient:
             sliced=tuple(sliced),
             stacked=tuple(StackedTensor(leaving[s.part], s.dim, s.whole) for s in self.sliced if s.part in leaving),
             accumulated=tuple(AccumulatedTensor(leaving[x], leaving[x].dtype) for x in self.captures if x in leaving),
+            asks_to_be_compiled=False,
         )
         return type(self.loop)(spec, self.loop.outputs[0], "loop")
 

@@ -29,7 +29,7 @@ from meshtf.ops.variables.variable import Variable
 from meshtf.planning.microbatch_cut import MicrobatchCut
 from meshtf.planning.open_check import OpenCheck
 from meshtf.planning.pending_sums import block_sums, needed_inside
-from meshtf.planning.plan import NOWHERE, Carried, Condition, Core, Loop, Sliced, Stacked, Value
+from meshtf.planning.plan import NOWHERE, Carried, Condition, Core, Loop, LoopCompilation, Sliced, Stacked, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.work_facts import WorkFacts
 
@@ -94,6 +94,7 @@ class _LoopLowering:
                 body=inner.instructions,
                 trips=trips,
                 pipeline=spec.pipeline,
+                compilation=LoopCompilation() if spec.asks_to_be_compiled else None,
             )
         )
         totals = [_converted(c.result, a.dtype, self.outer) for c, a in zip(accumulated, spec.accumulated, strict=True)]

@@ -121,6 +121,7 @@ class LoopSpec:
 
     policy: what its gradient keeps of each iteration.
     pipeline: what is known of its iterations where they are the steps of a pipeline.
+    asks_to_be_compiled: as one function by XLA, where that is possible and pays.
     """
 
     iterations: Iterations
@@ -132,6 +133,7 @@ class LoopSpec:
     numbering: Numbering = EACH_BY_ITSELF
     policy: RecomputePolicy = KEEP_EVERYTHING
     pipeline: PipelineNote | None = None
+    asks_to_be_compiled: bool = False
 
     @property
     def dim(self) -> Dimension:

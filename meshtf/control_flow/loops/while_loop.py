@@ -24,7 +24,7 @@ from meshtf.planning.plan import UNBOUNDED
 
 
 @language_function
-def while_loop(
+def while_loop(  # noqa: PLR0913  # the original's parameters, and four of ours
     cond_fn: Callable[..., Tensor],
     body_fn: Callable[..., Any],
     inputs: Tensor | Sequence[Tensor],
@@ -32,6 +32,7 @@ def while_loop(
     has_accumulators: bool = False,
     *,
     maximum_iterations: int | None = None,
+    compiled: bool = False,
     recompute: RecomputePolicy | str | bool | None = None,
     name: str = "while_loop",
 ) -> list[Tensor]:
@@ -46,6 +47,10 @@ def while_loop(
         others in variables, which is not needed here.)
       has_accumulators: whether the body returns tensors to sum. Sums over cores in them are done once, at the end.
       maximum_iterations: after which the loop ends anyway. It must be given where a gradient is wanted.
+      compiled: whether the loop asks to be one function compiled by XLA, as those of decoding do: worth it for many
+        small operations in many iterations. It is where nothing inside communicates, draws random bits, prints or
+        is slicewise, nothing takes its gradient, and `maximum_iterations` are enough; the program's report says
+        whether, and why not. Floats may differ in their last bits from those of a loop that is not compiled.
       recompute: what the gradient keeps of each iteration, as for `scan`.
       name: of the operation.
 
@@ -94,6 +99,7 @@ def while_loop(
         carried=tuple(map(CarriedTensor, initial, entering, leaving)),
         accumulated=tuple(AccumulatedTensor(t, t.dtype) for t in returned[len(entering) :]),
         policy=policy,
+        asks_to_be_compiled=compiled,
     )
     loop = LoopOperation(spec, initial[0], name)
     return [*loop.carried_outputs[:returned_values], *loop.accumulated_outputs]

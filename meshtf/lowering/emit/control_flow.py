@@ -17,6 +17,27 @@ _Stack: TypeAlias = "tf.Tensor | tf.TensorArray"
 
 def emit_loop(program: CoreProgram, loop: Loop) -> None:
     """Emits a loop into a program; its results become slices of the program."""
+    if program.compiles_loops and loop.compilation is not None and not loop.compilation.refusal:
+        _emit_compiled(program, loop)
+    else:
+        _emit_op_by_op(program, loop)
+
+
+def _emit_compiled(program: CoreProgram, loop: Loop) -> None:
+    """As one function that XLA compiles, of what the loop uses from outside: traced once for all cores."""
+    given = loop.inputs
+
+    def run(*slices: tf.Tensor) -> list[tf.Tensor]:
+        inner = program.compiled(dict(zip(given, slices, strict=True)))
+        _emit_op_by_op(inner, loop)
+        return [inner.slices[v] for v in loop.outputs]
+
+    arguments = [program.slices[v] if v in program.slices else program.arrays[v].stack() for v in given]
+    results = tf.function(run, jit_compile=True, autograph=False)(*arguments)
+    program.slices.update(zip(loop.outputs, results, strict=True))
+
+
+def _emit_op_by_op(program: CoreProgram, loop: Loop) -> None:
     slices = program.slices
     count: Any = loop.length if loop.count is None else slices[loop.count]
     stacks = [_new_stack(program, loop, s) for s in loop.stacked]

@@ -143,6 +143,7 @@ class EmittedProgram:
             SlicesByHandle(handles),
             on_processors=on_processors,
             drawing_device=devices[0] if self._runs_once and _share_processors(devices) else None,
+            compiles_loops=not self._runs_once,
         )
         return body.run(dict(zip((f.name for f in plan.feeds), feeds, strict=True)))
 
@@ -212,6 +213,7 @@ class CoreProgram:
         *,
         on_processors: bool = False,
         drawing_device: str | None = None,
+        compiles_loops: bool = False,
         may_assign: tf.Tensor | None = None,
     ) -> None:
         self.slices: dict[Value, tf.Tensor] = {}
@@ -224,6 +226,7 @@ class CoreProgram:
         self._variables = variables
         self.on_processors = on_processors
         self._drawing_device = drawing_device
+        self.compiles_loops = compiles_loops
         self._may_assign = may_assign
         """Where it is false, every check fails. None where nothing before can have failed."""
         self._checked = frozenset(check.value for check in plan.checks)
@@ -261,6 +264,14 @@ class CoreProgram:
         inner = copy.copy(self)
         inner._core = self._core.inside()
         inner.slices, inner.arrays = {**self.slices, **given}, dict(self.arrays)
+        return inner
+
+    def compiled(self, given: Mapping[Value, tf.Tensor]) -> CoreProgram:
+        """This program inside a function that XLA compiles, which has these slices alone."""
+        inner = self.inside({})
+        inner.slices, inner.arrays = dict(given), {}
+        # XLA has no kernels for TensorFlow's updates in place, which it does by itself.
+        inner.compiles_loops = inner.on_processors = False
         return inner
 
     def _awaited(self, instruction: Instruction) -> list[tf.Tensor]:

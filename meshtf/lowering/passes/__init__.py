@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from meshtf.lowering.passes.buckets import bucket_collectives
 from meshtf.lowering.passes.casts_in_loops import cast_inside_loops
+from meshtf.lowering.passes.compiled_loops import compile_loops
 from meshtf.lowering.passes.cut_feeds import cut_feeds
 from meshtf.lowering.passes.dead_code import remove_dead_code
 from meshtf.lowering.passes.early_updates import update_early
@@ -55,6 +56,8 @@ PLAN_PASSES: tuple[PlanPass, ...] = (
     gather_results,
     # When collectives stand where they are wanted: those that come close to one another travel together.
     bucket_collectives,
+    # When it is known which collectives are left inside loops, and no instruction is put in another's place any more.
+    compile_loops,
     # Last: it says who waits for whom in the order that is final.
     pace,
 )

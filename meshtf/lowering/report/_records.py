@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from meshtf.axis_parts import AxisParts
 from meshtf.call_sites import Site
@@ -12,7 +12,7 @@ from meshtf.lowering.report import accounting
 from meshtf.lowering.report._pipelines import Pipeline
 from meshtf.planning.collectives.all_gather import AllGather
 from meshtf.planning.layout_table import LayoutTable
-from meshtf.planning.plan import Collective, Plan, Value
+from meshtf.planning.plan import Collective, Loop, Plan, Value, walk
 from meshtf.planning.process_spans import crossing_axes
 
 
@@ -35,6 +35,24 @@ class TensorRecord:
         layout = layout_text(value, axis_parts)
         whole = value.shape.size * value.dtype.size
         return cls(name, str(value.shape), layout, value.dtype.name, value.slice_bytes, whole)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoopRecord:
+    """A loop that asks to be compiled by XLA. filename, line: the user's. refusal: why it is not; empty where it is."""
+
+    operation: str
+    filename: str
+    line: int
+    refusal: str
+
+    @classmethod
+    def all_of(cls, plan: Plan) -> Iterator[LoopRecord]:
+        """Those of a plan, in program order."""
+        for instruction, _ in walk(plan.instructions):
+            if isinstance(instruction, Loop) and instruction.compilation is not None:
+                operation, site = instruction.operation, instruction.operation.site
+                yield cls(operation.name, site.filename, site.line, instruction.compilation.refusal)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ def render(report: Report, *, tensors: bool, width: int) -> str:
         _memory,
         _pipelines,
         _kept_of_pipelines,
+        _loops,
         _traffic,
         _between_processes,
         _buckets,
@@ -110,6 +111,15 @@ def _kept_of_pipelines(report: Report, width: int) -> list[str]:
     ]
     title = "activations kept for the backward pass of pipelines, per core: of all steps; in a stage, of one step"
     return _section(title, columns, rows, width)
+
+
+def _loops(report: Report, width: int) -> list[str]:
+    columns = [Column("operation", keeps="end"), Column("line", keeps="end"), Column("compiled", keeps="start")]
+    rows = [
+        (r.operation, _place(r.filename, r.line), f"no: {r.refusal}" if r.refusal else "as one function")
+        for r in report.loops
+    ]
+    return _section("loops that ask to be compiled by XLA", columns, rows, width)
 
 
 def _repeated_updates(report: Report, width: int) -> list[str]:

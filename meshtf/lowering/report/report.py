@@ -14,6 +14,7 @@ from meshtf.lowering.report._padding import PaddingRecord, padding_records
 from meshtf.lowering.report._pipelines import pipelines
 from meshtf.lowering.report._records import (
     CollectiveRecord,
+    LoopRecord,
     MemoryRecord,
     PipelineRecord,
     RepeatedUpdateRecord,
@@ -65,6 +66,7 @@ class Report:
         that it keeps; None where that is what is done.
       repeated_updates: weights whose updates are not divided among the cores that keep them, and why not.
       pipelines: in program order.
+      loops: those that ask to be compiled by XLA as a whole, in program order.
       flops_per_core: 2*m*n*k for a matrix product, one per element of other work.
       collectives: every one, in program order; several small ones may travel as one, a bucket.
       traffic: the same by kind and mesh axes, most bytes first.
@@ -91,6 +93,7 @@ class Report:
     memory_without_sharding: MemoryRecord | None
     repeated_updates: tuple[RepeatedUpdateRecord, ...]
     pipelines: tuple[PipelineRecord, ...]
+    loops: tuple[LoopRecord, ...]
     flops_per_core: int
     collectives: tuple[CollectiveRecord, ...]
     traffic: tuple[TrafficRecord, ...]
@@ -137,6 +140,7 @@ class Report:
                 RepeatedUpdateRecord(*item) for item in updates.repeated.items() if item[0] in stored
             ),
             pipelines=tuple(PipelineRecord.of(p, axis_parts) for p in pipelines(plan)),
+            loops=tuple(LoopRecord.all_of(plan)),
             flops_per_core=accounting.flops(plan),
             collectives=tuple(
                 CollectiveRecord.of(c, times, plan, layouts) for c, times in accounting.collectives(plan)

@@ -19,6 +19,7 @@ class PrintOperation(Operation):
     """Prints whole tensors, on the first core alone. Its output says that it has been done."""
 
     has_side_effect = True
+    why_not_compiled = "prints"
 
     def __init__(self, data: Sequence[Tensor], message: str, summarize: int | None) -> None:
         super().__init__(data, [(Shape([]), tf.bool)], name="print_tensor")

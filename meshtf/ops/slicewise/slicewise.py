@@ -37,6 +37,8 @@ class SlicewiseOperation(Operation):
     dimension is not in an output, which happens in gradients only, the output is a pending sum over its mesh axes.
     """
 
+    why_not_compiled = "has a function of yours, which may do what XLA cannot"
+
     def __init__(
         self,
         tf_fn: LocalFunction,

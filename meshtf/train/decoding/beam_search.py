@@ -98,6 +98,7 @@ class _BeamSearch:
             [*self._start().tensors, *state],
             num_loop_vars=_NUM_CARRIED,
             maximum_iterations=self.prompts.length.size,
+            compiled=True,
             name="beam_search",
         )
         end = _Carried(*done)

@@ -78,6 +78,7 @@ class _Generation:
             [*self._start().tensors, *state],
             num_loop_vars=_NUM_CARRIED,
             maximum_iterations=self.prompts.length.size,
+            compiled=True,
             name="generate",
         )
         end = _Carried(*done)

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.models import EncoderDecoder, TransformerLM
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
-from meshtf.train.decoding import Prompts, Sampling, generate
+from meshtf.train.decoding import Prompts, Sampling, beam_search, generate
 from meshtf.train.decoding.programs import Sizes
 
 BATCH, LENGTH = mtf.Dimension("batch", 4), mtf.Dimension("length", 6)
@@ -135,3 +136,27 @@ def test_every_step_call_and_seed_draws_anew(flat: Any) -> None:
     assert min(len(set(row.tolist())) for ids in rows for row in ids) > 2
     again = mtf.function(program, mtf.SpmdMeshImpl("c:1", ""), inputs=specs, seed=0)
     np.testing.assert_array_equal(again(**feeds), rows[0])
+
+
+@pytest.mark.parametrize("method", ["greedy", "beam"])
+def test_a_compiled_loop_gives_the_same_tokens(lm: TransformerLM, method: str) -> None:
+    longer = mtf.Dimension("length", 32)
+    arrays = {"ids": np.pad(IDS, [(0, 0), (0, 26)]), "lengths": LENGTHS, "ends": ENDS + 26}
+    inputs = {name: mtf.TensorSpec([BATCH, longer] if name == "ids" else [BATCH], tf.int32) for name in arrays}
+
+    def program(ids: mtf.Tensor, lengths: mtf.Tensor, ends: mtf.Tensor) -> dict[str, mtf.Tensor]:
+        decoder, prompts = lm.incremental_decoder({}), Prompts(ids, lengths, ends)
+        if method == "beam":
+            return beam_search(decoder, prompts, (1,), beam_size=2, alpha=0.6).by_name()
+        return generate(decoder, prompts, Sampling(), ()).by_name()
+
+    found = {}
+    for compile_loops in (True, False):
+        step = mtf.function(program, mtf.SpmdMeshImpl("cores:1", "", compile_loops=compile_loops), inputs=inputs)
+        assert [loop.refusal for loop in step.report().loops] == ["" if compile_loops else "compile_loops=False"]
+        found[compile_loops] = {name: y.numpy() for name, y in step(**arrays).items()}
+    for name, value in found[False].items():
+        assert_close(found[True][name], value, terms=26 * TERMS, what=name)
+    np.testing.assert_array_equal(found[True]["ids"], found[False]["ids"])
+    on_four = mtf.function(program, mtf.PlanMeshImpl("rows:2;cols:2", "batch:rows;heads:cols"), inputs=inputs)
+    assert on_four.report().loops[0].refusal.startswith("it has the all_reduce of")

@@ -1,0 +1,169 @@
+"""Loops that ask to be compiled: what they compute, how many functions that makes, and why some are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.errors import NonFiniteError
+from meshtf.lowering.emit.emission import EmittedProgram
+from meshtf.testing import FUNCTION_TERMS, assert_close
+
+BATCH, D, LAYERS = mtf.Dimension("batch", 4), mtf.Dimension("d", 8), mtf.Dimension("layers", 3)
+TURNS = mtf.Dimension("turns", 40)
+
+Body = Callable[[mtf.Tensor], mtf.Tensor]
+
+
+def looped(
+    body: Body, *, cond: Body | None = None, most: int | None = TURNS.size
+) -> Callable[[mtf.Tensor], mtf.Tensor]:
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        going = cond or (lambda x: mtf.less(mtf.constant(x.mesh, 0), 1))
+        return mtf.while_loop(going, body, x, maximum_iterations=most, compiled=True, name="many_turns")[0]
+
+    return program
+
+
+def doubled(x: mtf.Tensor) -> mtf.Tensor:
+    return x + x
+
+
+def is_small(x: mtf.Tensor) -> mtf.Tensor:
+    return mtf.less(mtf.reduce_max(x), 1.0)
+
+
+def with_gradient(x: mtf.Tensor) -> mtf.Tensor:
+    y = looped(mtf.sin)(x)
+    return mtf.gradients([mtf.reduce_sum(y)], [x])[0]
+
+
+REFUSED: dict[str, tuple[Callable[[mtf.Tensor], mtf.Tensor], str, dict[str, Any], str]] = {
+    "collectives": (looped(doubled, cond=is_small), "rows:2", {}, "it has the all_reduce of reduce_max"),
+    "switched off": (looped(doubled), "rows:1", {"compile_loops": False}, "compile_loops=False"),
+    "a print": (looped(lambda x: mtf.print_tensor(x, x, "x")), "rows:1", {}, "print_tensor prints"),
+    "random bits": (
+        looped(lambda x: mtf.dropout(x, True, rate=0.5)),
+        "rows:1",
+        {},
+        "dropout draws random bits, which are compiled by themselves",
+    ),
+    "a function of the user's": (
+        looped(lambda x: mtf.slicewise(tf.sin, [x], x.shape, x.dtype, [BATCH, D])),
+        "rows:1",
+        {},
+        "sin has a function of yours, which may do what XLA cannot",
+    ),
+    "a gradient": (with_gradient, "rows:1", {}, "a gradient reads what its iterations make"),
+    "nobody knows": (looped(doubled, most=None), "rows:1", {}, "nobody knows how many iterations it may have"),
+    "few iterations": (
+        looped(doubled, most=31),
+        "rows:1",
+        {},
+        "it has at most 31 iterations, and compiling it pays from 32 on",
+    ),
+    "many cores": (looped(doubled), "rows:2", {}, "it has at most 40 iterations, and compiling it pays from 64 on"),
+}
+
+
+def planned(program: Callable[..., Any], mesh: str, **options: Any) -> mtf.Function:
+    mesh_impl = mtf.PlanMeshImpl(mesh, "batch:rows", **options)
+    return mtf.function(program, mesh_impl, inputs={"x": mtf.TensorSpec([BATCH, D])})
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_loop_that_is_not_compiled_says_why(case: str) -> None:
+    program, mesh, options, reason = REFUSED[case]
+    report = planned(program, mesh, **options).report()
+    assert [(loop.operation, loop.refusal) for loop in report.loops] == [("many_turns", reason)]
+    assert "loops that ask to be compiled by XLA" in str(report)
+    assert f"no: {reason}" in report.text(width=200)
+
+
+def test_a_loop_that_is_compiled_is_reported() -> None:
+    report = planned(looped(doubled), "rows:1").report()
+    assert [loop.refusal for loop in report.loops] == [""]
+    assert "as one function" in str(report)
+    two_processes = planned(looped(doubled, most=64), "rows:4", num_processes=2).report()
+    assert [loop.refusal for loop in two_processes.loops] == [""]  # each compiles for two cores
+    assert planned(lambda x: mtf.while_loop(is_small, doubled, x)[0], "rows:1").report().loops == ()
+
+
+def many_things(x: mtf.Tensor) -> list[mtf.Tensor]:
+    """What loops of decoding have: layers that stack, writes to places, the best of several, checks, bfloat16."""
+    mesh, w = x.mesh, mtf.get_variable(x.mesh, "w", [LAYERS, D])
+    count = mtf.get_variable(x.mesh, "count", [], tf.int32, initializer=mtf.zeros, trainable=False)
+    cache = mtf.zeros(mesh, [BATCH, TURNS, D])
+
+    def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+        y = mtf.tanh(carried[0] * parts[0])
+        return [y], [mtf.reduce_max(y, output_shape=[])]
+
+    def body(*values: mtf.Tensor) -> list[mtf.Tensor]:
+        place, x, cache, ids, largest_of_all = values
+        y, largest = (outputs[0] for outputs in mtf.scan(layer, [x], [w], LAYERS))
+        narrow = mtf.einsum([mtf.cast(y, tf.bfloat16), mtf.cast(y, tf.bfloat16)], [BATCH])
+        is_here = mtf.equal(mtf.range(mesh, TURNS), place)
+        mtf.assign(count, mtf.read_variable(count) + 1)
+        mtf.check_finite(y)
+        best, places = mtf.top_k(y + mtf.cast(narrow, tf.float32), D, mtf.Dimension("best", 2))
+        return [
+            place + 1,
+            y + 0.1 * mtf.reduce_sum(largest),
+            mtf.where(is_here, y, cache, output_shape=cache.shape),
+            ids + mtf.reduce_sum(places, output_shape=[BATCH]) + mtf.argmax(y, D),
+            largest_of_all + mtf.reduce_max(best, output_shape=[]),
+        ]
+
+    start = [mtf.constant(mesh, 0, dtype=tf.int32), x, cache, mtf.zeros(mesh, [BATCH], tf.int32), mtf.zeros(mesh, [])]
+    going = lambda place, *_: mtf.less(place, 37)  # noqa: E731
+    return mtf.while_loop(going, body, start, maximum_iterations=TURNS.size, compiled=True)
+
+
+def test_it_computes_the_same_and_is_one_function() -> None:
+    x = np.linspace(-2, 2, 32, dtype=np.float32).reshape(4, 8)
+    found, again = {}, []
+    for compile_loops in (False, True):
+        mesh_impl = mtf.SpmdMeshImpl("rows:1", "", compile_loops=compile_loops)
+        step = mtf.function(many_things, mesh_impl, inputs={"x": mtf.TensorSpec([BATCH, D])}, seed=3)
+        found[compile_loops] = [y.numpy() for y in step(x=x)]
+        assert step.variables["count"] == 37
+        program = step._execution.program
+        assert isinstance(program, EmittedProgram)
+        graph = program.core_function.get_concrete_function().graph
+        calls = [o for o in graph.get_operations() if "_XlaMustCompile" in o.node_def.attr]
+        loops = [o for o in graph.get_operations() if o.type in ("While", "StatelessWhile")]
+        assert (len(calls), len(loops)) == ((1, 0) if compile_loops else (0, 1))
+        assert program.trace_count == 1
+        anew = mtf.function(many_things, mesh_impl, inputs={"x": mtf.TensorSpec([BATCH, D])}, seed=3)
+        again.append([y.numpy() for y in anew(x=x)])
+    for one, other in zip(again, (found[False], found[True]), strict=True):
+        for y, z in zip(one, other, strict=True):
+            np.testing.assert_array_equal(y, z)  # from run to run
+    place, y, cache, ids, _ = found[True]
+    assert place == 37
+    np.testing.assert_array_equal(ids, found[False][3])
+    terms = 37 * 3 * (FUNCTION_TERMS + 2)
+    assert_close(y, found[False][1], terms=terms, what="the values carried")
+    assert_close(cache, found[False][2], terms=terms, what="the cache")
+    assert not cache[:, 37:].any()
+
+
+def test_a_check_inside_ends_the_step() -> None:
+    step = mtf.function(
+        lambda x: looped(lambda x: mtf.sqrt(_checked(x) - 1.0))(x),
+        mtf.SpmdMeshImpl("rows:1", ""),
+        inputs={"x": mtf.TensorSpec([BATCH, D])},
+    )
+    with pytest.raises(NonFiniteError, match="check_finite"):
+        step(x=np.ones([4, 8], np.float32))
+
+
+def _checked(x: mtf.Tensor) -> mtf.Tensor:
+    mtf.check_finite(x)
+    return x
