@@ -151,7 +151,7 @@ def exported_model(training: Training, decoding: Decoding, batch_size: int = 1) 
     Raises:
       ConfigurationError: the model is neither of text nor a classifier; the options do not fit it.
     """
-    name, mesh_impl = type(training.model).__name__, mtf.SpmdMeshImpl("cores:1", "")
+    name, mesh_impl = type(training.model).__name__, mtf.SpmdMeshImpl("cores:1", "", compile_loops=False)
     if isinstance(training.model, TextModel) and training.task.vocabulary is not None:
         sizes = dataclasses.replace(greatest_sizes(training), batch=batch_size)
         limits = TextLimits.of(sizes, decoding)
