@@ -17,6 +17,7 @@ RUN ?= lm_tiny
 TRAIN_ARGS ?= --gin_file=$(RUN).gin --model_dir=runs/$(RUN)
 DECODE_ARGS ?= --model_dir=runs/$(RUN) --prompt='def ' --prompt='import ' --method=sample --top_p=0.8 --max_new_tokens=160
 TEST_ARGS ?=
+BENCH_ARGS ?=
 PLAIN = $(shell grep -rlw plain_cpu tests --include='test_*.py')
 TPU_TESTS := tests/xla tests/mesh_impl/tpu tests/lowering/ahead tests/backends/test_tpu_mesh_impl.py tests/bin/test_compile.py
 WORKERS := -n auto --maxprocesses=4 --dist worksteal
@@ -80,10 +81,10 @@ docs: $(VENV)/has-docs
 	$(BIN)/python setup.py --quiet build --build-base $(DOCS)/base --build-lib $(DOCS)/lib
 	$(QUIET) NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# Beside JAX and Keras, in an environment of its own. Writes build/benchmarks.md and its picture.
+# Beside JAX, Keras and DTensor, in an environment of its own. Writes the tables of docs/benchmarks.md and their pictures.
 bench:
 	$(MAKE) VENV=build/bench-venv build/bench-venv/has-bench
-	$(QUIET) build/bench-venv/bin/python -m benchmarks.peers
+	$(QUIET) build/bench-venv/bin/python -m benchmarks.peers $(BENCH_ARGS)
 
 # One by one: `make benchmark-planning`.
 benchmark: $(BENCHMARKS:%=benchmark-%)

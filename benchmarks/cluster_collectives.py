@@ -128,7 +128,7 @@ def socket_cost(index: int, port: int, num_bytes: int, times: int) -> Cost:
             peer, _ = server.accept()
     else:
         peer = _connected(port)
-    sent, received = np.ones(num_bytes, np.uint8), np.empty(num_bytes, np.uint8)
+    sent, received = bytes(num_bytes), bytearray(num_bytes)
 
     def exchange() -> None:
         sender = threading.Thread(target=peer.sendall, args=(sent,))

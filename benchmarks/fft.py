@@ -48,7 +48,7 @@ def split(array: np.ndarray, *, is_back: bool) -> Callable[[], tf.Tensor]:
             for name in sizes:
                 y = mtf.rename_dimension(y, name, f"k{name}")
         result = mtf.get_variable(mesh, "y", y.shape, tf.complex64, np.zeros(array.shape, np.complex64))
-        mtf.assign(result.operation, y)
+        mtf.assign(result, y)
         return mtf.constant(mesh, 0.0)
 
     step = mtf.function(fft, mtf.SpmdMeshImpl(f"all:{CORES}", "a:all" if is_back else "a:all;kb:all"))

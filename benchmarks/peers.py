@@ -1,17 +1,19 @@
-"""meshtf beside others, each workload in every system in one run: what `make bench` writes into build/benchmarks.md.
+"""meshtf beside others, each workload in every system in one run: what `make bench` writes into docs/benchmarks.md.
 
-    python -m benchmarks.peers --output=build/benchmarks.md
+    python -m benchmarks.peers
+    python -m benchmarks.peers --workloads=decoding,resnet --rounds=3
 
-Every program's last loss is in the table, so that none is fast and wrong.
+The tables stand on the page between comments with the workload's name. Each is written as soon as it is measured, with
+its picture, and those of other workloads stay. Every program's last loss is in it, so that none is fast and wrong.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import functools
-import os
+import re
 import statistics
+import sys
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,130 +22,138 @@ import keras
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from benchmarks import perceptron_step, transformer_step
-from benchmarks.jax_transformer import jax_by_hand
 from benchmarks.machine import machine
+from benchmarks.other_programs import ProcessorTime
 from benchmarks.side_by_side import Row, as_table, side_by_side
+from benchmarks.workloads import (
+    decoding,
+    digits,
+    experts,
+    perceptron,
+    resnet,
+    small_transformer,
+    wide_transformer,
+)
+from benchmarks.workloads.workload import Workload
 
-_PAGE = """\
-# Benchmarks
+WORKLOADS = {
+    "transformer": small_transformer.WORKLOAD,
+    "wide_transformer": wide_transformer.WORKLOAD,
+    "perceptron": perceptron.WORKLOAD,
+    "resnet": resnet.WORKLOAD,
+    "experts": experts.WORKLOAD,
+    "decoding": decoding.WORKLOAD,
+    "digits": digits.WORKLOAD,
+}
+PAGE = Path(__file__).parents[1] / "docs/benchmarks.md"
+CONTENDED = 0.05
+"""The share of all processors from which on other programs are said to have disturbed a run."""
 
-Written by `make bench`, which runs each workload in every system in one run: a process for each program, their rounds
-taking turns. The ratio is to the program written by hand in TensorFlow for one device: the median over the rounds, then
-the least and the largest. CPU time is that of a step in the cheapest round, the program's own and the kernel's; it
-hardly depends on what else the machine does. Faults are minor page faults of a step; the peak is of resident memory
-beyond what the imports took. The loss is the last, after equally many steps in all programs of a table.
-
-Not compared yet: DTensor, ResNet-50, mixtures of experts, decoding, and training from start to finish.
-
-{machine}; JAX {jax}, Keras {keras}. {load}
-
-![Time of a step as a ratio to the one by hand]({picture})
-"""
-
-_SECOND_STARTS = """
-## Second starts
-
-Nothing is kept between starts of a program. On two cores of an AMD EPYC with AVX-512, TensorFlow 2.21, in another run
-than the tables': with a folder in which XLA keeps what it compiles, a second start of the small Transformer on eight
-virtual CPUs would take 5.9 s of CPU time to the end of its first call, and 12.4 without; 6.7 where a first start shares
-the folder among its virtual CPUs. But XLA writes a line of two thousand letters for each segment
-that it loads again, warning of instructions that every processor has, and a step fails where the folder's disk is full.
-"""
-
-_SECTION = """
-## {title}
-
-{about}
+_SECTION = """\
+{machine}; JAX {jax}, Keras {keras}. {rounds} rounds of {steps} steps. {load}
 
 {table}
+
+![Time of a step as a ratio to the first row's]({picture})
 """
 
 
-@dataclasses.dataclass(frozen=True)
-class Workload:
-    """What is measured in every system: programs of `PROGRAMS` by their names, which begin with the title."""
-
-    title: str
-    about: str
-    steps: int
+def measured(workload: Workload, names: list[str], rounds: int) -> tuple[dict[str, Row], float | None]:
+    """A row for each program, and the share of the processors that others had in the meantime."""
+    before = ProcessorTime.now()
+    rows = side_by_side(workload.module, names, workload.steps, rounds, workload.warm_up)
+    return rows, ProcessorTime.now().others_since(before)
 
 
-WORKLOADS = [
-    Workload(
-        "A small Transformer",
-        "4 layers, d_model 256, 8 heads, d_ff 1024, 256 words, batch 16 x 128, Adam "
-        "(`benchmarks/transformer_step.py`). In JAX a `shard_map` by hand, with a sum over devices for each gradient, "
-        "and weights and moments donated.",
-        10,
-    ),
-    Workload(
-        "A perceptron of small layers",
-        "32 layers of 64 units, batch 64, SGD with momentum (`benchmarks/perceptron_step.py`): what a step costs "
-        "beside its arithmetic.",
-        100,
-    ),
-]
-_TRANSFORMER, _PERCEPTRON = (workload.title for workload in WORKLOADS)
-
-PROGRAMS = {
-    **{f"{_TRANSFORMER}: {name}": make for name, make in transformer_step.PROGRAMS.items()},
-    f"{_TRANSFORMER}: JAX by hand, 1 device": functools.partial(jax_by_hand, 1),
-    f"{_TRANSFORMER}: JAX by hand, 8 devices": functools.partial(jax_by_hand, 8),
-    **{f"{_PERCEPTRON}: {name}": make for name, make in perceptron_step.PROGRAMS.items()},
-}
+def section(workload: Workload, rows: Mapping[str, Row], others: float | None, picture: str) -> str:
+    return _SECTION.format(
+        machine=machine(),
+        jax=jax.__version__,
+        keras=keras.__version__,
+        rounds=len(next(iter(rows.values())).ratios),
+        steps=workload.steps,
+        load=load(others),
+        table=as_table(rows),
+        picture=picture,
+    )
 
 
-def measured(workload: Workload, rounds: int) -> dict[str, Row]:
-    """A row for each program, by its name without the workload's."""
-    names = [name for name in PROGRAMS if name.startswith(workload.title)]
-    rows = side_by_side("benchmarks.peers", names, workload.steps, rounds)
-    return {name.removeprefix(f"{workload.title}: "): row for name, row in rows.items()}
+def load(others: float | None) -> str:
+    """How much else the machine did, and what that means for the numbers."""
+    if others is None:
+        return "What else the machine did is not known."
+    if others < CONTENDED:
+        return f"Other programs had {others:.0%} of the processors."
+    return (
+        f"**Contended**: other programs had {others:.0%} of the processors; ratios and CPU times are to be read, "
+        "milliseconds and first calls not."
+    )
 
 
-def drawn(found: Mapping[str, Mapping[str, Row]]) -> Figure:
+def drawn(title: str, rows: Mapping[str, Row]) -> Figure:
     """A bar for each program: the median of its ratios, with the least and the largest."""
-    figure = Figure(figsize=(8, 0.35 * sum(map(len, found.values())) + 1.2 * len(found)), layout="constrained")
-    axes = figure.subplots(len(found), squeeze=False, height_ratios=[len(rows) for rows in found.values()])[:, 0]
-    for plot, (title, rows) in zip(axes, found.items(), strict=True):
-        medians = [statistics.median(row.ratios) for row in rows.values()]
-        below = [m - min(row.ratios) for m, row in zip(medians, rows.values(), strict=True)]
-        above = [max(row.ratios) - m for m, row in zip(medians, rows.values(), strict=True)]
-        colors = ["tab:blue" if name.startswith("meshtf") else "tab:gray" for name in rows]
-        plot.barh(list(rows), medians, xerr=[below, above], color=colors, ecolor="black", capsize=2)
-        plot.axvline(1, color="black", linewidth=0.5)
-        plot.invert_yaxis()
-        plot.set(title=title, xlabel="time of a step / by hand, 1 device")
+    figure = Figure(figsize=(8, 0.35 * len(rows) + 1.2), layout="constrained")
+    plot = figure.subplots()
+    medians = [statistics.median(row.ratios) for row in rows.values()]
+    below = [m - min(row.ratios) for m, row in zip(medians, rows.values(), strict=True)]
+    above = [max(row.ratios) - m for m, row in zip(medians, rows.values(), strict=True)]
+    colors = ["tab:blue" if name.startswith("meshtf") else "tab:gray" for name in rows]
+    plot.barh(list(rows), medians, xerr=[below, above], color=colors, ecolor="black", capsize=2)
+    plot.axvline(1, color="black", linewidth=0.5)
+    plot.invert_yaxis()
+    plot.set(title=title, xlabel=f"time of a step / {next(iter(rows))}")
     return figure
 
 
-def load() -> str:
-    """How busy the machine was, as its load average of the last minutes says."""
-    of_15_minutes = os.getloadavg()[2]
-    if of_15_minutes <= (os.cpu_count() or 1) + 1:
-        return "Nothing else ran."
-    return (
-        f"Contended: the load average of the last 15 minutes was {of_15_minutes:.1f}, so other programs ran, too; "
-        "ratios and CPU times are to be read, milliseconds and first calls not."
-    )
+def put(page: Path, name: str, text: str) -> None:
+    """Between the comments `<!-- name -->` and `<!-- end of name -->`."""
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    old = page.read_text()
+    new, found = re.subn(f"{begin}.*?{end}", lambda _: f"{begin}\n\n{text}\n{end}", old, flags=re.DOTALL)
+    if found != 1:
+        raise SystemExit(f"{page} has {found} places for {name!r}, {begin} to {end}, and must have one")
+    page.write_text(new)
+
+
+def chosen(text: str) -> list[str]:
+    names = text.split(",")
+    unknown = sorted(set(names) - set(WORKLOADS))
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no workload {', '.join(unknown)}; there are {', '.join(WORKLOADS)}")
+    return names
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--output", type=Path, default=Path("build/benchmarks.md"))
-    arguments = parser.parse_args()
-    found = {workload.title: measured(workload, arguments.rounds) for workload in WORKLOADS}
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    picture = arguments.output.with_suffix(".svg")
-    with mpl.rc_context({"svg.hashsalt": "meshtf"}):
-        drawn(found).savefig(picture, metadata={"Date": None})
-    head = _PAGE.format(
-        machine=machine(), jax=jax.__version__, keras=keras.__version__, load=load(), picture=picture.name
+    parser.add_argument(
+        "--workloads", type=chosen, default=list(WORKLOADS), help=f"some of {','.join(WORKLOADS)}; by default all"
     )
-    tables = [_SECTION.format(title=w.title, about=w.about, table=as_table(found[w.title])) for w in WORKLOADS]
-    arguments.output.write_text(head + "".join(tables) + _SECOND_STARTS)
-    print(arguments.output.read_text())
+    parser.add_argument("--rounds", type=int, help="by default what each workload says")
+    parser.add_argument("--only", nargs="*", help="programs whose names hold one of these, and each table's first")
+    parser.add_argument("--page", type=Path, default=PAGE, help="where the tables are put")
+    arguments = parser.parse_args()
+    pictures = arguments.page.parent / "benchmarks"
+    pictures.mkdir(exist_ok=True)
+    failed = []
+    for name in arguments.workloads:
+        workload = WORKLOADS[name]
+        print(f"{workload.title}:", file=sys.stderr)
+        programs = list(sys.modules[workload.module].PROGRAMS)
+        if arguments.only:
+            programs[1:] = [each for each in programs[1:] if any(part in each for part in arguments.only)]
+        try:
+            rows, others = measured(workload, programs, arguments.rounds or workload.rounds)
+        except Exception:  # of any of the systems; the other workloads are measured all the same
+            traceback.print_exc()
+            failed.append(name)
+            continue
+        with mpl.rc_context({"svg.hashsalt": "meshtf"}):
+            drawn(workload.title, rows).savefig(pictures / f"{name}.svg", metadata={"Date": None})
+        text = section(workload, rows, others, f"benchmarks/{name}.svg")
+        put(arguments.page, name, text)
+        print(text, flush=True)
+    if failed:
+        raise SystemExit(f"not measured, since a program failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ def deep_perceptron(operations: int) -> tuple[mtf.Graph, mtf.Mesh, mtf.Tensor]:
             weights += [wi, wo]
         loss = mtf.reduce_mean(mtf.square(x))
         for w, grad in zip(weights, mtf.gradients(loss, weights), strict=True):
+            assert grad is not None
             mtf.assign_sub(w, grad * 0.01)
     return graph, mesh, loss
 

@@ -14,6 +14,7 @@ import importlib
 import multiprocessing
 import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -75,20 +76,29 @@ class Row:
 
 def side_by_side(module: str, names: Sequence[str], steps: int, rounds: int, warm_up: int = 3) -> dict[str, Row]:
     """Measures some of the programs of `module.PROGRAMS`, where functions that make a step stand by name; the first is
-    what the others are compared with."""
+    what the others are compared with. What it does is told on standard error."""
     spawning = multiprocessing.get_context("spawn")
     with contextlib.ExitStack() as stack:
         pools = {
             name: stack.enter_context(concurrent.futures.ProcessPoolExecutor(1, mp_context=spawning)) for name in names
         }
-        first = {name: pool.submit(_first_call, module, name).result() for name, pool in pools.items()}
+        first = {}
+        for name, pool in pools.items():
+            first[name] = pool.submit(_first_call, module, name).result()
+            _tell(f"{name}: first call {first[name]:.1f} s")
         for name, pool in pools.items():
             pool.submit(_round, module, name, warm_up).result()
-        taken = [
-            {n: pool.submit(_round, module, n, steps).result() for n, pool in pools.items()} for _ in range(rounds)
-        ]
+        taken = []
+        for number in range(rounds):
+            taken.append({n: pool.submit(_round, module, n, steps).result() for n, pool in pools.items()})
+            ratios = ", ".join(f"{taken[-1][n].step / taken[-1][names[0]].step:.2f}" for n in names)
+            _tell(f"round {number + 1} of {rounds}: {taken[-1][names[0]].step * 1e3:.1f} ms, times {ratios}")
         peaks = {name: pool.submit(_peak_mib).result() for name, pool in pools.items()}
     return {name: _row(name, names[0], first[name], taken, steps, peaks[name]) for name in names}
+
+
+def _tell(line: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
 
 
 def _row(

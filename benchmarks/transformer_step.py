@@ -9,6 +9,7 @@ would have, with TensorFlow's own choice of threads for one device.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -20,30 +21,40 @@ from benchmarks.machine import machine
 from benchmarks.side_by_side import Step, as_table, side_by_side
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 
-LAYERS, D_MODEL, HEADS, D_FF, VOCAB, BATCH, LENGTH = 4, 256, 8, 1024, 256, 16, 128
-D_KV = D_MODEL // HEADS
+DATA_AND_MODEL = "batch:rows;heads:cols;d_ff:cols;vocab:cols"
 LEARNING_RATE, BETA_1, BETA_2, EPSILON = 1e-3, 0.9, 0.999, 1e-8
 
-SHAPES = {
-    "embedding": (VOCAB, D_MODEL),
-    "positions": (LENGTH, D_MODEL),
-    **{
-        f"layer_{i}/{name}": shape
-        for i in range(LAYERS)
-        for name, shape in {
-            "query": (D_MODEL, HEADS, D_KV),
-            "key": (D_MODEL, HEADS, D_KV),
-            "value": (D_MODEL, HEADS, D_KV),
-            "output": (HEADS, D_KV, D_MODEL),
-            "wi": (D_MODEL, D_FF),
-            "wo": (D_FF, D_MODEL),
-            "attention_scale": (D_MODEL,),
-            "ffn_scale": (D_MODEL,),
-        }.items()
-    },
-    "final_scale": (D_MODEL,),
-    "logits": (D_MODEL, VOCAB),
-}
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Of the model and its batch."""
+
+    layers: int
+    d_model: int
+    heads: int
+    d_ff: int
+    vocab: int
+    batch: int
+    length: int
+
+    @property
+    def d_kv(self) -> int:
+        return self.d_model // self.heads
+
+    @property
+    def names(self) -> dict[str, list[str]]:
+        """Those of the dimensions of each variable."""
+        of_layers = [f"layer_{i}/{name}" for i in range(self.layers) for name in LAYER_NAMES]
+        variables = ["embedding", "positions", *of_layers, "final_scale", "logits"]
+        return {name: NAMES[name.split("/")[-1]].split() for name in variables}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(getattr(self, dim) for dim in dims) for name, dims in self.names.items()}
+
+
+SMALL = Sizes(layers=4, d_model=256, heads=8, d_ff=1024, vocab=256, batch=16, length=128)
+
 NAMES = {
     "embedding": "vocab d_model",
     "positions": "length d_model",
@@ -58,30 +69,32 @@ NAMES = {
     "final_scale": "d_model",
     "logits": "d_model vocab",
 }
+LAYER_NAMES = ("query", "key", "value", "output", "wi", "wo", "attention_scale", "ffn_scale")
 
 
-def initial_weights() -> dict[str, np.ndarray]:
+def initial_weights(sizes: Sizes = SMALL) -> dict[str, np.ndarray]:
     generator = np.random.default_rng(0)
     return {
         name: np.ones(shape, np.float32)
         if name.endswith("scale")
-        else generator.normal(0, 0.02 if len(shape) == 2 and shape[0] == VOCAB else 0.05, shape).astype(np.float32)
-        for name, shape in SHAPES.items()
+        else generator.normal(0, 0.02 if name == "embedding" else 0.05, shape).astype(np.float32)
+        for name, shape in sizes.shapes.items()
     }
 
 
-def examples() -> tuple[np.ndarray, np.ndarray]:
-    text = np.random.default_rng(1).integers(0, VOCAB, [BATCH, LENGTH + 1], np.int32)
+def examples(sizes: Sizes = SMALL) -> tuple[np.ndarray, np.ndarray]:
+    text = np.random.default_rng(1).integers(0, sizes.vocab, [sizes.batch, sizes.length + 1], np.int32)
     return text[:, :-1].copy(), text[:, 1:].copy()
 
 
-def by_hand() -> Callable[[], tf.Tensor]:
+def by_hand(sizes: Sizes = SMALL) -> Callable[[], tf.Tensor]:
     """The step as one writes it for one device, with TensorFlow's fused Adam."""
-    weights = {name: tf.Variable(value) for name, value in initial_weights().items()}
+    batch, length, d_model, heads, d_kv = sizes.batch, sizes.length, sizes.d_model, sizes.heads, sizes.d_kv
+    weights = {name: tf.Variable(value) for name, value in initial_weights(sizes).items()}
     moments = {name: [tf.Variable(tf.zeros_like(w)) for _ in range(2)] for name, w in weights.items()}
     powers = [tf.Variable(BETA_1), tf.Variable(BETA_2)]
-    mask = tf.constant(np.where(np.tril(np.ones([LENGTH, LENGTH])) > 0, 0.0, -1e9).astype(np.float32))
-    inputs, targets = map(tf.constant, examples())
+    mask = tf.constant(np.where(np.tril(np.ones([length, length])) > 0, 0.0, -1e9).astype(np.float32))
+    inputs, targets = map(tf.constant, examples(sizes))
 
     def norm(x: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
         return x * tf.math.rsqrt(tf.reduce_mean(tf.square(x), -1, keepdims=True) + 1e-6) * scale
@@ -92,17 +105,17 @@ def by_hand() -> Callable[[], tf.Tensor]:
     def attention(x: tf.Tensor, w: dict[str, tf.Tensor]) -> tf.Tensor:
         q, k, v = (
             tf.transpose(
-                tf.reshape(matmul(x, tf.reshape(w[n], [D_MODEL, -1])), [BATCH, LENGTH, HEADS, D_KV]), [0, 2, 1, 3]
+                tf.reshape(matmul(x, tf.reshape(w[n], [d_model, -1])), [batch, length, heads, d_kv]), [0, 2, 1, 3]
             )
             for n in ("query", "key", "value")
         )
-        scores = tf.nn.softmax(tf.matmul(q * D_KV**-0.5, k, transpose_b=True) + mask)
-        mixed = tf.reshape(tf.transpose(tf.matmul(scores, v), [0, 2, 1, 3]), [BATCH, LENGTH, D_MODEL])
-        return matmul(mixed, tf.reshape(w["output"], [D_MODEL, D_MODEL]))
+        scores = tf.nn.softmax(tf.matmul(q * d_kv**-0.5, k, transpose_b=True) + mask)
+        mixed = tf.reshape(tf.transpose(tf.matmul(scores, v), [0, 2, 1, 3]), [batch, length, d_model])
+        return matmul(mixed, tf.reshape(w["output"], [d_model, d_model]))
 
     def loss_of(w: dict[str, tf.Tensor]) -> tf.Tensor:
         x = tf.gather(w["embedding"], inputs) + w["positions"]
-        for i in range(LAYERS):
+        for i in range(sizes.layers):
             own = {n.split("/")[1]: v for n, v in w.items() if n.startswith(f"layer_{i}/")}
             x += attention(norm(x, own["attention_scale"]), own)
             x += matmul(tf.nn.relu(matmul(norm(x, own["ffn_scale"]), own["wi"])), own["wo"])
@@ -134,40 +147,45 @@ def by_hand() -> Callable[[], tf.Tensor]:
     return step
 
 
-SIZES = {"vocab": VOCAB, "d_model": D_MODEL, "length": LENGTH, "heads": HEADS, "d_kv": D_KV, "d_ff": D_FF}
-
-
-def fed(step: mtf.Function) -> Callable[[], tf.Tensor]:
-    inputs, targets = map(tf.constant, examples())
+def fed(step: mtf.Function, sizes: Sizes = SMALL) -> Callable[[], tf.Tensor]:
+    inputs, targets = map(tf.constant, examples(sizes))
     return lambda: step(inputs=inputs, targets=targets)
 
 
-def meshtf_step(mesh_impl: MeshImpl) -> mtf.Function:
-    weights = initial_weights()
-    batch, length, vocab, d_model = (
-        mtf.Dimension(n, s) for n, s in [("batch", BATCH), ("length", LENGTH), ("vocab", VOCAB), ("d_model", D_MODEL)]
+def meshtf_step(mesh_impl: MeshImpl, sizes: Sizes = SMALL) -> mtf.Function:
+    weights = initial_weights(sizes)
+    batch, length, memory, vocab, d_model, heads = (
+        mtf.Dimension(name, size)
+        for name, size in [
+            ("batch", sizes.batch),
+            ("length", sizes.length),
+            ("memory", sizes.length),
+            ("vocab", sizes.vocab),
+            ("d_model", sizes.d_model),
+            ("heads", sizes.heads),
+        ]
     )
+
+    shapes = {name: [(dim, getattr(sizes, dim)) for dim in dims] for name, dims in sizes.names.items()}
 
     def norm(x: mtf.Tensor, scale: mtf.Tensor) -> mtf.Tensor:
         return x * mtf.rsqrt(mtf.reduce_mean(mtf.square(x), reduced_dim=d_model) + 1e-6) * scale
 
     def attention(x: mtf.Tensor, w: dict[str, mtf.Tensor], mask: mtf.Tensor) -> mtf.Tensor:
-        memory = mtf.rename_dimension(x, "length", "memory")
-        query = mtf.einsum([x, w["query"]], reduced_dims=[d_model]) * D_KV**-0.5
-        key = mtf.einsum([memory, w["key"]], reduced_dims=[d_model])
-        value = mtf.einsum([memory, w["value"]], reduced_dims=[d_model])
-        shape = [batch, ("heads", HEADS), length, ("memory", LENGTH)]
-        scores = mtf.softmax(mtf.einsum([query, key], output_shape=shape) + mask, mtf.Dimension("memory", LENGTH))
-        mixed = mtf.einsum([scores, value], reduced_dims=[("memory", LENGTH)])
+        renamed = mtf.rename_dimension(x, "length", "memory")
+        query = mtf.einsum([x, w["query"]], reduced_dims=[d_model]) * sizes.d_kv**-0.5
+        key = mtf.einsum([renamed, w["key"]], reduced_dims=[d_model])
+        value = mtf.einsum([renamed, w["value"]], reduced_dims=[d_model])
+        scores = mtf.softmax(mtf.einsum([query, key], output_shape=[batch, heads, length, memory]) + mask, memory)
+        mixed = mtf.einsum([scores, value], reduced_dims=[memory])
         return mtf.einsum([mixed, w["output"]], output_shape=x.shape)
 
     def train_step(mesh: mtf.Mesh, inputs: mtf.Tensor, targets: mtf.Tensor) -> mtf.Tensor:
-        w = {name: mtf.get_variable(mesh, name, _named(name), initializer=value) for name, value in weights.items()}
-        memory = mtf.Dimension("memory", LENGTH)
+        w = {name: mtf.get_variable(mesh, name, shapes[name], initializer=value) for name, value in weights.items()}
         is_future = mtf.greater(mtf.range(mesh, memory), mtf.range(mesh, length), output_shape=[length, memory])
         mask = mtf.where(is_future, mtf.constant(mesh, -1e9), 0.0)
         x = mtf.gather(w["embedding"], inputs, vocab) + w["positions"]
-        for i in range(LAYERS):
+        for i in range(sizes.layers):
             own = {n.split("/")[1]: v for n, v in w.items() if n.startswith(f"layer_{i}/")}
             x += attention(norm(x, own["attention_scale"]), own, mask)
             hidden = mtf.relu(mtf.einsum([norm(x, own["ffn_scale"]), own["wi"]], reduced_dims=[d_model]))
@@ -181,23 +199,17 @@ def meshtf_step(mesh_impl: MeshImpl) -> mtf.Function:
     return mtf.function(train_step, mesh_impl, inputs={"inputs": spec, "targets": spec})
 
 
-def _named(name: str) -> list[tuple[str, int]]:
-    return [(n, SIZES[n]) for n in NAMES[name.split("/")[-1]].split()]
-
-
-def on_virtual_cpus(mesh_shape: str, layout: str) -> Step:
+def on_virtual_cpus(mesh_shape: str, layout: str, sizes: Sizes = SMALL) -> Step:
     """The same step in the language, on a mesh of virtual CPUs."""
     mtf.virtual_cpus(mtf.convert_to_shape(mesh_shape).size)
-    return fed(meshtf_step(mtf.SpmdMeshImpl(mesh_shape, layout)))
+    return fed(meshtf_step(mtf.SpmdMeshImpl(mesh_shape, layout), sizes), sizes)
 
 
 PROGRAMS: dict[str, Callable[[], Step]] = {
     "by hand, 1 device": by_hand,
     "meshtf, 1 core": functools.partial(on_virtual_cpus, "all:1", ""),
     "meshtf, 8 cores, data parallel": functools.partial(on_virtual_cpus, "all:8", "batch:all"),
-    "meshtf, 4x2, data and model": functools.partial(
-        on_virtual_cpus, "rows:4;cols:2", "batch:rows;heads:cols;d_ff:cols;vocab:cols"
-    ),
+    "meshtf, 4x2, data and model": functools.partial(on_virtual_cpus, "rows:4;cols:2", DATA_AND_MODEL),
 }
 
 

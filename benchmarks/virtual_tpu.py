@@ -26,10 +26,10 @@ import jax
 import numpy as np
 
 import meshtf as mtf
-from benchmarks.jax_transformer import jax_by_hand
 from benchmarks.machine import machine
 from benchmarks.side_by_side import Step, as_table, side_by_side
-from benchmarks.transformer_step import BATCH, LENGTH, fed, meshtf_step
+from benchmarks.transformer_step import SMALL, fed, meshtf_step
+from benchmarks.workloads.transformer_jax import jax_by_hand
 
 CORES = 8
 VARIABLES = 100
@@ -58,7 +58,9 @@ def host_overhead(cores: int) -> float:
 
     def count(mesh: mtf.Mesh) -> mtf.Tensor:
         variables = [mtf.get_variable(mesh, f"v{n}", [("x", 16)], initializer=mtf.zeros) for n in range(VARIABLES)]
-        return mtf.reduce_sum(mtf.add_n([mtf.assign_add(v, mtf.ones_like(v)) for v in variables]))
+        total = mtf.add_n([mtf.assign_add(v, mtf.ones_like(v)) for v in variables])
+        assert isinstance(total, mtf.Tensor)
+        return mtf.reduce_sum(total)
 
     step = mtf.function(count, mtf.TpuMeshImpl(f"all:{cores}", ""))
     return _time_to_start(step.start)
@@ -101,7 +103,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10, help="steps of each program in a round")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    print(f"{machine()}; JAX {jax.__version__}; batch {BATCH} x {LENGTH}")
+    print(f"{machine()}; JAX {jax.__version__}; batch {SMALL.batch} x {SMALL.length}")
     print(as_table(side_by_side("benchmarks.virtual_tpu", list(PROGRAMS), arguments.steps, arguments.rounds)))
     spawning = multiprocessing.get_context("spawn")
     for cores in (1, CORES):

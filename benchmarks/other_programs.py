@@ -1,0 +1,41 @@
+"""How much of the processors other programs had while a benchmark ran."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import resource
+import time
+
+
+@dataclasses.dataclass(frozen=True)
+class ProcessorTime:
+    """Seconds: by the clock, of all processors that were busy (None where the kernel does not tell), and of them for
+    this process and those of its children that have ended."""
+
+    clock: float
+    busy: float | None
+    own: float
+
+    @classmethod
+    def now(cls) -> ProcessorTime:
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return cls(time.monotonic(), _busy_seconds(), sum(each.ru_utime + each.ru_stime for each in used))
+
+    def others_since(self, before: ProcessorTime) -> float | None:
+        """The share of all processors that others had, from 0 to 1."""
+        if self.busy is None or before.busy is None:
+            return None
+        others = self.busy - before.busy - (self.own - before.own)
+        return max(0.0, others / (self.clock - before.clock) / (os.cpu_count() or 1))
+
+
+def _busy_seconds() -> float | None:
+    """Of all processors since the machine started: all but idle and waiting for disks."""
+    try:
+        with open("/proc/stat") as lines:
+            user, nice, system, _, _, *rest = map(int, next(lines).split()[1:9])
+    except (OSError, StopIteration, ValueError):
+        return None
+    busy = (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
+    return busy or None

@@ -1,0 +1,56 @@
+"""A training step of a layer of 16 experts, two to a token."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import tensorflow as tf
+
+import meshtf as mtf
+from benchmarks.side_by_side import Step
+from benchmarks.workloads.experts_jax import in_jax
+from benchmarks.workloads.experts_sizes import (
+    BATCH,
+    D_FF,
+    D_MODEL,
+    EXPERTS,
+    LEARNING_RATE,
+    LENGTH,
+    examples,
+    initial_weights,
+)
+from benchmarks.workloads.workload import Workload
+from meshtf.layers.attention import AttentionMask, Tokens
+from meshtf.layers.moe import MixtureOfExperts, Top2Router
+from meshtf.layers.transformer import Context
+
+WORKLOAD = Workload(__name__, "A mixture of experts", steps=5, rounds=5)
+
+
+def on_virtual_cpus(cores: int) -> Step:
+    mtf.virtual_cpus(cores)
+    layer = MixtureOfExperts(EXPERTS, D_FF, Top2Router(second_is_random=False))
+
+    def train_step(x: mtf.Tensor) -> mtf.Tensor:
+        loss = mtf.reduce_mean(mtf.square(layer(x, Context(AttentionMask(), Tokens())) - x))
+        mtf.optimize.AdamWOptimizer(LEARNING_RATE, weight_decay=0.0, epsilon=1e-8).minimize(loss)
+        return loss
+
+    mesh_impl = mtf.SpmdMeshImpl(f"all:{cores}", "batch:all;experts:all" if cores > 1 else "")
+    x = mtf.TensorSpec([("batch", BATCH), ("length", LENGTH), ("d_model", D_MODEL)])
+    step = mtf.function(train_step, mesh_impl, inputs={"x": x})
+    step.initialize()
+    for name, value in initial_weights().items():
+        kernel = "" if name == "router" else "/kernel"
+        step.variables[name + kernel] = value
+    given = tf.constant(examples())
+    return lambda: step(x=given)
+
+
+PROGRAMS: dict[str, Callable[[], Step]] = {
+    "meshtf, 1 core": functools.partial(on_virtual_cpus, 1),
+    "meshtf, 8 cores, data and experts": functools.partial(on_virtual_cpus, 8),
+    "JAX, 1 device": functools.partial(in_jax, 1),
+    "JAX, 8 devices, data and experts": functools.partial(in_jax, 8),
+}

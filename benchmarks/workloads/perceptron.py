@@ -1,0 +1,38 @@
+"""A perceptron of many small layers: what a step costs beside its arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks.perceptron_step import MOMENTUM, RATE, examples, initial_weights
+from benchmarks.perceptron_step import PROGRAMS as IN_TENSORFLOW
+from benchmarks.side_by_side import Step
+from benchmarks.workloads.transformer_jax import donating
+from benchmarks.workloads.workload import Workload
+
+WORKLOAD = Workload(__name__, "A perceptron of small layers", steps=100)
+
+State = tuple[list[jax.Array], list[jax.Array]]
+
+
+def in_jax() -> Step:
+    def loss_of(weights: list[jax.Array], x: jax.Array) -> jax.Array:
+        y = x
+        for w in weights:
+            y = jax.nn.relu(y @ w)
+        return jnp.mean(jnp.square(y - x))
+
+    def step(state: State, x: jax.Array) -> tuple[State, jax.Array]:
+        weights, moments = state
+        loss, grads = jax.value_and_grad(loss_of)(weights, x)
+        moments = [MOMENTUM * moment + grad for moment, grad in zip(moments, grads, strict=True)]
+        return ([w - RATE * moment for w, moment in zip(weights, moments, strict=True)], moments), loss
+
+    weights = [jnp.asarray(w) for w in initial_weights()]
+    return donating(jax.jit(step, donate_argnums=0), (weights, [jnp.zeros_like(w) for w in weights]), examples())
+
+
+PROGRAMS: dict[str, Callable[[], Step]] = {**IN_TENSORFLOW, "JAX, 1 device": in_jax}
