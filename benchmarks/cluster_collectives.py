@@ -17,7 +17,6 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
