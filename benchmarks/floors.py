@@ -96,14 +96,18 @@ def as_table(rates: Machine) -> str:
     return "\n".join(lines)
 
 
+def text() -> str:
+    """What was measured, and the table."""
+    rates = Machine.measured()
+    return (
+        f"{machine()}: products {rates.flops / 1e9:.0f} GFLOP/s, memory {rates.bandwidth / 1e9:.1f} GB/s, "
+        f"a small op {rates.op * 1e6:.1f} us.\n\n{as_table(rates)}\n"
+    )
+
+
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    rates = Machine.measured()
-    print(
-        f"{machine()}: products {rates.flops / 1e9:.0f} GFLOP/s, memory {rates.bandwidth / 1e9:.1f} GB/s, "
-        f"a small op {rates.op * 1e6:.1f} us"
-    )
-    print(as_table(rates))
+    print(text())
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ def measured(step: mtf.Function, shape: Sequence[mtf.Dimension], runs: int, cloc
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
     ranks = np.array([np.argsort(np.argsort(values)) for values in (one, other)])
-    return float(np.corrcoef(ranks)[0, 1])
+    return float(np.asarray(np.corrcoef(ranks))[0, 1])
 
 
 def main() -> None:

@@ -26,14 +26,14 @@ def dtensor_step(rows: int, cols: int, rules: Mapping[str, str], sizes: Sizes = 
     """`rules`: dimension -> mesh axis, "rows" or "cols"."""
     cores = rows * cols
     cpu = tf.config.list_physical_devices("CPU")[0]
-    part = tf.config.LogicalDeviceConfiguration()  # pyright: ignore[reportCallIssue]
-    tf.config.set_logical_device_configuration(cpu, [part] * cores)
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * cores)
     dtensor.initialize_accelerator_system("CPU")
     mesh = dtensor.create_mesh([("rows", rows), ("cols", cols)], devices=[f"CPU:{i}" for i in range(cores)])
 
     def placed(value: np.ndarray, dims: list[str]) -> tf.Tensor:
         specs = [rules.get(dim, dtensor.UNSHARDED) for dim in dims]
-        return dtensor.relayout(tf.constant(value), dtensor.Layout(specs, mesh))
+        layout = dtensor.Layout(specs, mesh)  # pyright: ignore[reportCallIssue]
+        return dtensor.relayout(tf.constant(value), layout)
 
     names = sizes.names
     initial = initial_weights(sizes)
