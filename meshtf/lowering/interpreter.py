@@ -40,10 +40,13 @@ class KnownCore:
     def __init__(self, plan: Plan, core: int) -> None:
         self._plan = plan
         self._core = core
+        self._positions: dict[Axes, int] = {}
         self.asked: dict[Axes, int] = {}
 
     def position(self, axes: Axes) -> int:
-        return core_positions.position(self._core, axes, self._plan.mesh_shape)
+        if axes not in self._positions:  # asked for every value of a program
+            self._positions[axes] = core_positions.position(self._core, axes, self._plan.mesh_shape)
+        return self._positions[axes]
 
     def coordinate(self, axes: Axes) -> tf.Tensor:
         return tf.constant(self._answer(axes), tf.int32)
@@ -55,7 +58,7 @@ class KnownCore:
         return tf.constant(begin, tf.int32)
 
     def transposed(self, x: tf.Tensor, permutation: Sequence[int]) -> tf.Tensor:
-        return tf.transpose(x, permutation)
+        return tf.transpose(x, np.array(permutation, np.int32))  # of a list it takes twice as long
 
     def product_dtype(self, dtype: tf.DType) -> tf.DType:
         return product_dtype(dtype)
@@ -175,15 +178,18 @@ class Interpreter:
 
     def _compute(self, instruction: Compute, slices: Mapping[Value, list[np.ndarray]]) -> dict[Value, list[np.ndarray]]:
         results: dict[Value, list[np.ndarray]] = {v: [] for v in instruction.outputs}
-        done: list[_Done] = []
-        for number, core in enumerate(self._cores):
-            inputs = [slices[v][number] for v in instruction.inputs]
-            same = next((d for d in done if d.applies_to(core, inputs)), None)
+        inputs_of_cores = [[slices[v][number] for v in instruction.inputs] for number in self._range]
+        done: dict[tuple[int, ...], list[_Done]] = {}  # by the identities of inputs
+        tensors: dict[int, tf.Tensor] = {}
+        for core, inputs in zip(self._cores, inputs_of_cores, strict=True):
+            alike = done.setdefault(tuple(map(id, inputs)), [])
+            same = next((d for d in alike if d.applies_to(core)), None)
             if same is None:
+                tensors.update({id(x): tf.constant(x) for x in inputs if id(x) not in tensors})
                 core.asked = {}
-                arrays = [_array(y) for y in _as_sequence(instruction.emit(core, *map(tf.constant, inputs)))]
-                same = _Done(inputs, core.asked, arrays)
-                done.append(same)
+                emitted = instruction.emit(core, *(tensors[id(x)] for x in inputs))
+                same = _Done(core.asked, [_array(y) for y in _as_sequence(emitted)])
+                alike.append(same)
             for value, array in zip(instruction.outputs, same.outputs, strict=True):
                 results[value].append(array)
         for value, arrays in results.items():
@@ -219,16 +225,13 @@ class Interpreter:
 
 @dataclasses.dataclass(frozen=True)
 class _Done:
-    """Local work of one core: from which arrays, after which answers about itself, with which results."""
+    """Local work of one core on some arrays: after which answers about itself, with which results."""
 
-    inputs: Sequence[np.ndarray]
     asked: Mapping[Axes, int]
     outputs: Sequence[np.ndarray]
 
-    def applies_to(self, core: KnownCore, inputs: Sequence[np.ndarray]) -> bool:
-        return all(x is y for x, y in zip(self.inputs, inputs, strict=True)) and all(
-            core.position(axes) == answer for axes, answer in self.asked.items()
-        )
+    def applies_to(self, core: KnownCore) -> bool:
+        return all(core.position(axes) == answer for axes, answer in self.asked.items())
 
 
 def joined(slices: Sequence[np.ndarray], layout: TensorLayout, plan: Plan) -> np.ndarray:

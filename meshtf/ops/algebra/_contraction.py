@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+import numpy as np
 import opt_einsum
 import tensorflow as tf
 
@@ -172,7 +173,7 @@ def _matrix_product(core: Core, a: tf.Tensor, b: tf.Tensor, plan: MatrixPlan) ->
 
 def _reshaped(x: tf.Tensor, shape: list[int]) -> tf.Tensor:
     """No operation where the shape is the same: each costs the executor some ten microseconds on every core."""
-    return x if x.shape.as_list() == shape else tf.reshape(x, shape)
+    return x if x.shape.as_list() == shape else tf.reshape(x, np.array(shape, np.int32))  # a list takes far longer
 
 
 def _orders(group: Names, *like: Names) -> list[Names]:
@@ -197,4 +198,4 @@ def _expanded(core: Core, x: tf.Tensor, names: Names, full: Names) -> tf.Tensor:
     order = tuple(n for n in full if n in names)
     x = _ordered(core, x, names, order)
     sizes = dict(zip(order, x.shape.as_list(), strict=True))
-    return x if order == full else tf.reshape(x, [sizes.get(n, 1) for n in full])
+    return _reshaped(x, [sizes.get(n, 1) for n in full])
