@@ -19,7 +19,7 @@ WORKLOAD = Workload(__name__, "Decoding", steps=1)
 def on_virtual_cpus(mesh_shape: str, layout: str) -> Step:
     """It returns the mean log-likelihood of what was added."""
     mtf.virtual_cpus(mtf.convert_to_shape(mesh_shape).size)
-    decode, given = program(mesh_shape, layout), prompts()
+    decode, given = program(mesh_shape, layout, compile_loops=True), prompts()
     decode.initialize()
     decode.variables.update(weights())
     return lambda: decode(**given)["log_likelihoods"].numpy().mean()
