@@ -17,9 +17,11 @@ from meshtf.errors import DeviceError
 from meshtf.layout import LayoutLike
 from meshtf.lowering.emit.pjrt_program import PjrtProgram
 from meshtf.lowering.emit.xla_hlo import hlo_of
+from meshtf.mesh_impl.device_names import process_of
 from meshtf.mesh_impl.mesh_impl import checked_mesh
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
 from meshtf.mesh_impl.slices import Slices
+from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.mesh_impl.tpu.buffers import BufferSlices
 from meshtf.mesh_impl.tpu.torus import Torus
 from meshtf.mesh_impl.tpu.tpu_system import tpu_system
@@ -73,7 +75,7 @@ class TpuMeshImpl:
         keywords replace fields of `options`.
 
         Raises:
-          ClusterError: the process has joined others, and no torus is given to lower for.
+          ClusterError: the process has joined others after its TPU was there.
           DeviceError: the mesh does not fit the torus (the message lists what does), or there is no TPU.
           LayoutError: for a rule with an axis that the mesh does not have.
           UsageError: for an option with a value that it cannot have.
@@ -103,8 +105,11 @@ class TpuMeshImpl:
 
     @property
     def process_of_core(self) -> ProcessOfCore:
-        """Empty: this process hands all cores their programs."""
-        return ()
+        """By core, the process that has it; empty where one has all."""
+        if collective_runtime().cluster is None:
+            return ()
+        processes = tuple(map(process_of, self.devices))
+        return processes if len(set(processes)) > 1 else ()
 
     @property
     def steps_ahead(self) -> int:
@@ -115,7 +120,10 @@ class TpuMeshImpl:
         """Every program runs on a TPU; `devices` says whether there is one."""
 
     def check_alike(self, program: str, texts: Callable[[], Mapping[str, str]]) -> None:
-        """Nothing: one process hands all cores their programs."""
+        """ClusterError, in every process of the mesh, where they have other texts of the program."""
+        cluster = collective_runtime().cluster
+        if cluster is not None and self.process_of_core:
+            cluster.check_alike(f'program "{program}"', texts(), self.options.collective_timeout_seconds)
 
     def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> Slices:
         """A new variable: a buffer on each core."""
@@ -141,7 +149,7 @@ class TpuMeshImpl:
         system = tpu_system(self.size)
         if system.torus not in (None, self.torus):
             raise DeviceError(_ANOTHER_TORUS.format(shape=self.shape, given=self.torus, found=system.torus))
-        return system.on(self.shape, self.core_positions)
+        return system.on(self.shape, self.core_positions, self.options.axes_over_processes)
 
     def __repr__(self) -> str:
         return f'TpuMeshImpl("{self.shape}", "{self.layout_rules}", physical_torus={self.torus})'

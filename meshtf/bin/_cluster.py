@@ -12,7 +12,7 @@ from absl import flags
 import meshtf as mtf
 from meshtf.cluster.environments import addresses_from
 from meshtf.cluster.process_addresses import ProcessAddresses
-from meshtf.errors import ClusterError, DeviceError
+from meshtf.errors import DeviceError
 from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.mesh_impl.virtual_cpus import num_processors
@@ -49,27 +49,27 @@ def num_local_devices(backend: str, processes_here: int = 1) -> int:
     return max(1, num_processors() // processes_here)
 
 
-def join_cluster(backend: str, rule: MeshShapeRule) -> None:
+def join_cluster(backend: str, rule: MeshShapeRule, virtual: int | None = None) -> None:
     """Joins the others, each with its part of the cores of a mesh, and says so.
+
+    `virtual`: how many virtual cores of a TPU each has.
 
     Of what the program prints from then on process 0's is shown, the others' is not. Errors of all are.
 
     Raises:
       DeviceError: the mesh cannot be divided among the processes.
-      ClusterError: the environment does not say who they are, they do not come, or they have TPUs.
+      ClusterError: the environment does not say who they are, or they do not come.
     """
-    if backend == "tpu":
-        raise ClusterError("--backend=tpu: one process has all cores of a TPU; start it once, without a cluster")
     processes = addresses_from(os.environ)
-    each = _cores_per_process(backend, rule, processes)
+    each = virtual if backend == "tpu" else _cores_per_process(backend, rule, processes)
     if backend == "cpu":
         with NATIVE_OUTPUT.kept_back():
             tf.config.set_visible_devices([], "GPU")
             mtf.virtual_cpus(each)
     cluster = mtf.initialize_cluster()
     if cluster.is_leader:
-        addresses = ", ".join(cluster.addresses)
-        print(f"cluster:       {cluster.num_processes} processes, {each} cores each ({addresses})", flush=True)
+        addresses, cores = ", ".join(cluster.addresses), "" if each is None else f", {each} cores each"
+        print(f"cluster:       {cluster.num_processes} processes{cores} ({addresses})", flush=True)
     else:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process runs
 

@@ -33,9 +33,10 @@ def mesh_for(values: flags.FlagValues, training: Training) -> MeshImpl:
     if values.virtual is not None and backend != "tpu":
         raise FlagError(f"--virtual={values.virtual} is of --backend=tpu, and the backend is {backend}")
     if wants_cluster(values):
-        join_cluster(backend, MeshShapeRule.parse(training.mesh_shape))
+        join_cluster(backend, MeshShapeRule.parse(training.mesh_shape), values.virtual)
         check_configurations_are_alike()
-        return mesh_of(training)
+        if backend != "tpu":
+            return mesh_of(training)
     if backend == "tpu":
         if values.virtual is not None:
             mtf.virtual_tpu(values.virtual)

@@ -81,6 +81,11 @@ class Cluster:
         """The processes that are gone, once that is known."""
         return None if self._watch is None else self._watch.lost
 
+    @property
+    def is_well(self) -> bool:
+        """Whether nobody is gone, and this process has not failed."""
+        return self.lost is None and not self._has_failed.is_set() and getattr(sys, "last_value", None) is None
+
     def check_complete(self) -> None:
         """Raises ProcessLostError where a process is known to be gone."""
         if self.lost is not None:

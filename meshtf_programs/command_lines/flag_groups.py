@@ -123,8 +123,8 @@ def define_backend_flag(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "virtual",
         None,
-        "With --backend=tpu: how many cores a virtual TPU has, which runs the programs on this machine's processors as "
-        "a TPU would, through XLA and PJRT.",
+        "With --backend=tpu: how many cores a virtual TPU has, in each process, which runs the programs on this "
+        "machine's processors as a TPU would, through XLA and PJRT.",
         flag_values=values,
     )
 

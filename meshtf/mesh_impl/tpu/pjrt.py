@@ -7,10 +7,16 @@ compiles need not import TensorFlow.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import jax
@@ -33,6 +39,11 @@ CoreArray: TypeAlias = jax.Array
 TopologyOptions: TypeAlias = Mapping[str, "str | list[int]"]
 
 _TPU = "tpu"
+_NEVER_SECONDS = 10_000_000
+_JOIN_SECONDS = 120
+_LEAVE_SECONDS = 30
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-4, 5e-3
+_COORDINATOR = Path(__file__).with_name("_coordinator_process.py")
 _NOT_ON_A_TPU = {
     "TPU_SKIP_MDS_QUERY": "1",  # else libtpu asks a metadata server where it is
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else one process at a time may compile
@@ -58,8 +69,8 @@ COST = {"flops": "flops", "bytes_accessed": "bytes accessed", "seconds": "optima
 class Client:
     """A runtime and its devices; a process has one for each kind of device."""
 
-    def __init__(self, client: Any) -> None:  # jaxlib gives its class no type
-        self._client = client
+    def __init__(self, client: Any, member: _Member | None = None) -> None:  # jaxlib gives its class no type
+        self._client, self._member = client, member
 
     @property
     def platform(self) -> str:
@@ -71,9 +82,17 @@ class Client:
         """Of all processes, in the order of their numbers."""
         return tuple(Device(d) for d in sorted(self._client.devices(), key=lambda d: d.id))
 
-    def on(self, devices: Sequence[Device]) -> Cores:
-        """What runs programs on these devices: replica number c of a program on number c."""
-        return Cores(self._client, tuple(device.handle for device in devices))
+    def leave(self) -> None:
+        """Ends what this process has with others, which all do at once, or within some seconds."""
+        if self._member is not None:
+            self._member.leave()
+
+    def on(self, devices: Sequence[Device], check: Callable[[], None] | None = None) -> Cores:
+        """What runs programs on these devices: replica number c of a program on number c.
+
+        `check` is called now and then while results are waited for; its errors end the waiting.
+        """
+        return Cores(self._client, tuple(device.handle for device in devices), check)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,13 +115,52 @@ class Device:
         return (*self.handle.coords, self.handle.core_on_chip)
 
 
-def cpu_client(num_devices: int) -> Client:
-    """A runtime of its own on this machine's processors."""
-    return Client(xla_client.make_cpu_client(num_devices=num_devices, asynchronous=True))
+@dataclasses.dataclass(frozen=True)
+class Processes:
+    """Those whose devices one runtime is to have.
+
+    Attributes:
+      index: which of them this one is; process 0 leads.
+      count: how many there are.
+      coordinator: where process 0 listens for the others, as "host:port".
+      host: by which the others reach this process.
+      loss_seconds: after which all know that a process is gone.
+    """
+
+    index: int
+    count: int
+    coordinator: str
+    host: str
+    loss_seconds: float
 
 
-def accelerator_client() -> Client | None:
-    """JAX's own runtime of the TPU of this machine, or else of its GPUs; None where there is neither."""
+def cpu_client(num_devices: int, processes: Processes | None = None) -> Client:
+    """A runtime of its own on this machine's processors; with those of others, whose cores exchange data by Gloo."""
+    if processes is None:
+        return Client(xla_client.make_cpu_client(num_devices=num_devices, asynchronous=True))
+    member = _Member.joined(processes)
+    client = xla_client.make_cpu_client(
+        asynchronous=True,
+        distributed_client=member.client,
+        node_id=processes.index,
+        num_nodes=processes.count,
+        collectives=_jax.make_gloo_tcp_collectives(member.client, hostname=processes.host),
+        num_devices=num_devices,
+        get_global_topology_timeout_minutes=_JOIN_SECONDS // 60,
+    )
+    _keep_for_ever(client)
+    return Client(client, member)
+
+
+def accelerator_client(processes: Processes | None = None) -> Client | None:
+    """JAX's own runtime of the TPU of this machine, or else of its GPUs; None where there is neither.
+
+    With other processes, of the TPU or the GPUs of all. (That never ran.)
+    """
+    if processes is not None:
+        jax.distributed.initialize(
+            processes.coordinator, processes.count, processes.index, initialization_timeout=_JOIN_SECONDS
+        )
     # Where libtpu is installed and there is no TPU, it would wait for one.
     there = num_available_tpu_chips_and_device_id()[0] > 0
     return (_plugin_client("tpu") if there else None) or _plugin_client("cuda")
@@ -116,11 +174,66 @@ def _plugin_client(platform: str) -> Client | None:
     return Client(devices[0].client)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Member:
+    """This process's part in a runtime of several. `coordinator`: process 0's own, which keeps what all tell."""
+
+    client: Any
+    coordinator: subprocess.Popen[bytes] | None
+
+    @classmethod
+    def joined(cls, processes: Processes) -> _Member:
+        """Waits for all."""
+        coordinator = None if processes.index else _coordinator(processes)
+        client = _jax.get_distributed_runtime_client(
+            processes.coordinator,
+            processes.index,
+            init_timeout=_JOIN_SECONDS,
+            shutdown_timeout=_LEAVE_SECONDS,
+            heartbeat_timeout=_NEVER_SECONDS,
+            shutdown_on_destruction=False,
+        )
+        client.connect()
+        _keep_for_ever(client)
+        return cls(client, coordinator)
+
+    def leave(self) -> None:
+        with contextlib.suppress(PjrtError):
+            self.client.shutdown()
+        if self.coordinator is not None and self.coordinator.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.coordinator.stdin.write(b"!")
+                self.coordinator.stdin.flush()
+            self.coordinator.wait()
+
+
+def _keep_for_ever(client: Any) -> None:
+    """Where another process is gone, the end of what works with it waits without end, or is that of this whole process
+    without a word."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+
+
+def _coordinator(processes: Processes) -> subprocess.Popen[bytes]:
+    """Started where process 0 is, of which it is no part: what a terminal sends to that does not reach it."""
+    numbers = [str(processes.count), str(processes.loss_seconds)]
+    started = subprocess.Popen(
+        [sys.executable, str(_COORDINATOR), processes.coordinator, *numbers],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # which would stay open for as long as it outlives this process
+        start_new_session=True,
+    )
+    assert started.stdout is not None
+    if not started.stdout.readline():
+        raise RuntimeError(f"nothing can listen at {processes.coordinator}")
+    return started
+
+
 class Cores:
     """Devices by core number: arrays on them, and programs for them."""
 
-    def __init__(self, client: Any, devices: tuple[Any, ...]) -> None:
-        self._client, self._devices = client, devices
+    def __init__(self, client: Any, devices: tuple[Any, ...], check: Callable[[], None] | None) -> None:
+        self._client, self._devices, self._check = client, devices, check
         self._local = [d for d in devices if d.process_index == client.process_index()]
         mesh = Mesh(np.array(devices), ("core",))
         self._alike, self._in_parts = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("core"))
@@ -142,11 +255,20 @@ class Cores:
 
     def first(self, array: CoreArray) -> np.ndarray:
         """What the first of this process's cores has of a result, waited for."""
+        self._wait_for(array)
         return np.asarray(array)
 
     def piece(self, array: CoreArray, position: int) -> np.ndarray:
         """What one of this process's cores has of an array, waited for. No copy where it is in the host's memory."""
+        self._wait_for(array)
         return np.asarray(_pieces(array)[position])
+
+    def _wait_for(self, array: CoreArray) -> None:
+        pause = _SHORTEST_PAUSE
+        while self._check is not None and not array.is_ready():
+            self._check()
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def replaced(self, array: CoreArray, position: int, piece: np.ndarray) -> CoreArray:
         """The array with another piece on one of this process's cores."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import dataclasses
 import importlib
+import socket
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,14 +15,19 @@ import numpy as np
 
 from meshtf.call_sites import says_where
 from meshtf.dimension import Shape
-from meshtf.errors import ClusterError, DeviceError, UsageError
+from meshtf.errors import ClusterError, DeviceError, MeshtfError, UsageError
+from meshtf.layout import Axes
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.mesh_impl.tpu.torus import Torus
+from meshtf.planning.process_spans import laid_over
 
 if TYPE_CHECKING:
+    from meshtf.cluster.cluster import Cluster
     from meshtf.mesh_impl.tpu.pjrt import Client, Cores, Device
 
 _MOST = 4096
+_JOIN_SECONDS = 300.0
+_HEARTBEATS_TO_LEAVE = 3
 
 _NO_TPU = """\
 a TPU was asked for, and there is none: {fact}.
@@ -31,9 +39,13 @@ _NO_RUNTIME = """\
 TPUs, and virtual ones, run through jaxlib, which is not installed ({error}).
 Install it with: pip install 'meshtf[tpu]'"""
 
-_NO_CLUSTER = """\
-this process has joined a cluster, and a mesh of TPU cores spans no other process: each would train by itself.
-Run the program once, without mtf.initialize_cluster, or on an mtf.SpmdMeshImpl."""
+_JOINED_TOO_LATE = """\
+this process has joined a cluster after its TPU was there, whose cores are those of this process alone.
+Call mtf.initialize_cluster before the first mesh."""
+
+_NOT_EVEN = """\
+mesh [{shape}] has {size} cores, and {processes} processes with {cores} virtual ones take equal parts of it; make the \
+number of cores of the mesh a multiple of {processes}, and mtf.virtual_tpu as large in each process"""
 
 _TOO_FEW = (
     "mesh [{shape}] has {size} cores, and the virtual TPU {cores}; make the mesh smaller, or mtf.virtual_tpu larger"
@@ -54,26 +66,38 @@ class TpuSystem:
 
     @classmethod
     def of(cls, client: Client) -> TpuSystem:
-        """Of a runtime: on a TPU each core has a place on the torus."""
+        """Of a runtime, with the cores of all its processes: on a TPU each has a place on the torus."""
         if client.platform != "tpu":
             return cls(client, client.devices)
         sizes = [max(place) + 1 for place in zip(*(d.place for d in client.devices), strict=True)]
         chips = sizes[:-1] if sizes[-2] > 1 else sizes[:-2]
         return cls(client, client.devices, Torus(tuple(chips), sizes[-1]))
 
-    def on(self, shape: Shape, positions: Sequence[tuple[int, ...]] | None) -> Cores:
+    def on(self, shape: Shape, positions: Sequence[tuple[int, ...]] | None, axes_over_processes: Axes = ()) -> Cores:
         """The cores of a mesh: at these positions of the torus, or the first that there are.
 
+        Of a virtual TPU over processes each has a block of the mesh: they lie along the axes in their order, but along
+        `axes_over_processes` first.
+
         Raises:
-          DeviceError: a virtual TPU has too few.
+          DeviceError: a virtual TPU has too few, or processes cannot have equal parts.
         """
+        cluster = collective_runtime().cluster
+        check = None if cluster is None else cluster.check_complete
         if self.torus is not None and positions is not None:
             rank = len(self.torus.chips)
             by_place: dict[tuple[int, ...], Device] = {(*d.place[:rank], d.place[-1]): d for d in self.cores}
-            return self.client.on([by_place[place] for place in positions])
+            return self.client.on([by_place[place] for place in positions], check)
         if len(self.cores) < shape.size:
             raise DeviceError(_TOO_FEW.format(shape=shape, size=shape.size, cores=len(self.cores)))
-        return self.client.on(self.cores[: shape.size])
+        own = [[d for d in self.cores if d.process == process] for process in sorted({d.process for d in self.cores})]
+        each, rest = divmod(shape.size, len(own))
+        if rest or any(len(cores) < each for cores in own):
+            there = " + ".join(str(len(cores)) for cores in own)
+            raise DeviceError(_NOT_EVEN.format(shape=shape, size=shape.size, processes=len(own), cores=there))
+        left = list(map(iter, own))
+        cores = [next(left[process]) for process in laid_over(shape, len(own), axes_over_processes)]
+        return self.client.on(cores, check)
 
 
 class _OfThisProcess:
@@ -84,6 +108,7 @@ class _OfThisProcess:
         self._lock = threading.Lock()
         self._virtual_cores: int | None = None
         self._system: TpuSystem | None = None
+        self._cluster: Cluster | None = None
 
     def make_virtual(self, cores: int) -> None:
         with self._lock:
@@ -96,16 +121,29 @@ class _OfThisProcess:
                 )
 
     def system(self, size: int) -> TpuSystem:
+        cluster = collective_runtime().cluster
         with self._lock:
             if self._system is None:
-                self._system = self._connected(size)
+                self._system, self._cluster = self._connected(size, cluster), cluster
+                if cluster is not None:
+                    atexit.register(self._leave)
+            if self._cluster is not cluster:
+                raise ClusterError(_JOINED_TOO_LATE)
             return self._system
 
-    def _connected(self, size: int) -> TpuSystem:
+    def _leave(self) -> None:
+        """Where nothing has failed, and all have come to their ends."""
+        if self._system is not None and self._cluster is not None and self._cluster.is_well:
+            with contextlib.suppress(MeshtfError):
+                self._cluster.gathered("pjrt/end", "", _HEARTBEATS_TO_LEAVE * self._cluster.heartbeat_timeout_seconds)
+                self._system.client.leave()
+
+    def _connected(self, size: int, cluster: Cluster | None) -> TpuSystem:
         runtime = _runtime()
+        processes = None if cluster is None else runtime.Processes(**_membership(cluster))
         if self._virtual_cores is not None:
-            return TpuSystem.of(runtime.cpu_client(self._virtual_cores))
-        client = runtime.accelerator_client()
+            return TpuSystem.of(runtime.cpu_client(self._virtual_cores, processes))
+        client = runtime.accelerator_client(processes)
         if client is None:
             raise DeviceError(_NO_TPU.format(fact="the runtime sees none on this machine", size=size))
         return TpuSystem.of(client)
@@ -119,11 +157,30 @@ def tpu_system(size: int) -> TpuSystem:
 
     Raises:
       DeviceError: there is none, or nothing to run it with.
-      ClusterError: the process has joined others, with which meshes of TPUs share nothing.
+      ClusterError: the process has joined others since it has one; or those do not come.
     """
-    if collective_runtime().cluster is not None:
-        raise ClusterError(_NO_CLUSTER)
     return _PROCESS.system(size)
+
+
+def _membership(cluster: Cluster) -> dict[str, Any]:
+    """The fields of `pjrt.Processes`. Called by all processes of a cluster, once: process 0 says where it listens."""
+    host = cluster.addresses[cluster.process_index].rpartition(":")[0]
+    # All are there, or it is known who is gone: in what follows jaxlib waits for each by itself.
+    told = cluster.gathered("pjrt", f"{host}:{_free_port(host)}" if cluster.is_leader else "", _JOIN_SECONDS)
+    return {
+        "index": cluster.process_index,
+        "count": cluster.num_processes,
+        "coordinator": told[0],
+        "host": host,
+        "loss_seconds": _HEARTBEATS_TO_LEAVE * cluster.heartbeat_timeout_seconds,
+    }
+
+
+def _free_port(host: str) -> int:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as free:
+        free.bind((host.strip("[]"), 0))
+        return free.getsockname()[1]
 
 
 @says_where
@@ -131,7 +188,8 @@ def virtual_tpu(n: int) -> None:
     """Gives this process a TPU of `n` virtual cores, which run on this machine's processors.
 
     Programs on an `mtf.TpuMeshImpl` are compiled by XLA for its CPUs then, and run through PJRT, as on a TPU. To be
-    called before the first mesh. Nothing is changed where there are as many already.
+    called before the first mesh. Nothing is changed where there are as many already. In a cluster
+    (`mtf.initialize_cluster`) each process calls it, and meshes span the cores of all.
 
     Raises:
       DeviceError: the process has another TPU already, or `n` is less than 1 or more than 4,096.

@@ -1,0 +1,30 @@
+"""A process that keeps what the processes of one PJRT runtime tell one another.
+
+Run as a file by process 0, with an address, the number of processes, and seconds. Where it goes, jaxlib ends every
+process of the runtime at once, without a word of which one is gone; so it outlives process 0 by these seconds, in which
+the others see that it died.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]  # it has no types
+
+_NEVER_SECONDS = 10_000_000
+
+
+def main(address: str, num_processes: int, outlives_seconds: float) -> None:
+    service = _jax.get_distributed_runtime_service(address, num_processes, heartbeat_timeout=_NEVER_SECONDS)
+    print("listening", flush=True)
+    has_ended_well = os.read(sys.stdin.fileno(), 1)  # nothing is read where process 0 dies
+    if not has_ended_well:
+        time.sleep(outlives_seconds)
+    del service
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
+    os._exit(0)
