@@ -13,12 +13,15 @@ from tensorflow.compiler.xla.service import hlo_pb2
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED, checked_fetches
 from meshtf.lowering.emit.xla_hlo import kept_slices
 from meshtf.mesh_impl.mesh_impl import Results
+from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Feed, Plan, Value
 
 if TYPE_CHECKING:
     from meshtf.mesh_impl.tpu.buffers import BufferSlices
     from meshtf.mesh_impl.tpu.pjrt import CoreArray, Cores, Executable
+
+_COMPILE_SECONDS = 7200.0
 
 
 class PjrtProgram:
@@ -104,6 +107,10 @@ class PjrtProgram:
         values = [(v.slice_shape, v.dtype) for v in plan.fetches]
         values += [((), tf.int32), *(kept[numbers[n]] for n in sorted(numbers))]
         program = self._cores.compile(hlo, [(shape, dtype.as_numpy_dtype) for shape, dtype in values])
+        cluster = collective_runtime().cluster
+        if cluster is not None and plan.process_of_core:
+            # The cores of a runtime wait for one another half a minute; to compile may take one process longer.
+            cluster.barrier(cluster.meeting("compiled"), _COMPILE_SECONDS)
         return program, {number: self._variables[place] for number, place in numbers.items()}
 
     def _fed(self, feed: Feed, array: np.ndarray) -> CoreArray:

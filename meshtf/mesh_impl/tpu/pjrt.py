@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import jax
+import jax._src.distributed
 import numpy as np
 from jax._src.hardware_utils import num_available_tpu_chips_and_device_id
 from jax._src.interpreters import mlir
@@ -135,7 +136,10 @@ class Processes:
 
 
 def cpu_client(num_devices: int, processes: Processes | None = None) -> Client:
-    """A runtime of its own on this machine's processors; with those of others, whose cores exchange data by Gloo."""
+    """A runtime of its own on this machine's processors; with those of others, whose cores exchange data by Gloo.
+
+    RuntimeError where the others do not come, or process 0 cannot listen.
+    """
     if processes is None:
         return Client(xla_client.make_cpu_client(num_devices=num_devices, asynchronous=True))
     member = _Member.joined(processes)
@@ -157,10 +161,10 @@ def accelerator_client(processes: Processes | None = None) -> Client | None:
 
     With other processes, of the TPU or the GPUs of all. (That never ran.)
     """
-    if processes is not None:
-        jax.distributed.initialize(
-            processes.coordinator, processes.count, processes.index, initialization_timeout=_JOIN_SECONDS
-        )
+    if processes is not None:  # where JAX's plugins look for it
+        state = jax._src.distributed.global_state
+        state.client, state.process_id = _Member.joined(processes).client, processes.index
+        state.num_processes = processes.count
     # Where libtpu is installed and there is no TPU, it would wait for one.
     there = num_available_tpu_chips_and_device_id()[0] > 0
     return (_plugin_client("tpu") if there else None) or _plugin_client("cuda")
@@ -217,7 +221,7 @@ def _coordinator(processes: Processes) -> subprocess.Popen[bytes]:
     """Started where process 0 is, of which it is no part: what a terminal sends to that does not reach it."""
     numbers = [str(processes.count), str(processes.loss_seconds)]
     started = subprocess.Popen(
-        [sys.executable, str(_COORDINATOR), processes.coordinator, *numbers],
+        [sys.executable, "-P", str(_COORDINATOR), processes.coordinator, *numbers],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,  # which would stay open for as long as it outlives this process

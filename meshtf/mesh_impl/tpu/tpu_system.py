@@ -43,6 +43,9 @@ _JOINED_TOO_LATE = """\
 this process has joined a cluster after its TPU was there, whose cores are those of this process alone.
 Call mtf.initialize_cluster before the first mesh."""
 
+_DO_NOT_MEET = """\
+the processes of the cluster do not meet at {address}, of process 0, to make their TPUs one: {error}"""
+
 _NOT_EVEN = """\
 mesh [{shape}] has {size} cores, and {processes} processes with {cores} virtual ones take equal parts of it; make the \
 number of cores of the mesh a multiple of {processes}, and mtf.virtual_tpu as large in each process"""
@@ -140,13 +143,23 @@ class _OfThisProcess:
 
     def _connected(self, size: int, cluster: Cluster | None) -> TpuSystem:
         runtime = _runtime()
-        processes = None if cluster is None else runtime.Processes(**_membership(cluster))
-        if self._virtual_cores is not None:
-            return TpuSystem.of(runtime.cpu_client(self._virtual_cores, processes))
-        client = runtime.accelerator_client(processes)
+        if cluster is None:
+            client = self._client(runtime, None)
+        else:
+            processes = runtime.Processes(**_membership(cluster))
+            try:
+                client = self._client(runtime, processes)
+            except RuntimeError as error:
+                cluster.check_complete()
+                raise ClusterError(_DO_NOT_MEET.format(address=processes.coordinator, error=error)) from None
         if client is None:
             raise DeviceError(_NO_TPU.format(fact="the runtime sees none on this machine", size=size))
         return TpuSystem.of(client)
+
+    def _client(self, runtime: Any, processes: Any) -> Client | None:
+        if self._virtual_cores is None:
+            return runtime.accelerator_client(processes)
+        return runtime.cpu_client(self._virtual_cores, processes)
 
 
 _PROCESS = _OfThisProcess()
