@@ -106,7 +106,8 @@ def step_for_ever(cluster: Cluster, folder: Path) -> None:
 def test_who_is_gone_is_named(
     fresh_processes: Callable[..., JoinedProcesses], tmp_path: Path, number: signal.Signals, victim: int, words: str
 ) -> None:
-    processes = fresh_processes(2)
+    # Who is killed is known at once; a busy machine may leave one that lives without an answer for seconds.
+    processes = fresh_processes(2, heartbeat_timeout_seconds=30 if number == signal.SIGKILL else 4)
     processes.start(step_for_ever, tmp_path)
     while len(list(tmp_path.iterdir())) < 2:
         time.sleep(0.1)

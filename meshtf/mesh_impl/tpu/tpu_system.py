@@ -8,7 +8,7 @@ import dataclasses
 import importlib
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -146,12 +146,13 @@ class _OfThisProcess:
         if cluster is None:
             client = self._client(runtime, None)
         else:
-            processes = runtime.Processes(**_membership(cluster))
-            try:
-                client = self._client(runtime, processes)
-            except RuntimeError as error:
-                cluster.check_complete()
-                raise ClusterError(_DO_NOT_MEET.format(address=processes.coordinator, error=error)) from None
+            with _held_port(cluster) as port:
+                processes = runtime.Processes(**_membership(cluster, port))
+                try:
+                    client = self._client(runtime, processes)
+                except RuntimeError as error:
+                    cluster.check_complete()
+                    raise ClusterError(_DO_NOT_MEET.format(address=processes.coordinator, error=error)) from None
         if client is None:
             raise DeviceError(_NO_TPU.format(fact="the runtime sees none on this machine", size=size))
         return TpuSystem.of(client)
@@ -175,11 +176,11 @@ def tpu_system(size: int) -> TpuSystem:
     return _PROCESS.system(size)
 
 
-def _membership(cluster: Cluster) -> dict[str, Any]:
+def _membership(cluster: Cluster, port: int) -> dict[str, Any]:
     """The fields of `pjrt.Processes`. Called by all processes of a cluster, once: process 0 says where it listens."""
     host = cluster.addresses[cluster.process_index].rpartition(":")[0]
     # All are there, or it is known who is gone: in what follows jaxlib waits for each by itself.
-    told = cluster.gathered("pjrt", f"{host}:{_free_port(host)}" if cluster.is_leader else "", _JOIN_SECONDS)
+    told = cluster.gathered("pjrt", f"{host}:{port}" if cluster.is_leader else "", _JOIN_SECONDS)
     return {
         "index": cluster.process_index,
         "count": cluster.num_processes,
@@ -189,11 +190,15 @@ def _membership(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _free_port(host: str) -> int:
+@contextlib.contextmanager
+def _held_port(cluster: Cluster) -> Iterator[int]:
+    """A port of this host, which nobody else is given meanwhile: what listens there shares it, as gRPC's servers do."""
+    host = cluster.addresses[cluster.process_index].rpartition(":")[0]
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as free:
-        free.bind((host.strip("[]"), 0))
-        return free.getsockname()[1]
+    with socket.socket(family, socket.SOCK_STREAM) as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind((host.strip("[]"), 0))
+        yield held.getsockname()[1]
 
 
 @says_where
