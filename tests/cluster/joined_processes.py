@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import signal
 import tempfile
 import traceback
@@ -95,6 +96,7 @@ class JoinedProcesses:
         for process in self.processes:
             process.kill()
             process.join()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
@@ -73,11 +74,13 @@ class ShuffledBatches:
         indices = places.map(lambda place: (index_at(place), place))
         made = features_of if rows == slice(0, batch_size) else _of_rows(features_of, rows, batch_size)
         batches = indices.batch(batch_size, drop_remainder=True).map(made).prefetch(READY_BATCHES)
-        self._batches = iter(batches)
+        self._batches = [iter(batches)]
+        # What makes batches needs Python: it must have ended before Python does, which else waits for it for ever.
+        weakref.finalize(self, self._batches.clear)
         # `next` of a dataset lets go of Python's lock, and waits to get it back while the batch after this one is made
         # in Python. Another thread can wait for that.
         self._taker = ThreadPoolExecutor(max_workers=1)
-        self._ahead = self._taker.submit(next, self._batches)
+        self._ahead = self._taker.submit(next, self._batches[0])
 
     @property
     def position(self) -> Position:
@@ -88,7 +91,7 @@ class ShuffledBatches:
 
     def __next__(self) -> Batch:
         batch = self._ahead.result()
-        self._ahead = self._taker.submit(next, self._batches)
+        self._ahead = self._taker.submit(next, self._batches[0])
         self._taken += self._batch_size
         return batch
 
