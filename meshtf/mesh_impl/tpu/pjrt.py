@@ -161,21 +161,22 @@ def accelerator_client(processes: Processes | None = None) -> Client | None:
 
     With other processes, of the TPU or the GPUs of all. (That never ran.)
     """
-    if processes is not None:  # where JAX's plugins look for it
-        state = jax._src.distributed.global_state
-        state.client, state.process_id = _Member.joined(processes).client, processes.index
-        state.num_processes = processes.count
+    member = None
+    if processes is not None:
+        member, state = _Member.joined(processes), jax._src.distributed.global_state
+        # Where JAX's plugins look for them.
+        state.client, state.process_id, state.num_processes = member.client, processes.index, processes.count
     # Where libtpu is installed and there is no TPU, it would wait for one.
     there = num_available_tpu_chips_and_device_id()[0] > 0
-    return (_plugin_client("tpu") if there else None) or _plugin_client("cuda")
+    return (_plugin_client("tpu", member) if there else None) or _plugin_client("cuda", member)
 
 
-def _plugin_client(platform: str) -> Client | None:
+def _plugin_client(platform: str, member: _Member | None) -> Client | None:
     try:
         devices = jax.devices(platform)
     except RuntimeError:
         return None
-    return Client(devices[0].client)
+    return Client(devices[0].client, member)
 
 
 @dataclasses.dataclass(frozen=True)
