@@ -38,6 +38,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.import_plugin("tests.sixteen_cpus")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Of `-n auto`: one more than there are processors, since tests that start programs wait for part of their time."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     if COMPILED in config.stash:
         shutil.rmtree(config.stash[COMPILED], ignore_errors=True)
