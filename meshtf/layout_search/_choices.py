@@ -13,7 +13,7 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import networkx
 
@@ -130,10 +130,6 @@ class NamesOfShapes:
         return all(padding_share(size, parts) <= _MOST_PADDING for size in self.sizes[name])
 
 
-def _without(shape: Shape, names: Collection[str]) -> Shape:
-    return Shape([d for d in shape if d.name not in names])
-
-
 class Choices:
     """All that can be chosen for a program on a mesh.
 
@@ -151,15 +147,19 @@ class Choices:
         # Along what a loop goes through, each iteration takes one: to split it would leave cores without work.
         loops = [o.spec for o in operations if isinstance(o, LoopOperation)]
         gone_through = {spec.dim.name for spec in loops} | {s.dim.name for spec in loops for s in spec.stacked}
-        gone_through -= set(self._kept)
-        shapes = [_without(t.shape, gone_through) for o in operations for t in o.outputs]
-        variables = [_without(t.shape, gone_through) for o in graph.variables.values() for t in o.outputs]
+        self._gone_through = gone_through - set(self._kept)
+        shapes = [self.splittable(t.shape) for o in operations for t in o.outputs]
+        variables = [self.splittable(t.shape) for o in graph.variables.values() for t in o.outputs]
         named = frozenset(d.name for shape in variables for d in shape)
         self.all = NamesOfShapes(shapes, mesh_shape)
         self.parameters = NamesOfShapes(variables, mesh_shape)
         self.activations = NamesOfShapes(
             [shape for shape in shapes if any(d.name not in named for d in shape)], mesh_shape
         )
+
+    def splittable(self, shape: Shape) -> Shape:
+        """Without what loops go through."""
+        return Shape([d for d in shape if d.name not in self._gone_through])
 
     def sets_of(self, names: NamesOfShapes, axis: int, *, largest: bool) -> list[Names]:
         """For one axis, with the rules that are kept."""

@@ -131,18 +131,19 @@ class Pricing:
             warnings.simplefilter("ignore", LayoutWarning)
             return Lowering(own.graph, {own.mesh: mesh_impl}, None, own.seed, DEFAULT_PASS_OPTIONS)
 
-    def report(self, choice: MeshLayout) -> Report:
-        """The report of the program under the layout, without what only people read."""
-        return self.lowered(choice).brief_report(self.fetches)
+    def predicted(self, choice: MeshLayout) -> tuple[Report, Prediction]:
+        """The report of the program under the layout, without what only people read, and its time. LayoutError where
+        it cannot have it."""
+        self.planned_operations += self.operations
+        report = self.lowered(choice).brief_report(self.fetches)
+        return report, predict(report, self._machine)
 
     def _priced(self, choice: MeshLayout) -> PricedLayout | None:
-        self.planned_operations += self.operations
         try:
-            report = self.report(choice)
+            report, prediction = self.predicted(choice)
         except LayoutError as error:
             self.first_error = self.first_error or error
             return None
-        prediction = predict(report, self._machine)
         return PricedLayout(choice, prediction.seconds, report.memory.peak, parts_of(prediction))
 
 

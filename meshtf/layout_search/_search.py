@@ -63,6 +63,13 @@ class Limits:
     planned_operations: int
     seconds: float | None = None
 
+    def priced(self, pricing: Pricing, layout: MeshLayout) -> PricedLayout | None:
+        """None of a layout that the program cannot have. OutOfTime where they are reached."""
+        over = self.seconds is not None and pricing.seconds > self.seconds
+        if over or pricing.planned_operations > self.planned_operations:
+            raise OutOfTime
+        return pricing.price(layout)
+
 
 class OutOfTime(Exception):  # noqa: N818  # no error: what was found so far is good
     """The limits are reached."""
@@ -278,10 +285,6 @@ class Search:
         return self._closest_to_fitting(choice)[0] == 0.0
 
     def _price(self, choice: Choice) -> PricedLayout | None:
-        limits, pricing = self._limits, self._pricing
-        over = limits.seconds is not None and pricing.seconds > limits.seconds
-        if over or pricing.planned_operations > limits.planned_operations:
-            raise OutOfTime
         rules = self._choices.rules
         layout = MeshLayout(
             self._choices.mesh_shape,
@@ -289,7 +292,7 @@ class Search:
             None if choice.parameters is None else rules(choice.parameters),
             rules(choice.activations) if any(choice.activations) else None,
         )
-        return pricing.price(layout)
+        return self._limits.priced(self._pricing, layout)
 
 
 _ILLEGAL = (math.inf, math.inf, 0)

@@ -27,7 +27,7 @@ class LayoutChoice:
       layouts_priced: how many were planned and predicted.
       seconds_in_any_memory: of the quickest layout that was priced, though it may not fit.
       least_seconds: what no layout goes below: all products, divided evenly among all cores, at the machine's peak.
-      is_proven: whether every layout was priced, so that there is none better.
+      is_proven: whether every layout was priced whose rules are for the whole program, so that none of these is better.
       was_cut_short: whether the search had reached its limits before it came to its end.
 
     Examples:
@@ -74,6 +74,8 @@ class LayoutChoice:
         return "\n".join(lines)
 
     def _how_sure(self) -> str:
+        if self.layout.layout.places:
+            return f"the best of {self.layouts_priced}, with overrides by place where they pay"
         if self.is_proven:
             return f"the best of all {self.layouts_priced}"
         if self.was_cut_short:

@@ -46,3 +46,21 @@ def random_program(seed: int) -> mtf.Function:
         return loss
 
     return mtf.function(program, PAPER, {"x": mtf.TensorSpec(dims[:2])})
+
+
+def two_towers() -> mtf.Function:
+    """A step of training of two perceptrons with the same names: many rows and few weights, and the reverse."""
+
+    def losses(x: mtf.Tensor, name: str, d_ff: mtf.Dimension) -> mtf.Tensor:
+        rows, d_model = x.shape.dims
+        with mtf.variable_scope(name):
+            w = mtf.get_variable(x.mesh, "w", [d_model, d_ff])
+            loss = mtf.reduce_mean(mtf.square(mtf.einsum([x, w], [rows, d_ff])))
+            mtf.assign_sub(w, mtf.gradients(loss, [w])[0])
+            return loss
+
+    def program(x: mtf.Tensor, y: mtf.Tensor) -> mtf.Tensor:
+        return losses(x, "many_rows", mtf.Dimension("d_ff", 1024)) + losses(y, "few_rows", mtf.Dimension("d_ff", 32768))
+
+    inputs = {"x": mtf.TensorSpec("batch:65536 d_model:512"), "y": mtf.TensorSpec("batch:64 d_model:4096")}
+    return mtf.function(program, PAPER, inputs)

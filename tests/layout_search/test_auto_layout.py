@@ -6,11 +6,11 @@ import pytest
 
 import meshtf as mtf
 from meshtf.errors import LayoutError, MachineError, UsageError
-from meshtf.layout_search import MeshLayout, _search, auto_layout
+from meshtf.layout_search import MeshLayout, _overrides, _search, auto_layout
 from meshtf.layout_search._pricing import Pricing
 from meshtf.layout_search.auto_layout import _meshes
 from meshtf.testing.legal_layouts import shapes_of
-from tests.layout_search.programs import perceptron, random_program
+from tests.layout_search.programs import perceptron, random_program, two_towers
 
 MESH = "rows:2;cols:2"
 V3 = mtf.costs.load_machine("v3")
@@ -25,8 +25,9 @@ def enumerated(program: mtf.Function, mesh: mtf.Shape) -> float:
 
 
 def searched(program: mtf.Function, mesh: mtf.Shape) -> float:
-    """The same of what a search finds, were there more layouts than can be priced."""
+    """The same of what a search finds, were there more layouts than can be priced, and no overrides."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_overrides, "_MOST_PLANS", 0)
         patch.setattr(_search, "MOST_LAYOUTS", 0)
         found = auto_layout(program, mesh, V3)
     assert not found.is_proven
@@ -147,8 +148,25 @@ def test_what_a_program_says_of_a_tensor_stays() -> None:
     program = mtf.function(step, paper, {"x": mtf.TensorSpec("batch:64 d_model:32")})
     found = auto_layout(program, "x:2;y:2", "v5e")
     assert str(found.layout.layout) == "batch:x;d_ff:y"
-    with pytest.raises(LayoutError, match=r'the override names mesh axis "y", which mesh .* does not have'):
+    with pytest.raises(LayoutError, match=r'override names mesh axis "y", which mesh \[rows:2 cols:2\] does not have'):
         auto_layout(program, "auto:4", "v5e")
+
+
+def test_places_have_rules_of_their_own_where_that_pays() -> None:
+    """With the batch split, few rows would have all weights sent: these are split in place of the rows, there alone."""
+    program = two_towers()
+    found = auto_layout(program, "all:4", "v5e", keep="batch:all")
+    assert str(found.layout.layout).startswith("batch:all;few_rows/w{")
+    assert 'Training.layout = "batch:all;few_rows/w{' in found.gin_text()
+    assert "with overrides by place where they pay" in str(found)
+    pricing = Pricing(program.lowering, [program.results], mtf.costs.load_machine("v5e"), mtf.MeshOptions())
+    written = mtf.convert_to_layout_rules(found.layout.bindings()["layout"] or "")
+    by_place, without = (
+        pricing.price(MeshLayout(found.layout.mesh_shape, rules)) for rules in (written, mtf.LayoutRules(written.rules))
+    )
+    assert by_place is not None
+    assert without is not None
+    assert by_place.seconds == found.best.seconds < 0.7 * without.seconds
 
 
 def test_a_search_that_is_cut_short_says_so() -> None:
