@@ -1,20 +1,28 @@
 """Memory of training steps on one core of a TPU: as planned, and as the TPU's own compiler has it.
 
-    python -m benchmarks.plan_against_compiler [--rows=3] [--cache_dir=FOLDER]
+    python -m benchmarks.plan_against_compiler [--only=TEXT] [--compile=kept|missing|anew] [--cache_dir=FOLDER]
 
-No TPU is needed, and nothing runs. The last row takes minutes to compile.
+What the compiler said is kept in `plan_against_compiler.json` beside this file, with the compiler's version, since the
+last rows take many minutes to compile; plans are made anew. `--compile=missing` compiles the rows that are not there
+yet, `--compile=anew` all of them. No TPU is needed, and nothing runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+import importlib.metadata
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import meshtf as mtf
 from benchmarks.machine import machine
+from benchmarks.published_trainings import TRAININGS, Training
 from meshtf.errors import MeshtfError
-from meshtf.lowering.ahead.compilation import Compilation
+from meshtf.lowering.report.report import MemoryRecord
 from meshtf.lowering.report.text_table import Column, bytes_text, table
 from meshtf.train.configuration import find_gin_file, read_configuration
 from meshtf.train.gin_files.bindings import Parameter
@@ -23,6 +31,21 @@ from meshtf.train.training import configured_training
 
 _PARTS = "heads:cols;d_ff:cols;vocab:cols;d_model:rows"
 _LONG = ("TextTask.length=1024",)
+
+
+PUBLISHED = [
+    ("Mesh-TensorFlow LM 0.22B", "v5e:4x8"),
+    ("Mesh-TensorFlow LM 1.28B", "v5e:8x16"),
+    ("GShard 128E 12L", "v4:4x4x8"),
+    ("Lingvo 128B 8x16 by rules", "v5p:4x4x8"),
+    ("Lingvo 128B 8x16 2-D", "v5p:4x4x8"),
+    ("Lingvo 41B 16x32 by rules", "v4:8x8x8"),
+    ("GShard 512E 12L", "v4:8x8x8"),
+]
+"""Of `benchmarks.published_trainings`, and topologies of as many cores."""
+
+KEPT = Path(__file__).with_suffix(".json")
+_USED = re.compile(r"Used ([\d.]+\w)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +58,11 @@ class Row:
     topology: str
     bindings: Sequence[str] = ()
 
+    @property
+    def key(self) -> str:
+        """By which its numbers are kept."""
+        return f"{self.name} on {self.topology}, {self.mesh_shape}"
+
 
 def _text(name: str, mesh_shape: str, topology: str, batch: int, *bindings: str) -> Row:
     title = f"{name}, {batch} x 1024" + ", in parts" * any("parameter_layout" in b for b in bindings)
@@ -45,6 +73,14 @@ def _text(name: str, mesh_shape: str, topology: str, batch: int, *bindings: str)
 
 _SHARDED = f"Training.parameter_layout='{_PARTS}'"
 _RECOMPUTED = "TransformerStack.recompute='nothing'"
+_MASKED = (
+    "Training.model=@MaskedLM()",
+    "Training.batch_size=256",
+    "TextTask.objective=@MaskedLanguageModel()",
+    "TextTask.length=128",
+    "ByteVocabulary.extra_ids=1",
+    "SelfAttention.rotary=None",
+)
 ROWS = [
     Row("digits_mlp", ("digits_mlp",), "rows:2;cols:4", "v5e:2x4"),
     Row("lm_tiny", ("lm_tiny",), "rows:4;cols:2", "v5e:2x4"),
@@ -58,6 +94,8 @@ ROWS = [
     _text("llama", "rows:4;cols:4", "v5p:2x2x4", 16, _SHARDED),
     _text("llama", "rows:4;cols:4", "v4:2x2x4", 64, _SHARDED, _RECOMPUTED),
     _text("llama", "rows:8;cols:8", "v5e:8x8", 64, _SHARDED, _RECOMPUTED),
+    _text("llama", "rows:4;cols:4", "v5p:2x2x4", 16, _SHARDED, "TransformerStack.unroll=True"),
+    Row("bert, 256 x 128", ("lm_tiny", "bert"), "rows:4;cols:4", "v5e:4x4", _MASKED),
     _text("gpt2_xl", "rows:4;cols:4", "v5p:2x2x4", 64, _SHARDED, _RECOMPUTED),
     Row(
         "llama_2_70b, 1024 x 4096, in parts, recomputed",
@@ -81,48 +119,81 @@ def step_of(row: Row) -> mtf.Function:
     )
 
 
-def compared(row: Row, cache_dir: str | None) -> tuple[str, ...]:
-    """The cells of a row."""
+def _published(training: Training, topology: str) -> Row:
+    """A row of `benchmarks.published_trainings`."""
+    files = [name.removesuffix(".gin") for name in training.files]
+    return Row(training.name, files, training.mesh_shape, topology, tuple(training.all_bindings()))
+
+
+def rows() -> list[Row]:
+    published = {training.name: training for training in TRAININGS}
+    return [*ROWS, *(_published(published[name], topology) for name, topology in PUBLISHED)]
+
+
+def said_by_compiler(step: mtf.Function, topology: str, cache_dir: str | None) -> dict[str, Any]:
+    """What is kept of a row: the compiler's version, and its numbers or its refusal."""
     try:
-        compiled = step_of(row).compile(row.topology, cache_dir=cache_dir)
+        compiled = step.compile(topology, cache_dir=cache_dir)
     except MeshtfError as error:
-        return (row.name, row.topology, *[""] * 4, str(error).splitlines()[1].strip())
-    return (row.name, row.topology, *_cells(compiled), f"{compiled.compile_seconds:.0f} s")
+        return {"libtpu": importlib.metadata.version("libtpu"), "refused": str(error).splitlines()[1].strip()}
+    return {
+        "libtpu": compiled.libtpu,
+        **dataclasses.asdict(compiled.memory),
+        "seconds": compiled.seconds,
+        "compile_seconds": round(compiled.compile_seconds),
+    }
 
 
-def _cells(compiled: Compilation) -> tuple[str, ...]:
-    m, seconds = compiled.memory, compiled.seconds
-    return (
-        bytes_text(m.peak),
-        bytes_text(m.arguments + m.results - m.aliased + m.temporaries),
-        bytes_text(compiled.planned_peak),
-        "" if seconds is None else f"{1000 * seconds:.3g}",
-    )
+def cells(row: Row, said: Mapping[str, Any], planned: MemoryRecord) -> tuple[str, ...]:
+    """Of the table."""
+    if "refused" in said:
+        used = _USED.search(said["refused"])
+        return (row.name, row.topology, "", "", "", f"over: {used[1]}" if used else "refused", *_planned(planned), "")
+    set_aside = said["arguments"] + said["results"] - said["aliased"] + said["temporaries"]
+    numbers = (said["arguments"], said["temporaries"], set_aside, said["peak"])
+    ratio = f"{planned.compiled_peak / said['peak']:.2f}"
+    return (row.name, row.topology, *map(bytes_text, numbers), *_planned(planned), ratio)
+
+
+def _planned(planned: MemoryRecord) -> tuple[str, str]:
+    return bytes_text(planned.compiled_peak), bytes_text(planned.peak)
 
 
 COLUMNS = [
     Column("training step"),
     Column("topology"),
-    Column("at the peak", True),
+    Column("arguments", True),
+    Column("temporaries", True),
     Column("set aside", True),
-    Column("plan", True),
-    Column("ms at best", True),
-    Column("to compile", True),
+    Column("at the peak", True),
+    Column("plan for XLA", True),
+    Column("unfused", True),
+    Column("plan / peak", True),
 ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=len(ROWS), help="how many, from the smallest on")
-    parser.add_argument("--cache_dir", help="where answers of the compiler are kept")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="rows whose names have this text")
+    parser.add_argument("--compile", default="kept", choices=("kept", "missing", "anew"), help="which rows")
+    parser.add_argument("--cache_dir", help="where answers of the compiler are kept besides, with the programs")
     arguments = parser.parse_args()
     print(machine())
-    rows = []
-    for row in ROWS[: arguments.rows]:
-        rows.append(compared(row, arguments.cache_dir))
-        print("  ".join(cell.strip() for cell in rows[-1]), flush=True)
-    print("a core's memory: at the peak and set aside by the compiler, and planned")
-    print("\n".join(table(COLUMNS, rows, 160)))
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    lines = []
+    for row in rows():
+        is_compiled = arguments.compile == "anew" or (arguments.compile == "missing" and row.key not in kept)
+        if arguments.only not in row.name or (row.key not in kept and not is_compiled):
+            continue
+        step = step_of(row)
+        if is_compiled:
+            said = said_by_compiler(step, row.topology, arguments.cache_dir)
+            kept = {**(json.loads(KEPT.read_text()) if KEPT.exists() else {}), row.key: said}
+            KEPT.write_text(json.dumps(kept, indent=2) + "\n")
+        lines.append(cells(row, kept[row.key], step.report().memory))
+        print("  ".join(cell.strip() for cell in lines[-1]), flush=True)
+    print("a core's memory: set aside and at the peak by the compiler, and planned for XLA, and as kernel after kernel")
+    print("\n".join(table(COLUMNS, lines, 160)))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ class Compilation:
       mesh: names and sizes of the mesh's axes.
       cores: how many there are.
       memory: on each core.
-      planned_peak: bytes of one core at the peak, by the plan.
+      planned_peak: bytes of one core at the peak, by the plan of a program that XLA compiles.
       flops, bytes_accessed, seconds: of a step on one core, as the compiler estimates them, with the body of a loop
         counted once; None where it does not. The seconds are at best, at the chip's peak.
       compile_seconds: that the compiler took.

@@ -10,7 +10,7 @@ from meshtf.errors import CompilationError, DeviceError
 from meshtf.lowering.ahead.compilation import Compilation, CompiledMemory
 from meshtf.lowering.ahead.refusals import refused_by_compiler, too_large
 from meshtf.lowering.emit.scopes import origins
-from meshtf.lowering.report.accounting import peak_memory
+from meshtf.lowering.report.compiled_memory import compiled_peak_memory
 from meshtf.mesh_impl.tpu.ahead_compiler import CompilerAnswer, Waiting, compile_ahead, libtpu_version
 from meshtf.mesh_impl.tpu.topology import TpuTopology
 from meshtf.planning.plan import Plan
@@ -58,7 +58,7 @@ def _compilation(wanted: ToCompile, topology: TpuTopology, answer: CompilerAnswe
         mesh=tuple((d.name, d.size) for d in wanted.mesh_shape),
         cores=wanted.mesh_shape.size,
         memory=CompiledMemory(**memory, available=topology.generation.memory_bytes),
-        planned_peak=peak_memory(wanted.plan).total,
+        planned_peak=compiled_peak_memory(wanted.plan).total,
         flops=answer.cost.get("flops"),
         bytes_accessed=answer.cost.get("bytes_accessed"),
         seconds=answer.cost.get("seconds"),

@@ -6,9 +6,10 @@ import collections
 import re
 from collections.abc import Callable, Mapping
 
-from meshtf.lowering.report.accounting import largest_at_peak, peak_memory, stored_variables, working_memory
+from meshtf.lowering.report.accounting import stored_variables, working_memory
+from meshtf.lowering.report.compiled_memory import compiled_peak_memory, largest_at_compiled_peak
 from meshtf.mesh_impl.tpu.topology import TpuTopology
-from meshtf.planning.plan import Plan, Value
+from meshtf.planning.plan import Plan
 
 _GIB = 2**30
 _LONGEST_FACT = 600
@@ -60,8 +61,9 @@ def too_large(
 
     `plan_with`: the plan with another layout of variables between steps; None where that is not legal.
     """
-    peak, working, available = peak_memory(plan), working_memory(plan), topology.generation.memory_bytes
-    largest = [f"  {_gib(v.slice_bytes)}  {name}: {v.layout.to_string(v.shape)}" for v, name in _largest(plan)]
+    peak, working, available = compiled_peak_memory(plan), working_memory(plan), topology.generation.memory_bytes
+    at_peak = largest_at_compiled_peak(plan, _MOST_NAMED)
+    largest = [f"  {_gib(v.slice_bytes)}  {name}: {v.layout.to_string(v.shape)}" for v, name in at_peak]
     fitting = what_fits(plan, working.activations, available, plan_with)
     return _TOO_LARGE.format(
         program=program,
@@ -84,10 +86,10 @@ def what_fits(plan: Plan, activations: int, available: int, plan_with: Callable[
     found = []
     for layout in _layouts_to_try(plan):
         other = plan_with(layout)
-        needed = available + 1 if other is None else peak_memory(other).total
+        needed = available + 1 if other is None else compiled_peak_memory(other).total
         if needed <= available:
             found.append(f'parameter_layout="{layout}" ({needed / _GIB:.3g} GiB)')
-    rest = available - (peak_memory(plan).total - activations)
+    rest = available - (compiled_peak_memory(plan).total - activations)
     if 0 < rest < activations:
         found.append(f"{-(-activations // rest)} micro-batches, if each takes its part of the activations")
     return found
@@ -101,10 +103,6 @@ def _layouts_to_try(plan: Plan) -> list[str]:
             by_dimension[dim.name] += value.slice_bytes
     axes = "+".join(axis.name for axis in plan.mesh_shape if axis.size > 1)
     return [f"{name}:{axes}" for name, _ in by_dimension.most_common(_MOST_TRIED)] if axes else []
-
-
-def _largest(plan: Plan) -> list[tuple[Value, str]]:
-    return largest_at_peak(plan, _MOST_NAMED)
 
 
 def _gib(n: int) -> str:

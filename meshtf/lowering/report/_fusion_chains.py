@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from meshtf.planning.plan import Compute, Instruction, Plan, Value, nested, used_directly
 
@@ -38,6 +38,19 @@ def fused_work(plan: Plan) -> dict[Compute, FusedWork]:
     for instructions, leaving in _bodies(plan.instructions, returned):
         _Chains(instructions, leaving).add_to(found)
     return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkInMemory:
+    """Of instructions that stand in one list, what each needs to find in memory, and the values that are ever there."""
+
+    needed: Mapping[Instruction, Sequence[Value]]
+    written: Set[Value]
+
+
+def work_in_memory(instructions: Sequence[Instruction], leaving: Sequence[Value]) -> WorkInMemory:
+    """`leaving`: values that the list is there for."""
+    return _Chains(instructions, leaving).in_memory()
 
 
 def _bodies(
@@ -98,6 +111,15 @@ class _Chains:
             read = min(read, sum(v.slice_bytes for v in i.outputs)) if i.facts.takes_own_slice else read
             written = sum(v.slice_bytes for v in i.outputs if self._is_written(v))
             found[i] = FusedWork(number, lengths[chain], read, written)
+
+    def in_memory(self) -> WorkInMemory:
+        written = {v for i in self._work for v in i.outputs if not is_fusable(i) or self._is_written(v)}
+        stood_for: dict[Value, tuple[Value, ...]] = {}
+        needed = {}
+        for i in self._work:
+            needed[i] = tuple(dict.fromkeys(s for v in self._read[i] for s in stood_for.get(v, (v,))))
+            stood_for.update({v: needed[i] for v in i.outputs if v not in written})
+        return WorkInMemory(needed, written)
 
     def _join_all(self) -> None:
         """Work joins the chains of what makes its inputs, where these wait for as many passes as it does itself."""

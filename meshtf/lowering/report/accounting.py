@@ -124,7 +124,7 @@ def largest_at_peak(plan: Plan, count: int) -> list[tuple[Value, str]]:
     order = orders[peaks.index(max(peaks))]
     totals = [m.total for m in _moments(order, *_facts_of_every_order(plan))]
     peak = totals.index(max(totals)) if totals else -1
-    owner, names = _owners(order), {value: name for name, value in stored_variables(order).items()}
+    owner, names = memory_owners(order), {value: name for name, value in stored_variables(order).items()}
     freed, live = _freed(order, owner), dict(names)
     for position, instruction in enumerate(order.instructions[: peak + 1]):
         made = instruction.outputs if isinstance(instruction, Feed) else _allocated(instruction, owner)
@@ -180,7 +180,7 @@ def _facts_of_every_order(plan: Plan) -> tuple[set[Value], set[Value], _Space]:
 
 
 def _moments(plan: Plan, gradients: set[Value], stored: set[Value], space: _Space) -> Iterator[Moment]:
-    owner = _owners(plan)
+    owner = memory_owners(plan)
     freed = _freed(plan, owner)
     live = variable_bytes(plan) + sum(f.output.slice_bytes for f in plan.feeds)
     live_gradients = 0
@@ -337,7 +337,7 @@ def _repeated_axes(compute: Compute, plan: Plan) -> Axes:
     return tuple(d.name for d in plan.mesh_shape if d.size > 1 and d.name not in used)
 
 
-def _owners(plan: Plan) -> dict[Value, Value]:
+def memory_owners(plan: Plan) -> dict[Value, Value]:
     """For each value the one whose memory it is: itself, or what it is a view of."""
     owner: dict[Value, Value] = {}
     stored = stored_variables(plan)

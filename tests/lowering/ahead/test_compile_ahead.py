@@ -48,7 +48,7 @@ def test_a_step_is_compiled_once_and_says_what_it_needs(tmp_path: Path) -> None:
     text = str(again)
     assert "train_step on mesh [rows:2 cols:4], compiled by libtpu" in text
     assert "for v5e:2x4, 8 cores, as kept from before" in text
-    assert "15.8 GiB (0%) of the core's memory; the plan says 8.8 MiB at the peak" in text
+    assert "15.8 GiB (0%) of the core's memory; the plan says 6.8 MiB at the peak" in text
 
 
 def test_a_program_on_any_mesh_and_on_two_cores_of_a_chip() -> None:

@@ -1,0 +1,142 @@
+"""The memory that a program needs on a core whose compiler fuses: XLA, on TPUs. From the plan alone.
+
+Other meshes execute one kernel after the other, and `accounting.peak_memory` is for them. XLA makes the elements of a
+chain of elementwise work where they are used; writes what a fused pass makes over what it read last; and chooses an
+order of work that needs little memory, so that the plan's own order is looked at and no other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+
+from meshtf.lowering.report._fusion_chains import is_fusable, work_in_memory
+from meshtf.lowering.report.accounting import PeakMemory, memory_owners, stored_variables, variable_bytes
+from meshtf.planning.plan import Branch, Compute, Instruction, Loop, Plan, Value
+
+
+def compiled_peak_memory(plan: Plan) -> PeakMemory:
+    """As `accounting.peak_memory`, of a program that XLA compiles.
+
+    Counted: the slices of all variables and the arrays fed, from beginning to end; of every value that some pass finds
+    in memory, its bytes from where it is made to where it is read last. Work that a pass does for another, as its first
+    or last step, reads for it what it is made of. A loop writes what it stacks where it stays, holds a copy of each
+    slice that it reads while it needs it, and what it carries enters an iteration where its result will be.
+
+    Not counted: copies in other layouts and in on-chip memory, tiles that are not full, collectives' buffers, and gaps.
+    """
+    moments = _Moments.of_program(plan)
+    peak = max(moments, key=lambda m: m.total, default=None)
+    variables, feeds = variable_bytes(plan), sum(f.output.slice_bytes for f in plan.feeds)
+    if peak is None or peak.total <= variables + feeds:
+        return PeakMemory(variables + feeds, variables, feeds, None)
+    return PeakMemory(peak.total, variables, feeds, peak.instruction.operation)
+
+
+def largest_at_compiled_peak(plan: Plan, count: int) -> list[tuple[Value, str]]:
+    """As `accounting.largest_at_peak`, of a program that XLA compiles: of what stands in no loop."""
+    names = {v: i.operation.name for i in plan.instructions for v in i.outputs}
+    names.update({value: name for name, value in stored_variables(plan).items()})
+    peak = max((m.total for m in _Moments.of_program(plan)), default=0)
+    there = next((m.there for m in _Moments.of_program(plan) if m.total == peak), frozenset())
+    largest = sorted(there, key=lambda value: (-value.slice_bytes, value.index))[:count]
+    return [(value, names[value]) for value in largest]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Moment:
+    """While an instruction runs: all memory in use, and the values in it: those there before, and those made."""
+
+    total: int
+    instruction: Instruction
+    before: Set[Value]
+    made: Set[Value]
+
+    @property
+    def there(self) -> Set[Value]:
+        return self.before | self.made
+
+
+@dataclasses.dataclass(frozen=True)
+class _Moments:
+    """What is in memory while instructions run that stand in one list.
+
+    Attributes:
+      leaving: values for which the instructions are there.
+      kept: those whose memory is needed to the end.
+      given: those whose memory is there from the beginning.
+      cut: slices of what is there outside, of which there is a copy while they are needed.
+      owner: of views and of what is written in place, the value whose memory it is.
+    """
+
+    instructions: Sequence[Instruction]
+    leaving: Sequence[Value]
+    kept: Iterable[Value]
+    given: Collection[Value]
+    cut: Collection[Value]
+    owner: Mapping[Value, Value]
+
+    @classmethod
+    def of_program(cls, plan: Plan) -> Iterator[_Moment]:
+        standing = {*stored_variables(plan).values(), *(f.output for f in plan.feeds)}
+        leaving = [*plan.fetches, *(c.value for c in plan.checks), *(i.input for i in plan.assignments)]
+        kept = [*standing, *leaving]
+        return iter(cls(plan.instructions, leaving, kept, standing, (), memory_owners(plan)))
+
+    def __iter__(self) -> Iterator[_Moment]:
+        needed, written = self._in_memory()
+        last = {v: position for position, values in needed.items() for v in values}
+        staying, cut, there = {self._own(v) for v in self.kept}, set(self.cut), set(self.given)
+        live = sum(v.slice_bytes for v in there)
+        for position, values in needed.items():
+            instruction = self.instructions[position]
+            made = {v for v in values if v in written or v in cut} - there
+            gone = {v for v in values if last[v] == position and (v in there or v in made)} - staying
+            new, old = _bytes(made), _bytes(gone - made)
+            written_over = min(new, old) if is_fusable(instruction) else 0
+            yield _Moment(live + new - written_over + _inside(instruction), instruction, there, made)
+            there = (there | made) - gone
+            live += new - _bytes(gone)
+
+    def _in_memory(self) -> tuple[dict[int, list[Value]], set[Value]]:
+        """By position, what an instruction finds in memory or writes there; and what is ever written. All by owner."""
+        found = work_in_memory(self.instructions, self.leaving)
+        needed = {
+            position: [self._own(v) for v in (*found.needed[i], *(v for v in i.outputs if v in found.written))]
+            for position, i in enumerate(self.instructions)
+            if i in found.needed
+        }
+        return needed, {self._own(v) for v in found.written}
+
+    def _own(self, value: Value) -> Value:
+        return self.owner.get(value, value)
+
+
+def _inside(instruction: Instruction) -> int:
+    """Beside its inputs and outputs, the most that the instructions nested in one need."""
+    if isinstance(instruction, Loop):
+        entering = {c.entering for c in instruction.carried}
+        kept = [c.leaving for c in instruction.carried]
+        leaving, parts = [*kept, *(s.part for s in instruction.stacked)], [s.part for s in instruction.sliced]
+        moments = _Moments(instruction.body, leaving, kept, entering, parts, _views(instruction.body))
+        return max(_most(moments) - _bytes(entering), 0)
+    if isinstance(instruction, Branch):
+        bodies = (instruction.if_true, instruction.true_results), (instruction.if_false, instruction.false_results)
+        return max(_most(_Moments(body, results, results, (), (), _views(body))) for body, results in bodies)
+    return 0
+
+
+def _most(moments: Iterable[_Moment]) -> int:
+    return max((m.total for m in moments), default=0)
+
+
+def _views(instructions: Sequence[Instruction]) -> dict[Value, Value]:
+    owner: dict[Value, Value] = {}
+    for i in instructions:
+        if isinstance(i, Compute) and i.facts.is_view:
+            owner[i.outputs[0]] = owner.get(i.inputs[0], i.inputs[0])
+    return owner
+
+
+def _bytes(values: Collection[Value]) -> int:
+    return sum(v.slice_bytes for v in values)

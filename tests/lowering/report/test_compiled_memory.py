@@ -1,0 +1,75 @@
+"""The memory of programs that XLA compiles, against numbers worked out by hand and against libtpu's."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import meshtf as mtf
+from benchmarks import plan_against_compiler
+from meshtf.lowering.report.accounting import peak_memory
+from meshtf.lowering.report.compiled_memory import compiled_peak_memory, largest_at_compiled_peak
+from meshtf.planning.plan import Plan
+
+BATCH, IN, WIDE, LAYERS = (
+    mtf.Dimension("batch", 8),
+    mtf.Dimension("d_in", 16),
+    mtf.Dimension("wide", 64),
+    mtf.Dimension("layers", 3),
+)
+X, WEIGHT, Y = 8 * 16 * 4, 16 * 64 * 4, 8 * 64 * 4
+"""Bytes of [batch, d_in], which is fed, of [d_in, wide], and of [batch, wide]."""
+
+
+def plan_of(fn: object) -> Plan:
+    return mtf.testing.plan(fn, {"x": mtf.TensorSpec([BATCH, IN])}, "rows:1", "")
+
+
+def elementwise(x: mtf.Tensor) -> mtf.Tensor:
+    return mtf.sqrt(mtf.exp(x + 1) * 2)
+
+
+def product(x: mtf.Tensor) -> mtf.Tensor:
+    return mtf.einsum([x, mtf.get_variable(x.mesh, "weight", [IN, WIDE])], [BATCH, WIDE])
+
+
+@pytest.mark.quick
+def test_a_chain_is_made_where_it_is_used() -> None:
+    plan = plan_of(lambda x: mtf.reduce_sum(elementwise(x)))
+    assert peak_memory(plan).total == 3 * X
+    assert compiled_peak_memory(plan).total == X + 4
+
+
+@pytest.mark.quick
+def test_a_chain_takes_the_place_of_what_it_reads_last() -> None:
+    plan = plan_of(lambda x: elementwise(product(x)))
+    assert peak_memory(plan).total == X + WEIGHT + 2 * Y
+    assert compiled_peak_memory(plan).total == X + WEIGHT + Y
+    assert [name for _, name in largest_at_compiled_peak(plan, 3)] == ["weight", "einsum", "x"]
+
+
+@pytest.mark.quick
+def test_slices_that_a_loop_reads_are_copied_and_what_it_stacks_is_not() -> None:
+    def step(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+        return carried, [product(parts[0])]
+
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        return mtf.scan(step, [], mtf.stack([x] * 3, LAYERS), LAYERS)[1][0]
+
+    # Fed, what is sliced, what is stacked, and how many there were; in the body a slice, and its product on its way.
+    assert compiled_peak_memory(plan_of(program)).total == X + WEIGHT + 3 * X + 3 * Y + 4 + X + Y
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_plans_are_near_what_the_compiler_said() -> None:
+    """As docs/tpu.md has it; these are the rows whose plans take seconds."""
+    kept = json.loads(plan_against_compiler.KEPT.read_text())
+    ratios = {}
+    for row in plan_against_compiler.rows():
+        said = kept.get(row.key, {"refused": ""})
+        if "refused" not in said:
+            planned = plan_against_compiler.step_of(row).report().memory
+            ratios[row.key] = planned.compiled_peak / said["peak"]
+    assert all(0.5 < ratio < 1.5 for ratio in ratios.values()), ratios
