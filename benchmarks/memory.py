@@ -143,13 +143,20 @@ def measure(name: str, mesh_shape: str) -> dict[str, float]:
     run(*built(name, SMALL, mesh_shape), STEPS)
     step, spec = built(name, LARGE, mesh_shape)
     predicted = step.report().memory
+    measured = high_water(step, lambda: run(step, spec, 1))
+    cores = mtf.convert_to_shape(mesh_shape).size
+    return {"measured": measured, "predicted": cores * predicted.peak}
+
+
+def high_water(step: mtf.Function, call: Callable[[], object]) -> int:
+    """Bytes that the process has at most while it takes some steps, beyond those before their variables were made."""
     before = _settled()
     step.initialize()
     _settled()
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
-    run(step, spec, STEPS)
-    cores = mtf.convert_to_shape(mesh_shape).size
-    return {"measured": _status("VmHWM") - before, "predicted": cores * predicted.peak}
+    for _ in range(STEPS):
+        call()
+    return _status("VmHWM") - before
 
 
 def _settled() -> int:

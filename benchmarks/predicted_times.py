@@ -1,174 +1,257 @@
-"""Steps of four models under eight layouts each, measured on 8 virtual CPUs, beside what the cost model predicts.
+"""Steps of four models under eight layouts each, measured on this machine, beside what the cost model predicts.
 
     python -m benchmarks.predicted_times
-    python -m benchmarks.predicted_times --models=mlp --machine=here.toml
+    python -m benchmarks.predicted_times --models=mlp --parts=virtual --machine=here.toml --page=
     python -m benchmarks.predicted_times --clock=cpu
 
-The machine is probed first, unless a file describes it. In the end: the rank correlation (Spearman's) of measured and
-predicted times over all steps, and within each model, and the median of relative errors. With `--clock=cpu` seconds are
-of CPU time over the processors, for a machine that others use.
+On 8 virtual CPUs of one process; on two processes of 4 each, joined on the loopback; and the peak of resident memory
+of one process that gives freed memory back (see `benchmarks.memory`), beside what the report says of 8 cores: theirs do
+not all peak at once. The machine is probed first, unless a file describes it, and the link between two processes, when
+they have joined. In the end: the rank correlation (Spearman's) of measured and predicted times over all steps and
+within each model, and the median of relative errors. The tables are written into docs/cost_model.md.
+
+With `--clock=cpu` seconds are of CPU time over the processors, for a machine that others use.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
+from benchmarks.joined_processes import Place, Processes, processes
 from benchmarks.machine import machine
-from meshtf.costs import load_machine, predict
+from benchmarks.memory import GIVES_BACK, MEBIBYTE, high_water
+from benchmarks.predicted_models import MODELS
+from meshtf.costs import Machine, NetworkLevel, load_machine, predict
+from meshtf.mesh_impl.virtual_cpus import num_processors
 from meshtf.probe import cpu_clock, probe
 
 CORES = 8
-BATCH = mtf.Dimension("batch", 64)
-LENGTH = mtf.Dimension("length", 64)
-D_MODEL, D_FF, VOCAB = mtf.Dimension("d_model", 256), mtf.Dimension("d_ff", 1024), mtf.Dimension("vocab", 2048)
-HEADS, D_KV = mtf.Dimension("heads", 8), mtf.Dimension("d_kv", 32)
-PIXELS, CLASSES = mtf.Dimension("pixels", 1024), mtf.Dimension("classes", 64)
-HEIGHT, WIDTH, CHANNELS = mtf.Dimension("height", 16), mtf.Dimension("width", 16), mtf.Dimension("channels", 8)
-
-Program = Callable[[mtf.Tensor], mtf.Tensor]
+PAGE = Path(__file__).parents[1] / "docs/cost_model.md"
+BEGIN, END = "<!-- predicted_times -->", "<!-- end of predicted_times -->"
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": cpu_clock}
+FEW, MANY = 64, 1 << 19
+"""Elements of each core's slice, when links between processes are probed."""
 
 
-def mlp(x: mtf.Tensor) -> mtf.Tensor:  # [batch, pixels]
-    h = mtf.layers.dense(x, [D_FF], activation=mtf.relu, name="first")
-    h = mtf.layers.dense(h, [D_MODEL], activation=mtf.relu, name="second")
-    return _trained(mtf.square(mtf.layers.dense(h, [CLASSES], name="third")))
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One layout of one model."""
+
+    model: str
+    mesh_shape: str
+    layout: str
+
+    def step(self) -> mtf.Function:
+        program, shape, _ = MODELS[self.model]
+        mesh_impl = mtf.SpmdMeshImpl(self.mesh_shape, self.layout)
+        return mtf.function(program, mesh_impl, inputs={"x": mtf.TensorSpec(shape)})
+
+    def example(self) -> tf.Tensor:
+        return tf.random.stateless_normal([d.size for d in MODELS[self.model][1]], [1, 2])
 
 
-def feed_forward(x: mtf.Tensor) -> mtf.Tensor:  # [batch, length, d_model]
-    for i in range(2):
-        with mtf.variable_scope(f"layer_{i}"):
-            h = mtf.layers.dense(x, [D_FF], [D_MODEL], activation=mtf.gelu, name="wide")
-            x = x + mtf.layers.dense(h, [D_MODEL], [D_FF], name="narrow")
-    return _trained(mtf.square(x))
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What was measured of a case, and what was predicted: seconds, or bytes."""
+
+    case: Case
+    measured: float
+    predicted: float
+
+    @property
+    def ratio(self) -> float:
+        return self.predicted / self.measured
 
 
-def attention(x: mtf.Tensor) -> mtf.Tensor:  # [batch, length, d_model]
-    q, k, v = (mtf.layers.dense(x, [HEADS, D_KV], [D_MODEL], name=name) for name in "qkv")
-    memory = "memory_length"
-    k, v = mtf.rename_dimension(k, "length", memory), mtf.rename_dimension(v, "length", memory)
-    scores = mtf.einsum([q, k], reduced_dims=[D_KV])
-    weights = mtf.softmax(scores, memory)
-    heads = mtf.einsum([weights, v], [BATCH, LENGTH, HEADS, D_KV])
-    logits = mtf.layers.dense(
-        mtf.layers.dense(heads, [D_MODEL], [HEADS, D_KV], name="o"), [VOCAB], [D_MODEL], name="vocab"
-    )
-    return _trained(mtf.reduce_logsumexp(logits, VOCAB))
+def cases(models: Sequence[str], layouts: int) -> list[Case]:
+    return [Case(name, *rules) for name in models for rules in MODELS[name][2][:layouts]]
 
 
-def convolutions(x: mtf.Tensor) -> mtf.Tensor:  # [batch, height, width, channels]
-    for i, channels in enumerate((32, 64)):
-        outer = mtf.Dimension(f"channels_{i}", channels)
-        x = mtf.relu(mtf.layers.conv2d(x, outer, filter_size=(3, 3), name=f"conv_{i}"))
-    return _trained(mtf.square(x))
-
-
-def _trained(losses: mtf.Tensor) -> mtf.Tensor:
-    loss = mtf.reduce_mean(losses)
-    mtf.optimize.AdamOptimizer(1e-3).minimize(loss)
-    return loss
-
-
-TOKENS = [BATCH, LENGTH, D_MODEL]
-FEED_FORWARD = (
-    ("all:8", "batch:all"),
-    ("all:8", "d_ff:all"),
-    ("a:2;b:4", "batch:a;d_ff:b"),
-    ("a:4;b:2", "batch:a;d_ff:b"),
-    ("a:2;b:4", "batch:a;d_model:b"),
-    ("a:4;b:2", "batch:a;d_model:b"),
-    ("a:2;b:4", "d_model:a;d_ff:b"),
-    ("all:8", "length:all"),
-)
-ATTENTION = (
-    ("all:8", "batch:all"),
-    ("all:8", "heads:all;vocab:all"),
-    ("a:2;b:4", "batch:a;heads:b;vocab:b"),
-    ("a:4;b:2", "batch:a;heads:b;vocab:b"),
-    ("a:2;b:4", "batch:a;d_model:b"),
-    ("a:2;b:4", "batch:a;vocab:b"),
-    ("a:2;b:4", "d_model:a;vocab:b"),
-    ("a:2;b:4", "batch:a;length:b"),
-)
-IMAGES = (
-    ("all:8", "batch:all"),
-    ("all:8", "height:all"),
-    ("all:8", "channels_0:all"),
-    ("all:8", "channels_1:all"),
-    ("a:2;b:4", "batch:a;height:b"),
-    ("a:2;b:4", "batch:a;channels_1:b"),
-    ("a:2;b:4", "batch:b;channels_0:a"),
-    ("a:2;b:4", "height:a;width:b"),
-)
-MLP = (
-    ("all:8", "batch:all"),
-    ("all:8", "d_ff:all"),
-    ("all:8", "pixels:all"),
-    ("a:2;b:4", "batch:a;d_ff:b"),
-    ("a:2;b:4", "batch:b;d_ff:a"),
-    ("a:2;b:4", "batch:a;pixels:b"),
-    ("a:2;b:4", "pixels:a;d_ff:b"),
-    ("a:2;b:4", "batch:a;d_model:b"),
-)
-MODELS: dict[str, tuple[Program, Sequence[mtf.Dimension], Sequence[tuple[str, str]]]] = {
-    "mlp": (mlp, [BATCH, PIXELS], MLP),
-    "feed_forward": (feed_forward, TOKENS, FEED_FORWARD),
-    "attention": (attention, TOKENS, ATTENTION),
-    "convolutions": (convolutions, [BATCH, HEIGHT, WIDTH, CHANNELS], IMAGES),
-}
-
-
-def measured(step: mtf.Function, shape: Sequence[mtf.Dimension], runs: int, clock: Callable[[], float]) -> float:
-    """Seconds of a step, the least of so many."""
-    x = tf.random.stateless_normal([d.size for d in shape], [1, 2])
-    step(x=x)
+def least(call: Callable[[], object], runs: int, clock: str) -> float:
+    """Seconds of the quickest of so many calls, after one that compiles."""
+    call()
     times = []
     for _ in range(runs):
-        began = clock()
-        step(x=x)
-        times.append(clock() - began)
+        began = CLOCKS[clock]()
+        call()
+        times.append(CLOCKS[clock]() - began)
     return min(times)
 
 
-def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
-    ranks = np.array([np.argsort(np.argsort(values)) for values in (one, other)])
-    return float(np.asarray(np.corrcoef(ranks))[0, 1])
+def timed(index: int, case: Case, own: Machine, runs: int, clock: str) -> tuple[float, float]:
+    """In each process: seconds of a step, and those that are predicted."""
+    step, x = case.step(), case.example()
+    return least(lambda: step(x=x), runs, clock), predict(step.report(), own).seconds
+
+
+def summed_between(index: int, elements: int, runs: int, clock: str) -> float:
+    """In each process: seconds of a sum over the processes, of all cores at once."""
+    mesh_impl = mtf.SpmdMeshImpl(f"hosts:2;inner:{CORES // 2}", "hosts:hosts;inner:inner")
+    shape = [mtf.Dimension("hosts", 2), mtf.Dimension("inner", CORES // 2), mtf.Dimension("elements", elements)]
+
+    def seconds(links: int) -> float:
+        def program(x: mtf.Tensor) -> mtf.Tensor:
+            y = x
+            for _ in range(links):
+                y = x + mtf.reduce_sum(y, reduced_dim="hosts")
+            return mtf.reduce_sum(y)
+
+        step, x = (
+            mtf.function(program, mesh_impl, inputs={"x": mtf.TensorSpec(shape)}),
+            tf.zeros([d.size for d in shape]),
+        )
+        return least(lambda: step(x=x), runs, clock)
+
+    short, long = (seconds(links) for links in (4, 12))
+    return max(long - short, 1e-9) / 8
+
+
+def in_all(results: Sequence[float], clock: str) -> float:
+    """Of what each process measured: the longest by the clock on the wall, the sum of their CPU time."""
+    return sum(results) if clock == "cpu" else max(results)
+
+
+def with_link(own: Machine, joined: Processes, runs: int, clock: str) -> Machine:
+    """The machine with a level more: what joins two processes."""
+    few, many = (in_all(joined.run(summed_between, n, runs, clock), clock) for n in (FEW, MANY))
+    latency = max(few - own.collective_seconds, 0.0) / 2
+    bandwidth = CORES * 4 * (MANY - FEW) / max(many - few, 1e-9)
+    assert isinstance(own.links, tuple)
+    within = dataclasses.replace(own.links[0], cores=CORES // 2)
+    return dataclasses.replace(own, links=(within, NetworkLevel(None, bandwidth, latency)))
+
+
+def on_virtual_cpus(listed: Sequence[Case], own: Machine, runs: int, clock: str) -> list[Row]:
+    return [_told(Row(case, *timed(0, case, own, runs, clock)), "ms", 1e-3) for case in listed]
+
+
+def on_processes(listed: Sequence[Case], own: Machine, runs: int, clock: str) -> list[Row]:
+    with processes([Place(), Place()], CORES // 2) as joined:
+        linked = with_link(own, joined, runs, clock)
+        print(linked.links)
+        rows = []
+        for case in listed:
+            results = joined.run(timed, case, linked, runs, clock)
+            measured, predicted = zip(*results, strict=True)
+            rows.append(_told(Row(case, in_all(measured, clock), predicted[0]), "ms", 1e-3))
+        return rows
+
+
+def of_memory(listed: Sequence[Case]) -> list[Row]:
+    """Of each model in a process of its own."""
+    rows = []
+    for name in dict.fromkeys(case.model for case in listed):
+        own = [case for case in listed if case.model == name]
+        command = [sys.executable, "-m", "benchmarks.predicted_times", f"--memory_of={name}", f"--layouts={len(own)}"]
+        output = subprocess.run(
+            command, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, **GIVES_BACK}
+        ).stdout
+        for case, (measured, predicted) in zip(own, json.loads(output.splitlines()[-1]), strict=True):
+            rows.append(_told(Row(case, measured, predicted), "MiB", MEBIBYTE))
+    return rows
+
+
+def memory_of(listed: Sequence[Case]) -> list[tuple[int, int]]:
+    """Of each case, bytes of all cores together, measured and predicted; the first is run twice, as what TensorFlow
+    loads at first use does not count."""
+    found = []
+    for case in [listed[0], *listed]:
+        step, x = case.step(), case.example()
+        found.append((high_water(step, lambda: step(x=x)), CORES * step.report().memory.peak))  # noqa: B023 - called here
+    return found[1:]
+
+
+def _told(row: Row, unit: str, size: float) -> Row:
+    numbers = f"{row.measured / size:>10.2f} {row.predicted / size:>10.2f} {unit} {row.ratio:>6.2f}"
+    print(f"{row.case.model:14}{row.case.mesh_shape:>10}  {row.case.layout:34}{numbers}", flush=True)
+    return row
+
+
+def rank_correlation(rows: Sequence[Row]) -> float:
+    ranks = [np.argsort(np.argsort([getattr(row, name) for row in rows])) for name in ("measured", "predicted")]
+    return float(np.asarray(np.corrcoef(np.array(ranks)))[0, 1])
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """How well predictions follow, over all steps and within each model."""
+    errors = [abs(row.ratio - 1) for row in rows]
+    models = dict.fromkeys(row.case.model for row in rows)
+    within = [f"{name} {rank_correlation([r for r in rows if r.case.model == name]):.2f}" for name in models]
+    return (
+        f"rank correlation {rank_correlation(rows):.2f} (within {', '.join(within)}), "
+        f"median error {np.median(errors):.0%}, predicted over measured {min(r.ratio for r in rows):.2f} to "
+        f"{max(r.ratio for r in rows):.2f}"
+    )
+
+
+def table(found: dict[str, list[Row]]) -> str:
+    """One row for each case: measured, predicted and their ratio for each part."""
+    heads = {"virtual": "8 virtual CPUs, ms", "processes": "2 processes, ms", "memory": "memory, MiB"}
+    columns = [text for part in found for text in (heads[part], "predicted", "ratio")]
+    lines = [f"| model | mesh | layout | {' | '.join(columns)} |", "|---" * (3 + len(columns)) + "|"]
+    for rows in zip(*found.values(), strict=True):
+        case = rows[0].case
+        cells = [case.model, f"`{case.mesh_shape}`", f"`{case.layout}`"]
+        for part, row in zip(found, rows, strict=True):
+            size = MEBIBYTE if part == "memory" else 1e-3
+            cells += [f"{row.measured / size:.3g}", f"{row.predicted / size:.3g}", f"{row.ratio:.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def written(page: Path, text: str) -> None:
+    """The page with this text between its two marks."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--layouts", type=int, default=8, help="how many of each model")
+    parser.add_argument("--parts", default="virtual,processes,memory")
     parser.add_argument("--machine", default="", help="a machine's file; without, this one is probed")
-    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
-    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--clock", choices=tuple(CLOCKS), default="wall")
+    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--page", default=str(PAGE), help="where the tables go; nowhere if empty")
+    parser.add_argument("--memory_of", default="", help="measures the memory of one model, in this process")
     arguments = parser.parse_args()
-    clock = cpu_clock if arguments.clock == "cpu" else time.perf_counter
     mtf.virtual_cpus(CORES)
+    if arguments.memory_of:
+        print(json.dumps(memory_of(cases([arguments.memory_of], arguments.layouts))))
+        return
+    parts, runs, clock = arguments.parts.split(","), arguments.runs, arguments.clock
     print(machine())
-    own = load_machine(arguments.machine) if arguments.machine else probe(clock=clock)
+    own = load_machine(arguments.machine) if arguments.machine else probe(clock=CLOCKS[clock])
     print(own)
-    print(f"{'model':14}{'mesh':>10}  {'layout':34}{'measured ms':>12}{'predicted':>10}{'ratio':>7}")
-    rows: list[tuple[str, float, float]] = []
-    for name in arguments.models.split(","):
-        program, shape, layouts = MODELS[name]
-        for mesh_shape, layout in layouts[: arguments.layouts]:
-            step = mtf.function(program, mtf.SpmdMeshImpl(mesh_shape, layout), inputs={"x": mtf.TensorSpec(shape)})
-            predicted = predict(step.report(), own).seconds
-            seconds = measured(step, shape, arguments.runs, clock)
-            rows.append((name, seconds, predicted))
-            numbers = f"{1e3 * seconds:>12.2f}{1e3 * predicted:>10.2f}{predicted / seconds:>7.2f}"
-            print(f"{name:14}{mesh_shape:>10}  {layout:34}{numbers}", flush=True)
-        mine = [row[1:] for row in rows if row[0] == name]
-        print(f"{name}: rank correlation {rank_correlation(*zip(*mine, strict=True)):.2f}")
-    _, seconds, predicted = zip(*rows, strict=True)
-    errors = np.abs(np.divide(predicted, seconds) - 1)
-    print(f"all: rank correlation {rank_correlation(seconds, predicted):.2f}, median error {np.median(errors):.0%}")
+    listed = cases(arguments.models.split(","), arguments.layouts)
+    measuring: dict[str, Callable[[], list[Row]]] = {
+        "virtual": lambda: on_virtual_cpus(listed, own, runs, clock),
+        "processes": lambda: on_processes(listed, own, runs, clock),
+        "memory": lambda: of_memory(listed),
+    }
+    found = {part: measuring[part]() for part in parts}
+    kind = "CPU time over the processors" if clock == "cpu" else "Wall time"
+    lines = [f"{machine()}, {num_processors()} processors. {kind}, the least of {runs} steps.", ""]
+    names = {"virtual": "8 virtual CPUs", "processes": "2 processes of 4", "memory": "Peak memory"}
+    lines += [f"- **{names[part]}**: {summary(rows)}." for part, rows in found.items()]
+    text = "\n".join([*lines, "", table(found)])
+    print(text)
+    if arguments.page:
+        written(Path(arguments.page), text)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ takes besides is not in it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -22,11 +23,18 @@ from meshtf.function import TensorSpec, function
 from meshtf.graph import Tensor
 from meshtf.mesh_impl.host_memory import host_memory
 from meshtf.mesh_impl.virtual_cpus import num_processors, virtual_cpus
-from meshtf.ops import cast, einsum, random_uniform, reduce_sum, rename_dimension, sin, tanh
+from meshtf.ops import add, cast, einsum, random_uniform, reduce_sum, rename_dimension, sin, tanh
+from meshtf.ops import slice as sliced
 
 _FLOAT_BYTES = 4
+_FEW = 8
+"""Rows, of a product that is done as fast as its other operand is read."""
+
 _LEAST = 1e-9
 """Seconds, of what is too quick to be measured."""
+
+_Chain: TypeAlias = Callable[[Tensor, int], Tensor]
+"""From what it begins with, so many links."""
 
 _Link: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """From what the chain has made so far, and what it began with, the next."""
@@ -38,7 +46,7 @@ class ProbeSizes:
 
     Attributes:
       cores: virtual CPUs, an even number.
-      side: of the matrices that are multiplied.
+      side: of the matrices that are multiplied; four times that of a matrix by which a few rows are.
       elements: of the arrays of each core that are added, drawn and summed.
       chain: products and large operations one after the other; of small ones there are more, and of random
         bits a quarter.
@@ -92,13 +100,16 @@ class _Probe:
     def machine(self) -> Machine:
         sizes, cores = self._sizes, self._sizes.cores
         self._on_step("operations")
-        nothing = self._quickest(_unchanged, self._elements(1), tf.float32, 1)
-        operation = self._each(_branched, self._elements(1), links=2 * sizes.chain) / 3
+        nothing = self._quickest(_linked(_unchanged), self._elements(1), tf.float32, 1)
+        operation = self._each(_branched, self._elements(1), links=8 * sizes.chain) / 3
         self._on_step("memory")
         adding = self._each(_added, self._elements(sizes.elements))
+        keeping = self._each_of(_kept, self._elements(sizes.elements), links=max(sizes.chain // 2, 1)) / 2
         self._on_step("products")
         sides = [*self._cores, Dimension("row", sizes.side), Dimension("column", sizes.side)]
         products = {dtype: self._each(_multiplied, sides, tf.as_dtype(dtype)) for dtype in ("float32", "bfloat16")}
+        wide = 4 * sizes.side
+        thin = self._each_of(_few_rows, [*self._cores, Dimension("row", wide), Dimension("column", wide)])
         self._on_step("random bits")
         drawing = self._each(_drawn, self._elements(sizes.elements), links=max(sizes.chain // 4, 1))
         self._on_step("collectives")
@@ -108,8 +119,14 @@ class _Probe:
             source=f"measured by meshtf-probe on {time.strftime('%Y-%m-%d')}, with {cores} virtual CPUs",
             peak_flops={d: 2 * sizes.side**3 * cores / _less(each, operation) for d, each in products.items()},
             memory_bytes=float(host_memory().available),
-            memory_bandwidth=3 * _FLOAT_BYTES * sizes.elements * cores / _less(adding, operation),
+            memory_bandwidth=3 * _FLOAT_BYTES * sizes.elements * cores / _less(keeping, operation),
             vector_flops=RANDOM_BITS_OPERATIONS * sizes.elements * cores / _less(drawing, adding),
+            product_bandwidth=4
+            * sizes.side
+            * (4 * sizes.side + 2 * _FEW)
+            * _FLOAT_BYTES
+            * cores
+            / _less(thin, operation),
             step_seconds=nothing,
             operation_seconds=operation * num_processors() / cores,
             collective_seconds=starting,
@@ -133,17 +150,19 @@ class _Probe:
     def _each(
         self, link: _Link, shape: Sequence[Dimension], dtype: tf.DType = tf.float32, links: int | None = None
     ) -> float:
-        """Seconds of one link in a chain."""
+        """Seconds of one link in a chain in which each is made of the one before."""
+        return self._each_of(_linked(link), shape, dtype, links)
+
+    def _each_of(
+        self, chain: _Chain, shape: Sequence[Dimension], dtype: tf.DType = tf.float32, links: int | None = None
+    ) -> float:
         links = links or self._sizes.chain
-        short, long = (self._quickest(link, shape, dtype, count) for count in (links, 3 * links))
+        short, long = (self._quickest(chain, shape, dtype, count) for count in (links, 3 * links))
         return _less(long, short) / (2 * links)
 
-    def _quickest(self, link: _Link, shape: Sequence[Dimension], dtype: tf.DType, links: int) -> float:
+    def _quickest(self, chain: _Chain, shape: Sequence[Dimension], dtype: tf.DType, links: int) -> float:
         def program(x: Tensor) -> Tensor:
-            first = y = cast(x, dtype)
-            for _ in range(links):
-                y = link(y, first)
-            return reduce_sum(cast(y, tf.float32))
+            return reduce_sum(cast(chain(cast(x, dtype), links), tf.float32))
 
         step = function(program, self._mesh, inputs={"x": TensorSpec(shape, tf.float32)})
         x = tf.zeros([d.size for d in shape])
@@ -154,6 +173,19 @@ class _Probe:
         began = self._clock()
         call()
         return self._clock() - began
+
+
+def _linked(link: _Link) -> _Chain:
+    return lambda first, links: functools.reduce(lambda y, _: link(y, first), range(links), first)
+
+
+def _kept(x: Tensor, links: int) -> Tensor:
+    """Twice as many sums as links, of arrays that are all new, and read again when the others have been made: as in
+    training, where the gradient reads them. What is added in place stays in a processor's cache."""
+    made = [x]
+    for _ in range(links):
+        made.append(made[-1] + x)
+    return functools.reduce(add, reversed(made))
 
 
 def _unchanged(y: Tensor, x: Tensor) -> Tensor:
@@ -174,6 +206,16 @@ def _multiplied(y: Tensor, x: Tensor) -> Tensor:
     w = rename_dimension(rename_dimension(x, "column", "next"), "row", "column")
     kept = [d for d in y.shape if d.name != "column"]
     return rename_dimension(einsum([y, w], [*kept, w.shape.get_dim_by_name("next")]), "next", "column")
+
+
+def _few_rows(x: Tensor, links: int) -> Tensor:
+    """A few rows of [outer, inner, row, column] by all of it, again and again."""
+    w = rename_dimension(rename_dimension(x, "column", "next"), "row", "column")
+    y = sliced(x, 0, _FEW, "row")
+    for _ in range(links):
+        kept = [d for d in y.shape if d.name != "column"]
+        y = rename_dimension(einsum([y, w], [*kept, w.shape.get_dim_by_name("next")]), "next", "column")
+    return y
 
 
 def _drawn(y: Tensor, x: Tensor) -> Tensor:

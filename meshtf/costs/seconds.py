@@ -46,6 +46,7 @@ def seconds_of(work: Work, machine: Machine) -> float:
     if work.products:
         peak = machine.peak_of(work.dtype) * machine.product_efficiency
         computing = sum(_tiled_flops(product, machine) for product in work.products) / peak
+        moving = max(moving, work.bytes_moved / machine.product_bandwidth)
     else:
         computing = work.flops / machine.vector_flops
     return max(computing, moving) + machine.operation_seconds

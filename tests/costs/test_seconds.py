@@ -44,6 +44,13 @@ def test_work_takes_as_long_as_what_takes_longest_of_computing_and_moving() -> N
     assert seconds_of(Work(10**10, 10**6, "float32"), machine) == pytest.approx(11e-3)
 
 
+def test_few_rows_are_multiplied_as_fast_as_the_other_operand_is_read() -> None:
+    machine = dataclasses.replace(TORUS, product_bandwidth=1e9)
+    thin = MatrixProduct(1, 8, 1000, 1000)
+    assert seconds_of(Work(thin.flops, 10**6, "bfloat16", (thin,)), machine) == pytest.approx(1e-3)
+    assert seconds_of(Work(10, 10**6, "bfloat16"), machine) == pytest.approx(1e-9)  # no product
+
+
 @pytest.mark.parametrize(("kind", "given"), GROUPS.items())
 def test_on_a_ring_bytes_go_both_ways_and_on_a_line_one(kind: str, given: float) -> None:
     passes = 2 if kind == "all_reduce" else 1
