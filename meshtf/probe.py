@@ -23,7 +23,7 @@ from meshtf.function import TensorSpec, function
 from meshtf.graph import Tensor
 from meshtf.mesh_impl.host_memory import host_memory
 from meshtf.mesh_impl.virtual_cpus import num_processors, virtual_cpus
-from meshtf.ops import add, cast, einsum, random_uniform, reduce_sum, rename_dimension, sin, tanh
+from meshtf.ops import add, cast, einsum, exp, random_uniform, reduce_sum, rename_dimension, sin, tanh
 from meshtf.ops import slice as sliced
 
 _FLOAT_BYTES = 4
@@ -105,6 +105,7 @@ class _Probe:
         self._on_step("memory")
         adding = self._each(_added, self._elements(sizes.elements))
         keeping = self._each_of(_kept, self._elements(sizes.elements), links=max(sizes.chain // 2, 1)) / 2
+        curved = self._each(_curved, self._elements(sizes.elements)) / 2
         self._on_step("products")
         sides = [*self._cores, Dimension("row", sizes.side), Dimension("column", sizes.side)]
         products = {dtype: self._each(_multiplied, sides, tf.as_dtype(dtype)) for dtype in ("float32", "bfloat16")}
@@ -121,12 +122,8 @@ class _Probe:
             memory_bytes=float(host_memory().available),
             memory_bandwidth=3 * _FLOAT_BYTES * sizes.elements * cores / _less(keeping, operation),
             vector_flops=RANDOM_BITS_OPERATIONS * sizes.elements * cores / _less(drawing, adding),
-            product_bandwidth=4
-            * sizes.side
-            * (4 * sizes.side + 2 * _FEW)
-            * _FLOAT_BYTES
-            * cores
-            / _less(thin, operation),
+            transcendental_flops=sizes.elements * cores / _less(curved, operation),
+            product_bandwidth=wide * (wide + 2 * _FEW) * _FLOAT_BYTES * cores / _less(thin, operation),
             step_seconds=nothing,
             operation_seconds=operation * num_processors() / cores,
             collective_seconds=starting,
@@ -206,6 +203,10 @@ def _multiplied(y: Tensor, x: Tensor) -> Tensor:
     w = rename_dimension(rename_dimension(x, "column", "next"), "row", "column")
     kept = [d for d in y.shape if d.name != "column"]
     return rename_dimension(einsum([y, w], [*kept, w.shape.get_dim_by_name("next")]), "next", "column")
+
+
+def _curved(y: Tensor, x: Tensor) -> Tensor:
+    return exp(tanh(y))
 
 
 def _few_rows(x: Tensor, links: int) -> Tensor:

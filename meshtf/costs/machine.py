@@ -80,6 +80,8 @@ class Machine:
       memory_bandwidth: bytes per second between a core and its memory.
       links: a torus, or levels of a network from the innermost outwards.
       vector_flops: operations per second of elementwise work.
+      transcendental_flops: exponentials, logarithms, sines and the like per second; infinite where they take no longer
+        than other elementwise work.
       product_bandwidth: bytes per second at which products of matrices read and write; infinite where at the memory's.
         Libraries for processors copy operands into blocks before they multiply (Goto and van de Geijn 2008).
       product_efficiency: share of the peak that large products reach.
@@ -109,6 +111,7 @@ class Machine:
     memory_bandwidth: float
     links: TorusLinks | tuple[NetworkLevel, ...]
     vector_flops: float = math.inf
+    transcendental_flops: float = math.inf
     product_bandwidth: float = math.inf
     product_efficiency: float = 1.0
     product_tile: tuple[int, int, int] = (1, 1, 1)
@@ -125,7 +128,8 @@ class Machine:
         _check_texts(self, "name", "source")
         _check_flags(self, "fuses", "overlaps")
         self._check_peaks()
-        _check_positive(self, "memory_bytes", "memory_bandwidth", "vector_flops", "product_bandwidth")
+        _check_positive(self, "memory_bytes", "memory_bandwidth")
+        _check_positive(self, "vector_flops", "transcendental_flops", "product_bandwidth")
         _check_not_negative(self, "step_seconds", "operation_seconds", "collective_seconds")
         for name in ("product_efficiency", "memory_efficiency", "link_efficiency"):
             _check_positive(self, name)
@@ -158,6 +162,7 @@ class Machine:
             memory_bytes=self.memory_bytes / cores,
             memory_bandwidth=self.memory_bandwidth / cores,
             vector_flops=self.vector_flops / cores,
+            transcendental_flops=self.transcendental_flops / cores,
             product_bandwidth=self.product_bandwidth / cores,
             operation_seconds=self.operation_seconds * cores / self.processors,
             links=tuple(dataclasses.replace(level, bandwidth=level.bandwidth / cores) for level in self._levels),

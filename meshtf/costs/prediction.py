@@ -170,7 +170,8 @@ def operation_seconds(record: OperationRecord, placement: Placement) -> float:
     fused = machine.fuses and record.chain >= 0
     moved = record.fused_bytes_read + record.fused_bytes_written if fused else record.bytes_read + record.bytes_written
     flops = record.flops * (RANDOM_BITS_OPERATIONS if record.draws_random_bits else 1)
-    seconds = seconds_of(Work(flops, moved, record.dtype, record.products), machine)
+    work = Work(flops, moved, record.dtype, record.products, record.transcendentals)
+    seconds = seconds_of(work, machine)
     if fused and record.chain_length > 1:
         # One pass begins once for all that are done in it.
         seconds -= machine.operation_seconds * (1 - 1 / record.chain_length)

@@ -23,6 +23,7 @@ class Work:
       bytes_moved: read and written, through the core's memory.
       dtype: by its name.
       products: of matrices, that it is.
+      transcendentals: exponentials, logarithms, sines and the like; they are among the flops.
 
     Examples:
       >>> product = mtf.costs.MatrixProduct(batch=1, rows=4096, columns=4096, contracted=4096)
@@ -35,6 +36,7 @@ class Work:
     bytes_moved: int
     dtype: str
     products: tuple[MatrixProduct, ...] = ()
+    transcendentals: int = 0
 
 
 def seconds_of(work: Work, machine: Machine) -> float:
@@ -48,7 +50,7 @@ def seconds_of(work: Work, machine: Machine) -> float:
         computing = sum(_tiled_flops(product, machine) for product in work.products) / peak
         moving = max(moving, work.bytes_moved / machine.product_bandwidth)
     else:
-        computing = work.flops / machine.vector_flops
+        computing = work.flops / machine.vector_flops + work.transcendentals / machine.transcendental_flops
     return max(computing, moving) + machine.operation_seconds
 
 

@@ -51,6 +51,12 @@ def test_few_rows_are_multiplied_as_fast_as_the_other_operand_is_read() -> None:
     assert seconds_of(Work(10, 10**6, "bfloat16"), machine) == pytest.approx(1e-9)  # no product
 
 
+def test_exponentials_take_longer_than_other_elementwise_work_where_the_machine_says_so() -> None:
+    machine = dataclasses.replace(TORUS, transcendental_flops=1e9)
+    assert seconds_of(Work(10**6, 0, "float32"), machine) == pytest.approx(1e-6)
+    assert seconds_of(Work(10**6, 0, "float32", transcendentals=10**6), machine) == pytest.approx(1e-6 + 1e-3)
+
+
 @pytest.mark.parametrize(("kind", "given"), GROUPS.items())
 def test_on_a_ring_bytes_go_both_ways_and_on_a_line_one(kind: str, given: float) -> None:
     passes = 2 if kind == "all_reduce" else 1

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from typing import Literal, TypeAlias
 
+import tensorflow as tf
+
 from meshtf.layout import Axes
 from meshtf.lowering.passes.early_updates import before_assignments
 from meshtf.lowering.report import accounting
@@ -28,6 +30,14 @@ from meshtf.planning.process_spans import crossing_axes
 from meshtf.planning.work_facts import MatrixProduct
 
 Category: TypeAlias = Literal["product", "elementwise", "reduction", "other", "view", "collective", "loop", "branch"]
+
+_TRANSCENDENTAL = frozenset(
+    [
+        tf.exp, tf.math.expm1, tf.math.log, tf.math.log1p, tf.pow, tf.sin, tf.cos, tf.tanh, tf.sigmoid, tf.math.erf,
+        tf.math.softplus, tf.nn.elu, tf.nn.selu,
+    ]
+)  # fmt: skip
+"""Kernels of which each element takes tens of operations, where a vector's units have none for it."""
 
 _NOTHING = FusedWork(-1, 1, 0, 0)
 
@@ -107,6 +117,7 @@ class OperationRecord:
       chain_length: how many operations it has.
       fused_bytes_read, fused_bytes_written: its share of what that pass reads and writes.
       is_update: whether it only makes the next values of variables.
+      transcendentals: exponentials, logarithms, sines and the like that are among its FLOPs.
       draws_random_bits: for each element it makes some hundred integer operations.
       needs: numbers of the records of what makes its inputs, in the same list of instructions.
       inside: number of the record of the loop or branch that it is in; -1 for none.
@@ -134,6 +145,7 @@ class OperationRecord:
     fused_bytes_read: int = 0
     fused_bytes_written: int = 0
     is_update: bool = False
+    transcendentals: int = 0
     draws_random_bits: bool = False
     needs: tuple[int, ...] = ()
     inside: int = -1
@@ -207,6 +219,7 @@ class _Records:
             fused_bytes_read=fused.bytes_read,
             fused_bytes_written=fused.bytes_written,
             is_update=compute.facts.is_update or compute in self._updates,
+            transcendentals=compute.flops if compute.facts.kernel in _TRANSCENDENTAL else 0,
             draws_random_bits=compute.facts.draws_random_bits,
         )
 

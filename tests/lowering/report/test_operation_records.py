@@ -41,6 +41,16 @@ def test_a_product_has_its_sizes_on_one_core_its_bytes_and_the_users_line() -> N
         assert source.read().splitlines()[product.line - 1].endswith("# this line")
 
 
+def test_exponentials_and_the_like_are_counted() -> None:
+    step = mtf.function(
+        lambda x: mtf.square(mtf.exp(mtf.tanh(x))),
+        mtf.PlanMeshImpl("rows:2", "batch:rows"),
+        {"x": mtf.TensorSpec([BATCH])},
+    )
+    counted = {o.name: (o.flops, o.transcendentals) for o in step.report().operations}
+    assert counted == {"tanh": (4, 4), "exp": (4, 4), "square": (4, 0)}
+
+
 def test_flops_and_bytes_sent_are_those_of_the_report() -> None:
     report = _report()
     assert sum(o.flops * o.times for o in report.operations) == report.flops_per_core
