@@ -45,7 +45,7 @@ PUBLISHED = [
 """Of `benchmarks.published_trainings`, and topologies of as many cores."""
 
 KEPT = Path(__file__).with_suffix(".json")
-_USED = re.compile(r"Used ([\d.]+\w)")
+_USED = re.compile(r"(?:Used |\()([\d.]+\w)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,11 +148,12 @@ def cells(row: Row, said: Mapping[str, Any], planned: MemoryRecord) -> tuple[str
     """Of the table."""
     if "refused" in said:
         used = _USED.search(said["refused"])
-        return (row.name, row.topology, "", "", "", f"over: {used[1]}" if used else "refused", *_planned(planned), "")
+        fact = f"over: {used[1]}" if used else "refused"
+        return (row.name, row.mesh_shape, row.topology, "", "", "", fact, *_planned(planned), "")
     set_aside = said["arguments"] + said["results"] - said["aliased"] + said["temporaries"]
     numbers = (said["arguments"], said["temporaries"], set_aside, said["peak"])
     ratio = f"{planned.compiled_peak / said['peak']:.2f}"
-    return (row.name, row.topology, *map(bytes_text, numbers), *_planned(planned), ratio)
+    return (row.name, row.mesh_shape, row.topology, *map(bytes_text, numbers), *_planned(planned), ratio)
 
 
 def _planned(planned: MemoryRecord) -> tuple[str, str]:
@@ -161,6 +162,7 @@ def _planned(planned: MemoryRecord) -> tuple[str, str]:
 
 COLUMNS = [
     Column("training step"),
+    Column("mesh"),
     Column("topology"),
     Column("arguments", True),
     Column("temporaries", True),

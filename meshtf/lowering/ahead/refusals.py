@@ -64,7 +64,9 @@ def too_large(
     peak, working, available = compiled_peak_memory(plan), working_memory(plan), topology.generation.memory_bytes
     at_peak = largest_at_compiled_peak(plan, _MOST_NAMED)
     largest = [f"  {_gib(v.slice_bytes)}  {name}: {v.layout.to_string(v.shape)}" for v, name in at_peak]
-    fitting = what_fits(plan, working.activations, available, plan_with)
+    # These are counted kernel by kernel, and no more of them than the compiled program has.
+    activations = min(working.activations, peak.total - peak.variables - peak.feeds)
+    fitting = what_fits(plan, activations, available, plan_with)
     return _TOO_LARGE.format(
         program=program,
         topology=topology,
@@ -75,7 +77,7 @@ def too_large(
         variables=peak.variables / _GIB,
         feeds=peak.feeds / _GIB,
         gradients=working.gradients / _GIB,
-        activations=working.activations / _GIB,
+        activations=activations / _GIB,
         largest="\n".join(largest),
         advice=_ADVICE.format(fitting="; ".join(fitting)) if fitting else _NOTHING_FITS,
     )

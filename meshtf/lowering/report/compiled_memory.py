@@ -7,12 +7,15 @@ order of work that needs little memory, so that the plan's own order is looked a
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 
+import tensorflow as tf
+
 from meshtf.lowering.report._fusion_chains import is_fusable, work_in_memory
 from meshtf.lowering.report.accounting import PeakMemory, memory_owners, stored_variables, variable_bytes
-from meshtf.planning.plan import Branch, Compute, Instruction, Loop, Plan, Value
+from meshtf.planning.plan import Branch, Compute, Instruction, Loop, Plan, ReadVariable, Value
 
 
 def compiled_peak_memory(plan: Plan) -> PeakMemory:
@@ -21,7 +24,9 @@ def compiled_peak_memory(plan: Plan) -> PeakMemory:
     Counted: the slices of all variables and the arrays fed, from beginning to end; of every value that some pass finds
     in memory, its bytes from where it is made to where it is read last. Work that a pass does for another, as its first
     or last step, reads for it what it is made of. A loop writes what it stacks where it stays, holds a copy of each
-    slice that it reads while it needs it, and what it carries enters an iteration where its result will be.
+    slice that it reads while it needs it, and what it carries enters an iteration where its result will be. Weights
+    that a loop reads slice by slice as shorter numbers, in a cast or in a product (of float32 a TPU's units multiply
+    bfloat16), are all brought to them before the first such loop, and stay so to the last.
 
     Not counted: copies in other layouts and in on-chip memory, tiles that are not full, collectives' buffers, and gaps.
     """
@@ -88,15 +93,31 @@ class _Moments:
         last = {v: position for position, values in needed.items() for v in values}
         staying, cut, there = {self._own(v) for v in self.kept}, set(self.cut), set(self.given)
         live = sum(v.slice_bytes for v in there)
+        begins, ends = self._shortened()
         for position, values in needed.items():
             instruction = self.instructions[position]
             made = {v for v in values if v in written or v in cut} - there
             gone = {v for v in values if last[v] == position and (v in there or v in made)} - staying
+            live += begins.get(position, 0)
             new, old = _bytes(made), _bytes(gone - made)
             written_over = min(new, old) if is_fusable(instruction) else 0
             yield _Moment(live + new - written_over + _inside(instruction), instruction, there, made)
             there = (there | made) - gone
-            live += new - _bytes(gone)
+            live += new - _bytes(gone) - ends.get(position, 0)
+
+    def _shortened(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
+        """Bytes of weights as shorter numbers, by the positions of the first loop and of the last that read them."""
+        made = {v for i in self.instructions if not isinstance(i, ReadVariable) for v in i.outputs}
+        first: dict[tuple[Value, int], int] = {}
+        last: dict[tuple[Value, int], int] = {}
+        for position, i in enumerate(self.instructions):
+            for s in i.sliced if isinstance(i, Loop) else ():
+                short = _shorter(i.body, s.part)
+                if short is not None and s.whole not in made:
+                    copy = (self._own(s.whole), s.whole.slice_bytes * short // s.whole.dtype.size)
+                    first.setdefault(copy, position)
+                    last[copy] = position
+        return _sums(first), _sums(last)
 
     def _in_memory(self) -> tuple[dict[int, list[Value]], set[Value]]:
         """By position, what an instruction finds in memory or writes there; and what is ever written. All by owner."""
@@ -124,6 +145,24 @@ def _inside(instruction: Instruction) -> int:
         bodies = (instruction.if_true, instruction.true_results), (instruction.if_false, instruction.false_results)
         return max(_most(_Moments(body, results, results, (), (), _views(body))) for body, results in bodies)
     return 0
+
+
+def _shorter(body: Sequence[Instruction], part: Value) -> int | None:
+    """The bytes of each number as which a body reads its slice, where that is shorter than it is."""
+    sizes = set()
+    for i in body:
+        if part in i.inputs:
+            is_product = isinstance(i, Compute) and bool(i.facts.products) and part.dtype == tf.float32
+            is_cast = isinstance(i, Compute) and i.facts.is_cast
+            sizes.add(tf.bfloat16.size if is_product else i.outputs[0].dtype.size if is_cast else part.dtype.size)
+    return max(sizes) if sizes and max(sizes) < part.dtype.size else None
+
+
+def _sums(positions: Mapping[tuple[Value, int], int]) -> Mapping[int, int]:
+    found: collections.Counter[int] = collections.Counter()
+    for (_, size), position in positions.items():
+        found[position] += size
+    return found
 
 
 def _most(moments: Iterable[_Moment]) -> int:

@@ -18,6 +18,7 @@ BATCH, IN, WIDE, LAYERS = (
     mtf.Dimension("wide", 64),
     mtf.Dimension("layers", 3),
 )
+OWN = mtf.Dimension("own", 16)
 X, WEIGHT, Y = 8 * 16 * 4, 16 * 64 * 4, 8 * 64 * 4
 """Bytes of [batch, d_in], which is fed, of [d_in, wide], and of [batch, wide]."""
 
@@ -61,15 +62,32 @@ def test_slices_that_a_loop_reads_are_copied_and_what_it_stacks_is_not() -> None
     assert compiled_peak_memory(plan_of(program)).total == X + WEIGHT + 3 * X + 3 * Y + 4 + X + Y
 
 
+@pytest.mark.quick
+def test_weights_of_loops_are_shortened_before() -> None:
+    def step(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+        hidden = mtf.rename_dimension(carried[0], IN.name, OWN.name)
+        return [mtf.einsum([hidden, parts[0]], [BATCH, IN])], []
+
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        return mtf.scan(step, x, mtf.get_variable(x.mesh, "weights", [LAYERS, OWN, IN]), LAYERS)[0][0]
+
+    weight = 16 * 16 * 4
+    # Fed, weights, these in bfloat16, what is carried, and how many there were; in the body a slice, and its product.
+    assert compiled_peak_memory(plan_of(program)).total == X + 3 * weight + 3 * weight // 2 + X + 4 + weight + X
+
+
+FARTHER: set[str] = set()
+"""Rows whose plan is not within 10 % of what the compiler said; docs/tpu.md says why."""
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_plans_are_near_what_the_compiler_said() -> None:
-    """As docs/tpu.md has it; these are the rows whose plans take seconds."""
     kept = json.loads(plan_against_compiler.KEPT.read_text())
     ratios = {}
     for row in plan_against_compiler.rows():
-        said = kept.get(row.key, {"refused": ""})
-        if "refused" not in said:
+        said = kept.get(row.key, {})
+        if "peak" in said:
             planned = plan_against_compiler.step_of(row).report().memory
             ratios[row.key] = planned.compiled_peak / said["peak"]
-    assert all(0.5 < ratio < 1.5 for ratio in ratios.values()), ratios
+    assert {key for key, ratio in ratios.items() if not 0.9 <= ratio <= 1.1} == FARTHER, ratios
