@@ -89,6 +89,11 @@ class PlanMeshImpl:
         return self.options.process_of_core(self.shape)
 
     @property
+    def compiles_programs(self) -> bool:
+        """Nothing is compiled."""
+        return False
+
+    @property
     def steps_ahead(self) -> int:
         """None: nothing runs."""
         return 0

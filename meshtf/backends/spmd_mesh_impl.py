@@ -104,6 +104,11 @@ class SpmdMeshImpl:
         return self._process_of_core
 
     @property
+    def compiles_programs(self) -> bool:
+        """TensorFlow runs operations one by one, but for what asks to be compiled."""
+        return False
+
+    @property
     def steps_ahead(self) -> int:
         """None: TensorFlow runs a step to its end."""
         return 0

@@ -112,6 +112,11 @@ class TpuMeshImpl:
         return processes if len(set(processes)) > 1 else ()
 
     @property
+    def compiles_programs(self) -> bool:
+        """XLA has each program as a whole, its loops with their collectives."""
+        return True
+
+    @property
     def steps_ahead(self) -> int:
         """The host starts a step while the cores are in the two before it."""
         return 2

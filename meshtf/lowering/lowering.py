@@ -175,6 +175,7 @@ class Lowering:
                 gradient_sum_dtype=self._options.gradient_sum_dtype,
                 gathers_weights_again=self._options.parameter_layout is not None,
                 bucket_bytes=self._options.bucket_bytes,
+                compiles_programs=self.mesh_impl.compiles_programs,
                 compile_loops=self._options.compile_loops,
                 process_of_core=self.mesh_impl.process_of_core,
             ),

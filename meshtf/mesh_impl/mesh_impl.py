@@ -91,6 +91,11 @@ class MeshImpl(Protocol):
         ...
 
     @property
+    def compiles_programs(self) -> bool:
+        """Whether XLA compiles every program as a whole, so that no loop is compiled by itself."""
+        ...
+
+    @property
     def steps_ahead(self) -> int:
         """How many runs of a program are started before the results of the first are waited for, so that no core waits
         for the host: 0 where a run is over when it has been started."""

@@ -37,6 +37,10 @@ class InterpretedMeshImpl:
         return ()
 
     @property
+    def compiles_programs(self) -> bool:
+        return False
+
+    @property
     def steps_ahead(self) -> int:
         return 0
 

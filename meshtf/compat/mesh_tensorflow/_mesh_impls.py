@@ -48,6 +48,10 @@ class WrappedMeshImpl:
         return self._backend.process_of_core
 
     @property
+    def compiles_programs(self) -> bool:
+        return self._backend.compiles_programs
+
+    @property
     def steps_ahead(self) -> int:
         return self._backend.steps_ahead
 

@@ -18,3 +18,4 @@ class PlannedMesh:
     layout_rules: LayoutRules
     options: MeshOptions
     process_of_core: ProcessOfCore = ()
+    compiles_programs: bool = False

@@ -5,7 +5,8 @@ microseconds. Compiled, a whole loop is one operation. It must not communicate, 
 each core compiles its own: so it has to have iterations enough.
 
 A `generate` of length:80 on one core asks, has 80 iterations at most, and is compiled. On a mesh that splits its batch,
-the condition is a sum over cores, and it stays as it is: the report names that collective.
+the condition is a sum over cores, and it stays as it is: the report names that collective. Where XLA compiles the
+program as a whole (`TpuMeshImpl`), loops are a part of it, collectives and all.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ def _decided(options: PassOptions, cores: int, instructions: Sequence[Instructio
 
 def _refusal(loop: Loop, options: PassOptions, cores: int) -> str:
     """Why a loop is not compiled; empty where it is."""
+    if options.compiles_programs:
+        return ""
     if not options.compile_loops:
         return "compile_loops=False"
     inside = [i for i, _ in walk([loop])]

@@ -20,6 +20,7 @@ class PassOptions:
       gradient_sum_dtype: in which gradients are summed over cores; None: each in its own.
       gathers_weights_again: whether weights that are kept split are gathered anew for each use.
       bucket_bytes: of the largest bucket of small collectives; 0: each travels alone.
+      compiles_programs: whether the program is compiled as a whole, and its loops with it.
       compile_loops: whether loops that ask for it are compiled.
       process_of_core: by core, the process that it is in; empty where one has all.
       assigns: whether the plan assigns variables.
@@ -42,6 +43,7 @@ class PassOptions:
     gradient_sum_dtype: tf.DType | None = None
     gathers_weights_again: bool = False
     bucket_bytes: int = 0
+    compiles_programs: bool = False
     compile_loops: bool = True
     process_of_core: ProcessOfCore = ()
     assigns: bool = True

@@ -94,6 +94,13 @@ def test_a_loop_that_is_compiled_is_reported() -> None:
     assert planned(lambda x: mtf.while_loop(is_small, doubled, x)[0], "rows:1").report().loops == ()
 
 
+def test_where_the_whole_program_is_compiled_so_are_its_loops() -> None:
+    """With their collectives, which are XLA's there."""
+    mesh_impl = mtf.TpuMeshImpl("rows:2", "batch:rows")
+    step = mtf.function(looped(doubled, cond=is_small), mesh_impl, inputs={"x": mtf.TensorSpec([BATCH, D])})
+    assert [loop.refusal for loop in step.report().loops] == [""]
+
+
 def many_things(x: mtf.Tensor) -> list[mtf.Tensor]:
     """What loops of decoding have: layers that stack, writes to places, the best of several, checks, bfloat16."""
     mesh, w = x.mesh, mtf.get_variable(x.mesh, "w", [LAYERS, D])
