@@ -105,6 +105,7 @@ class Interpreter:
         """The fetches, whole, and the first check that failed, if one did: nothing is assigned then."""
         slices: dict[Value, list[np.ndarray]] = {}
         self._feeds = feeds
+        self._tensors = _Tensors()
         self._execute([i for i in self.plan.instructions if not isinstance(i, AssignVariable)], slices)
         for check in self.plan.checks:
             flags = {bool(flag) for flag in slices[check.value]}
@@ -180,15 +181,13 @@ class Interpreter:
         results: dict[Value, list[np.ndarray]] = {v: [] for v in instruction.outputs}
         inputs_of_cores = [[slices[v][number] for v in instruction.inputs] for number in self._range]
         done: dict[tuple[int, ...], list[_Done]] = {}  # by the identities of inputs
-        tensors: dict[int, tf.Tensor] = {}
         for core, inputs in zip(self._cores, inputs_of_cores, strict=True):
             alike = done.setdefault(tuple(map(id, inputs)), [])
             same = next((d for d in alike if d.applies_to(core)), None)
             if same is None:
-                tensors.update({id(x): tf.constant(x) for x in inputs if id(x) not in tensors})
                 core.asked = {}
-                emitted = instruction.emit(core, *(tensors[id(x)] for x in inputs))
-                same = _Done(core.asked, [_array(y) for y in _as_sequence(emitted)])
+                emitted = instruction.emit(core, *map(self._tensors.of, inputs))
+                same = _Done(core.asked, [self._tensors.array(y) for y in _as_sequence(emitted)])
                 alike.append(same)
             for value, array in zip(instruction.outputs, same.outputs, strict=True):
                 results[value].append(array)
@@ -221,6 +220,26 @@ class Interpreter:
                 groups.setdefault(tuple(core.position((a,)) for a in others), []).append(number)
             self._groups[axes] = [sorted(g, key=lambda c: self._cores[c].position(axes)) for g in groups.values()]
         return self._groups[axes]
+
+
+class _Tensors:
+    """The tensors of arrays: each is made once, and an array that was a tensor has it still."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[np.ndarray, tf.Tensor]] = {}  # by the array's identity, which holds while it lives
+
+    def of(self, array: np.ndarray) -> tf.Tensor:
+        if id(array) not in self._known:
+            self._known[id(array)] = array, tf.constant(array)
+        return self._known[id(array)][1]
+
+    def array(self, result: object) -> np.ndarray:
+        if not isinstance(result, tf.Tensor):
+            return np.asarray(result)
+        array = result.numpy()  # which NumPy itself could not make of a scalar of bfloat16
+        if isinstance(array, np.ndarray):
+            self._known[id(array)] = array, result
+        return np.asarray(array)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,10 +286,6 @@ def _part(x: np.ndarray, index: int, dim: int) -> np.ndarray:
     return x[(*where, slice(index, index + 1))].reshape(x.shape[:dim] + x.shape[dim + 1 :])
 
 
-def _array(x: Any) -> np.ndarray:
-    return np.asarray(x.numpy() if isinstance(x, tf.Tensor) else x)  # NumPy cannot convert bfloat16 scalars itself
-
-
 def _alike(arrays: Sequence[np.ndarray], instruction: Loop | Branch) -> np.ndarray:
     """The one value that every core must hold."""
     for array in arrays:
@@ -282,7 +297,8 @@ def _assert_same(first: np.ndarray, other: np.ndarray, message: str) -> None:
     """Both hold the same, NaN at the same places too."""
     if first.dtype == tf.bfloat16.as_numpy_dtype:  # whose NaN NumPy does not know
         first, other = first.astype(np.float32), other.astype(np.float32)
-    np.testing.assert_array_equal(first, other, err_msg=message)
+    if first.shape != other.shape or first.tobytes() != other.tobytes():  # sooner told than by NumPy
+        np.testing.assert_array_equal(first, other, err_msg=message)
 
 
 def _as_sequence(result: object) -> Sequence[object]:
