@@ -22,7 +22,7 @@ PLAIN = $(shell grep -rlw plain_cpu tests --include='test_*.py')
 TPU_TESTS := tests/xla tests/mesh_impl/tpu tests/lowering/ahead tests/backends/test_tpu_mesh_impl.py tests/bin/test_compile.py
 WORKERS := -n auto --maxprocesses=4 --dist worksteal
 
-.PHONY: train train-cluster test test-long test-quick tpu-check tests-of lint typecheck docs bench benchmark format clean $(BENCHMARKS:%=benchmark-%)
+.PHONY: train train-cluster test test-long test-quick tpu-check tests-of lint typecheck docs bench benchmark configurables format clean $(BENCHMARKS:%=benchmark-%)
 
 train: $(VENV)/has-examples
 	$(BIN)/meshtf-train $(TRAIN_ARGS)
@@ -63,6 +63,10 @@ lint: $(VENV)/has-test
 	rm -rf $(LINT)
 	$(BIN)/python setup.py --quiet build --build-base $(LINT)/base --build-lib $(LINT)/lib
 	cd $(LINT)/lib && PYTHONPATH=. $(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml --no-cache
+
+# What programs know of meshtf's configurables before they import it.
+configurables: $(VENV)/has-test
+	$(QUIET) $(BIN)/python -m tests.meshtf_programs.configurables
 
 format: $(VENV)/has-test
 	$(BIN)/ruff check --fix .

@@ -10,6 +10,8 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from meshtf_programs.nearest import nearest
+
 _LINE = 118
 
 
@@ -22,6 +24,36 @@ def packaged_folder() -> Path:
     """
     (folder,) = _folders_of("meshtf.gin_configs", _folders_of("meshtf"))
     return Path(folder)
+
+
+def gin_file_choices(name: str) -> list[Path]:
+    """The files that a name of a configuration may mean: one of meshtf's own, and one by its path.
+
+    Raises:
+      RuntimeError: there is no such user as `~` names.
+    """
+    by_path = Path(name).expanduser()
+    own = [] if by_path.is_absolute() or name.startswith((".", "~")) else [packaged_folder() / name]
+    return [path for path in [*own, by_path] if path.is_file()]
+
+
+def no_gin_file(name: str) -> str:
+    """What is said of one that there is not."""
+    names = sorted(path.name for path in packaged_folder().glob("*.gin"))
+    return (
+        f'there is no gin file "{name}"{nearest(name, names)}\n'
+        f"meshtf's own are: {', '.join(names)}. Any other is given by its path; the current folder is {Path.cwd()}."
+    )
+
+
+def origin_of_line(file: Path, line: int) -> str:
+    """As messages name it."""
+    return f"{file.name if file.is_relative_to(packaged_folder()) else shown(file)}:{line}"
+
+
+def shown(path: Path) -> str:
+    """Relative to the current folder where it is inside."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def recipe_file(name: str) -> Path:

@@ -20,11 +20,11 @@ from meshtf.train.configuration import ConfigurationError, check_every_binding_i
 from meshtf.train.decoding.options import configured_decoding
 from meshtf.train.decoding.step_decoder import TextModel
 from meshtf.train.export import ExportedModel, check_output, exported_model
-from meshtf.train.gin_files.bindings import shown
 from meshtf.train.run_folder import RunFolder
 from meshtf_programs.command_lines.export import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.native_output import NATIVE_OUTPUT
+from meshtf_programs.packaged_configurations import shown
 
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 

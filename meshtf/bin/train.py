@@ -22,7 +22,6 @@ from meshtf.files.replaced_file import replace_file
 from meshtf.train.agreement import Agreement
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
 from meshtf.train.dry_run import dry_run
-from meshtf.train.gin_files.bindings import shown
 from meshtf.train.loop import TrainingRun
 from meshtf.train.monitoring.description import described, one_line
 from meshtf.train.monitoring.summary import summary_table
@@ -35,6 +34,7 @@ from meshtf.train.training import configured_training
 from meshtf_programs.command_lines.command_line import FlagError
 from meshtf_programs.command_lines.train import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus
+from meshtf_programs.packaged_configurations import shown
 
 _NO_DRY_RUN = """\
 --dry_run is for one process, and this is one of several. Give the command once, without meshtf-launch and --cluster,

@@ -12,7 +12,7 @@ from gin import config as gin_config
 
 import meshtf.layers
 import meshtf.train.gin_files.optimizers  # noqa: F401  (the same)
-from meshtf.errors import MeshtfError, nearest
+from meshtf.errors import MeshtfError
 from meshtf.files.remote.failures import without_secrets
 from meshtf.files.remote.local_copies import local_copy
 from meshtf.files.remote.remote_folder import is_remote, local_path
@@ -21,7 +21,7 @@ from meshtf.train.gin_files.errors import ConfigurationError, explained
 from meshtf.train.gin_files.kinds import check_kinds
 from meshtf.train.gin_files.reading import read
 from meshtf.train.gin_files.unread import check_bindings_are_read
-from meshtf_programs.packaged_configurations import packaged_folder
+from meshtf_programs.packaged_configurations import gin_file_choices, no_gin_file
 
 OPERATIVE_CONFIG = "operative_config.gin"
 
@@ -50,12 +50,9 @@ def find_gin_file(name: str) -> Path:
             return local_copy(name)
         except OSError as error:
             raise ConfigurationError(f"the gin file {without_secrets(name)}: {error.strerror or error}") from None
-    local, packaged = local_path(name), packaged_folder() / name
-    if local.is_absolute() or name.startswith((".", "~")):
-        packaged, local = None, local.expanduser()
-    found = [path for path in (packaged, local) if path is not None and path.is_file()]
+    found = gin_file_choices(str(local_path(name)) if "://" in name else name)
     if not found:
-        raise ConfigurationError(_no_file(name))
+        raise ConfigurationError(no_gin_file(name))
     if len(found) == 2 and found[0].read_bytes() != found[1].read_bytes():
         raise ConfigurationError(TWO_FILES.format(name=name, packaged=found[0], local=found[1].resolve()))
     return found[0]
@@ -106,11 +103,3 @@ def configuration_errors() -> Iterator[None]:
         raise ConfigurationError(text) from error
     except Exception as error:  # of a user's own configurable, any
         raise ConfigurationError(explained(error)) from error
-
-
-def _no_file(name: str) -> str:
-    names = sorted(path.name for path in packaged_folder().glob("*.gin"))
-    return (
-        f'there is no gin file "{name}"{nearest(name, names)}\n'
-        f"meshtf's own are: {', '.join(names)}. Any other is given by its path; the current folder is {Path.cwd()}."
-    )

@@ -32,11 +32,12 @@ from meshtf.files.replaced_file import replace_file
 from meshtf.files.unlinked_file import open_for_lock
 from meshtf.train._foreign_configuration import check_foreign
 from meshtf.train.configuration import OPERATIVE_CONFIG, ConfigurationError, read_configuration
-from meshtf.train.gin_files.bindings import Parameter, shown
+from meshtf.train.gin_files.bindings import Parameter
 from meshtf.train.run_path import run_path
 from meshtf.train.run_storage import CHECKPOINTS, SUPERSEDED, RunStorage
 from meshtf.train.saved_weights import Weights, averages_in
 from meshtf.train.training import Training, configured_training
+from meshtf_programs.packaged_configurations import shown
 
 _PACKAGES = ("meshtf", "tensorflow", "numpy")
 

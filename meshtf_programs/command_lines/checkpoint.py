@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from absl import flags
 
 from meshtf_programs.command_lines.command_line import HELP_FLAGS, FlagError, print_help
 from meshtf_programs.command_lines.flag_groups import define_tensorflow_logs
+from meshtf_programs.nearest import nearest
 
 PROGRAM = "meshtf-checkpoint"
 TENSORFLOW_LOGS = "tensorflow_logs"
@@ -128,7 +128,7 @@ def parse(arguments: Sequence[str]) -> tuple[str, list[str], Options]:
     except flags.Error as error:
         raise FlagError(str(error)) from None
     if name not in COMMANDS:
-        raise FlagError(f'there is no command "{name}"{_nearest(name)}; there are: {", ".join(COMMANDS)}')
+        raise FlagError(f'there is no command "{name}"{nearest(name, COMMANDS)}; there are: {", ".join(COMMANDS)}')
     command = COMMANDS[name]
     least, most = command.count
     if not least <= len(paths) <= most:
@@ -208,11 +208,6 @@ def define_weights_flags(values: flags.FlagValues) -> None:
         "Whether a tensor that no rule takes is an error, or else left out and listed.",
         flag_values=values,
     )
-
-
-def _nearest(name: str) -> str:
-    matches = difflib.get_close_matches(name, COMMANDS, n=1)
-    return f'; did you mean "{matches[0]}"?' if matches else ""
 
 
 OWN_FLAGS = {

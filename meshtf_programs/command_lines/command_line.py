@@ -74,12 +74,15 @@ class CommandLine:
         define_tensorflow_logs(self.flags)
 
     def answer(self, arguments: Sequence[str]) -> int | None:
-        """Prints the help, or what is wrong with the flags, and returns the exit status; None where there is work.
+        """Prints the help, or what is wrong with the flags or with names in gin, and returns the exit status; None
+        where there is work.
 
         `arguments` begin with the program's name.
         """
         try:
-            self.parse(arguments)
+            values = self.parse(arguments)
+            if "gin_param" in values:
+                _check_names(values)
         except HelpWanted as wanted:
             return print_help(str(wanted))
         except FlagError as error:
@@ -139,6 +142,19 @@ class CommandLine:
 
     def complain(self, message: str) -> None:
         print(f"{self.program}: error: {message}", file=sys.stderr)
+
+
+def _check_names(values: flags.FlagValues) -> None:
+    from meshtf_programs.gin_names import UnknownNameError, check_names  # gin, which no help needs
+
+    try:
+        check_names(
+            values.gin_file if "gin_file" in values else [],
+            values.gin_param,
+            values.recipe if "recipe" in values else None,
+        )
+    except UnknownNameError as error:
+        raise FlagError(str(error)) from None
 
 
 def print_help(text: str) -> int:

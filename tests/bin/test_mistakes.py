@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,9 +31,12 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 
 def complaint(capsys: pytest.CaptureFixture[str], program: str, *arguments: str) -> str:
-    """What a program says of arguments that it refuses."""
+    """What a program says of arguments that it refuses: the same where that is known before meshtf is imported."""
+    early = importlib.import_module(f"meshtf_programs.command_lines.{program[7:]}").answer([program, *arguments])
+    told_early = capsys.readouterr().err
     assert PROGRAMS[program].main([program, *arguments]) == ExitStatus.BAD_CONFIGURATION
     error = capsys.readouterr().err
+    assert early is None or (early, told_early) == (ExitStatus.BAD_CONFIGURATION, error)
     assert error.startswith(f"{program}: error: ")
     assert "Traceback" not in error
     return error

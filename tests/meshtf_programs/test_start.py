@@ -35,7 +35,8 @@ def started(folder: Path, module: str, *arguments: str) -> subprocess.Popen[str]
     (folder / "bin").mkdir()
     (folder / "bin" / "__init__.py").touch()
     (folder / "bin" / "train.py").write_text(module)
-    command = [sys.executable, "-c", SLOW.format(folder=str(folder)), "--gin_file=x.gin", *arguments]
+    (folder / "x.gin").touch()
+    command = [sys.executable, "-c", SLOW.format(folder=str(folder)), f"--gin_file={folder}/x.gin", *arguments]
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
@@ -60,6 +61,7 @@ def test_a_signal_during_the_import_ends_it_without_a_traceback(
     module = f"import os, time\nos.write(2, b'I0000 noise')\nopen({str(ready)!r}, 'w')\ntime.sleep(1000)\n"
     process = started(tmp_path, module)
     while not ready.exists():
+        assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(number)
     _, error = process.communicate(timeout=500)

@@ -10,7 +10,7 @@ from typing import Any
 
 from gin import config as gin_config
 
-from meshtf_programs.packaged_configurations import packaged_folder
+from meshtf_programs.packaged_configurations import origin_of_line
 
 MACRO = "gin.macro"
 
@@ -35,8 +35,7 @@ class Origin:
 
     @classmethod
     def of_line(cls, file: Path, line: int) -> Origin:
-        name = file.name if file.is_relative_to(packaged_folder()) else shown(file)
-        return cls(f"{name}:{line}")
+        return cls(origin_of_line(file, line))
 
     @classmethod
     def of_flag(cls, flag: str) -> Origin:
@@ -129,8 +128,3 @@ def _speaks_of(message: str, binding: Binding) -> bool:
 def _is_in_gin(binding: Binding) -> bool:
     values = gin_config._CONFIG.get((binding.scope, binding.selector), {})
     return binding.parameter in values
-
-
-def shown(path: Path) -> str:
-    """Relative to the current folder where it is inside."""
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -9,7 +9,8 @@ import traceback
 from pathlib import Path
 
 from meshtf.errors import MeshtfError
-from meshtf.train.gin_files.bindings import present_bindings, shown, where_written
+from meshtf.train.gin_files.bindings import present_bindings, where_written
+from meshtf_programs.packaged_configurations import shown
 
 _ENDS_IN_CALL = re.compile(r"\n  In call to configurable '(?P<name>[^']+)' \(.*?\)(?: in scope '(?P<scope>[^']*)')?$")
 _GIN_KNOWS_NO_VALUE = re.compile(r"\n  No values supplied by Gin or caller for arguments:.*", re.DOTALL)

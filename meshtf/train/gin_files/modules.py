@@ -12,8 +12,9 @@ from gin import config as gin_config
 from gin import config_parser
 
 from meshtf.errors import MeshtfError, nearest
-from meshtf.train.gin_files.bindings import Origin, shown
+from meshtf.train.gin_files.bindings import Origin
 from meshtf.train.gin_files.errors import ConfigurationError, user_frames
+from meshtf_programs.packaged_configurations import shown
 
 _NO_MODULE = """\
 {origin}: there is no module {module}{hint}

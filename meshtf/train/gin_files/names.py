@@ -5,23 +5,26 @@ from __future__ import annotations
 import inspect
 import re
 
-import gin
 from gin import config as gin_config
 
-from meshtf.errors import nearest
+from meshtf_programs.gin_names import unknown_configurable, unknown_parameter
 
 
 def suggestion(message: str) -> str:
     """The nearest match, where gin says that a name is unknown."""
     if match := re.search(r"Configurable '([^']+)' doesn't have a parameter named '([^']+)'", message):
-        parameters = sorted(inspect.signature(gin.get_configurable(match[1])).parameters)
-        return f"\n{match[1]} has the parameters {', '.join(parameters)}{nearest(match[2], parameters)}"
+        return f"\n{unknown_parameter(match[1], match[2], parameters_of(match[1]))}"
     if match := re.search(r"No configurable matching (?:reference )?'@?([^'()]+)", message):
-        hint = nearest(match[1].rpartition("/")[2].rpartition(".")[2], configurable_names())
-        return f"\nA configurable is known once its module is imported in the gin file{hint}"
+        return f"\n{unknown_configurable(match[1], configurable_names())}"
     if message.lstrip('"').startswith("Ambiguous"):
         return "\nSeveral modules have one of this name; write it whole, as one of these"
     return ""
+
+
+def parameters_of(configurable: str) -> list[str]:
+    """The names of what a configurable may be given. (What gin makes of a class of ours may take "args, kwargs".)"""
+    wrapped = gin_config._REGISTRY.get_match(configurable).wrapped
+    return sorted(inspect.signature(wrapped).parameters)
 
 
 def configurable_names() -> list[str]:

@@ -14,10 +14,11 @@ from gin import config as gin_config
 from gin import config_parser
 
 from meshtf.errors import nearest
-from meshtf.train.gin_files.bindings import MACRO, Binding, Origin, Parameter, shown
+from meshtf.train.gin_files.bindings import MACRO, Binding, Origin, Parameter
 from meshtf.train.gin_files.errors import ConfigurationError
 from meshtf.train.gin_files.modules import import_module
 from meshtf.train.gin_files.names import suggestion
+from meshtf_programs.packaged_configurations import shown
 
 _NOT_A_VALUE = """\
 A value is a Python literal: a number, a string in quotes of its own, as in --gin_param='Training.layout="batch:rows"',

@@ -1,0 +1,172 @@
+"""Names in gin files that meshtf cannot have, told before meshtf is imported, which takes seconds.
+
+What is misspelt for certain is told here, in the words in which reading the configuration tells it; all else is left to
+that. `configurables.toml` has the names of meshtf's configurables and of their parameters (`make configurables`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import tokenize
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from gin import config_parser
+from gin.selector_map import SelectorMap
+
+from meshtf_programs.nearest import nearest
+from meshtf_programs.packaged_configurations import gin_file_choices, no_gin_file, origin_of_line, recipe_file
+
+CONFIGURABLES = Path(__file__).with_name("configurables.toml")
+
+_GINS_PLACE = "\n  In bindings string line "
+
+
+class UnknownNameError(ValueError):
+    """A name that meshtf cannot have, with where it is written."""
+
+
+def check_names(files: Sequence[str], parameters: Sequence[str], recipe: str | None = None) -> None:
+    """Reads what a configuration names, no further than the first thing that is for others to judge.
+
+    Args:
+      files: as --gin_file names them. Where there is none, a run's own configuration goes first, whose modules may have
+        any configurables: then only parameters of meshtf's own are looked at.
+      parameters: of --gin_param.
+      recipe: of --recipe.
+
+    Raises:
+      UnknownNameError: there is no such gin file, configurable, or parameter of it.
+    """
+    reader = _Reader(_own_configurables(), may_be_foreign=not files)
+    try:
+        for name in files:
+            reader.read_named(name)
+        if recipe is not None:
+            reader.read_file(recipe_file(recipe))
+        for parameter in parameters:
+            flag = f"--gin_param={parameter!r}"
+            reader.read(parameter, Path.cwd(), lambda _, flag=flag: flag)
+    except _OthersJudgeError:
+        return
+
+
+def unknown_configurable(name: str, known: Iterable[str]) -> str:
+    """What is said of it, after that there is none; `known` are names without modules."""
+    hint = nearest(name.rpartition("/")[2].rpartition(".")[2], known)
+    return f"A configurable is known once its module is imported in the gin file{hint}"
+
+
+def unknown_parameter(configurable: str, name: str, parameters: Sequence[str]) -> str:
+    """What is said of it, after that there is none."""
+    return f"{configurable} has the parameters {', '.join(parameters)}{nearest(name, parameters)}"
+
+
+class _OthersJudgeError(Exception):
+    """Something that reading the configuration is to judge, and so what comes after it."""
+
+
+@dataclasses.dataclass
+class _Reader(config_parser.ParserDelegate):
+    """Reads statements for their names alone.
+
+    Attributes:
+      own: by a configurable's whole name its parameters; None for one of gin's own.
+      may_be_foreign: whether a name may be of a module that is not meshtf's.
+      open_files: those that include one another.
+    """
+
+    own: SelectorMap
+    may_be_foreign: bool
+    open_files: list[Path] = dataclasses.field(default_factory=list)
+
+    def configurable_reference(self, scoped_configurable_name: str, evaluate: bool) -> None:
+        self._check_configurable(scoped_configurable_name, f"reference '@{scoped_configurable_name}{'()' * evaluate}'")
+
+    def macro(self, macro_name: str) -> None:
+        """Its value may come later."""
+
+    def read_named(self, name: str) -> None:
+        self.read_file(_found(name, UnknownNameError))
+
+    def read_file(self, file: Path) -> None:
+        if file.resolve() in self.open_files:
+            raise _OthersJudgeError
+        try:
+            text = file.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError):
+            raise _OthersJudgeError from None
+        self.open_files.append(file.resolve())
+        self.read(text, file.resolve().parent, lambda line: origin_of_line(file, line))
+        self.open_files.pop()
+
+    def read(self, text: str, folder: Path, origin_of: Callable[[int], str]) -> None:
+        line = 1
+        try:
+            parser = config_parser.ConfigParser(io.StringIO(text), self)
+            while (statement := parser.parse_statement()) is not None:
+                line = statement.location.line_num
+                self._look_at(statement, folder)
+        except _UnplacedError as error:
+            told, _, place = str(error).partition(_GINS_PLACE)  # of a reference, which has a line of its own
+            raise UnknownNameError(f"{origin_of(int(place.split()[0]) if place else line)}: {told}") from None
+        except UnknownNameError:  # of a file that this one includes
+            raise
+        except (SyntaxError, tokenize.TokenError, ValueError, TypeError, KeyError, RuntimeError):
+            raise _OthersJudgeError from None
+
+    def _look_at(self, statement: object, folder: Path) -> None:
+        if isinstance(statement, config_parser.ImportStatement):
+            self.may_be_foreign |= statement.module.partition(".")[0] != "meshtf"
+        elif isinstance(statement, config_parser.IncludeStatement):
+            beside = folder / Path(statement.filename).expanduser()
+            self.read_file(beside if beside.is_file() else _found(statement.filename, _UnplacedError))
+        elif isinstance(statement, config_parser.BlockDeclaration):
+            self._check_configurable(statement.selector, f"'{statement.selector}'")
+        elif isinstance(statement, config_parser.BindingStatement) and statement.arg_name:
+            self._check_configurable(statement.selector, f"'{statement.selector}'")
+            self._check_parameter(statement.selector, statement.arg_name)
+
+    def _check_configurable(self, scoped: str, as_written: str) -> None:
+        if not self.may_be_foreign and not self.own.matching_selectors(scoped.rpartition("/")[2]):
+            names = sorted({name.rpartition(".")[2] for name, _ in self.own.items()})
+            raise _UnplacedError(f"No configurable matching {as_written}\n{unknown_configurable(scoped, names)}")
+
+    def _check_parameter(self, selector: str, name: str) -> None:
+        matching = self.own.matching_selectors(selector)
+        parameters = self.own[matching[0]] if len(matching) == 1 else None
+        if parameters is not None and name not in parameters:
+            raise _UnplacedError(
+                f"Configurable '{selector}' doesn't have a parameter named '{name}'\n"
+                f"{unknown_parameter(selector, name, parameters)}"
+            )
+
+
+class _UnplacedError(ValueError):
+    """What is wrong, and behind it, if gin's parser knows, where."""
+
+
+def _found(name: str, error: type[ValueError]) -> Path:
+    """The file of a configuration; raises `error` where there is none."""
+    if "://" in name:
+        raise _OthersJudgeError
+    try:
+        choices = gin_file_choices(name)
+    except RuntimeError:  # of `~somebody`
+        raise _OthersJudgeError from None
+    if len(choices) == 2:  # which may differ
+        raise _OthersJudgeError
+    if not choices:
+        raise error(no_gin_file(name))
+    return choices[0]
+
+
+def _own_configurables() -> SelectorMap:
+    known = SelectorMap()
+    for name, parameters in tomllib.loads(CONFIGURABLES.read_text()).items():
+        known[name] = parameters
+    for name in ("gin.macro", "gin.constant", "gin.singleton"):
+        known[name] = None
+    return known
