@@ -39,7 +39,7 @@ PUBLISHED = [
     ("GShard 128E 12L", "v4:4x4x8"),
     ("Lingvo 128B 8x16 by rules", "v5p:4x4x8"),
     ("Lingvo 128B 8x16 2-D", "v5p:4x4x8"),
-    ("Lingvo 41B 16x32 by rules", "v4:8x8x8"),
+    ("Lingvo 41B 16x32 by rules", "v4:4x8x16"),
     ("GShard 512E 12L", "v4:8x8x8"),
 ]
 """Of `benchmarks.published_trainings`, and topologies of as many cores."""

@@ -57,6 +57,7 @@ class WorkFacts:
       draws_random_bits: any device gives the same bits.
       is_reduction: each element of the one output is made of runs of elements of the inputs, as a sum.
       multiplies: each element of the one output is the product of one element of each input, and nothing is summed.
+      scatters_elements: single elements of the one output are written at places that inputs say, and no rows of them.
       products: of matrices, one after the other, that it is.
     """
 
@@ -70,6 +71,7 @@ class WorkFacts:
     draws_random_bits: bool = False
     is_reduction: bool = False
     multiplies: bool = False
+    scatters_elements: bool = False
     products: tuple[MatrixProduct, ...] = ()
 
     @property

@@ -11,11 +11,11 @@ from pathlib import Path
 import gin
 import pytest
 
+from meshtf.bin import decode, train
 from meshtf.bin import eval as evaluation
-from meshtf.bin import train
 from meshtf.train.monitoring.metrics import read_metrics
 
-PROGRAMS = {"train": train, "eval": evaluation}
+PROGRAMS = {"train": train, "eval": evaluation, "decode": decode}
 TPU = ("--backend=tpu", "--virtual=8")
 STEPS = 4
 SCHEDULE = f"""
@@ -57,6 +57,10 @@ Training.model = @EncoderDecoder()
 TextTask.objective = @SpanCorruption()
 dropout_rate = 0.1
 """
+BERT = """
+Training.model = @MaskedLM()
+TextTask.objective = @MaskedLanguageModel()
+"""
 RESNET = """
 include "resnet50.gin"
 import photographs
@@ -87,14 +91,21 @@ def photographs():
 
 @dataclasses.dataclass(frozen=True)
 class Whole:
-    """A configuration, and the mesh that it is trained on."""
+    """A configuration, the mesh that it is trained on, and whether it continues text."""
 
     configuration: str
     mesh: tuple[str, str]
+    decodes: bool = False
 
 
 WHOLE_PROGRAMS = {
-    "lm_tiny": Whole('include "lm_tiny.gin"' + TEXT + SMALL, ("rows:4;cols:2", "batch:rows;heads:cols;d_ff:cols")),
+    "lm_tiny": Whole(
+        'include "lm_tiny.gin"' + TEXT + SMALL, ("rows:4;cols:2", "batch:rows;heads:cols;d_ff:cols"), True
+    ),
+    "moe_tiny": Whole(
+        'include "moe_tiny.gin"' + TEXT + SMALL + "MixtureOfExperts.d_ff = 64", ("all:8", "batch:all;experts:all"), True
+    ),
+    "bert": Whole('include "bert.gin"' + TEXT + PUBLISHED + BERT, ("rows:2;cols:4", "batch:rows;heads:cols;d_ff:cols")),
     "t5": Whole('include "t5_1_1.gin"' + TEXT + PUBLISHED + T5, ("rows:2;cols:4", "batch:rows;heads:cols;d_ff:cols")),
     "resnet": Whole(RESNET, ("rows:2;cols:4", "batch:rows;filters:cols")),
 }
@@ -122,6 +133,13 @@ class Runs:
         mesh = (f"--mesh_shape={mesh_shape}", f"--layout={layout}")
         self.done("train", "--gin_file=run.gin", f"--model_dir={folder}", *mesh, *flags)
         return {line["step"]: line["loss"] for line in read_metrics(Path(folder, "metrics.jsonl")) if "loss" in line}
+
+    def decoded(self, folder: str, *flags: str) -> str:
+        """The text with which a prompt goes on."""
+        printed = self.done("decode", f"--model_dir={folder}", "--prompt=line 1", "--max_new_tokens=8", *flags)
+        _, _, text = printed.partition("\n")
+        assert text.startswith("line 1"), printed
+        return text
 
     def evaluated(self, folder: str, *flags: str) -> float:
         printed = self.done("eval", f"--model_dir={folder}", *flags)
@@ -166,5 +184,7 @@ def test_whole_programs(
     assert runs.train(cut("tpu", "to_cpus")) == pytest.approx(theirs, rel=1e-5)
     assert runs.train(cut("cpus", "to_tpu"), *TPU) == pytest.approx(theirs, rel=1e-5)
 
+    if chosen.decodes:
+        assert runs.decoded("tpu", *TPU) == runs.decoded("cpus", "--backend=cpu")
     evaluated = runs.evaluated("tpu", *TPU, "--mesh_shape=a:2;b:2", "--layout=batch:a")
     assert evaluated == pytest.approx(runs.evaluated("tpu", "--mesh_shape=one:1", "--layout="), rel=1e-3)  # of 4 digits

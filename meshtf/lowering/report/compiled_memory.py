@@ -26,7 +26,8 @@ def compiled_peak_memory(plan: Plan) -> PeakMemory:
     or last step, reads for it what it is made of. A loop writes what it stacks where it stays, holds a copy of each
     slice that it reads while it needs it, and what it carries enters an iteration where its result will be. Weights
     that a loop reads slice by slice as shorter numbers, in a cast or in a product (of float32 a TPU's units multiply
-    bfloat16), are all brought to them before the first such loop, and stay so to the last.
+    bfloat16), are all brought to them before the first such loop, and stay so to the last. Single elements are
+    scattered over one row of memory, of which the result is a copy.
 
     Not counted: copies in other layouts and in on-chip memory, tiles that are not full, collectives' buffers, and gaps.
     """
@@ -134,7 +135,7 @@ class _Moments:
 
 
 def _inside(instruction: Instruction) -> int:
-    """Beside its inputs and outputs, the most that the instructions nested in one need."""
+    """Beside its inputs and outputs, the most that an instruction needs, or those nested in it."""
     if isinstance(instruction, Loop):
         entering = {c.entering for c in instruction.carried}
         kept = [c.leaving for c in instruction.carried]
@@ -144,6 +145,8 @@ def _inside(instruction: Instruction) -> int:
     if isinstance(instruction, Branch):
         bodies = (instruction.if_true, instruction.true_results), (instruction.if_false, instruction.false_results)
         return max(_most(_Moments(body, results, results, (), (), _views(body))) for body, results in bodies)
+    if isinstance(instruction, Compute) and instruction.facts.scatters_elements:
+        return _bytes(instruction.outputs)
     return 0
 
 

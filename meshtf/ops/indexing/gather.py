@@ -23,6 +23,7 @@ from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import cheapest_splits, layout_over
+from meshtf.planning.work_facts import WorkFacts
 
 
 class GatherOperation(Operation):
@@ -118,7 +119,9 @@ class ScatterAddOperation(Operation):
         spec = (output.shape, output.dtype, layout)
         pending = tuple(dict.fromkeys((*values[0].pending, *self.pending_axes(planner.layouts))))
         flops = math.prod(values[0].slice_shape)
-        planner.write(output, planner.compute("scatter_add", emit, values, [spec], pending=pending, flops=flops)[0])
+        facts = WorkFacts(scatters_elements=shapes.rows.ndims == shapes.indices.ndims)
+        (sums,) = planner.compute("scatter_add", emit, values, [spec], pending=pending, flops=flops, facts=facts)
+        planner.write(output, sums)
 
 
 class OneHotOperation(Operation):
