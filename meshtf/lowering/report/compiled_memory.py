@@ -51,7 +51,10 @@ def largest_at_compiled_peak(plan: Plan, count: int) -> list[tuple[Value, str]]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Moment:
-    """While an instruction runs: all memory in use, and the values in it: those there before, and those made."""
+    """While an instruction runs: all memory in use, and the values in it: those there before, and those made.
+
+    What was there before is known until the next moment is asked for.
+    """
 
     total: int
     instruction: Instruction
@@ -103,7 +106,8 @@ class _Moments:
             new, old = _bytes(made), _bytes(gone - made)
             written_over = min(new, old) if is_fusable(instruction) else 0
             yield _Moment(live + new - written_over + _inside(instruction), instruction, there, made)
-            there = (there | made) - gone
+            there |= made
+            there -= gone
             live += new - _bytes(gone) - ends.get(position, 0)
 
     def _shortened(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
