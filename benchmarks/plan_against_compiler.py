@@ -152,12 +152,12 @@ def cells(row: Row, said: Mapping[str, Any], planned: MemoryRecord) -> tuple[str
         return (row.name, row.mesh_shape, row.topology, "", "", "", fact, *_planned(planned), "")
     set_aside = said["arguments"] + said["results"] - said["aliased"] + said["temporaries"]
     numbers = (said["arguments"], said["temporaries"], set_aside, said["peak"])
-    ratio = f"{planned.compiled_peak / said['peak']:.2f}"
+    ratio = f"{(planned.compiled_peak or 0) / said['peak']:.2f}"
     return (row.name, row.mesh_shape, row.topology, *map(bytes_text, numbers), *_planned(planned), ratio)
 
 
 def _planned(planned: MemoryRecord) -> tuple[str, str]:
-    return bytes_text(planned.compiled_peak), bytes_text(planned.peak)
+    return bytes_text(planned.compiled_peak or 0), bytes_text(planned.peak)
 
 
 COLUMNS = [

@@ -10,7 +10,6 @@ from meshtf.call_sites import Site
 from meshtf.layout import Axes, axes_size
 from meshtf.lowering.report import accounting
 from meshtf.lowering.report._pipelines import Pipeline
-from meshtf.lowering.report.compiled_memory import compiled_peak_memory
 from meshtf.planning.collectives.all_gather import AllGather
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Collective, Loop, Plan, Value, walk
@@ -157,7 +156,7 @@ class MemoryRecord:
 
     Of the variables, `weights` are trained, and `slots` are the state of optimizers and what else is not. `gradients`
     and `activations` (all else) are the most of each that is there at once, which need not be at the same time.
-    `compiled_peak` is the peak of the same program compiled by XLA, as on a TPU.
+    `compiled_peak` is the peak of the same program compiled by XLA, as on a TPU; None where nobody asked.
     """
 
     variables: int
@@ -170,7 +169,7 @@ class MemoryRecord:
     slots: int
     gradients: int
     activations: int
-    compiled_peak: int
+    compiled_peak: int | None = None
 
     @classmethod
     def of(cls, plan: Plan, trained: Collection[str]) -> MemoryRecord:
@@ -191,7 +190,6 @@ class MemoryRecord:
             slots=peak.variables - weights,
             gradients=working.gradients,
             activations=working.activations,
-            compiled_peak=compiled_peak_memory(plan).total,
         )
 
 

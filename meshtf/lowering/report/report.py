@@ -24,6 +24,7 @@ from meshtf.lowering.report._records import (
 )
 from meshtf.lowering.report._report_text import render
 from meshtf.lowering.report._whole_tensors import WholeTensorRecord, whole_tensors
+from meshtf.lowering.report.compiled_memory import compiled_peak_memory
 from meshtf.lowering.report.operation_records import (
     MemoryMoment,
     OperationRecord,
@@ -121,6 +122,8 @@ class Report:
         updates = updates or Updates()
         without, axis_parts = updates.plan_without, layouts.axis_parts
         memory = MemoryRecord.of(plan, updates.trained)
+        if operations:
+            memory = dataclasses.replace(memory, compiled_peak=compiled_peak_memory(plan).total)
         names = [t.name for t in fetches] or [f"result_{i}" for i in range(len(plan.fetches))]
         return cls(
             program=program,

@@ -111,5 +111,6 @@ def test_plans_are_near_what_the_compiler_said() -> None:
         said = kept.get(row.key, {})
         if "peak" in said:
             planned = plan_against_compiler.step_of(row).report().memory
+            assert planned.compiled_peak is not None
             ratios[row.key] = planned.compiled_peak / said["peak"]
     assert {key for key, ratio in ratios.items() if not 0.9 <= ratio <= 1.1} == FARTHER, ratios
