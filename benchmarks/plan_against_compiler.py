@@ -67,6 +67,7 @@ class Row:
 def _text(name: str, mesh_shape: str, topology: str, batch: int, *bindings: str) -> Row:
     title = f"{name}, {batch} x 1024" + ", in parts" * any("parameter_layout" in b for b in bindings)
     title += ", recomputed" * any("recompute" in b for b in bindings)
+    title += ", unrolled" * any("unroll" in b for b in bindings)
     batched = (f"Training.batch_size={batch}", *_LONG, *bindings)
     return Row(title, ("lm_tiny", name), mesh_shape, topology, batched)
 
