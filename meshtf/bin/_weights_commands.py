@@ -9,32 +9,48 @@ from meshtf.checkpoint.conversion.converted import listed
 from meshtf.checkpoint.conversion.exporting import FLOATING, Original, export_huggingface
 from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
 from meshtf.checkpoint.conversion.importing import Import
+from meshtf.checkpoint.conversion.optimizer_slots import OptimizerSlots
 from meshtf.errors import CheckpointError
 from meshtf.train.configuration import OPERATIVE_CONFIG
-from meshtf.train.model_forms import model_forms
+from meshtf.train.model_forms import factored_sides, model_forms
 from meshtf.train.resuming import bindings_of
 from meshtf_programs.command_lines.checkpoint import HUGGINGFACE, MESH_TENSORFLOW
 
 _OPENERS = {HUGGINGFACE: Import.of_huggingface, MESH_TENSORFLOW: Import.of_mesh_tensorflow}
+
+_NO_STATE = """\
+--optimizer_state is for --format=mesh_tensorflow: folders of {format_name} have weights alone. Nothing was written."""
 
 _NO_CONFIGURATION = """\
 {path} does not say of which model of Transformers's it is: it is neither imported, nor of a training that began with
 what was. Give --config: the folder that was imported, a folder of Transformers, or a config.json."""
 
 
-def import_weights(source: Path, output: Path, format_name: str, rules: str, dtype: str, *, is_strict: bool) -> str:
+def import_weights(
+    source: Path, output: Path, format_name: str, rules: str, dtype: str, *, is_strict: bool, with_slots: bool
+) -> str:
     """Imports weights of another library; returns what came of it, in words."""
+    if with_slots and format_name != MESH_TENSORFLOW:
+        raise CheckpointError(_NO_STATE.format(format_name=format_name))
     found = _OPENERS[format_name](source, Path(rules) if rules else None, FLOATING[dtype], is_strict=is_strict)
-    copied = found.write(output, model_forms)
+    written = found.write(output, model_forms, factored_sides if with_slots else None)
     folder = ImportedFolder(output)
     lines = [
         f"{output} has the {len(found.weights.tensors)} tensors of {source}, as {dtype}",
         f"model:      {folder.model_gin}",
         f"weights:    {folder.checkpoint}",
-        f"kept:       {', '.join(copied) or 'no tokenizer was there'}",
+        f"kept:       {', '.join(written.tokenizer) or 'no tokenizer was there'}",
+        *_slots_text(written.slots),
         *listed("left out, taken by no rule", found.left_out),
     ]
     return "\n".join(lines)
+
+
+def _slots_text(slots: OptimizerSlots | None) -> list[str]:
+    if slots is None:
+        return []
+    title = f"optimizer:  {len(slots.tensors)} tensors of its state"
+    return [title, *listed("left out of the optimizer's state", slots.left_out)]
 
 
 def export_weights(path: Path, output: Path, config: str, dtype: str, *, is_strict: bool) -> str:

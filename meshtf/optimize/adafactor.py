@@ -98,7 +98,7 @@ class AdafactorOptimizer(Optimizer):
     def _direction(self, parameter: Parameter, decay: mtf.Tensor) -> mtf.Tensor:
         """The gradient over the root of the second moment, [parameter]."""
         squares = mtf.square(parameter.grad)
-        if (dims := self._factored_dims(parameter)) is None:
+        if (dims := self.factored_dims(parameter.variable)) is None:
             return parameter.grad * mtf.rsqrt(self._moment(parameter, "adafactor_v", decay, squares))
         smaller, larger = dims
         rows = self._moment(parameter, "adafactor_vr", decay, mean_over(squares, larger, parameter))
@@ -109,14 +109,20 @@ class AdafactorOptimizer(Optimizer):
     def _moment(self, parameter: Parameter, suffix: str, decay: mtf.Tensor, squares: mtf.Tensor) -> mtf.Tensor:
         return parameter.moving_mean(suffix, decay, squares + self.epsilon_1)
 
-    def _factored_dims(self, parameter: Parameter) -> tuple[mtf.Shape, mtf.Shape] | None:
-        """The smaller side of the matrix and the larger one; None where there are not two."""
-        sides = sorted(_sides(parameter.variable), key=lambda side: side.size)
+    def factored_dims(self, variable: mtf.Variable) -> tuple[mtf.Shape, mtf.Shape] | None:
+        """The smaller side of the matrix that a weight is and the larger one; None where its second moment is whole.
+
+        Examples:
+          >>> _ = mtf.get_variable(mesh, "w", "d_model:8 d_ff:32")
+          >>> mtf.optimize.AdafactorOptimizer().factored_dims(mesh.graph.variables["w"])
+          (Shape[d_model:8], Shape[d_ff:32])
+        """
+        sides = sorted(_sides(variable), key=lambda side: side.size)
         if not self.factored or not sides:
             return None
         if self.is_mesh_tensorflow_variant and sides[0].size < _SMALLEST_FACTORED:
             return None
-        smaller, larger = (mtf.Shape([dim for dim in parameter.variable.shape if side.has(dim.name)]) for side in sides)
+        smaller, larger = (mtf.Shape([dim for dim in variable.shape if side.has(dim.name)]) for side in sides)
         return smaller, larger
 
 

@@ -9,9 +9,11 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.checkpoint._chunks import saved_shape
+from meshtf.checkpoint.conversion.optimizer_slots import Sides
 from meshtf.checkpoint.formats.tensor_source import described
 from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.ops.variables.variable import Variable
+from meshtf.optimize import AdafactorOptimizer
 from meshtf.train.configuration import ConfigurationError, configuration_errors, read_configuration
 
 _LENGTH = 4
@@ -28,6 +30,28 @@ def model_forms(file: Path) -> dict[str, SavedTensor]:
     Raises:
       ConfigurationError: the file binds no model, or one that cannot be made.
     """
+    return {name: described(saved_shape(v), v.slice_dtype) for v in _variables(file) for name in v.saved_names}
+
+
+def factored_sides(file: Path) -> dict[str, Sides | None]:
+    """Which dimensions of each weight of a gin file's model Adafactor takes means over, as Mesh TensorFlow's variant.
+
+    Raises:
+      ConfigurationError: as `model_forms`.
+    """
+    return {name: _sides(variable) for variable in _variables(file) for name in variable.saved_names}
+
+
+def _sides(variable: Variable) -> Sides | None:
+    dims = AdafactorOptimizer(is_mesh_tensorflow_variant=True).factored_dims(variable)
+    if dims is None:
+        return None
+    own = [dim.name for dim in variable.shape if not variable.stacked_dims.has(dim.name)]
+    smaller, larger = (tuple(own.index(dim.name) for dim in side) for side in dims)
+    return smaller, larger
+
+
+def _variables(file: Path) -> list[Variable]:
     read_configuration([file], [])
     with configuration_errors():
         try:
@@ -40,8 +64,7 @@ def model_forms(file: Path) -> dict[str, SavedTensor]:
     with graph:
         features = {name: _feature(mesh, name) for name in _FEATURES}
         model.metrics(features, is_training=False)
-    variables = [v for v in graph.variables.values() if isinstance(v, Variable)]
-    return {name: described(saved_shape(v), v.slice_dtype) for v in variables for name in v.saved_names}
+    return [v for v in graph.variables.values() if isinstance(v, Variable)]
 
 
 def _feature(mesh: mtf.Mesh, name: str) -> mtf.Tensor:

@@ -66,6 +66,7 @@ class Options:
     config: str = ""
     dtype: str = ""
     is_strict: bool = True
+    with_slots: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,6 +209,12 @@ def define_weights_flags(values: flags.FlagValues) -> None:
         "Whether a tensor that no rule takes is an error, or else left out and listed.",
         flag_values=values,
     )
+    flags.DEFINE_bool(
+        "optimizer_state",
+        False,
+        "Whether `import` takes over what Adafactor and Adam of mesh_tensorflow keep, where it means the same here.",
+        flag_values=values,
+    )
 
 
 OWN_FLAGS = {
@@ -219,6 +226,7 @@ OWN_FLAGS = {
     "config": "config",
     "dtype": "dtype",
     "strict": "is_strict",
+    "optimizer_state": "with_slots",
 }
 """The program's flags, and the fields of `Options` that they are."""
 
@@ -247,9 +255,9 @@ COMMANDS = {
     ),
     "import": Command(
         "Makes a checkpoint and a model's gin file of weights of another library.",
-        "SOURCE OUTPUT [--format=FORMAT] [--rules=FILE] [--dtype=TYPE] [--nostrict]",
+        "SOURCE OUTPUT [--format=FORMAT] [--rules=FILE] [--dtype=TYPE] [--nostrict] [--optimizer_state]",
         (2, 2),
-        ("format", "rules", "dtype", "strict"),
+        ("format", "rules", "dtype", "strict", "optimizer_state"),
     ),
     "export": Command(
         "Writes a checkpoint as weights of another library.",

@@ -18,6 +18,7 @@ from meshtf.checkpoint.conversion.family import Family, FamilyModel, find_family
 from meshtf.checkpoint.conversion.huggingface import CONFIGURATION, HuggingFaceFolder
 from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
 from meshtf.checkpoint.conversion.mesh_tensorflow import MeshTensorFlowCheckpoint
+from meshtf.checkpoint.conversion.optimizer_slots import FactoredSides, OptimizerSlots, WithSlots
 from meshtf.checkpoint.formats.tensor_source import OfAnother, TensorSource, write_source
 from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.errors import CheckpointError, MeshtfError, SaveError
@@ -27,6 +28,9 @@ the weights have {canonical} twice, as {first} and as {second}; remove that whic
 
 ModelForms = Callable[[Path], Mapping[str, SavedTensor]]
 """Gives shape and type of each tensor that a checkpoint of the model in a gin file has."""
+
+SidesOf = Callable[[Path], FactoredSides]
+"""Gives the sides over which Adafactor takes means, of each weight of the model in a gin file."""
 
 _REMEDY = """\
 Nothing was written. The weights must be all of one model of this family, with its own configuration; with --nostrict
@@ -44,6 +48,19 @@ Nothing was written. A model of other variables needs other rules."""
 
 
 @dataclasses.dataclass(frozen=True)
+class Written:
+    """What an import wrote beside model and weights.
+
+    Attributes:
+      tokenizer: names of its files.
+      slots: the optimizer's state, where that was asked for.
+    """
+
+    tokenizer: tuple[str, ...]
+    slots: OptimizerSlots | None
+
+
+@dataclasses.dataclass(frozen=True)
 class Import:
     """Weights that were checked against rules and sizes; nothing is written.
 
@@ -51,12 +68,14 @@ class Import:
       path: of the folder of the source.
       configuration: of the other library, where an export needs it.
       model: of a family.
+      source: all that was there, under its own names.
       weights: as meshtf has them.
     """
 
     path: Path
     configuration: Mapping[str, Any] | None
     model: FamilyModel
+    source: TensorSource
     weights: ConvertedSource
 
     @classmethod
@@ -76,28 +95,34 @@ class Import:
         configuration, where = _with_dtype(source), str(path / CONFIGURATION)
         family = _family("huggingface", configuration.get("model_type"), rules, where)
         model = family.model(configuration, _shapes(source), where)
-        return cls(path, configuration, model, _checked(path, source, model, dtype, is_strict=is_strict))
+        return cls(path, configuration, model, source, _checked(path, source, model, dtype, is_strict=is_strict))
 
     @classmethod
     def of_mesh_tensorflow(cls, path: Path, rules: Path | None, dtype: tf.DType, *, is_strict: bool) -> Import:
-        """A checkpoint of Mesh TensorFlow: its prefix, or the folder that has it. As `of_huggingface` otherwise; an
-        optimizer's state is left out."""
+        """A checkpoint of Mesh TensorFlow: its prefix, or the folder that has it. As `of_huggingface` otherwise."""
         source = MeshTensorFlowCheckpoint.open(path)
         where = str(source.prefix.with_name(mesh_tensorflow.CONFIGURATION))
         family = _family("mesh_tensorflow", source.configuration.get("run.model_type"), rules, where)
         model = family.model(source.configuration, _shapes(source), where)
-        return cls(source.prefix.parent, None, model, _checked(path, source, model, dtype, is_strict=is_strict))
+        weights = _checked(path, source, model, dtype, is_strict=is_strict)
+        return cls(source.prefix.parent, None, model, source, weights)
 
     @property
     def left_out(self) -> list[str]:
         """Tensors of the source that no rule takes."""
         return self.weights.unused
 
-    def write(self, output: Path, forms_of: ModelForms | None = None) -> list[str]:
-        """Writes the folder, whole or not at all; returns the names of the tokenizer's files that it has.
+    def write(self, output: Path, forms_of: ModelForms | None = None, sides_of: SidesOf | None = None) -> Written:
+        """Writes the folder, whole or not at all.
+
+        Args:
+          output: the folder.
+          forms_of: with which the model's variables are compared.
+          sides_of: with which the optimizer's state is taken over; without, it is left out.
 
         Raises:
-          CheckpointError: it is there already, or the model has other variables than the rules make.
+          CheckpointError: it is there already, the model has other variables than the rules make, or the optimizer's
+            state does not fit.
           SaveError: it cannot be written.
         """
         if output.exists():
@@ -109,12 +134,16 @@ class Import:
                 if forms_of is not None:
                     self._check_forms(self._forms(forms_of, folder.model_gin))
                 copied = folder.keep_original(self.configuration, self.model.family.path, self.path)
-                write_source(self.weights, folder.checkpoint)
+                slots = None if sides_of is None else self._slots(sides_of(folder.model_gin))
+                write_source(self.weights if slots is None else WithSlots(self.weights, slots), folder.checkpoint)
         except SaveError as error:
             raise SaveError(str(error).replace(f".writing-{output.name}", output.name)) from None
         except OSError as error:
             raise SaveError(f"{output} cannot be written: {error.strerror or error}") from error
-        return copied
+        return Written(tuple(copied), slots)
+
+    def _slots(self, factored: FactoredSides) -> OptimizerSlots:
+        return OptimizerSlots.of(str(self.path), self.source, self.model.rules, self.model.sizes, factored)
 
     def _forms(self, forms_of: ModelForms, model_gin: Path) -> Mapping[str, SavedTensor]:
         """Those of the model, whose gin file is not there any more when an error of it is read."""

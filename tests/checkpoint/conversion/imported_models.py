@@ -54,6 +54,22 @@ def interpreted(
     parameters: Sequence[str] = (),
 ) -> np.ndarray:
     """What a program makes of features [batch, length], with the weights of an imported folder."""
+
+    def only(model: Any, given: Mapping[str, mtf.Tensor]) -> list[mtf.Tensor]:
+        return [program(model, given)]
+
+    return all_interpreted(folder, features, only, mesh_shape, layout, parameters)[0]
+
+
+def all_interpreted(
+    folder: Path,
+    features: Features,
+    program: Callable[[Any, Mapping[str, mtf.Tensor]], Sequence[mtf.Tensor]],
+    mesh_shape: str = "rows:1",
+    layout: str = "",
+    parameters: Sequence[str] = (),
+) -> Sequence[np.ndarray]:
+    """As `interpreted`, of a program of several results."""
     # Unrolled, each variable is one tensor of the checkpoint.
     model = configured(folder, "TransformerStack.unroll = True", *parameters)
     saved = SavedCheckpoint.open(ImportedFolder(folder).checkpoint)
@@ -62,11 +78,11 @@ def interpreted(
     with graph:
         shapes = {name: mtf.Shape([("batch", x.shape[0]), ("length", x.shape[1])]) for name, x in features.items()}
         given = {n: mtf.placeholder(mesh, shapes[n], tf.as_dtype(x.dtype), name=n) for n, x in features.items()}
-        result = program(model, given)
+        results = program(model, given)
     for variable in graph.variables.values():
         assert isinstance(variable, Variable)
         _start_as(variable, saved.read(variable.full_name).numpy())
-    return interpret_graph(graph, [result], features, mesh_shape, layout).results[0]
+    return interpret_graph(graph, results, features, mesh_shape, layout).results
 
 
 def _start_as(variable: Variable, value: np.ndarray) -> None:
