@@ -255,13 +255,13 @@ COMMANDS = {
     ),
     "import": Command(
         "Makes a checkpoint and a model's gin file of weights of another library.",
-        "SOURCE OUTPUT [--format=FORMAT] [--rules=FILE] [--dtype=TYPE] [--nostrict] [--optimizer_state]",
+        "SOURCE OUTPUT [--format=NAME] [--rules=FILE] [--dtype=TYPE] [--nostrict] [--optimizer_state]",
         (2, 2),
         ("format", "rules", "dtype", "strict", "optimizer_state"),
     ),
     "export": Command(
         "Writes a checkpoint as weights of another library.",
-        "CHECKPOINT OUTPUT [--format=FORMAT] [--config=PATH] [--dtype=TYPE] [--nostrict]",
+        "CHECKPOINT OUTPUT [--format=NAME] [--config=PATH] [--dtype=TYPE] [--nostrict]",
         (2, 2),
         ("format", "config", "dtype", "strict"),
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,11 @@ Install it with the project's extra: pip install 'meshtf[seqio]'"""
 NO_SUCH_TASK = """\
 seqio has no task "{name}"{nearest}
 A line `import my_tasks` in the gin file imports the module that registers it."""
+
+MIXTURE = """\
+"{name}" is a mixture of seqio, which has no end, and no order that is a function of the place. meshtf mixes its tasks
+itself, at the same rates; in gin, beside the vocabulary, the length and the rest of TextTask:
+{lines}"""
 
 
 @gin.configurable(module="meshtf.train")
@@ -68,9 +74,7 @@ class SeqioTask:
         if self.task not in known:
             raise ConfigurationError(NO_SUCH_TASK.format(name=self.task, nearest=nearest(self.task, known)))
         if self.task in seqio.MixtureRegistry.names():
-            raise ConfigurationError(
-                f'"{self.task}" is a mixture, which has no end: give its tasks to a Mixture, a SeqioTask each'
-            )
+            raise ConfigurationError(_as_mixture(seqio.MixtureRegistry.get(self.task)))
         task = seqio.get_mixture_or_task(self.task)
         if self.split not in task.splits:
             raise ConfigurationError(
@@ -80,6 +84,21 @@ class SeqioTask:
         length = None if self.sequence_length is None else dict(self.sequence_length)
         dataset = task.get_dataset(length, self.split, use_cached=False, shuffle=False, seed=self.seed, num_epochs=1)
         return dataset.as_numpy_iterator()
+
+
+def _as_mixture(mixture: Any) -> str:
+    """That a mixture is none of documents, and the gin lines for its tasks and rates."""
+    tasks = list(mixture.tasks)
+    scopes = [re.sub(r"\W", "_", task.name) for task in tasks]
+    lines = [
+        "Training.task = @Mixture()",
+        f"Mixture.tasks = [{', '.join(f'@{scope}/TextTask()' for scope in scopes)}]",
+        f"Mixture.names = {[task.name for task in tasks]}",
+        f"Mixture.rates = {[float(mixture.get_rate(task)) for task in tasks]}",
+    ]
+    for scope, task in zip(scopes, tasks, strict=True):
+        lines += [f"{scope}/TextTask.source = @{scope}/SeqioTask()", f"{scope}/SeqioTask.task = {task.name!r}"]
+    return MIXTURE.format(name=mixture.name, lines="\n".join(f"    {line}" for line in lines))
 
 
 def _ids(example: Mapping[str, Any], feature: str, name: str) -> np.ndarray:

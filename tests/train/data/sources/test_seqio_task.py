@@ -42,9 +42,13 @@ class Task:
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch) -> Task:
     task = Task()
+    rates = {"summarize": 0.5, "translate.v1": 2.0}
+    mixture = SimpleNamespace(
+        name="both", tasks=[SimpleNamespace(name=name) for name in rates], get_rate=lambda task: rates[task.name]
+    )
     registries = {
         "TaskRegistry": SimpleNamespace(names=lambda: ["translate", "summarize"]),
-        "MixtureRegistry": SimpleNamespace(names=lambda: ["both"]),
+        "MixtureRegistry": SimpleNamespace(names=lambda: ["both"], get=lambda name: mixture),
     }
     monkeypatch.setitem(sys.modules, "seqio", SimpleNamespace(**registries, get_mixture_or_task=lambda name: task))
     return task
@@ -67,7 +71,18 @@ def test_tokens_of_a_split(task: Task) -> None:
     ("source", "words"),
     [
         (SeqioTask("tranlate"), 'seqio has no task "tranlate"; did you mean "translate"?'),
-        (SeqioTask("both"), '"both" is a mixture, which has no end: give its tasks to a Mixture'),
+        (
+            SeqioTask("both"),
+            """\
+    Training.task = @Mixture()
+    Mixture.tasks = [@summarize/TextTask(), @translate_v1/TextTask()]
+    Mixture.names = ['summarize', 'translate.v1']
+    Mixture.rates = [0.5, 2.0]
+    summarize/TextTask.source = @summarize/SeqioTask()
+    summarize/SeqioTask.task = 'summarize'
+    translate_v1/TextTask.source = @translate_v1/SeqioTask()
+    translate_v1/SeqioTask.task = 'translate.v1'""",
+        ),
         (SeqioTask("translate", "test"), "has the splits train, validation, and SeqioTask.split is 'test'"),
         (SeqioTask("translate", features="target"), 'example 1 has no feature "target", only inputs, inputs_pret'),
         (
@@ -117,4 +132,5 @@ def test_with_seqio_itself() -> None:
     done = subprocess.run([sys.executable, "-c", OWN], capture_output=True, text=True, timeout=170, check=False)
     assert not done.returncode, done.stderr
     assert "[[[100, 101, 102, 1]], [[103, 1]]]" in done.stdout
-    assert "is a mixture" in done.stdout
+    assert '"mixed" is a mixture' in done.stdout
+    assert "Mixture.rates = [1.0]" in done.stdout
