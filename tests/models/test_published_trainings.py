@@ -9,7 +9,7 @@ import gin
 import pytest
 
 import meshtf as mtf
-from benchmarks.layout_search import UNSPLIT, rows
+from benchmarks.layout_search import UNSPLIT, Row, rows
 from benchmarks.published_trainings import GB, GIB, TRAININGS
 from meshtf.lowering.report.report import Report
 
@@ -71,3 +71,20 @@ def test_layouts_that_are_found_are_no_slower_than_the_published_ones(name: str)
     program = row.program(*UNSPLIT)
     found = mtf.auto_layout(program, program.lowering.mesh_shape, machine, memory_per_core=16 * GIB)
     assert found.best.seconds <= published.seconds
+
+
+RECIPES = ("data", "fsdp", "megatron", "megatron_sequence", "fsdp_tensor_sequence", "two_dimensional")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "recipes"), [("lm_tiny", RECIPES), ("moe_tiny", (*RECIPES, "experts"))])
+def test_layouts_that_are_found_are_no_slower_than_those_that_come_with_meshtf(
+    name: str, recipes: tuple[str, ...]
+) -> None:
+    (row,) = (row for row in rows() if row.name == name)
+    machine = mtf.costs.load_machine("v5e")
+    program = row.program(*UNSPLIT)
+    found = mtf.auto_layout(program, program.lowering.mesh_shape, machine)
+    for files in ([], *([f"recipes/{recipe}.gin"] for recipe in recipes)):
+        shipped = Row(name, [*row.files, *files], row.bindings).program().report()
+        assert found.best.seconds <= mtf.costs.predict(shipped, machine).seconds, files
