@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import subprocess
@@ -31,7 +32,7 @@ import tensorflow as tf
 import meshtf as mtf
 from benchmarks.joined_processes import Place, Processes, processes
 from benchmarks.machine import machine
-from benchmarks.memory import GIVES_BACK, MEBIBYTE, high_water
+from benchmarks.memory import GIVES_BACK, MEBIBYTE, rise
 from benchmarks.predicted_models import MODELS
 from meshtf.costs import Machine, NetworkLevel, load_machine, predict
 from meshtf.mesh_impl.virtual_cpus import num_processors
@@ -164,13 +165,16 @@ def of_memory(listed: Sequence[Case]) -> list[Row]:
 
 
 def memory_of(listed: Sequence[Case]) -> list[tuple[int, int]]:
-    """Of each case, bytes of all cores together, measured and predicted; the first is run twice, as what TensorFlow
-    loads at first use does not count."""
+    """Of each case, bytes of all cores together, measured and predicted. What is measured is how far the process rises
+    above what it has between steps, when all is compiled; the variables, which it has then, are added."""
     found = []
-    for case in [listed[0], *listed]:
+    for case in listed:
         step, x = case.step(), case.example()
-        found.append((high_water(step, lambda: step(x=x)), CORES * step.report().memory.peak))  # noqa: B023 - called here
-    return found[1:]
+        call = functools.partial(step, x=x)
+        call()
+        memory = step.report().memory
+        found.append((rise(call) + CORES * memory.variables, CORES * memory.peak))
+    return found
 
 
 def _told(row: Row, unit: str, size: float) -> Row:
