@@ -26,8 +26,9 @@ def compiled_peak_memory(plan: Plan) -> PeakMemory:
     or last step, reads for it what it is made of. A loop writes what it stacks where it stays, holds a copy of each
     slice that it reads while it needs it, and what it carries enters an iteration where its result will be. Weights
     that a loop reads slice by slice as shorter numbers, in a cast or in a product (of float32 a TPU's units multiply
-    bfloat16), are all brought to them before the first such loop, and stay so to the last. Single elements are
-    scattered over one row of memory, of which the result is a copy.
+    bfloat16), are all brought to them before the first such loop, and stay so to the last; and so is what one
+    loop stacks and others alone read in that way. Single elements are scattered over one row of memory, of which the
+    result is a copy.
 
     Not counted: copies in other layouts and in on-chip memory, tiles that are not full, collectives' buffers, and gaps.
     """
@@ -98,17 +99,18 @@ class _Moments:
         staying, cut, there = {self._own(v) for v in self.kept}, set(self.cut), set(self.given)
         live = sum(v.slice_bytes for v in there)
         begins, ends = self._shortened()
+        saved = self._saved()
         for position, values in needed.items():
             instruction = self.instructions[position]
             made = {v for v in values if v in written or v in cut} - there
             gone = {v for v in values if last[v] == position and (v in there or v in made)} - staying
             live += begins.get(position, 0)
-            new, old = _bytes(made), _bytes(gone - made)
+            new, old = _bytes(made, saved), _bytes(gone - made, saved)
             written_over = min(new, old) if is_fusable(instruction) else 0
             yield _Moment(live + new - written_over + _inside(instruction), instruction, there, made)
             there |= made
             there -= gone
-            live += new - _bytes(gone) - ends.get(position, 0)
+            live += new - _bytes(gone, saved) - ends.get(position, 0)
 
     def _shortened(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
         """Bytes of weights as shorter numbers, by the positions of the first loop and of the last that read them."""
@@ -123,6 +125,26 @@ class _Moments:
                     first.setdefault(copy, position)
                     last[copy] = position
         return _sums(first), _sums(last)
+
+    def _saved(self) -> Mapping[Value, int]:
+        """Bytes by which what loops stack is shorter than it says, as other loops alone read it so."""
+        users: dict[Value, list[Instruction]] = {}
+        for i in self.instructions:
+            for v in i.inputs:
+                users.setdefault(v, []).append(i)
+        found: dict[Value, int] = {}
+        stacked = {s.whole for i in self.instructions if isinstance(i, Loop) for s in i.stacked} - set(self.leaving)
+        for whole in stacked & users.keys():
+            shorts = [
+                _shorter(i.body, s.part)
+                for i in users[whole]
+                for s in (i.sliced if isinstance(i, Loop) else ())
+                if s.whole is whole
+            ]
+            numbers = [short for short in shorts if short is not None]
+            if len(numbers) == len(shorts) == len(users[whole]):
+                found[whole] = whole.slice_bytes - whole.slice_bytes * max(numbers) // whole.dtype.size
+        return found
 
     def _in_memory(self) -> tuple[dict[int, list[Value]], set[Value]]:
         """By position, what an instruction finds in memory or writes there; and what is ever written. All by owner."""
@@ -184,5 +206,5 @@ def _views(instructions: Sequence[Instruction]) -> dict[Value, Value]:
     return owner
 
 
-def _bytes(values: Collection[Value]) -> int:
-    return sum(v.slice_bytes for v in values)
+def _bytes(values: Collection[Value], saved: Mapping[Value, int] | None = None) -> int:
+    return sum(v.slice_bytes for v in values) - sum((saved or {}).get(v, 0) for v in values)
