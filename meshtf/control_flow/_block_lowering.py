@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from meshtf.graph import Operation, with_nested
+from meshtf.planning.adding_in_place import Zeros
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.stored_variables import StoredVariable
@@ -34,9 +35,10 @@ def constant_like(planner: Planner, like: Value, number: int, after: Sequence[Va
     """A number everywhere, of the shape, dtype and layout of another value, made `after` these are there."""
     size, dtype = like.slice_shape, like.dtype
 
-    def emit(core: Core, *awaited: tf.Tensor) -> tf.Tensor:
+    def filled(core: Core, *awaited: tf.Tensor) -> tf.Tensor:
         with tf.control_dependencies(awaited):
             return tf.fill(size, tf.cast(number, dtype))
 
+    emit = filled if number else Zeros(size, dtype)
     spec, facts = (like.shape, like.dtype, like.layout), WorkFacts(is_trivial=True)
     return planner.compute("constant", emit, after, [spec], pending=like.pending, facts=facts)[0]

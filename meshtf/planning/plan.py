@@ -89,6 +89,11 @@ class Compute:
     flops: int = 0
     facts: WorkFacts = NOTHING_KNOWN
 
+    def bytes_of(self, value: Value) -> int:
+        """How much it reads or writes of an input or an output: of what it adds a part to, that part."""
+        adds_to_it = self.facts.adds_to_part and value in (self.inputs[0], self.outputs[0])
+        return self.inputs[1].slice_bytes if adds_to_it else value.slice_bytes
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Collective:

@@ -28,6 +28,7 @@ from meshtf.mesh_impl.mesh_impl import MeshImpl, Results
 from meshtf.mesh_impl.processor_products import product_dtype
 from meshtf.mesh_impl.spmd.spmd_collectives import DeviceMesh, SpmdCollectives
 from meshtf.planning import core_positions
+from meshtf.planning.adding_in_place import AddToPart, Zeros
 from meshtf.planning.collectives.backend_collectives import BackendCollectives
 from meshtf.planning.plan import (
     AssignVariable,
@@ -297,6 +298,8 @@ class CoreProgram:
         with self._device_for(instruction):
             if self.on_processors and isinstance(instruction.emit, FusedUpdate):
                 results = instruction.emit.flat(*slices)
+            elif self.on_processors and isinstance(instruction.emit, AddToPart | Zeros):
+                results = instruction.emit.in_place(*slices)
             else:
                 results = instruction.emit(self._core, *slices)
         if isinstance(results, tf.Tensor):

@@ -16,6 +16,7 @@ from meshtf.lowering.passes.cut_feeds import cut_feeds
 from meshtf.lowering.passes.dead_code import remove_dead_code
 from meshtf.lowering.passes.early_updates import update_early
 from meshtf.lowering.passes.gradient_sums import sum_gradients
+from meshtf.lowering.passes.gradients_in_place import add_gradients_in_place
 from meshtf.lowering.passes.pacing import pace
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.passes.regathered_weights import gather_weights_again
@@ -46,6 +47,8 @@ PLAN_PASSES: tuple[PlanPass, ...] = (
     sum_gradients,
     # Before fusion, which may take a gathered weight as an operand.
     gather_weights_again,
+    # When casts and collectives are where they will be: what is left between a stack and a sum works on each part.
+    add_gradients_in_place,
     # While each step of an update is an instruction by itself.
     fuse_updates,
     # After all that looks for updates, so that a program that assigns nothing computes the same numbers.

@@ -32,6 +32,8 @@ class PassOptions:
       least_compiled_iterations: for each core of a process that compiles a loop, how many it must have. In decoding
         with a small Transformer, compiling takes each about as much processor time as 130 iterations then save: with
         so many, it has paid after four runs.
+      smallest_added_in_place: bytes of the smallest slice of a stack of gradients that is added layer by layer: below,
+        so many small additions cost more than the memory is worth.
       block_sizes: of large updates that are done block by block.
       largest_bucket_member: bytes of the largest slice that travels with others within a process: copying a larger one
         costs more than a start saves.
@@ -51,6 +53,7 @@ class PassOptions:
     smallest_divided_update: int = 1 << 14
     smallest_fused_update: int = 1 << 12
     least_compiled_iterations: int = 32
+    smallest_added_in_place: int = 1 << 16
     block_sizes: BlockSizes = dataclasses.field(default_factory=BlockSizes)
     largest_bucket_member: int = 1 << 17
     light_flops: int = 1 << 20

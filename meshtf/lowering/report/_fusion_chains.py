@@ -78,7 +78,7 @@ def is_fusable(instruction: Instruction) -> bool:
         return False
     facts = instruction.facts
     makes_elements = facts.is_elementwise_or_moves or facts.multiplies or facts.is_reduction
-    return makes_elements or facts.is_trivial or facts.draws_random_bits
+    return makes_elements or facts.adds_to_part or facts.is_trivial or facts.draws_random_bits
 
 
 class _Chains:
@@ -107,9 +107,9 @@ class _Chains:
             number = numbers.setdefault(chain, len(found))
             own = [v for v in self._from_memory[i] if (chain, v) not in already and not self._follows_product(v)]
             already.update((chain, v) for v in own)
-            read = sum(v.slice_bytes for v in own)
+            read = sum(i.bytes_of(v) for v in own)
             read = min(read, sum(v.slice_bytes for v in i.outputs)) if i.facts.takes_own_slice else read
-            written = sum(v.slice_bytes for v in i.outputs if self._is_written(v))
+            written = sum(i.bytes_of(v) for v in i.outputs if self._is_written(v))
             found[i] = FusedWork(number, lengths[chain], read, written)
 
     def in_memory(self) -> WorkInMemory:

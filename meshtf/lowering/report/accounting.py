@@ -98,8 +98,8 @@ def peak_memory(plan: Plan) -> PeakMemory:
     and put in order; fetches to the end. A new value of a variable takes the place of the old one as soon as both are
     through, or at the end where checks decide whether it does; an update that is fused and in place needs none, if
     nothing else needs the variable any more. A loop writes what it stacks where it stays, and what it carries where the
-    initial value was, if nothing else needs that. A view (a reshape, a variable as it is read) takes nothing but keeps
-    what it shows.
+    initial value was, if nothing else needs that; a sum is written over as its parts are added to. A view (a reshape,
+    a variable as it is read) takes nothing but keeps what it shows.
 
     Not counted: scratch memory of a kernel, what the runtime and its allocators hold, on GPUs a second time what loops
     stack and others read as a whole, and what TensorFlow saves by writing an output over an input elsewhere. It may
@@ -236,20 +236,19 @@ class _Space:
     def _of(self, instruction: Instruction) -> int:
         if isinstance(instruction, Collective):
             return instruction.step.scratch_bytes(instruction.input, instruction.output, self.mesh_shape)
-        added = _added_in_place(instruction) if isinstance(instruction, Loop) else {}
+        added = _written_over(instruction) if isinstance(instruction, Loop) else {}
         return max((self._peak_inside(body, bound, added) for body, bound in _bodies(instruction)), default=0)
 
-    def _peak_inside(
-        self, body: Sequence[Instruction], bound: Sequence[Value], added: Mapping[Instruction, Value]
-    ) -> int:
-        """The most memory that one iteration needs at once beside what is there outside."""
+    def _peak_inside(self, body: Sequence[Instruction], bound: Sequence[Value], added: Mapping[Value, Value]) -> int:
+        """The most memory that one iteration needs at once beside what is there outside, with which `added` begins."""
         owner = {v: v for v in bound}
         last: dict[Value, int] = {}
         for position, i in enumerate(body):
-            shown = i.inputs[0] if isinstance(i, Compute) and i.facts.is_view else added.get(i)
-            owner.update({v: v if shown is None else owner.get(shown, shown) for v in i.outputs})
+            is_view = isinstance(i, Compute) and i.facts.is_view
+            shown = {v: i.inputs[0] if is_view else added.get(v, v) for v in i.outputs}
+            owner.update({v: owner.get(own, own) for v, own in shown.items()})
             last.update({owner.get(v, v): position for v in (*i.inputs, *i.outputs)})
-        own = set(owner.values())
+        own = {v for v, memory in owner.items() if memory is v}
         peak = live = sum(v.slice_bytes for v in bound)
         for position, i in enumerate(body):
             made = [v for v in i.outputs if owner[v] is v]
@@ -260,17 +259,19 @@ class _Space:
         return peak
 
 
-def _added_in_place(loop: Loop) -> dict[Instruction, Value]:
-    """Inside a loop, what makes a carried value's next one element by element, where nothing else needs the present
-    one: it is written over it. By instruction, the value that enters."""
+def _written_over(loop: Loop) -> dict[Value, Value]:
+    """Inside a loop, carried values' next ones that are made element by element, or by adding to parts, here or in a
+    loop inside, where nothing else needs the present one: they are written over it. By them, the values that enter."""
     uses = collections.Counter(v for i, _ in walk(loop.body) for v in used_directly(i))
     uses.update([*(c.leaving for c in loop.carried), *(s.part for s in loop.stacked)])
     entering = {c.leaving: c.entering for c in loop.carried if uses[c.entering] == 1 and uses[c.leaving] == 1}
-    return {
-        i: entering[i.outputs[0]]
-        for i in loop.body
-        if isinstance(i, Compute) and i.facts.kernel is not None and entering.get(i.outputs[0]) in i.inputs
-    }
+    found = {}
+    for i in loop.body:
+        if isinstance(i, Compute) and (i.facts.kernel is not None or i.facts.adds_to_part):
+            found.update({v: entering[v] for v in i.outputs if entering.get(v) in i.inputs})
+        elif isinstance(i, Loop):
+            found.update({c.result: c.initial for c in i.carried if entering.get(c.result) is c.initial})
+    return found
 
 
 def flops(plan: Plan) -> int:

@@ -211,7 +211,7 @@ class _Records:
             category=_category(compute),
             flops=compute.flops,
             bytes_read=_bytes_read(compute),
-            bytes_written=0 if compute.facts.is_view else sum(v.slice_bytes for v in compute.outputs),
+            bytes_written=0 if compute.facts.is_view else sum(compute.bytes_of(v) for v in compute.outputs),
             dtype=(compute.inputs or compute.outputs)[0].dtype.name,
             products=compute.facts.products,
             chain=fused.chain,
@@ -250,13 +250,13 @@ def _category(compute: Compute) -> Category:
         return "view"
     if facts.is_reduction:
         return "reduction"
-    is_local = facts.is_elementwise_or_moves or facts.multiplies or facts.is_trivial or facts.draws_random_bits
-    return "elementwise" if is_local else "other"
+    is_elementwise = facts.is_elementwise_or_moves or facts.multiplies or facts.adds_to_part
+    return "elementwise" if is_elementwise or facts.is_trivial or facts.draws_random_bits else "other"
 
 
 def _bytes_read(compute: Compute) -> int:
     facts = compute.facts
     if facts.is_view:
         return 0
-    inputs = sum(v.slice_bytes for v in compute.inputs)
+    inputs = sum(compute.bytes_of(v) for v in compute.inputs)
     return min(inputs, sum(v.slice_bytes for v in compute.outputs)) if facts.takes_own_slice else inputs

@@ -1,0 +1,236 @@
+"""Gradients of stacks that loops add up are added layer by layer, and not as a whole after the loop over layers.
+
+A loop over micro-batches, or over the steps of a pipeline, adds the gradient of every weight to a sum that it carries.
+Of weights [layers:13 d_model d_ff], a loop over layers inside it makes the gradient as a stack, which would stand
+beside the sum at its full size. (loop over layers that stacks the parts; transpose, mask and cast the stack; add it to
+the sum) becomes (loop over layers that carries the sum, and transposes, masks, casts and adds each part in its place).
+Elements are added as before and in the same order: results are the same to the bit.
+
+Loops over layers may stand in others, as segments of layers that are recomputed do: the sum is carried into all.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.layout import TensorLayout
+from meshtf.lowering.passes.pass_options import PassOptions
+from meshtf.ops.algebra.elementwise_operation import broadcasting_kernel
+from meshtf.planning.adding_in_place import AddToPart, Zeros
+from meshtf.planning.plan import (
+    Carried,
+    Compute,
+    Instruction,
+    Loop,
+    Plan,
+    Stacked,
+    Value,
+    used_directly,
+    walk,
+    with_nested_changed,
+)
+from meshtf.planning.work_facts import WorkFacts
+
+_MOST_ROWS = 64
+"""Pieces of memory that one part is added to: with more, they are too short to be quick."""
+
+
+def add_gradients_in_place(plan: Plan, options: PassOptions) -> Plan:
+    """The plan in which sums that loops carry are added to by the loops inside that stack what is added."""
+    if not any(isinstance(inner, Loop) for i, _ in walk(plan.instructions) if isinstance(i, Loop) for inner in i.body):
+        return plan
+    numbers = itertools.count(1 + max(v.index for i, _ in walk(plan.instructions) for v in i.outputs))
+    uses = collections.Counter(v for i, _ in walk(plan.instructions) for v in used_directly(i))
+    zeros = {
+        v for i, _ in walk(plan.instructions) if isinstance(i, Compute) and isinstance(i.emit, Zeros) for v in i.outputs
+    }
+    rewriting = _Rewriting(numbers, options.smallest_added_in_place, {v for v in zeros if uses[v] == 1})
+    return dataclasses.replace(plan, instructions=rewriting.rewritten(plan.instructions))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Addition:
+    """A term added to what a loop carries, or to the part of it at these positions of dimensions, by name."""
+
+    compute: Compute
+    total: Value
+    term: Value
+    places: tuple[tuple[str, Value], ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Sinking:
+    """An addition whose term is what a loop stacks, after elementwise work: first to last, each on the one before."""
+
+    carried: Carried
+    addition: _Addition
+    stacked: Stacked
+    work: tuple[Compute, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Rewriting:
+    """The pass. `zeros`: that one loop alone begins with. `placed`: additions to parts that it has made, by results."""
+
+    numbers: itertools.count[int]
+    least_bytes: int
+    zeros: set[Value]
+    placed: dict[Value, _Addition] = dataclasses.field(default_factory=dict)
+
+    def rewritten(self, instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
+        """Loops from the outermost inwards, so that a sum goes on to where its term is made."""
+        changed = (self._sunk(i) if isinstance(i, Loop) else i for i in instructions)
+        return tuple(with_nested_changed(i, self.rewritten) for i in changed)
+
+    def _sunk(self, loop: Loop) -> Loop:
+        body = _Body(loop)
+        by_loop: dict[Loop, list[_Sinking]] = {}
+        for carried in loop.carried:
+            if (addition := self._addition(carried, body)) and (found := self._sinking(carried, addition, body)):
+                inner, sinking = found
+                by_loop.setdefault(inner, []).append(sinking)
+        every = [s for own in by_loop.values() for s in own]
+        gone: set[Instruction] = {i for s in every for i in (s.addition.compute, *s.work)}
+        changed = [self._adding(i, by_loop[i]) if isinstance(i, Loop) and i in by_loop else i for i in loop.body]
+        return dataclasses.replace(loop, body=tuple(i for i in changed if i not in gone))
+
+    def _addition(self, carried: Carried, body: _Body) -> _Addition | None:
+        """How a carried value's next is made of it, if by an addition, and nothing else reads either."""
+        total, compute = carried.entering, body.makers.get(carried.leaving)
+        if body.uses[total] != 1 or body.uses[carried.leaving] != 1 or not isinstance(compute, Compute):
+            return None
+        if carried.leaving in self.placed:
+            return self.placed[carried.leaving]
+        if (
+            carried.initial not in self.zeros
+            or compute.facts.kernel is not tf.add
+            or compute.inputs[0] is not total
+            or len(compute.inputs) != 2
+        ):
+            return None
+        term = compute.inputs[1]
+        is_alike = (term.shape, term.dtype, term.layout) == (total.shape, total.dtype, total.layout)
+        return _Addition(compute, total, term, ()) if is_alike else None
+
+    def _sinking(self, carried: Carried, addition: _Addition, body: _Body) -> tuple[Loop, _Sinking] | None:
+        """The loop that stacks the term, if it can add what it stacks."""
+        work: list[Compute] = []
+        value, maker = addition.term, body.makers.get(addition.term)
+        while isinstance(maker, Compute) and body.uses[value] == 1 and (before := _worked_on(maker)) is not None:
+            work.insert(0, maker)
+            value, maker = before, body.makers.get(before)
+        if not isinstance(maker, Loop) or body.uses[value] != 1 or not _has_every_part(maker):
+            return None
+        stacked = next((s for s in maker.stacked if s.whole is value), None)
+        if stacked is None or value.slice_bytes < self.least_bytes:
+            return None
+        name, along = value.shape.dims[0].name, [value, *(i.outputs[0] for i in work)]
+        if any(_axes_of(v, name) for v in along) or value.slice_shape[0] != maker.length:
+            return None
+        others = [v for i in work for v in i.inputs if v not in along]
+        if any(v.shape.has(name) or body.is_made_after(v, maker) for v in others):
+            return None
+        if _adding_to_part(addition.total, (*addition.places, (name, maker.index))).num_rows > _MOST_ROWS:
+            return None
+        return maker, _Sinking(carried, addition, stacked, tuple(work))
+
+    def _adding(self, loop: Loop, sinkings: Sequence[_Sinking]) -> Loop:
+        """A loop that adds its parts to what it carries, and stacks them no more."""
+        carried, added = [], []
+        for sinking in sinkings:
+            total = sinking.addition.total
+            entering, leaving = (dataclasses.replace(total, index=next(self.numbers)) for _ in range(2))
+            name = sinking.stacked.whole.shape.dims[0].name
+            work, term = self._on_part(sinking, name)
+            places = (*sinking.addition.places, (name, loop.index))
+            compute = _added_at(sinking.addition.compute, entering, term, leaving, places)
+            carried.append(Carried(total, entering, leaving, sinking.carried.leaving))
+            added += [*work, compute]
+            self.placed[leaving] = _Addition(compute, entering, term, places)
+        gone = {s.stacked for s in sinkings}
+        return dataclasses.replace(
+            loop,
+            carried=(*loop.carried, *carried),
+            stacked=tuple(s for s in loop.stacked if s not in gone),
+            body=(*loop.body, *added),
+        )
+
+    def _on_part(self, sinking: _Sinking, name: str) -> tuple[list[Compute], Value]:
+        """The work on one part of the stack in place of the whole, and the term that it makes."""
+        whole, part = sinking.stacked.whole, sinking.stacked.part
+        done: list[Compute] = []
+        for i in sinking.work:
+            output = _part_of(i.outputs[0], name, next(self.numbers))
+            inputs = tuple(part if v is whole else v for v in i.inputs)
+            assert i.facts.kernel is not None
+            emit = broadcasting_kernel(i.facts.kernel, [v.shape for v in inputs], output.shape, output.slice_shape)
+            is_view = i.facts.is_view and inputs[0].shape == output.shape
+            facts = dataclasses.replace(i.facts, is_view=is_view)
+            flops = i.flops // whole.shape.dims[0].size
+            done.append(dataclasses.replace(i, inputs=inputs, outputs=(output,), emit=emit, facts=facts, flops=flops))
+            whole, part = i.outputs[0], output
+        return done, part
+
+
+class _Body:
+    """Of the instructions in a loop: who makes each value, and how often each is used."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.makers = {v: i for i in loop.body for v in i.outputs}
+        self.uses = collections.Counter(v for i, _ in walk(loop.body) for v in used_directly(i))
+        self.uses.update([*(c.leaving for c in loop.carried), *(s.part for s in loop.stacked)])
+        self._places = {i: n for n, i in enumerate(loop.body)}
+
+    def is_made_after(self, value: Value, instruction: Instruction) -> bool:
+        return value in self.makers and self._places[self.makers[value]] > self._places[instruction]
+
+
+def _worked_on(compute: Compute) -> Value | None:
+    """What elementwise work takes element by element, if that is one value: others are the same along dimensions."""
+    if compute.facts.kernel is None or len(compute.outputs) != 1:
+        return None
+    names = {d.name for d in compute.outputs[0].shape}
+    full = [v for v in compute.inputs if {d.name for d in v.shape} == names]
+    return full[0] if len(full) == 1 else None
+
+
+def _has_every_part(loop: Loop) -> bool:
+    """Whether it has as many iterations as parts: an absent part is zero, and zero is added to it."""
+    return loop.count is None and loop.condition is None and loop.is_bounded and loop.compilation is None
+
+
+def _axes_of(value: Value, name: str) -> tuple[str, ...]:
+    return value.layout.axes[value.shape.axis(name)]
+
+
+def _part_of(value: Value, name: str, index: int) -> Value:
+    axis = value.shape.axis(name)
+    kept = [n for n in range(value.shape.ndims) if n != axis]
+    return dataclasses.replace(
+        value,
+        index=index,
+        shape=Shape([value.shape.dims[n] for n in kept]),
+        layout=TensorLayout(tuple(value.layout.axes[n] for n in kept)),
+        slice_shape=tuple(value.slice_shape[n] for n in kept),
+    )
+
+
+def _adding_to_part(total: Value, places: Sequence[tuple[str, Value]]) -> AddToPart:
+    return AddToPart(total.slice_shape, tuple(total.shape.axis(name) for name, _ in places))
+
+
+def _added_at(
+    addition: Compute, entering: Value, term: Value, leaving: Value, places: Sequence[tuple[str, Value]]
+) -> Compute:
+    """The addition of a term to the part of a value at these positions of dimensions."""
+    inputs = (entering, term, *(index for _, index in places))
+    flops, facts = math.prod(term.slice_shape), WorkFacts(adds_to_part=True)
+    emit = _adding_to_part(entering, places)
+    return dataclasses.replace(addition, inputs=inputs, outputs=(leaving,), emit=emit, flops=flops, facts=facts)

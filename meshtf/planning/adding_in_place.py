@@ -1,0 +1,80 @@
+"""Local work of sums that are added to part by part: zeros to begin with, and the addition.
+
+Called as any other work, both make new tensors, of which a compiler reuses the memory. On processors, where TensorFlow
+executes operation by operation, it would copy the whole sum to add to a part: there `in_place` writes over it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.planning.plan import Core
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Zeros:
+    """Zeros, made after something is there: no other tensor is in the memory that `in_place` takes."""
+
+    size: tuple[int, ...]
+    dtype: tf.DType
+
+    def __call__(self, core: Core, *awaited: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies(awaited):
+            return tf.fill(self.size, tf.cast(0, self.dtype))
+
+    def in_place(self, *awaited: tf.Tensor) -> tf.Tensor:
+        """In memory of their own: TensorFlow would make one tensor of several constants that are alike, and keep it
+        from one run to the next."""
+        with tf.control_dependencies(awaited):
+            return tf.raw_ops.Empty(shape=self.size, dtype=self.dtype, init=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AddToPart:
+    """A term added to what is at one position of each of some dimensions; all else stays.
+
+    size: of the total. axes: of the dimensions, in the order in which their positions are given.
+    """
+
+    size: tuple[int, ...]
+    axes: tuple[int, ...]
+
+    @property
+    def num_rows(self) -> int:
+        """In how many pieces of memory the part lies."""
+        return math.prod(self.size[n] for n in self._others)
+
+    def __call__(self, core: Core, total: tf.Tensor, term: tf.Tensor, *positions: tf.Tensor) -> tf.Tensor:
+        rows, row_size = self._rows(positions), self.size[self._num_leading :]
+        together = tf.reshape(total, [-1, *row_size])
+        sums = tf.tensor_scatter_nd_add(together, rows[:, tf.newaxis], tf.reshape(term, [self.num_rows, *row_size]))
+        return tf.reshape(sums, self.size)
+
+    def in_place(self, total: tf.Tensor, term: tf.Tensor, *positions: tf.Tensor) -> tf.Tensor:
+        """Written over the total, which nothing else may read."""
+        rows, row_size = self._rows(positions), self.size[self._num_leading :]
+        together = tf.reshape(total, [math.prod(self.size[: self._num_leading]), *row_size])
+        sums = tf.raw_ops.InplaceAdd(x=together, i=rows, v=tf.reshape(term, [self.num_rows, *row_size]))
+        return tf.reshape(sums, self.size)
+
+    @property
+    def _num_leading(self) -> int:
+        """Dimensions that are gone through row by row: up to the last that has a position."""
+        return 1 + max(self.axes)
+
+    @property
+    def _others(self) -> list[int]:
+        return [n for n in range(self._num_leading) if n not in self.axes]
+
+    def _rows(self, positions: Sequence[tf.Tensor]) -> tf.Tensor:
+        """int32 [rows]: which, of all positions of the leading dimensions, row-major."""
+        strides = [math.prod(self.size[n + 1 : self._num_leading]) for n in range(self._num_leading)]
+        first = tf.add_n([tf.cast(p, tf.int32) * strides[n] for n, p in zip(self.axes, positions, strict=True)])
+        sizes = [self.size[n] for n in self._others]
+        steps = np.indices(sizes, np.int32).reshape(len(sizes), self.num_rows)
+        return first + np.array([strides[n] for n in self._others], np.int32) @ steps

@@ -1,0 +1,162 @@
+"""Gradients of stacks that are added up over micro-batches: layer by layer, as after the loop over layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.layers import PipelineSchedule, pipeline
+from meshtf.lowering.passes.pass_options import PassOptions
+from meshtf.lowering.report import accounting
+from meshtf.planning.plan import Compute, Plan, walk
+from meshtf.testing import build
+from tests.lowering.passes.update_programs import known, started
+
+BATCH, D_MODEL, D_FF = mtf.Dimension("batch", 4), mtf.Dimension("d_model", 6), mtf.Dimension("d_ff", 8)
+LAYERS, GROUPS = mtf.Dimension("layers", 2), mtf.Dimension("groups", 2)
+X = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
+EVERY, NONE = PassOptions(smallest_added_in_place=0), PassOptions(smallest_added_in_place=1 << 60)
+
+Program: TypeAlias = Callable[[mtf.Tensor], list[mtf.Tensor]]
+
+
+def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+    h = mtf.layers.dense(carried[0], [D_FF], activation=mtf.tanh)
+    return [carried[0] + mtf.layers.dense(h, [D_MODEL], [D_FF], use_bias=False, name="out")], []
+
+
+def in_micro_batches(loss: Callable[[mtf.Tensor], mtf.Tensor]) -> Program:
+    """A program that gives the gradients over two micro-batches."""
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        return mtf.serialize_training_step({"x": x}, lambda own: {"loss": loss(own["x"])}, BATCH, 2)[0]
+
+    return program
+
+
+def squares_of(recompute: str | None) -> Callable[[mtf.Tensor], mtf.Tensor]:
+    return lambda x: mtf.reduce_sum(mtf.square(mtf.layer_stack(layer, x, LAYERS, recompute=recompute)[0][0]))
+
+
+def of_stages(schedule: PipelineSchedule) -> Program:
+    """Gradients of a pipeline, added up over its steps: the stacks [stage layers ...] are made transposed, and masked
+    where a stage has nothing to do."""
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        (y,) = pipeline(
+            lambda xs, beside: layer(xs, beside)[0], x, mtf.Dimension("layers", 4), schedule, recompute="nothing"
+        )
+        loss = mtf.reduce_sum(mtf.square(y))
+        return [g for g in mtf.gradients(loss, [v.value for v in x.graph.trainable_variables]) if g is not None]
+
+    return program
+
+
+def of_loops(x: mtf.Tensor, count: int) -> mtf.Tensor:
+    """So many loops over the layers of one stack [d_ff layers d_model] of weights, read in bfloat16."""
+    w = mtf.get_variable(x.mesh, "w", [D_FF, LAYERS, D_MODEL], initializer=mtf.RandomNormal(stddev=0.5))
+    w, x = mtf.cast(w, tf.bfloat16), mtf.cast(x, tf.bfloat16)
+
+    def own(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+        h = mtf.tanh(mtf.einsum([carried[0], parts[0]], reduced_dims=[D_MODEL]))
+        return [carried[0] + mtf.einsum([h, parts[0]], reduced_dims=[D_FF])], []
+
+    for _ in range(count):
+        x = mtf.scan(own, x, [w], LAYERS)[0][0]
+    return mtf.reduce_sum(mtf.square(mtf.cast(x, tf.float32)))
+
+
+def of_loops_in_a_loop(x: mtf.Tensor) -> mtf.Tensor:
+    """Groups of layers [groups d_model layers d_ff]."""
+    w = mtf.get_variable(x.mesh, "w", [GROUPS, D_MODEL, LAYERS, D_FF], initializer=mtf.RandomNormal(stddev=0.5))
+
+    def own(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+        h = mtf.tanh(mtf.einsum([carried[0], parts[0]], reduced_dims=[D_MODEL]))
+        return [carried[0] + mtf.einsum([h, parts[0]], reduced_dims=[D_FF])], []
+
+    def group(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+        return [mtf.scan(own, carried[0], parts, LAYERS)[0][0]], []
+
+    return mtf.reduce_sum(mtf.square(mtf.scan(group, x, [w], GROUPS)[0][0]))
+
+
+def planned(program: Program, options: PassOptions, mesh_shape: str, layout: str) -> tuple[Any, Plan]:
+    graph, results = build(program, {"x": mtf.TensorSpec([BATCH, D_MODEL])})
+    mesh_impl = mtf.PlanMeshImpl(mesh_shape, layout)
+    lowering = mtf.Lowering(graph, {results[0].mesh: mesh_impl}, pass_options=options)
+    return lowering, lowering.plan_for(tuple(results))
+
+
+def additions(plan: Plan) -> list[Compute]:
+    return [i for i, _ in walk(plan.instructions) if isinstance(i, Compute) and i.facts.adds_to_part]
+
+
+def check(program: Program, mesh_shape: str, layout: str, count: int) -> None:
+    """So many gradients are added in place, and all are what they are without, to the bit."""
+    results = []
+    for options in (EVERY, NONE):
+        lowering, plan = planned(program, options, mesh_shape, layout)
+        assert len(additions(plan)) == (count if options is EVERY else 0)
+        results.append(started(lowering, plan).run({**known(plan), "x": X}))
+    for in_place, whole in zip(*results, strict=True):
+        np.testing.assert_array_equal(in_place.view(np.uint8), whole.view(np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("recompute", "mesh_shape", "layout"),
+    [
+        (None, "rows:2", "batch:rows"),
+        ("costly", "rows:3", "d_ff:rows"),
+    ],
+)
+def test_gradients_are_the_same_to_the_bit(recompute: str | None, mesh_shape: str, layout: str) -> None:
+    """With sums over cores pending, and with recomputed layers of which d_ff is padded."""
+    check(in_micro_batches(squares_of(recompute)), mesh_shape, layout, 3)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "mesh_shape", "layout"),
+    [
+        (PipelineSchedule(2, 2), "stages:2", "stage:stages"),
+        (PipelineSchedule(2, 2), "data:2", "batch:data"),
+    ],
+)
+def test_gradients_of_a_pipeline_are_the_same_to_the_bit(
+    schedule: PipelineSchedule, mesh_shape: str, layout: str
+) -> None:
+    """In one piece of each core's memory, or in as many as it has stages."""
+    check(of_stages(schedule), mesh_shape, layout, 3)
+
+
+def test_a_sum_is_carried_into_loops_in_loops() -> None:
+    check(in_micro_batches(of_loops_in_a_loop), "rows:2", "d_ff:rows", 1)
+
+
+def test_no_stack_stands_beside_its_sum() -> None:
+    program = in_micro_batches(of_loops_in_a_loop)
+    of_one = 4 * GROUPS.size * D_MODEL.size * LAYERS.size * D_FF.size
+    in_place, whole = (accounting.peak_memory(planned(program, o, "all:1", "")[1]).total for o in (EVERY, NONE))
+    assert whole - in_place == of_one + of_one // GROUPS.size  # and that of a group, which would be made in each turn
+
+
+def test_on_processors_sums_are_written_over() -> None:
+    """In each run anew."""
+    inputs = {"x": mtf.TensorSpec([BATCH, D_MODEL])}
+    in_place, whole = (
+        mtf.function(in_micro_batches(of_loops_in_a_loop), mtf.SpmdMeshImpl("all:1", ""), inputs=inputs, pass_options=o)
+        for o in (EVERY, NONE)
+    )
+    expected = whole(x=X)
+    for _ in range(2):
+        for own, other in zip(in_place(x=X), expected, strict=True):
+            np.testing.assert_array_equal(own, other)
+
+
+def test_what_several_loops_make_together_is_added_as_a_whole() -> None:
+    check(in_micro_batches(lambda x: of_loops(x, 1)), "rows:2", "d_ff:rows", 1)
+    check(in_micro_batches(lambda x: of_loops(x, 2)), "rows:2", "d_ff:rows", 0)
