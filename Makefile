@@ -47,7 +47,7 @@ test-long: lint $(VENV)/has-test-long
 # all for real ones. An hour on two cores.
 tpu-check: $(VENV)/has-test
 	$(BIN)/python -m pytest $(WORKERS) -m "long or not long" --timeout=1800 $(TPU_TESTS) $(TEST_ARGS)
-	$(QUIET) $(BIN)/python -m benchmarks.plan_against_compiler --compile=missing
+	$(QUIET) $(BIN)/python -m benchmarks.plan_against_compiler
 
 # For the inner loop: the language on the interpreter of plans, without devices. Under a minute.
 test-quick: lint

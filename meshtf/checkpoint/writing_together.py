@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,10 +12,9 @@ import tensorflow as tf
 from meshtf.checkpoint.atomic_folder import WRITING, atomic_folder, synchronize
 from meshtf.cluster.cluster import Cluster
 from meshtf.errors import CheckpointError
+from meshtf.files.appearing import appears
 
 _NOT_SHARED = "process {process} ({address}) does not find there what process 0 wrote"
-_SECONDS_TO_SEE = 5.0
-"""Network file systems show what another machine made after a while."""
 
 
 class ElsewhereError(OSError):
@@ -67,7 +65,7 @@ def check_folder_is_shared(cluster: Cluster, folder: Path) -> None:
         if sign is not None:
             held.enter_context(_sign(sign))
         shown = cluster.gathered(f"{name}/sign", "" if sign is None else sign.name)[0]
-        faults = cluster.gathered(f"{name}/seen", "" if _appears(folder / shown) else "not seen")
+        faults = cluster.gathered(f"{name}/seen", "" if appears(folder / shown) else "not seen")
     missing = [i for i, fault in enumerate(faults) if fault]
     if missing:
         named = "; ".join(_NOT_SHARED.format(process=i, address=cluster.addresses[i]) for i in missing)
@@ -103,7 +101,7 @@ class _Meetings:
 
 
 def _write_into(temporary: Path, write_own: Callable[[Path], None], cluster: Cluster) -> None:
-    if not _appears(temporary):
+    if not appears(temporary):
         raise OSError(f"it does not see the folder {temporary} that process 0 made; is it on a disk that all share?")
     write_own(temporary)
     for path in temporary.glob(own_prefix(cluster) + "*"):
@@ -113,15 +111,6 @@ def _write_into(temporary: Path, write_own: Callable[[Path], None], cluster: Clu
 def own_prefix(cluster: Cluster) -> str:
     """How the names of this process's files begin, until all are one checkpoint."""
     return f"process_{cluster.process_index:05d}"
-
-
-def _appears(path: Path) -> bool:
-    end = time.monotonic() + _SECONDS_TO_SEE
-    while not path.exists():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def _fault(write: Callable[[], None]) -> str:

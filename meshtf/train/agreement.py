@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
-import os
-import shutil
 import signal
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import TypeVar
 
 from meshtf.checkpoint import SavedCheckpoint
@@ -20,6 +14,7 @@ from meshtf.checkpoint.saved_values import SavedValues
 from meshtf.checkpoint.writing_together import check_folder_is_shared
 from meshtf.cluster.cluster import Cluster
 from meshtf.errors import ClusterError, CollectiveError, NonFiniteError, SaveError
+from meshtf.files.held_folder import HeldFolder
 from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.train.monitoring.metrics import digest_of
@@ -31,8 +26,6 @@ Value = TypeVar("Value")
 _DIFFERENT_STARTS = """\
 the processes would not go on from the same step: {steps}. They see other checkpoints in {folder}; is it on a disk \
 that all share?"""
-
-_OWN, _SECONDS_OF_A_START = "meshtf_process_", 3600.0
 
 _COME_TO_ALL = (CollectiveError, ClusterError, NonFiniteError, SaveError)
 """Errors that every process of a cluster raises, or none. An id outside of its range is seen only where it is fed."""
@@ -143,12 +136,14 @@ class Agreement:
         if self.is_leader:
             yield folder
             return
-        _remove_left_behind()
-        with tempfile.TemporaryDirectory(prefix=_OWN) as path:
-            own = RunFolder(Path(path), folder.checkpoints().folder, folder.storage)
+        held = HeldFolder("meshtf_process_")
+        try:
+            own = RunFolder(held.path, folder.checkpoints().folder, folder.storage)
             if folder.metrics.exists():
                 own.metrics.write_bytes(folder.metrics.read_bytes())
             yield own
+        finally:
+            held.remove()
 
     def _told(self, do: Callable[[], Value]) -> Value:
         try:
@@ -160,17 +155,6 @@ class Agreement:
     def _gathered(self, name: str, text: str) -> list[str]:
         assert self.cluster is not None
         return self.cluster.gathered(self.cluster.meeting(name), text)
-
-
-def _remove_left_behind() -> None:
-    """Folders of processes that were killed: nobody holds their lock, and they are older than a start takes."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_OWN}*"):
-        with contextlib.suppress(OSError):  # it is in use, or gone
-            found = path.lstat()
-            if found.st_uid == os.getuid() and time.time() - found.st_mtime > _SECONDS_OF_A_START:
-                with (path / ".lock").open() as lock:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(path)
 
 
 class _AgreedStop(StopRequest):

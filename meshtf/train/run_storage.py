@@ -64,6 +64,7 @@ class RunStorage:
 
         Raises:
           OSError: the storage cannot be read or written, or the folder not written.
+          SaveError: a checkpoint that did not get there does not get there now.
         """
         self._send_the_unsent(path)
         for old in path.iterdir():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import tempfile
 from pathlib import Path
@@ -89,18 +88,17 @@ def test_a_process_by_itself_agrees_with_itself(tmp_path: Path) -> None:
         assert own is folder
 
 
-def test_folders_of_processes_that_were_killed_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the next start: not those of others that run, nor of one that has just begun."""
+def test_another_process_has_a_folder_of_its_own_as_long_as_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    left, used, new = (tmp_path / f"meshtf_process_{name}" for name in ("left", "used", "new"))
-    for folder in (left, used, new):
-        folder.mkdir()
-        RunFolder(folder).lock().close()
-        (folder / "metrics.jsonl").touch()
-    for folder in (left, used):
-        os.utime(folder, (0, 0))
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.metrics.write_text("{}\n")
     follower = Agreement(cast("Cluster", SimpleNamespace(is_leader=False)))
     monkeypatch.setattr(agreement, "check_folder_is_shared", lambda *_: None)
-    with RunFolder(used).lock(), follower.own_folder(RunFolder(tmp_path)) as own:
-        assert {path.name for path in tmp_path.iterdir()} == {used.name, new.name, own.path.name}
-    assert {path.name for path in tmp_path.iterdir()} == {used.name, new.name}
+    with follower.own_folder(folder) as own:
+        assert own.path.name.startswith("meshtf_process_")
+        assert own.metrics.read_text() == "{}\n"
+        assert own.checkpoints().folder == folder.checkpoints().folder
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]

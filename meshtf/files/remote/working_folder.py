@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
-import tempfile
 import weakref
 from pathlib import Path
 
+from meshtf.files.held_folder import HeldFolder
 from meshtf.files.remote.failures import without_secrets
 from meshtf.files.remote.remote_folder import RemoteFolder
 
@@ -17,8 +16,9 @@ class PassingFolder:
     """A folder that is gone with the object, or with the process."""
 
     def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="meshtf_remote_"))
-        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+        held = HeldFolder("meshtf_remote_")
+        self.path = held.path
+        weakref.finalize(self, held.remove)
 
 
 def lasting_folder(parent: Path, remote: RemoteFolder) -> Path:

@@ -12,6 +12,7 @@ import numpy as np
 
 from meshtf.cluster.cluster import Cluster
 from meshtf.errors import ClusterError
+from meshtf.files.appearing import appears
 from meshtf.files.replaced_file import replaced_file
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data._tokenized_text import ShardTokens, TextReader, TokenizedText
@@ -59,10 +60,9 @@ class Shares:
                 continue
             self._wait(f"shard/{number}", f"waits for {self._name(process)}, which makes tokens of shard {number + 1}")
             path = self._path(number)
-            try:
-                yield _read(path)
-            except FileNotFoundError:
-                raise self._not_shared(process, path, 0) from None
+            if not appears(path):
+                raise self._not_shared(process, path, 0)
+            yield _read(path)
             path.unlink()
         self.folder.rmdir()
 
@@ -75,7 +75,7 @@ class Shares:
         """
         first = self._wait("first", f"waits for {self._name(0)}, which begins the tokens")
         if first != _NOTHING_TO_MAKE:
-            if not self.folder.is_dir():
+            if not appears(self.folder):
                 raise self._not_shared(0, self.folder, self.cluster.process_index)
             for number, (source, fraction) in itertools.islice(enumerate(shards), int(first), None):
                 if self._maker(number) == self.cluster.process_index:

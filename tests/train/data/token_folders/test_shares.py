@@ -10,6 +10,7 @@ import pytest
 
 from meshtf.cluster.cluster import Cluster
 from meshtf.errors import ProcessLostError
+from meshtf.files import appearing
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import TextTask
 from meshtf.train.data._tokenized_text import TextReader
@@ -96,7 +97,10 @@ def test_a_failure_in_one_leaves_what_another_number_of_processes_goes_on_from(
     assert not (folder.path / "shares").exists()
 
 
-def test_a_disk_that_is_not_shared_is_told(folder: TokenFolder, tmp_path: Path) -> None:
+def test_a_disk_that_is_not_shared_is_told(
+    folder: TokenFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appearing, "SECONDS_TO_SEE", 0.1)
     reader, shards = folder.reader, list(folder._shards())
     texts = Texts()
     addresses = ("host0:4000", "host1:4000")

@@ -1,0 +1,27 @@
+"""Files that another process has made, on a disk that both see."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+SECONDS_TO_SEE = 5.0
+"""Network file systems show what another machine made after a while."""
+
+
+def appears(path: Path) -> bool:
+    """Whether a file or folder, which was made before, is seen here within some seconds.
+
+    A network file system's client may remember for a minute that a name was not there, but looks anew when the folder
+    is listed.
+    """
+    end = time.monotonic() + SECONDS_TO_SEE
+    while not path.exists():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+        with contextlib.suppress(OSError):
+            os.listdir(path.parent)
+    return True

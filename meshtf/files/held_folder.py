@@ -1,0 +1,50 @@
+"""Temporary folders that are held by who uses them, so that those of killed processes can be told, and removed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+_SECONDS_UNTIL_HELD = 3600.0
+"""From when a folder is made until it is surely held, or its process dead: a process may be stopped in between."""
+
+
+class HeldFolder:
+    """A folder of its own in the temporary folder, whose lock is held until `remove` or the end of the process.
+
+    Folders of that prefix that nobody holds any more, because their processes were killed, are removed first. On a file
+    system without locks they stay.
+
+    Attributes:
+      path: of the folder.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        _remove_left_behind(prefix)
+        self.path = Path(tempfile.mkdtemp(prefix=prefix))
+        self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        with contextlib.suppress(OSError):  # there are no locks
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def remove(self) -> None:
+        """The folder and all in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._descriptor)
+
+
+def _remove_left_behind(prefix: str) -> None:
+    for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):  # it is held, or gone, or another user's
+            found = path.lstat()
+            if found.st_uid == os.getuid() and time.time() - found.st_mtime > _SECONDS_UNTIL_HELD:
+                descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path)
+                finally:
+                    os.close(descriptor)
