@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -85,6 +86,37 @@ def of_loops_in_a_loop(x: mtf.Tensor) -> mtf.Tensor:
     return mtf.reduce_sum(mtf.square(mtf.scan(group, x, [w], GROUPS)[0][0]))
 
 
+def of_random_loops(rng: random.Random) -> Callable[[mtf.Tensor], mtf.Tensor]:
+    """A loop in a loop over one stack of weights: orders of dimensions, sizes, dtype, what is kept, and direction."""
+    layers, groups = mtf.Dimension("layers", rng.randint(1, 3)), mtf.Dimension("groups", rng.randint(1, 3))
+    order, dtype = rng.sample([D_MODEL, D_FF, layers, groups], 4), rng.choice([tf.float32, tf.bfloat16])
+    inner, outer = (
+        {"recompute": rng.choice([None, "products", "nothing", "nested"]), "reverse": rng.choice([True, False])}
+        for _ in range(2)
+    )
+
+    def own(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+        h = mtf.tanh(mtf.einsum([carried[0], mtf.cast(parts[0], dtype)], reduced_dims=[D_MODEL]))
+        return [carried[0] + mtf.einsum([h, mtf.cast(parts[0], dtype)], reduced_dims=[D_FF])], []
+
+    def group(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+        return [mtf.scan(own, carried[0], parts, layers, **inner)[0][0]], []
+
+    def loss(x: mtf.Tensor) -> mtf.Tensor:
+        w = mtf.get_variable(x.mesh, "w", order, initializer=mtf.RandomNormal(stddev=0.5))
+        y = mtf.scan(group, mtf.cast(x, dtype), [w], groups, **outer)[0][0]
+        return mtf.reduce_sum(mtf.square(mtf.cast(y, tf.float32)))
+
+    return loss
+
+
+def random_layout(rng: random.Random) -> str:
+    """Of a mesh of rows and cols; the two examples of a micro-batch are on one of them at most."""
+    rows = rng.choice(["batch", "d_model", "d_ff", None])
+    cols = rng.choice([n for n in ("batch", "d_model", "d_ff", None) if n != "batch" or rows != "batch"])
+    return ";".join(f"{name}:{axis}" for name, axis in ((rows, "rows"), (cols, "cols")) if name and rows != cols)
+
+
 def planned(program: Program, options: PassOptions, mesh_shape: str, layout: str) -> tuple[Any, Plan]:
     graph, results = build(program, {"x": mtf.TensorSpec([BATCH, D_MODEL])})
     mesh_impl = mtf.PlanMeshImpl(mesh_shape, layout)
@@ -96,15 +128,34 @@ def additions(plan: Plan) -> list[Compute]:
     return [i for i, _ in walk(plan.instructions) if isinstance(i, Compute) and i.facts.adds_to_part]
 
 
-def check(program: Program, mesh_shape: str, layout: str, count: int) -> None:
-    """So many gradients are added in place, and all are what they are without, to the bit."""
-    results = []
+def num_added(program: Program, mesh_shape: str, layout: str) -> int:
+    """How many gradients are added in place; all are what they are without, to the bit."""
+    results, counts = [], []
     for options in (EVERY, NONE):
         lowering, plan = planned(program, options, mesh_shape, layout)
-        assert len(additions(plan)) == (count if options is EVERY else 0)
+        counts.append(len(additions(plan)))
         results.append(started(lowering, plan).run({**known(plan), "x": X}))
     for in_place, whole in zip(*results, strict=True):
         np.testing.assert_array_equal(in_place.view(np.uint8), whole.view(np.uint8))
+    assert counts[1] == 0
+    return counts[0]
+
+
+def check(program: Program, mesh_shape: str, layout: str, count: int) -> None:
+    assert num_added(program, mesh_shape, layout) == count
+
+
+def check_random(numbers: range) -> None:
+    """All but a few add in place: recomputation in segments stacks their layers otherwise."""
+    added = 0
+    for number in numbers:
+        rng = random.Random(number)
+        program, layout = in_micro_batches(of_random_loops(rng)), random_layout(rng)
+        try:
+            added += num_added(program, "rows:2;cols:2", layout) > 0
+        except Exception as error:
+            raise AssertionError(f"of random.Random({number}), {layout=}") from error
+    assert added >= len(numbers) / 3
 
 
 @pytest.mark.parametrize(
@@ -160,3 +211,12 @@ def test_on_processors_sums_are_written_over() -> None:
 def test_what_several_loops_make_together_is_added_as_a_whole() -> None:
     check(in_micro_batches(lambda x: of_loops(x, 1)), "rows:2", "d_ff:rows", 1)
     check(in_micro_batches(lambda x: of_loops(x, 2)), "rows:2", "d_ff:rows", 0)
+
+
+def test_random_stacks() -> None:
+    check_random(range(6))
+
+
+@pytest.mark.long
+def test_many_random_stacks() -> None:
+    check_random(range(6, 300))
