@@ -86,7 +86,7 @@ def side_by_side(module: str, names: Sequence[str], steps: int, rounds: int, war
         for name, pool in pools.items():
             first[name] = pool.submit(_first_call, module, name).result()
             _tell(f"{name}: first call {first[name]:.1f} s")
-        for name, pool in pools.items():
+        for name, pool in pools.items() if warm_up else ():
             pool.submit(_round, module, name, warm_up).result()
         taken = []
         for number in range(rounds):
