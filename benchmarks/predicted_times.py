@@ -210,7 +210,8 @@ def table(found: dict[str, list[Row]]) -> str:
         cells = [case.model, f"`{case.mesh_shape}`", f"`{case.layout}`"]
         for part, row in zip(found, rows, strict=True):
             size = MEBIBYTE if part == "memory" else 1e-3
-            cells += [f"{row.measured / size:.3g}", f"{row.predicted / size:.3g}", f"{row.ratio:.2f}"]
+            numbers = (row.measured / size, row.predicted / size)
+            cells += [*(f"{x:,.0f}" if x >= 100 else f"{x:.3g}" for x in numbers), f"{row.ratio:.2f}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
