@@ -106,6 +106,7 @@ class Interpreter:
         self._feeds = feeds
         self._tensors = _Tensors()
         self._execute([i for i in self.plan.instructions if not isinstance(i, AssignVariable)], slices)
+        del self._tensors  # with the memory of every value
         for check in self.plan.checks:
             flags = {bool(flag) for flag in slices[check.value]}
             assert len(flags) == 1, f"cores disagree on the check of {check.operation}"

@@ -63,8 +63,8 @@ def _bodies(
             yield from _bodies(inside, list(used_directly(instruction)))
 
 
-def _shown(instructions: Sequence[Instruction]) -> dict[Value, Value]:
-    """By value, the one whose memory it is: itself, or what it is a view of."""
+def shown_memory(instructions: Sequence[Instruction]) -> dict[Value, Value]:
+    """By view, the value whose memory it shows."""
     owner: dict[Value, Value] = {}
     for i in instructions:
         if isinstance(i, Compute) and i.facts.is_view:
@@ -85,7 +85,7 @@ class _Chains:
     """The chains of instructions that stand in one list."""
 
     def __init__(self, instructions: Sequence[Instruction], leaving: Sequence[Value]) -> None:
-        self._owner = _shown(instructions)
+        self._owner = shown_memory(instructions)
         self._work = [i for i in instructions if not (isinstance(i, Compute) and i.facts.is_view)]
         self._producers = {v: i for i in self._work for v in i.outputs}
         self._read = {i: list(dict.fromkeys(self._own(v) for v in i.inputs)) for i in self._work}

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 
 import tensorflow as tf
 
-from meshtf.lowering.report._fusion_chains import is_fusable, work_in_memory
+from meshtf.lowering.report._fusion_chains import is_fusable, shown_memory, work_in_memory
 from meshtf.lowering.report.accounting import PeakMemory, memory_owners, stored_variables, variable_bytes
 from meshtf.planning.plan import Branch, Compute, Instruction, Loop, Plan, ReadVariable, Value
 
@@ -166,11 +166,11 @@ def _inside(instruction: Instruction) -> int:
         entering = {c.entering for c in instruction.carried}
         kept = [c.leaving for c in instruction.carried]
         leaving, parts = [*kept, *(s.part for s in instruction.stacked)], [s.part for s in instruction.sliced]
-        moments = _Moments(instruction.body, leaving, kept, entering, parts, _views(instruction.body))
+        moments = _Moments(instruction.body, leaving, kept, entering, parts, shown_memory(instruction.body))
         return max(_most(moments) - _bytes(entering), 0)
     if isinstance(instruction, Branch):
         bodies = (instruction.if_true, instruction.true_results), (instruction.if_false, instruction.false_results)
-        return max(_most(_Moments(body, results, results, (), (), _views(body))) for body, results in bodies)
+        return max(_most(_Moments(body, results, results, (), (), shown_memory(body))) for body, results in bodies)
     if isinstance(instruction, Compute) and instruction.facts.scatters_elements:
         return _bytes(instruction.outputs)
     return 0
@@ -196,14 +196,6 @@ def _sums(positions: Mapping[tuple[Value, int], int]) -> Mapping[int, int]:
 
 def _most(moments: Iterable[_Moment]) -> int:
     return max((m.total for m in moments), default=0)
-
-
-def _views(instructions: Sequence[Instruction]) -> dict[Value, Value]:
-    owner: dict[Value, Value] = {}
-    for i in instructions:
-        if isinstance(i, Compute) and i.facts.is_view:
-            owner[i.outputs[0]] = owner.get(i.inputs[0], i.inputs[0])
-    return owner
 
 
 def _bytes(values: Collection[Value], saved: Mapping[Value, int] | None = None) -> int:
