@@ -12,6 +12,7 @@ import tokenize
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from gin import config_parser
 from gin.selector_map import SelectorMap
@@ -117,7 +118,7 @@ class _Reader(config_parser.ParserDelegate):
         except (SyntaxError, tokenize.TokenError, ValueError, TypeError, KeyError, RuntimeError):
             raise _OthersJudgeError from None
 
-    def _look_at(self, statement: object, folder: Path) -> None:
+    def _look_at(self, statement: Any, folder: Path) -> None:
         if isinstance(statement, config_parser.ImportStatement):
             self.may_be_foreign |= statement.module.partition(".")[0] != "meshtf"
         elif isinstance(statement, config_parser.IncludeStatement):

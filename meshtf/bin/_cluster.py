@@ -61,11 +61,13 @@ def join_cluster(backend: str, rule: MeshShapeRule, virtual: int | None = None) 
       ClusterError: the environment does not say who they are, or they do not come.
     """
     processes = addresses_from(os.environ)
-    each = virtual if backend == "tpu" else _cores_per_process(backend, rule, processes)
-    if backend == "cpu":
-        with NATIVE_OUTPUT.kept_back():
-            tf.config.set_visible_devices([], "GPU")
-            mtf.virtual_cpus(each)
+    each = virtual
+    if backend != "tpu":
+        each = _cores_per_process(backend, rule, processes)
+        if backend == "cpu":
+            with NATIVE_OUTPUT.kept_back():
+                tf.config.set_visible_devices([], "GPU")
+                mtf.virtual_cpus(each)
     cluster = mtf.initialize_cluster()
     if cluster.is_leader:
         addresses, cores = ", ".join(cluster.addresses), "" if each is None else f", {each} cores each"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -233,7 +234,7 @@ class _Tensors:
             self._known[id(array)] = array, tf.constant(array)
         return self._known[id(array)][1]
 
-    def array(self, result: object) -> np.ndarray:
+    def array(self, result: Any) -> np.ndarray:
         if not isinstance(result, tf.Tensor):
             return np.asarray(result)
         array = result.numpy()  # which NumPy itself could not make of a scalar of bfloat16

@@ -118,7 +118,9 @@ class _Moments:
         first: dict[tuple[Value, int], int] = {}
         last: dict[tuple[Value, int], int] = {}
         for position, i in enumerate(self.instructions):
-            for s in i.sliced if isinstance(i, Loop) else ():
+            if not isinstance(i, Loop):
+                continue
+            for s in i.sliced:
                 short = _shorter(i.body, s.part)
                 if short is not None and s.whole not in made:
                     copy = (self._own(s.whole), s.whole.slice_bytes * short // s.whole.dtype.size)
@@ -138,7 +140,8 @@ class _Moments:
             shorts = [
                 _shorter(i.body, s.part)
                 for i in users[whole]
-                for s in (i.sliced if isinstance(i, Loop) else ())
+                if isinstance(i, Loop)
+                for s in i.sliced
                 if s.whole is whole
             ]
             numbers = [short for short in shorts if short is not None]

@@ -270,7 +270,8 @@ class Cores:
 
     def _wait_for(self, array: CoreArray) -> None:
         pause = _SHORTEST_PAUSE
-        while self._check is not None and not array.is_ready():
+        done = cast("Any", array).is_ready  # jaxlib's arrays have it, jax.Array does not declare it
+        while self._check is not None and not done():
             self._check()
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
