@@ -14,12 +14,17 @@ from meshtf.errors import CheckpointError
 from meshtf.train.configuration import OPERATIVE_CONFIG
 from meshtf.train.model_forms import factored_sides, model_forms
 from meshtf.train.resuming import bindings_of
-from meshtf_programs.command_lines.checkpoint import HUGGINGFACE, MESH_TENSORFLOW
+from meshtf_programs.command_lines.checkpoint import GOOGLE_BERT, HUGGINGFACE, MESH_TENSORFLOW
 
-_OPENERS = {HUGGINGFACE: Import.of_huggingface, MESH_TENSORFLOW: Import.of_mesh_tensorflow}
+_OPENERS = {
+    HUGGINGFACE: Import.of_huggingface,
+    MESH_TENSORFLOW: Import.of_mesh_tensorflow,
+    GOOGLE_BERT: Import.of_google_bert,
+}
 
 _NO_STATE = """\
---optimizer_state is for --format=mesh_tensorflow: folders of {format_name} have weights alone. Nothing was written."""
+--optimizer_state is for --format=mesh_tensorflow and google_bert: folders of {format_name} have weights alone.
+Nothing was written."""
 
 _NO_CONFIGURATION = """\
 {path} does not say of which model of Transformers's it is: it is neither imported, nor of a training that began with
@@ -30,7 +35,7 @@ def import_weights(
     source: Path, output: Path, format_name: str, rules: str, dtype: str, *, is_strict: bool, with_slots: bool
 ) -> str:
     """Imports weights of another library; returns what came of it, in words."""
-    if with_slots and format_name != MESH_TENSORFLOW:
+    if with_slots and format_name == HUGGINGFACE:
         raise CheckpointError(_NO_STATE.format(format_name=format_name))
     found = _OPENERS[format_name](source, Path(rules) if rules else None, FLOATING[dtype], is_strict=is_strict)
     written = found.write(output, model_forms, factored_sides if with_slots else None)

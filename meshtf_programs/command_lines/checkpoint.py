@@ -16,7 +16,7 @@ from meshtf_programs.nearest import nearest
 
 PROGRAM = "meshtf-checkpoint"
 TENSORFLOW_LOGS = "tensorflow_logs"
-HUGGINGFACE, MESH_TENSORFLOW = "huggingface", "mesh_tensorflow"
+HUGGINGFACE, MESH_TENSORFLOW, GOOGLE_BERT = "huggingface", "mesh_tensorflow", "google_bert"
 DTYPES = ("float32", "float16", "bfloat16")
 DONE, DIFFERENT_OR_DAMAGED, BAD_USAGE, BAD_FILE, INTERRUPTED = 0, 1, 2, 4, 130
 
@@ -177,7 +177,7 @@ def define_weights_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_enum(
         "format",
         HUGGINGFACE,
-        [HUGGINGFACE, MESH_TENSORFLOW],
+        [HUGGINGFACE, MESH_TENSORFLOW, GOOGLE_BERT],
         "Whose weights `import` reads; `export` writes those of huggingface alone.",
         flag_values=values,
     )
@@ -212,7 +212,8 @@ def define_weights_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_bool(
         "optimizer_state",
         False,
-        "Whether `import` takes over what Adafactor and Adam of mesh_tensorflow keep, where it means the same here.",
+        "Whether `import` takes over what Adafactor and Adam of mesh_tensorflow and google_bert keep, where it means "
+        "the same here.",
         flag_values=values,
     )
 

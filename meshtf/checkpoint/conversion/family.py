@@ -56,7 +56,7 @@ class Family:
 
     Attributes:
       path: of the file.
-      format: of the other library: "huggingface" or "mesh_tensorflow".
+      format: of the other library: "huggingface", "mesh_tensorflow" or "google_bert".
       model_types: what configurations call models of this family.
       prefix: with which names of the other library may begin or not; written ones do.
       old_endings: how names in older files end, and how they end today, as they are written.

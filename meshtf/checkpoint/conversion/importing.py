@@ -12,16 +12,19 @@ import tensorflow as tf
 
 from meshtf.checkpoint._box import Box
 from meshtf.checkpoint.atomic_folder import atomic_folder
-from meshtf.checkpoint.conversion import mesh_tensorflow
 from meshtf.checkpoint.conversion.converted import ConvertedSource, listed, to_here
 from meshtf.checkpoint.conversion.family import Family, FamilyModel, find_family
-from meshtf.checkpoint.conversion.huggingface import CONFIGURATION, HuggingFaceFolder
+from meshtf.checkpoint.conversion.huggingface import CONFIGURATION, HuggingFaceFolder, read_json
 from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
-from meshtf.checkpoint.conversion.mesh_tensorflow import MeshTensorFlowCheckpoint
+from meshtf.checkpoint.conversion.operative_config import read_gin
 from meshtf.checkpoint.conversion.optimizer_slots import FactoredSides, OptimizerSlots, WithSlots
+from meshtf.checkpoint.conversion.tensorflow_checkpoint import TensorFlowCheckpoint
 from meshtf.checkpoint.formats.tensor_source import OfAnother, TensorSource, write_source
 from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.errors import CheckpointError, MeshtfError, SaveError
+
+OPERATIVE_CONFIG, BERT_CONFIG = "operative_config.gin", "bert_config.json"
+"""What stands beside a checkpoint of Mesh TensorFlow, and of Google's BERT."""
 
 _TWICE = """\
 the weights have {canonical} twice, as {first} and as {second}; remove that which is not of the model"""
@@ -66,10 +69,11 @@ class Import:
 
     Attributes:
       path: of the folder of the source.
-      configuration: of the other library, where an export needs it.
+      configuration: of Transformers, where an export can be made.
       model: of a family.
       source: all that was there, under its own names.
       weights: as meshtf has them.
+      export_rules: by which an export is made.
     """
 
     path: Path
@@ -77,6 +81,7 @@ class Import:
     model: FamilyModel
     source: TensorSource
     weights: ConvertedSource
+    export_rules: Path
 
     @classmethod
     def of_huggingface(cls, path: Path, rules: Path | None, dtype: tf.DType, *, is_strict: bool) -> Import:
@@ -95,17 +100,32 @@ class Import:
         configuration, where = _with_dtype(source), str(path / CONFIGURATION)
         family = _family("huggingface", configuration.get("model_type"), rules, where)
         model = family.model(configuration, _shapes(source), where)
-        return cls(path, configuration, model, source, _checked(path, source, model, dtype, is_strict=is_strict))
+        weights = _checked(path, source, model, dtype, is_strict=is_strict)
+        return cls(path, configuration, model, source, weights, family.path)
 
     @classmethod
     def of_mesh_tensorflow(cls, path: Path, rules: Path | None, dtype: tf.DType, *, is_strict: bool) -> Import:
         """A checkpoint of Mesh TensorFlow: its prefix, or the folder that has it. As `of_huggingface` otherwise."""
-        source = MeshTensorFlowCheckpoint.open(path)
-        where = str(source.prefix.with_name(mesh_tensorflow.CONFIGURATION))
-        family = _family("mesh_tensorflow", source.configuration.get("run.model_type"), rules, where)
-        model = family.model(source.configuration, _shapes(source), where)
+        source = TensorFlowCheckpoint.open(path)
+        where = source.prefix.with_name(OPERATIVE_CONFIG)
+        configuration = read_gin(where)
+        family = _family("mesh_tensorflow", configuration.get("run.model_type"), rules, str(where))
+        model = family.model(configuration, _shapes(source), str(where))
         weights = _checked(path, source, model, dtype, is_strict=is_strict)
-        return cls(source.prefix.parent, None, model, source, weights)
+        return cls(source.prefix.parent, None, model, source, weights, family.path)
+
+    @classmethod
+    def of_google_bert(cls, path: Path, rules: Path | None, dtype: tf.DType, *, is_strict: bool) -> Import:
+        """A checkpoint of Google's BERT: its prefix, or the folder that has it. As `of_huggingface` otherwise."""
+        source = TensorFlowCheckpoint.open(path)
+        where = source.prefix.with_name(BERT_CONFIG)
+        family = _family("google_bert", "bert", rules, str(where))
+        configuration = read_json(where)
+        model = family.model(configuration, _shapes(source), str(where))
+        weights = _checked(path, source, model, dtype, is_strict=is_strict)
+        written = _bert_of_transformers(configuration, model)
+        export_rules = find_family("huggingface", "bert").path
+        return cls(source.prefix.parent, written, model, source, weights, export_rules)
 
     @property
     def left_out(self) -> list[str]:
@@ -133,7 +153,7 @@ class Import:
                 folder.model_gin.write_text(f"# {self._title}\n{self.model.gin}", "utf-8")
                 if forms_of is not None:
                     self._check_forms(self._forms(forms_of, folder.model_gin))
-                copied = folder.keep_original(self.configuration, self.model.family.path, self.path)
+                copied = folder.keep_original(self.configuration, self.export_rules, self.path)
                 slots = None if sides_of is None else self._slots(sides_of(folder.model_gin))
                 write_source(self.weights if slots is None else WithSlots(self.weights, slots), folder.checkpoint)
         except SaveError as error:
@@ -232,6 +252,15 @@ def _family(format_name: str, model_type: object, rules: Path | None, where: str
             f"{where} has the model type {model_type!r}, and the rules {rules} are for {', '.join(family.model_types)}"
         )
     return family
+
+
+def _bert_of_transformers(configuration: Mapping[str, Any], model: FamilyModel) -> dict[str, Any]:
+    """`config.json` of the same model."""
+    written = {**configuration, "model_type": "bert", "dtype": "float32", "layer_norm_eps": model.settings["epsilon"]}
+    if not model.settings["is_classifier"]:
+        return {**written, "architectures": ["BertForMaskedLM"]}
+    labels = {str(number): f"LABEL_{number}" for number in range(model.sizes.axes["classes"])}
+    return {**written, "architectures": ["BertForSequenceClassification"], "id2label": labels}
 
 
 def _with_dtype(source: HuggingFaceFolder) -> dict[str, Any]:

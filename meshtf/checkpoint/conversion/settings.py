@@ -29,7 +29,8 @@ class Setting:
       sources: the first that is there counts: a key, a dotted path of keys, keys, numbers and texts in quotes with
         `*`, `/`, `**` or `==` between them, or a value that is no text.
       values: what the configuration's values are called here; where given, no other is known.
-      shape_of: where the setting is the size of a tensor: its name, and which of its dimensions.
+      shape_of: where the setting is the size of a tensor: its name, and which of its dimensions. Without that tensor
+        the sources count.
       is_given: whether only counts that the configuration has a value.
       has_tensor: where the setting is whether there is a tensor of this name.
       counts: whether the value is a list, or a table, and only counts how many entries it has.
@@ -72,9 +73,10 @@ class Setting:
             return self.has_tensor in shapes
         if self.shape_of is not None:
             tensor, dimension = self.shape_of
-            if tensor not in shapes or len(shapes[tensor]) <= dimension:
+            if tensor in shapes and len(shapes[tensor]) > dimension:
+                return shapes[tensor][dimension]
+            if not self.sources:
                 raise CheckpointError(f"the weights lack {tensor}, whose shape gives {self.name}")
-            return shapes[tensor][dimension]
         found = next((v for s in self.sources if (v := evaluated(s, configuration)) is not None), None)
         if self.is_given:
             return found is not None and found is not False

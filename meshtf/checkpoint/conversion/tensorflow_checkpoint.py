@@ -1,4 +1,4 @@
-"""Checkpoints of Mesh TensorFlow: TensorFlow's own, of either version, with `operative_config.gin` beside them."""
+"""Checkpoints in TensorFlow's own format, of either version: those of Mesh TensorFlow, and of Google's BERT."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.checkpoint._box import Box
-from meshtf.checkpoint.conversion.operative_config import read_gin
 from meshtf.checkpoint.formats._tensor_index import check_index
 from meshtf.checkpoint.formats._unreadable import unreadable
 from meshtf.checkpoint.formats.tensor_files import read_box
@@ -19,34 +18,30 @@ from meshtf.checkpoint.formats.tensor_source import described
 from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.errors import CheckpointError, DamagedCheckpointError
 
-CONFIGURATION = "operative_config.gin"
-_STEP = re.compile(r"(.*\.ckpt-(\d+))(?:\.index|-\d{5}-of-\d{5})?")
+_STEP = re.compile(r"(.*\.ckpt(?:-(\d+))?)(?:\.index|-\d{5}-of-\d{5})?")
 
 _NO_CHECKPOINT = """\
 {path} is no checkpoint of TensorFlow's: give its prefix, as model.ckpt-1000, or the folder that has it"""
 
 
 @dataclasses.dataclass(frozen=True)
-class MeshTensorFlowCheckpoint:
+class TensorFlowCheckpoint:
     """A `TensorSource` of a checkpoint of TensorFlow's, whose variables are whole or in slices.
 
     Attributes:
       prefix: of its files.
-      configuration: the macros and parameters of `operative_config.gin` beside them, without modules, and with their
-        scopes and without.
       tensors: shape and type of each.
     """
 
     prefix: Path
-    configuration: Mapping[str, Any]
     tensors: Mapping[str, SavedTensor]
 
     @classmethod
-    def open(cls, path: Path) -> MeshTensorFlowCheckpoint:
+    def open(cls, path: Path) -> TensorFlowCheckpoint:
         """Of a prefix, or the newest in a folder.
 
         Raises:
-          CheckpointError: there is none, it is damaged, or no configuration is beside it.
+          CheckpointError: there is none, or it is damaged.
         """
         prefix = _newest(path) if path.is_dir() else path
         index = prefix.with_name(f"{prefix.name}.index")
@@ -60,7 +55,7 @@ class MeshTensorFlowCheckpoint:
                 raise CheckpointError(_NO_CHECKPOINT.format(path=path)) from None
             raise unreadable(prefix, "a checkpoint of TensorFlow's", error) from None
         tensors = {name: described(shapes[name], dtypes[name]) for name in sorted(shapes) if dtypes[name] != tf.string}
-        return cls(prefix, read_gin(prefix.with_name(CONFIGURATION)), tensors)
+        return cls(prefix, tensors)
 
     @property
     def step(self) -> int:
@@ -85,7 +80,9 @@ class MeshTensorFlowCheckpoint:
 
 def _newest(folder: Path) -> Path:
     found = {
-        int(match[2]): folder / match[1] for p in folder.iterdir() if (match := _STEP.fullmatch(p.name)) is not None
+        int(match[2] or 0): folder / match[1]
+        for p in folder.iterdir()
+        if (match := _STEP.fullmatch(p.name)) is not None
     }
     if not found:
         raise CheckpointError(_NO_CHECKPOINT.format(path=folder))
