@@ -77,9 +77,10 @@ class IncrementalDecoder:
         length = prompts.shape.get_dim_by_name("length")
         self._check_length(length.size)
         places = mtf.range(prompts.mesh, length)
-        is_prefix = mtf.cast(mtf.less(places, prompt_lengths), tf.int32) if self.mask.sees_prefix else None
+        is_prompt = mtf.greater(prompt_lengths, places)  # [batch dimensions, length], as the prompts
+        is_prefix = mtf.cast(is_prompt, tf.int32) if self.mask.sees_prefix else None
         context = Context(self.mask, Tokens(places, is_prefix=is_prefix), places, memory=self.memory)
-        self.embedding.vocabulary.checked(prompts, mtf.less(places, prompt_lengths))
+        self.embedding.vocabulary.checked(prompts, is_prompt)
         ids = shifted_right(prompts, self.start_id)
         x = self.embedding(ids, places, self.d_model, is_training=False, are_checked=True)
         with mtf.variable_scope(self.scope):

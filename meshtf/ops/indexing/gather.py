@@ -54,13 +54,17 @@ class GatherOperation(Operation):
         splits = self._splits(planner.layouts)
         axes, layout = splits[self.dim.name], layout_over(output.shape, splits)
         values = [planner.read(x, layout_over(x.shape, splits)) for x in self.inputs]
-        shapes = LookupShapes.of(weights.shape, indices.shape, self.dim)
+        # One index for all is looked up in each row of what stands before: the table need not be transposed.
+        before = None if indices.shape.ndims else Shape(weights.shape.dims[: weights.shape.axis(self.dim)])
+        shapes = LookupShapes.of(weights.shape, indices.shape if before is None else before, self.dim)
         to_table, to_indices = aligner(weights.shape, shapes.table), aligner(indices.shape, shapes.indices)
         to_output, ndims = aligner(shapes.rows, output.shape), shapes.batch.ndims
 
         def emit(core: Core, table: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
             table = to_table(table)
             where = shifted(core, to_indices(where), axes, table.shape[ndims])
+            if before is not None:
+                where = tf.broadcast_to(where, table.shape[:ndims])
             return to_output(rows_at(table, where, ndims))
 
         spec = (output.shape, output.dtype, layout)

@@ -35,7 +35,7 @@ class Prompts:
 
     def only(self) -> mtf.Tensor:
         """The ids, and 0 behind each prompt."""
-        is_prompt = mtf.less(self.places(), self.lengths)
+        is_prompt = mtf.greater(self.lengths, self.places())
         return mtf.where(is_prompt, self.ids, 0, output_shape=self.ids.shape)
 
     def places(self) -> mtf.Tensor:

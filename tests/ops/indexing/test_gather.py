@@ -10,6 +10,8 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import DtypeError, ShapeError
+from meshtf.lowering.interpreter import KnownCore
+from meshtf.planning.plan import Compute
 from meshtf.testing import assert_close, interpret, plan, unit_roundoff
 
 RNG = np.random.default_rng(0)
@@ -81,6 +83,22 @@ def test_gather_of_a_known_index(agrees: Any, index: int) -> None:
         {"table": ("vocab:8 d:12", TABLE)},
         ["", "vocab:rows", "vocab:rows+cols"],
     )
+    agrees(  # looked up where it lies: no dimension is moved to the front
+        lambda table: mtf.gather(table, index, "vocab"),
+        lambda table: table[:, index] if 0 <= index < 8 else 0 * table[:, 0],
+        {"table": ("d:12 vocab:8", TABLE.T)},
+        ["", "vocab:rows", "vocab:rows;d:cols"],
+    )
+
+
+def test_one_index_for_all_transposes_no_table() -> None:
+    inputs = {"table": mtf.TensorSpec("batch:4 length:8 d:2"), "place": mtf.TensorSpec("", tf.int32)}
+    made = plan(lambda table, place: mtf.gather(table, place, "length"), inputs, "rows:2", "batch:rows")
+    (lookup,) = [i for i in made.instructions if isinstance(i, Compute) and i.kind == "gather"]
+    with tf.Graph().as_default() as graph:
+        slices = [tf.zeros(v.slice_shape, v.dtype) for v in lookup.inputs]
+        assert lookup.emit(KnownCore(made, 1), *slices).shape == [2, 2]
+    assert not [op.name for op in graph.get_operations() if op.type == "Transpose"]
 
 
 @pytest.mark.parametrize("dtype", [bool, np.int32, np.int64, np.float16, np.float32, np.uint8])
