@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 import gin
+import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.layers.activations import activation_function
@@ -75,3 +76,10 @@ class MaskedLM:
         targets, weights = feature(features, "targets"), feature(features, "targets_weights")
         metrics = self.loss.metrics(logits, targets, weights, self.embedding.vocabulary, is_training=is_training)
         return observations.added_to(metrics, is_training=is_training)
+
+    def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
+        """What stands at each place, masked or not: "ids", int32, and their "probabilities", [batch, length]."""
+        logits = mtf.cast(self.logits(features, is_training=False), tf.float32)
+        vocab = logits.shape[-1]
+        likeliest = mtf.reduce_max(mtf.softmax(logits, vocab), reduced_dim=vocab)
+        return {"ids": mtf.argmax(logits, vocab), "probabilities": likeliest}

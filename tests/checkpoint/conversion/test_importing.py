@@ -55,6 +55,13 @@ def counted(known: Mapping[str, np.ndarray]) -> np.ndarray | slice:
     return known["attention_mask"] != 0 if is_masked_lm else slice(None)
 
 
+def test_words_behind_masks_are_those_of_the_greatest_logits(tmp_path: Path) -> None:
+    known = expected("bert")
+    assert run("import", MODELS / "bert", tmp_path / "imported") == 0
+    ids = interpreted(tmp_path / "imported", features(known), lambda model, x: model.predict(x)["ids"])
+    np.testing.assert_array_equal(ids[counted(known)], known["logits"][counted(known)].argmax(-1))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_exported_again_is_the_same_bit_for_bit(name: str, tmp_path: Path) -> None:
     assert run("import", MODELS / name, tmp_path / "imported") == 0
