@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -80,6 +82,30 @@ def test_events_of_a_run_that_is_stopped_and_resumed(tiny_training: Make, tmp_pa
     ]
     state = RunFolder(tmp_path).checkpoints().open(3).state["callbacks"]
     assert state == {"states": {"Recorder": {"count": 3}, "Recorder/2": {"count": 3}}, "evaluated_step": 2}
+
+
+class Watcher(Recorder):
+    is_observer = True
+
+
+def test_after_a_kill_who_decides_is_told_again_of_an_evaluation_and_who_observes_is_not(
+    tiny_training: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An evaluation was due where the run was stopped; the next made it, and was killed before its first checkpoint."""
+    training = tiny_training(num_steps=4, evaluate_every=2)
+    run(training, tmp_path, stop_after=2)
+    for is_first, callbacks in [
+        (True, [Recorder(), Watcher()]),
+        (False, [Recorder(), Watcher()]),
+        (False, [Watcher()]),
+    ]:
+        capsys.readouterr()
+        resumed = run(dataclasses.replace(training, callbacks=callbacks), tmp_path, stop_after=3)
+        shutil.rmtree(resumed.folder.checkpoints().place(3))
+        told = [callback for callback in callbacks if ("evaluation", 2) in callback.events]
+        assert told == [callback for callback in callbacks if is_first or not callback.is_observer]
+        assert ("step 2: held out" in capsys.readouterr().out) == bool(told)
+    assert list(resumed.held_out) == [2]
 
 
 class Fails(Callback):
