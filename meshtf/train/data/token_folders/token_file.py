@@ -64,5 +64,6 @@ class TokenFile:
     def _descriptor(self) -> int:
         with open_regular(self.path) as file:
             descriptor = os.dup(file.fileno())
-        weakref.finalize(self, os.close, descriptor)
+        # Not when Python ends, at which batches may still be on their way in threads.
+        weakref.finalize(self, os.close, descriptor).atexit = False
         return descriptor
