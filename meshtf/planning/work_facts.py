@@ -60,6 +60,7 @@ class WorkFacts:
       multiplies: each element of the one output is the product of one element of each input, and nothing is summed.
       scatters_elements: single elements of the one output are written at places that inputs say, and no rows of them.
       products: of matrices, one after the other, that it is.
+      transcendentals: exponentials, logarithms, sines and the like in it, where its kernel does not say so.
     """
 
     kernel: Kernel | None = None
@@ -75,6 +76,7 @@ class WorkFacts:
     multiplies: bool = False
     scatters_elements: bool = False
     products: tuple[MatrixProduct, ...] = ()
+    transcendentals: int = 0
 
     @property
     def keeps_elements(self) -> bool:

@@ -219,7 +219,7 @@ class _Records:
             fused_bytes_read=fused.bytes_read,
             fused_bytes_written=fused.bytes_written,
             is_update=compute.facts.is_update or compute in self._updates,
-            transcendentals=compute.flops if compute.facts.kernel in _TRANSCENDENTAL else 0,
+            transcendentals=compute.flops if compute.facts.kernel in _TRANSCENDENTAL else compute.facts.transcendentals,
             draws_random_bits=compute.facts.draws_random_bits,
         )
 

@@ -26,6 +26,7 @@ from meshtf.ops.inputs.scalars import Operand, is_scalar
 from meshtf.planning.padding import LOWEST, Fill
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
+from meshtf.planning.work_facts import WorkFacts
 
 
 class SoftmaxOperation(Operation):
@@ -68,8 +69,9 @@ class SoftmaxOperation(Operation):
             y = tf.reshape(_cast(function(rows), x.dtype), wide.shape)
             return y if is_last else tf.transpose(y, last_to_axis)
 
-        flops = 4 * math.prod(value.slice_shape)
-        return planner.compute("softmax", emit, [value], [(value.shape, value.dtype, value.layout)], flops=flops)[0]
+        size = math.prod(value.slice_shape)
+        spec, facts = (value.shape, value.dtype, value.layout), WorkFacts(transcendentals=size)
+        return planner.compute("softmax", emit, [value], [spec], flops=4 * size, facts=facts)[0]
 
     def _over_cores(self, planner: Planner, value: Value) -> Value:
         statistics = _Statistics(planner, value, self.dim_name)
@@ -84,11 +86,12 @@ class SoftmaxOperation(Operation):
             return _cast(terms - tf.math.log(total) if is_log else terms / total, value.dtype)
 
         specs = [(value.shape, wide, value.layout), (statistics.shape, wide, statistics.layout)]
-        flops = 3 * math.prod(value.slice_shape)
-        terms, own = planner.compute("softmax terms", emit_terms, [value, top], specs, flops=flops)
+        size = math.prod(value.slice_shape)
+        facts = WorkFacts(transcendentals=size)
+        terms, own = planner.compute("softmax terms", emit_terms, [value, top], specs, flops=3 * size, facts=facts)
         total = planner.all_reduce(own, statistics.axes, "add")
         spec = (value.shape, value.dtype, value.layout)
-        return planner.compute("softmax", emit, [terms, total], [spec], flops=math.prod(value.slice_shape))[0]
+        return planner.compute("softmax", emit, [terms, total], [spec], flops=size)[0]
 
 
 class LogSumExpOperation(Operation):
@@ -164,8 +167,10 @@ class _Statistics:
         def emit(core: Core, x: tf.Tensor, top: tf.Tensor) -> tf.Tensor:
             return tf.reduce_sum(tf.exp(_widened(x) - _cast(top, wide)), self.axis, keepdims=True)
 
-        spec, flops = (self.shape, wide, self.layout), 3 * math.prod(value.slice_shape)
-        (own,) = self._planner.compute("sum of exponentials", emit, [value, top], [spec], flops=flops)
+        size = math.prod(value.slice_shape)
+        spec, facts = (self.shape, wide, self.layout), WorkFacts(transcendentals=size)
+        inputs = [value, top]
+        (own,) = self._planner.compute("sum of exponentials", emit, inputs, [spec], flops=3 * size, facts=facts)
         return self._planner.all_reduce(own, self.axes, "add")
 
 

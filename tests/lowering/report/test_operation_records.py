@@ -51,6 +51,17 @@ def test_exponentials_and_the_like_are_counted() -> None:
     assert counted == {"tanh": (4, 4), "exp": (4, 4), "square": (4, 0)}
 
 
+@pytest.mark.parametrize("layout", ["batch:rows", "width:rows"])
+def test_exponentials_inside_of_other_work_are_counted(layout: str) -> None:
+    width = mtf.Dimension("width", 6)
+    step = mtf.function(
+        lambda x: mtf.softmax(x, width) + mtf.log_softmax(x, width) + mtf.reduce_logsumexp(x, width),
+        mtf.PlanMeshImpl("rows:2", layout),
+        {"x": mtf.TensorSpec([BATCH, width])},
+    )
+    assert sum(o.transcendentals for o in step.report().operations) == 3 * BATCH.size * 6 // 2
+
+
 def test_flops_and_bytes_sent_are_those_of_the_report() -> None:
     report = _report()
     assert sum(o.flops * o.times for o in report.operations) == report.flops_per_core
