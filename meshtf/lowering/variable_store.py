@@ -24,6 +24,13 @@ _OTHER_PARTS = """\
 variable "{name}" is kept as [{layout}], split over parts of a mesh axis, as a program chose that updates it; another
 program was lowered before that one ran. Call the one that updates it, or its initialize(), before lowering others."""
 
+_ELSEWHERE = """\
+{elsewhere} of the {count} slices of variable "{name}" [{layout}] are in other processes. Save a checkpoint, or read it
+with a program that all of them call, where mesh_impl and store are those of the program that has it:
+    def whole(mesh):
+        return mtf.read_variable(mtf.get_variable(mesh, "{name}", "{shape}", dtype=tf.{dtype}))
+    mtf.function(whole, mesh_impl, variables=store)().numpy()"""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class VariableSlices:
@@ -86,9 +93,14 @@ class VariableSlices:
         elsewhere = set(blocks.values()) - {blocks[core] for core in self.slices}
         if elsewhere:
             raise UsageError(
-                f'{len(elsewhere)} of the {len(set(blocks.values()))} slices of variable "{self.name}" '
-                f"[{self.layout.to_string(self.shape)}] are in other processes; return it from a program, as with "
-                f"mtf.read_variable, or save a checkpoint"
+                _ELSEWHERE.format(
+                    elsewhere=len(elsewhere),
+                    count=len(set(blocks.values())),
+                    name=self.name,
+                    layout=self.layout.to_string(self.shape),
+                    shape=self.unpadded_shape,
+                    dtype=self.dtype.name,
+                )
             )
 
     @property
