@@ -106,7 +106,7 @@ def _step(training: Training) -> Step:
     for name, spec in training.task.inputs(training.batch).items():
         size, kind = spec.shape.to_integer_list, spec.dtype.as_numpy_dtype
         is_whole = spec.dtype.is_integer
-        features[name] = (generator.integers(1, 8, size) if is_whole else generator.normal(size=size)).astype(kind)
+        features[name] = (generator.integers(1, 8, size) if is_whole else generator.uniform(size=size)).astype(kind)
     return lambda: step(**features)["loss"]
 
 
