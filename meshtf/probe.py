@@ -1,14 +1,15 @@
 """This machine, measured: how fast its virtual CPUs multiply, move memory, begin operations and talk to one another.
 
 What is measured are programs of the language on `SpmdMeshImpl`, since that is what a prediction is for. Each figure is
-what a longer chain of alike operations takes more than a shorter one, of the quickest of some runs each: what a program
-takes besides is not in it.
+what a longer chain of alike operations takes more than a shorter one that runs just before it, the median of some such
+pairs: what a program takes besides is not in it, nor that a processor is quicker at one moment than at another.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -22,6 +23,7 @@ from meshtf.dimension import Dimension
 from meshtf.function import TensorSpec, function
 from meshtf.graph import Tensor
 from meshtf.mesh_impl.host_memory import host_memory
+from meshtf.mesh_impl.largest_cache import largest_cache
 from meshtf.mesh_impl.virtual_cpus import num_processors, virtual_cpus
 from meshtf.ops import add, cast, einsum, exp, random_uniform, reduce_sum, rename_dimension, sin, tanh
 from meshtf.ops import slice as sliced
@@ -47,7 +49,8 @@ class ProbeSizes:
     Attributes:
       cores: virtual CPUs, an even number.
       side: of the matrices that are multiplied; four times that of a matrix by which a few rows are.
-      elements: of the arrays of each core that are added, drawn and summed.
+      elements: of the arrays of each core that are added, drawn and summed; three of them fit in a processor's cache.
+      many_elements: of arrays that do not fit.
       chain: products and large operations one after the other; of small ones there are more, and of random
         bits a quarter.
       runs: of each program, of which the quickest counts.
@@ -56,6 +59,7 @@ class ProbeSizes:
     cores: int = 8
     side: int = 256
     elements: int = 1 << 19
+    many_elements: int = 1 << 22
     chain: int = 16
     runs: int = 7
 
@@ -100,11 +104,13 @@ class _Probe:
     def machine(self) -> Machine:
         sizes, cores = self._sizes, self._sizes.cores
         self._on_step("operations")
-        nothing = self._quickest(_linked(_unchanged), self._elements(1), tf.float32, 1)
+        nothing = self._step(_linked(_unchanged), self._elements(1), tf.float32, 1)
+        starting_step = min(self._seconds(nothing) for _ in range(sizes.runs))
         operation = self._each(_branched, self._elements(1), links=8 * sizes.chain) / 3
         self._on_step("memory")
         adding = self._each(_added, self._elements(sizes.elements))
         keeping = self._each_of(_kept, self._elements(sizes.elements), links=max(sizes.chain // 2, 1)) / 2
+        keeping_many = self._each_of(_kept, self._elements(sizes.many_elements), links=1) / 2
         curved = self._each(_curved, self._elements(sizes.elements)) / 2
         self._on_step("products")
         sides = [*self._cores, Dimension("row", sizes.side), Dimension("column", sizes.side)]
@@ -120,11 +126,13 @@ class _Probe:
             source=f"measured by meshtf-probe on {time.strftime('%Y-%m-%d')}, with {cores} virtual CPUs",
             peak_flops={d: 2 * sizes.side**3 * cores / _less(each, operation) for d, each in products.items()},
             memory_bytes=float(host_memory().available),
-            memory_bandwidth=3 * _FLOAT_BYTES * sizes.elements * cores / _less(keeping, operation),
+            memory_bandwidth=3 * _FLOAT_BYTES * sizes.many_elements * cores / _less(keeping_many, operation),
+            cache_bytes=float(largest_cache()),
+            cache_bandwidth=3 * _FLOAT_BYTES * sizes.elements * cores / _less(keeping, operation),
             vector_flops=RANDOM_BITS_OPERATIONS * sizes.elements * cores / _less(drawing, adding),
             transcendental_flops=sizes.elements * cores / _less(curved, operation),
             product_bandwidth=wide * (wide + 2 * _FEW) * _FLOAT_BYTES * cores / _less(thin, operation),
-            step_seconds=nothing,
+            step_seconds=starting_step,
             operation_seconds=operation * num_processors() / cores,
             collective_seconds=starting,
             links=(NetworkLevel(None, bandwidth, latency),),
@@ -154,17 +162,20 @@ class _Probe:
         self, chain: _Chain, shape: Sequence[Dimension], dtype: tf.DType = tf.float32, links: int | None = None
     ) -> float:
         links = links or self._sizes.chain
-        short, long = (self._quickest(chain, shape, dtype, count) for count in (links, 3 * links))
-        return _less(long, short) / (2 * links)
+        short, long = (self._step(chain, shape, dtype, count) for count in (links, 3 * links))
+        runs = [(self._seconds(short), self._seconds(long)) for _ in range(self._sizes.runs)]
+        return max(statistics.median(b - a for a, b in runs), _LEAST) / (2 * links)
 
-    def _quickest(self, chain: _Chain, shape: Sequence[Dimension], dtype: tf.DType, links: int) -> float:
+    def _step(self, chain: _Chain, shape: Sequence[Dimension], dtype: tf.DType, links: int) -> Callable[[], object]:
+        """A program that has run once."""
+
         def program(x: Tensor) -> Tensor:
             return reduce_sum(cast(chain(cast(x, dtype), links), tf.float32))
 
         step = function(program, self._mesh, inputs={"x": TensorSpec(shape, tf.float32)})
         x = tf.zeros([d.size for d in shape])
         step(x=x)
-        return min(self._seconds(lambda: step(x=x)) for _ in range(self._sizes.runs))
+        return functools.partial(step, x=x)
 
     def _seconds(self, call: Callable[[], object]) -> float:
         began = self._clock()

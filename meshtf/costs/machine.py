@@ -78,6 +78,9 @@ class Machine:
         the widest counts.
       memory_bytes: of a core.
       memory_bandwidth: bytes per second between a core and its memory.
+      cache_bytes: of the largest cache; what an operation reads and writes is there if it is no more. 0 where every
+        operation goes to memory.
+      cache_bandwidth: bytes per second between a core and that cache.
       links: a torus, or levels of a network from the innermost outwards.
       vector_flops: operations per second of elementwise work.
       transcendental_flops: exponentials, logarithms, sines and the like per second; infinite where they take no longer
@@ -110,6 +113,8 @@ class Machine:
     memory_bytes: float
     memory_bandwidth: float
     links: TorusLinks | tuple[NetworkLevel, ...]
+    cache_bytes: float = 0.0
+    cache_bandwidth: float = math.inf
     vector_flops: float = math.inf
     transcendental_flops: float = math.inf
     product_bandwidth: float = math.inf
@@ -129,8 +134,8 @@ class Machine:
         _check_flags(self, "fuses", "overlaps")
         self._check_peaks()
         _check_positive(self, "memory_bytes", "memory_bandwidth")
-        _check_positive(self, "vector_flops", "transcendental_flops", "product_bandwidth")
-        _check_not_negative(self, "step_seconds", "operation_seconds", "collective_seconds")
+        _check_positive(self, "cache_bandwidth", "vector_flops", "transcendental_flops", "product_bandwidth")
+        _check_not_negative(self, "cache_bytes", "step_seconds", "operation_seconds", "collective_seconds")
         for name in ("product_efficiency", "memory_efficiency", "link_efficiency"):
             _check_positive(self, name)
             if getattr(self, name) > 1:
@@ -151,6 +156,12 @@ class Machine:
             return self.peak_flops[dtype]
         return min(self.peak_flops.values())
 
+    def seconds_of_moving(self, bytes_moved: float) -> float:
+        """Of what one operation reads and writes, through the cache where all of it fits in there."""
+        if bytes_moved <= self.cache_bytes:
+            return bytes_moved / self.cache_bandwidth
+        return bytes_moved / (self.memory_bandwidth * self.memory_efficiency)
+
     def shared_by(self, cores: int) -> Machine:
         """What one core has of it, where a mesh has so many: of virtual cores its share, else all."""
         if self.processors is None:
@@ -161,6 +172,8 @@ class Machine:
             peak_flops={dtype: flops / cores for dtype, flops in self.peak_flops.items()},
             memory_bytes=self.memory_bytes / cores,
             memory_bandwidth=self.memory_bandwidth / cores,
+            cache_bytes=self.cache_bytes / self.processors,  # as many cores are at work at once
+            cache_bandwidth=self.cache_bandwidth / cores,
             vector_flops=self.vector_flops / cores,
             transcendental_flops=self.transcendental_flops / cores,
             product_bandwidth=self.product_bandwidth / cores,

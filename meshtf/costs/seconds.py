@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import tensorflow as tf
+
 from meshtf.costs.machine import Machine, TorusLinks
 from meshtf.costs.placement import Extent, Footprint, Placement
 from meshtf.layout import Axes
@@ -42,13 +44,18 @@ class Work:
 def seconds_of(work: Work, machine: Machine) -> float:
     """Seconds of local work: the longer of computing and of moving bytes, and what each operation takes besides.
 
-    A product is done in whole tiles of the machine's, at a share of its peak. (Roofline model, Williams et al. 2009.)
+    A product is done in whole tiles of the machine's, at a share of its peak, when its operands stand in the order that
+    it needs. (Roofline model, Williams et al. 2009.)
     """
-    moving = work.bytes_moved / (machine.memory_bandwidth * machine.memory_efficiency)
+    moving = machine.seconds_of_moving(work.bytes_moved)
     if work.products:
         peak = machine.peak_of(work.dtype) * machine.product_efficiency
         computing = sum(_tiled_flops(product, machine) for product in work.products) / peak
         moving = max(moving, work.bytes_moved / machine.product_bandwidth)
+        if not machine.fuses:
+            size = tf.as_dtype(work.dtype).size
+            before = sum(machine.seconds_of_moving(2 * product.transposed * size) for product in work.products)
+            return max(computing, moving) + before + machine.operation_seconds
     else:
         computing = work.flops / machine.vector_flops + work.transcendentals / machine.transcendental_flops
     return max(computing, moving) + machine.operation_seconds
@@ -75,7 +82,7 @@ def collective_seconds(kind: str, slice_bytes: int, axes: Axes, placement: Place
         moving = _torus_seconds(kind, whole, footprint, machine, machine.links)
     else:
         moving = _network_seconds(kind, whole, footprint, machine)
-    in_memory = _passes(kind) * whole / (machine.memory_bandwidth * machine.memory_efficiency)
+    in_memory = _passes(kind) * machine.seconds_of_moving(whole)
     seconds = max(moving, in_memory) + _latency(kind, footprint, machine)
     if kind == "all_reduce" and isinstance(machine.links, TorusLinks):
         seconds = min(seconds, _once_round_seconds(whole, footprint, machine, machine.links))
@@ -87,7 +94,7 @@ def permute_seconds(slice_bytes: int, destinations: tuple[int, ...], placement: 
     machine, links, hops = placement.machine, placement.machine.links, placement.hops(destinations)
     if all(core == destination for core, destination in enumerate(destinations)):
         return 0.0
-    in_memory = 2 * slice_bytes / (machine.memory_bandwidth * machine.memory_efficiency)
+    in_memory = machine.seconds_of_moving(2 * slice_bytes)
     if isinstance(links, TorusLinks):
         moving = slice_bytes * links.cores_per_chip * hops / (links.bandwidth * machine.link_efficiency)
         latency = hops * links.hop_seconds

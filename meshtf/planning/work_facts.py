@@ -27,12 +27,15 @@ class MatrixProduct:
       rows: of the first operand and of the result.
       columns: of the second operand and of the result.
       contracted: terms of each sum.
+      transposed: elements of operands and of the result that TensorFlow's kernels need in another order in memory. A
+        compiler that chooses the order of what it makes (XLA's for TPUs) moves none.
     """
 
     batch: int
     rows: int
     columns: int
     contracted: int
+    transposed: int = 0
 
     @property
     def flops(self) -> int:

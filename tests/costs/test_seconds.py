@@ -44,6 +44,23 @@ def test_work_takes_as_long_as_what_takes_longest_of_computing_and_moving() -> N
     assert seconds_of(Work(10**10, 10**6, "float32"), machine) == pytest.approx(11e-3)
 
 
+def test_what_fits_in_the_cache_moves_at_its_speed() -> None:
+    machine = dataclasses.replace(TORUS, memory_bandwidth=1e9, cache_bytes=10**6, cache_bandwidth=4e9)
+    assert seconds_of(Work(10, 10**6, "float32"), machine) == pytest.approx(0.25e-3)
+    assert seconds_of(Work(10, 10**6 + 4, "float32"), machine) == pytest.approx(1e-3, rel=1e-3)
+    virtual = dataclasses.replace(machine, links=LEVELS, processors=2).shared_by(8)
+    assert (virtual.cache_bytes, virtual.cache_bandwidth) == (10**6 / 2, 4e9 / 8)
+
+
+def test_operands_in_another_order_are_moved_first_but_for_a_compiler() -> None:
+    machine = dataclasses.replace(TORUS, memory_bandwidth=1e9)
+    product = MatrixProduct(1, 1000, 1000, 1000, transposed=10**6)
+    computing = product.flops / 100e12
+    assert seconds_of(Work(product.flops, 0, "bfloat16", (product,)), machine) == pytest.approx(computing + 4e-3)
+    compiles = dataclasses.replace(machine, fuses=True)
+    assert seconds_of(Work(product.flops, 0, "bfloat16", (product,)), compiles) == pytest.approx(computing)
+
+
 def test_few_rows_are_multiplied_as_fast_as_the_other_operand_is_read() -> None:
     machine = dataclasses.replace(TORUS, product_bandwidth=1e9)
     thin = MatrixProduct(1, 8, 1000, 1000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -50,8 +50,11 @@ def matrix_products(names: Sequence[Names], output: Names, sizes: Mapping[str, i
                 [n for n in b if n not in a],
                 [n for n in a if n in b and n not in needed],
             )
-            found.append(MatrixProduct(*(math.prod(sizes[n] for n in group) for group in groups)))
-        operands.append(output if not operands else tuple(n for n in dict.fromkeys((*a, *b)) if n in needed))
+            transposed = MatrixPlan.best(a, b, _wanted(a, b, needed, None if operands else output), sizes).transposed(
+                sizes
+            )
+            found.append(MatrixProduct(*(math.prod(sizes[n] for n in group) for group in groups), transposed))
+        operands.append(_wanted(a, b, needed, None if operands else output))
     return tuple(found)
 
 
@@ -79,13 +82,18 @@ def _contract_some(
     (a, a_names), (b, b_names) = taken
     a, a_names = _summed(a, a_names, needed | set(b_names))
     b, b_names = _summed(b, b_names, needed | set(a_names))
-    wanted = output or tuple(n for n in dict.fromkeys((*a_names, *b_names)) if n in needed)
+    wanted = _wanted(a_names, b_names, needed, output)
     if a.dtype in _MATMUL_DTYPES and _is_matrix_product(a_names, b_names, needed):
         return _matrix_product(core, a, b, MatrixPlan.best(a_names, b_names, wanted, sizes)), wanted
     longest = max(a_names, b_names, key=len)
     full = longest if {*a_names, *b_names} <= {*longest} else tuple(dict.fromkeys((*wanted, *a_names, *b_names)))
     product = tf.multiply(_expanded(core, a, a_names, full), _expanded(core, b, b_names, full))
     return _summed_and_ordered(core, product, full, wanted), wanted
+
+
+def _wanted(a: Names, b: Names, needed: Collection[str], output: Names | None) -> Names:
+    """Names of the product of two operands, in order: the output's, of the last product."""
+    return output or tuple(n for n in dict.fromkeys((*a, *b)) if n in needed)
 
 
 def _is_matrix_product(a: Names, b: Names, needed: set[str]) -> bool:
@@ -124,7 +132,7 @@ class MatrixPlan:
             _orders(contracted, a, b),
         )  # fmt: skip
         plans = [cls._made(a, b, output, *choice) for choice in choices]
-        return min(plans, key=lambda plan: plan._transposed(sizes))
+        return min(plans, key=lambda plan: plan.transposed(sizes))
 
     @classmethod
     def _made(
@@ -147,7 +155,8 @@ class MatrixPlan:
         """Names of the matrix product, in order."""
         return self.batch + (self.columns + self.rows if self.is_swapped else self.rows + self.columns)
 
-    def _transposed(self, sizes: Mapping[str, int]) -> int:
+    def transposed(self, sizes: Mapping[str, int]) -> int:
+        """Elements of which the order in memory changes."""
         moved = [(self.a_names, self.a_order), (self.b_names, self.b_order), (self.output, self.product)]
         return sum(math.prod(sizes[n] for n in names) for names, order in moved if names != order)
 
