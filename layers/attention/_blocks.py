@@ -32,6 +32,12 @@ class Blocks:
         size = _aligned(-(-length // -(-length // size)), length)
         return cls(length, -(-length // size), size)
 
+    @classmethod
+    def exact(cls, length: int, size: int) -> Blocks:
+        """The fewest blocks of at most `size` that need no padding; their size is 1 where the length is prime."""
+        count = next(n for n in range(-(-length // size), length + 1) if length % n == 0)
+        return cls(length, count, length // count)
+
     @property
     def padding(self) -> int:
         return self.count * self.size - self.used

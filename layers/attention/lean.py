@@ -23,6 +23,7 @@ from meshtf.layers.attention._scores import (
 from meshtf.layers.attention.options import DEFAULT_OPTIONS, DROPOUT, AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import D_KV, LENGTH, MEMORY_LENGTH, Tokens
+from meshtf.ops.random.dropout_in_blocks import DropoutInBlocks
 
 MEMORY_BLOCKS = "memory_blocks"
 
@@ -58,8 +59,8 @@ def lean_attention(
 
     Raises:
       ShapeError: as `dot_product_attention`; k has no `memory_length`.
-      GraphError: as `dot_product_attention`; or weights would be dropped independently along both `length` and
-        `memory_length`, for which the whole matrix would be drawn: put one of them in `dropout_broadcast_dims`.
+      GraphError: as `dot_product_attention`; or each weight is dropped by itself and `memory_length` has no divisor
+        near `block_size`.
 
     Examples:
       >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
@@ -72,13 +73,49 @@ def lean_attention(
     """
     check_operands(q, k, v, MEMORY_LENGTH)
     options = options.in_mode(is_training)
-    kept = kept_weights(q, k, options)
     blocks = Blocks.of_wide(k.shape.get_dim_by_name(MEMORY_LENGTH).size, _checked(block_size))
+    is_independent = _is_independent(q, k, options)
+    if is_independent and blocks.padding and blocks.count > 1:
+        blocks = _without_padding(blocks, block_size)
     if blocks.count == 1:
         return attend(q, k, v, pattern, options, MEMORY_LENGTH)
-    memory = _Memory(k, v, _padding_told(pattern.memory, blocks, q.mesh), kept)
-    y = _LeanAttention(q, memory.cut(blocks), pattern, options).result()
+    tokens = _padding_told(pattern.memory, blocks, q.mesh)
+    if is_independent:
+        memory = _Memory(k, v, tokens, None).cut(blocks).numbered(blocks)
+        drawn = _drawn_in_blocks(q, k, options, blocks)
+    else:
+        memory, drawn = _Memory(k, v, tokens, kept_weights(q, k, options)).cut(blocks), None
+    y = _LeanAttention(q, memory, pattern, options, drawn).result()
     return mtf.transpose(mtf.cast(y, q.dtype), q.shape)
+
+
+def _is_independent(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions) -> bool:
+    """Whether each weight is dropped by itself, along queries and memory."""
+    if not options.dropout_rate:
+        return False
+    noise_shape = options.noise_shape(logits_shape(q.shape, k.shape, MEMORY_LENGTH))
+    return noise_shape.has(LENGTH) and noise_shape.has(MEMORY_LENGTH)
+
+
+def _without_padding(blocks: Blocks, block_size: int) -> Blocks:
+    """Random bits go by the position in the whole, where there is no padding: blocks are then of a divisor's size.
+
+    Raises:
+      GraphError: blocks would be of less than an eighth of `block_size`, and so a loop of little work in each step.
+    """
+    exact = Blocks.exact(blocks.used, block_size)
+    if 8 * exact.size < block_size:
+        raise GraphError(
+            f"dropout of each weight by itself needs blocks that divide {MEMORY_LENGTH}, and of {blocks.used} the "
+            f"largest divisor up to block_size, {block_size}, is {exact.size}; pad {MEMORY_LENGTH} to a multiple of a "
+            f'power of two, or drop weights together, as with dropout_broadcast_dims=("{LENGTH}",)'
+        )
+    return exact
+
+
+def _drawn_in_blocks(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, blocks: Blocks) -> DropoutInBlocks:
+    noise_shape = options.noise_shape(logits_shape(q.shape, k.shape, MEMORY_LENGTH))
+    return DropoutInBlocks(q.mesh, noise_shape, MEMORY_LENGTH, blocks.count, options.dropout_rate, DROPOUT)
 
 
 def _checked(block_size: int) -> int:
@@ -114,12 +151,16 @@ def _padding_told(memory: Tokens, blocks: Blocks, mesh: mtf.Mesh) -> Tokens:
 
 @dataclasses.dataclass(frozen=True)
 class _Memory:
-    """What queries attend to: all of it, cut into blocks, or one block. kept: which weights dropout keeps."""
+    """What queries attend to: all of it, cut into blocks, or one block.
+
+    kept: which weights dropout keeps, where that is drawn before. number: of the block, where it is drawn in each.
+    """
 
     k: mtf.Tensor
     v: mtf.Tensor
     tokens: Tokens
     kept: mtf.Tensor | None
+    number: mtf.Tensor | None = None
 
     def cut(self, blocks: Blocks) -> _Memory:
         """What has `memory_length` is cut: one block has every n-th position."""
@@ -132,6 +173,10 @@ class _Memory:
             return mtf.replace_dimensions(x, x.shape.get_dim_by_name(MEMORY_LENGTH), [inside, block])
 
         return self._map(cut)
+
+    def numbered(self, blocks: Blocks) -> _Memory:
+        """With the number of each block."""
+        return dataclasses.replace(self, number=mtf.range(self.k.mesh, mtf.Dimension(MEMORY_BLOCKS, blocks.count)))
 
     def sliced(self) -> list[mtf.Tensor]:
         """The tensors that differ between blocks."""
@@ -151,15 +196,23 @@ class _Memory:
         return self._map(lambda x: next(left) if x.shape.has(MEMORY_BLOCKS) else x)
 
     def _map(self, fn: Callable[[mtf.Tensor], mtf.Tensor]) -> _Memory:
-        kept = None if self.kept is None else fn(self.kept)
-        return _Memory(fn(self.k), fn(self.v), self.tokens.map(fn), kept)
+        kept, number = (None if x is None else fn(x) for x in (self.kept, self.number))
+        return _Memory(fn(self.k), fn(self.v), self.tokens.map(fn), kept, number)
 
 
 class _LeanAttention:
     """One call, its memory cut into blocks."""
 
-    def __init__(self, q: mtf.Tensor, memory: _Memory, pattern: AttentionPattern, options: AttentionOptions) -> None:
-        self._q, self._memory, self._pattern, self._options = q, memory, pattern, options
+    def __init__(
+        self,
+        q: mtf.Tensor,
+        memory: _Memory,
+        pattern: AttentionPattern,
+        options: AttentionOptions,
+        drawn: DropoutInBlocks | None,
+    ) -> None:
+        """drawn: where each block draws which weights are kept, the gradient's again."""
+        self._q, self._memory, self._pattern, self._options, self._drawn = q, memory, pattern, options, drawn
         self._dtype = logits_dtype(q, options)
         self._rows = logits_shape(q.shape, memory.k.shape, MEMORY_LENGTH)[:-1]
         self._means = self._rows + [q.shape.get_dim_by_name(D_KV)]
@@ -238,9 +291,12 @@ class _LeanAttention:
         return make_logits(self._q, memory.k, pattern, self._options, MEMORY_LENGTH)[0]
 
     def _weighted(self, terms: mtf.Tensor, memory: _Memory) -> mtf.Tensor:
-        if memory.kept is not None:
+        kept = memory.kept
+        if self._drawn is not None and memory.number is not None:
+            kept = self._drawn.block(memory.number)
+        if kept is not None:
             scaled = terms * (1.0 / (1.0 - self._options.dropout_rate))
-            terms = mtf.where(memory.kept, scaled, 0.0, output_shape=terms.shape)
+            terms = mtf.where(kept, scaled, 0.0, output_shape=terms.shape)
         terms = mtf.cast(terms, memory.v.dtype)
         return mtf.cast(mtf.einsum([terms, memory.v], output_shape=self._means), self._dtype)
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 from meshtf.random import distributions
 from meshtf.random._compiled_segments import draw
 from meshtf.random.distributions import FLOATS, INTEGERS, check_dtype
-from meshtf.random.keys import Data, Key, fold_in, stable_hash
+from meshtf.random.keys import Data, Key, fold_in, key_tensor, stable_hash
 from meshtf.random.positions import Begin
 from meshtf.random.threefry import threefry_2x32
 
@@ -31,6 +31,7 @@ __all__ = [
     "fold_in",
     "gumbel",
     "keep_mask",
+    "key_tensor",
     "normal",
     "random_bits",
     "stable_hash",

@@ -55,6 +55,9 @@ CASES: dict[str, tuple[Layer, tuple[str, str]]] = {
     "dropout of a plain layer": (lambda x: feed_forward(x, D_MODEL, True, dropout_rate=0.4), NOT_SPLIT),
     "attention": (stack(SelfAttention(CONFIG, DROPPED)), SPLIT),
     "lean attention": (stack(SelfAttention(CONFIG, BY_MEMORY, algorithm="lean", block_size=2)), NOT_SPLIT),
+    "lean attention of each weight by itself": (
+        stack(SelfAttention(CONFIG, DROPPED, algorithm="lean", block_size=2)), SPLIT,
+    ),
     "ring attention": (stack(SelfAttention(CONFIG, BY_MEMORY, algorithm="ring", num_blocks=2)), NOT_SPLIT),
     "local attention": (stack(SelfAttention(CONFIG, DROPPED, window=2, algorithm="local")), NOT_SPLIT),
     "jitter": (experts(gates=Gates(jitter=0.5)), SPLIT),
@@ -98,3 +101,23 @@ def test_microbatches_draw_what_the_whole_batch_draws(case: str) -> None:
     for name, value in whole.items():
         # The sum of squares of what is normalised hardly changes: its gradients are small differences of values of 1.
         assert_close(found[name], value, terms=TERMS, magnitude=max(1.0, largest(value)), what=name)
+
+
+@pytest.mark.parametrize("pipeline", [None, PipelineSchedule(2, 2)], ids=["scan", "pipeline"])
+def test_lean_attention_drops_what_the_plain_form_drops(pipeline: PipelineSchedule | None) -> None:
+    """Each weight by itself, in layers whose forward pass is made again, of micro-batches."""
+    feeds = {"x": (mtf.Shape([BATCH, LENGTH, D_MODEL]), X)}
+
+    def results(algorithm: str) -> dict[str, np.ndarray]:
+        attention = SelfAttention(CONFIG, DROPPED, algorithm=algorithm, block_size=2)
+        layers = TransformerStack([attention], 2, pipeline=pipeline, recompute="nothing")
+
+        def layer(x: mtf.Tensor) -> mtf.Tensor:
+            tokens = Tokens(mtf.range(x.mesh, LENGTH))
+            return layers(x, Context(AttentionMask(is_causal=True), tokens, is_training=True))
+
+        return interpret(program(layer, 2), feeds, *SPLIT).results
+
+    plain, lean = results("plain"), results("lean")
+    for name, value in plain.items():
+        assert_close(lean[name], value, terms=TERMS, magnitude=max(1.0, largest(value)), what=name)

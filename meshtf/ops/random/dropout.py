@@ -11,7 +11,8 @@ from meshtf.errors import DtypeError, GraphError
 from meshtf.graph import Tensor, check_tensor, shape_of
 from meshtf.ops.algebra.broadcasting import union
 from meshtf.ops.elementwise.where import where
-from meshtf.ops.random.random_operation import Draw, RandomOperation
+from meshtf.ops.random._stretches import Draw
+from meshtf.ops.random.random_operation import RandomOperation
 
 
 @language_function

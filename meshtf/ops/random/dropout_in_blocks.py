@@ -1,0 +1,145 @@
+"""The mask of dropout, drawn block by block: the same bits, of which never more than a block is held."""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+from meshtf import random
+from meshtf.dimension import Dimension, Shape
+from meshtf.errors import ShapeError
+from meshtf.graph import Mesh, Operation, Tensor
+from meshtf.layer_scopes import Abreast
+from meshtf.layout import TensorLayout
+from meshtf.ops.random._stretches import Stretch, cuts_of, drawn_part
+from meshtf.ops.random.random_operation import KeyedOperation
+from meshtf.planning.plan import Core, Value
+from meshtf.planning.planner import Planner
+from meshtf.planning.work_facts import WorkFacts
+
+_KEY = Dimension("random_key", 2)
+
+
+class DropoutInBlocks:
+    """Which elements `mtf.dropout` keeps, asked for a block at a time, as often as wanted.
+
+    Block j has every `count`-th position of a dimension from the j-th on. The key is made where this object is, so that
+    blocks drawn in loops, and again in a gradient, are those of one mask: that which `mtf.dropout` of the same name, in
+    the same place and of the whole shape, would have drawn.
+    """
+
+    def __init__(self, mesh: Mesh, shape: Shape, cut: str, count: int, rate: float, name: str) -> None:
+        """cut: the dimension of `shape` that is cut into `count` blocks, which must divide it. rate: of dropout."""
+        dim = shape.get_dim_by_name(cut)
+        if dim.size % count:
+            raise ShapeError(f'dimension "{cut}" of [{shape}] does not divide into {count} blocks')
+        self._key = _DropoutKey(mesh, name)
+        self._shape = Shape([Dimension(cut, dim.size // count) if d == dim else d for d in shape])
+        self._cut, self._count, self._keep = cut, count, 1.0 - rate
+
+    def block(self, number: Tensor) -> Tensor:
+        """bool, the shape with the block's positions: whether each is kept. number: int32 [], which block."""
+        return _DropoutBlock(self, number).outputs[0]
+
+    @property
+    def key(self) -> Tensor:
+        return self._key.outputs[0]
+
+    @property
+    def abreast(self) -> Abreast | None:
+        return self._key.abreast
+
+    @property
+    def shape(self) -> Shape:
+        """Of a block."""
+        return self._shape
+
+    def stretch(self, stretch: Stretch, name: str, number: Value) -> Stretch:
+        """What a core draws of a dimension of this name, for one block."""
+        if name != self._cut:
+            return stretch
+        return Stretch(stretch.whole, stretch.size, stretch.axes, ((self._count, number),))
+
+    def draw(self, *where: object) -> tf.Tensor:
+        return random.keep_mask(*where, keep_prob=self._keep)  # type: ignore[arg-type]
+
+
+class _DropoutKey(KeyedOperation):
+    """The key of a mask: uint32 [random_key:2], in each layer that is computed at once."""
+
+    def __init__(self, mesh: Mesh, name: str) -> None:
+        super().__init__(mesh, Shape([_KEY]), tf.uint32, name)
+
+    def lower(self, planner: Planner) -> None:
+        (output,) = self.outputs
+        axes = planner.layouts[output].axes[:-1]
+        layout = TensorLayout((*axes, ()))
+        told_by = self._told_by(planner, axes[0] if axes else ())
+        counts = self._counts(planner, told_by)
+        key = self._key(planner, counts)
+        inputs = list(dict.fromkeys([*told_by, *(c for c in counts if isinstance(c, Value))]))
+        layers = layout.slice_shape(output.shape, planner.mesh_shape)[0] if axes else 0
+
+        def emit(core: Core, *numbers: tf.Tensor) -> tf.Tensor:
+            given = dict(zip(inputs, numbers, strict=True))
+            if not axes:
+                return random.key_tensor(key(given))
+            return tf.stack(
+                [random.key_tensor(key({**given, **{v: given[v][n] for v in told_by}})) for n in range(layers)]
+            )
+
+        spec = (output.shape, output.dtype, layout)
+        facts = WorkFacts(draws_random_bits=True)
+        planner.write(output, planner.compute("random_key", emit, inputs, [spec], flops=0, facts=facts)[0])
+
+
+class _DropoutBlock(Operation):
+    """One block of a mask."""
+
+    takes_padding = True
+
+    def __init__(self, mask: DropoutInBlocks, number: Tensor) -> None:
+        abreast = mask.abreast
+        told_by = abreast.inputs if abreast else []
+        shape = mask.shape
+        if abreast and not shape.has(abreast.along.name):
+            shape = Shape([abreast.along, *shape])
+        name = "dropout_block"
+        super().__init__([mask.key, number, *told_by], [(shape, tf.bool)], name=name, mesh=number.mesh)
+        self._mask = mask
+
+    @property
+    def has_gradient(self) -> bool:
+        return False
+
+    def lower(self, planner: Planner) -> None:
+        (output,), (keys, number, *told_by) = self.outputs, self.inputs
+        layout, abreast = planner.layouts[output], self._mask.abreast
+        size = layout.slice_shape(output.shape, planner.mesh_shape)
+        along = output.shape.axis(abreast.along) if abreast else None
+        own_axes = () if along is None else (layout.axes[along],)
+        key_value = planner.read(keys, TensorLayout((*own_axes, ())))
+        number_value = planner.read(number)
+        told_values = [planner.read(x, TensorLayout(own_axes)) for x in told_by]
+        stretches = []
+        for i, (dim, n, axes) in enumerate(zip(output.shape, size, layout.axes, strict=True)):
+            if i != along:
+                cuts = cuts_of(dim, output.shape, abreast, told_values[1:], planner)
+                stretches.append(self._mask.stretch(Stretch(dim.size, n, axes, *cuts), dim.name, number_value))
+        of_cuts = [value for s in stretches for _, value in s.cuts]
+        inputs = list(dict.fromkeys([key_value, *told_values, *of_cuts]))
+
+        def emit(core: Core, *values: tf.Tensor) -> tf.Tensor:
+            given = dict(zip(inputs, values, strict=True))
+            if along is None:
+                return drawn_part(self._mask.draw, given[key_value], stretches, core, given)
+            each = [{**given, **{v: given[v][n] for v in told_values}} for n in range(size[along])]
+            drawn = [
+                drawn_part(self._mask.draw, given[key_value][n], stretches, core, own) for n, own in enumerate(each)
+            ]
+            return tf.stack(drawn, along)
+
+        spec = (output.shape, output.dtype, layout)
+        flops, facts = math.prod(size), WorkFacts(draws_random_bits=True)
+        planner.write(output, planner.compute("random", emit, inputs, [spec], flops=flops, facts=facts)[0])
