@@ -5,10 +5,11 @@
     python -m benchmarks.predicted_times --clock=cpu
 
 On 8 virtual CPUs of one process; on two processes of 4 each, joined on the loopback; and the peak of resident memory
-of one process that gives freed memory back (see `benchmarks.memory`), beside what the report says of 8 cores: theirs do
-not all peak at once. The machine is probed first, unless a file describes it, and the link between two processes, when
-they have joined. In the end: the rank correlation (Spearman's) of measured and predicted times over all steps and
-within each model, and the median of relative errors. The tables are written into docs/cost_model.md.
+of one process that gives freed memory back (see `benchmarks.memory`), beside what the report's course of memory says of
+8 cores that take turns on the processors (`taking_turns`). The machine is probed first, unless a file describes it, and
+the link between two processes, when they have joined. In the end: the rank correlation (Spearman's) of measured and
+predicted times over all steps and within each model, and the median of relative errors. The tables are written into
+docs/cost_model.md.
 
 With `--clock=cpu` seconds are of CPU time over the processors, for a machine that others use.
 """
@@ -35,6 +36,7 @@ from benchmarks.machine import machine
 from benchmarks.memory import GIVES_BACK, MEBIBYTE, rise
 from benchmarks.predicted_models import MODELS
 from meshtf.costs import Machine, NetworkLevel, load_machine, predict
+from meshtf.lowering.report.report import Report
 from meshtf.mesh_impl.virtual_cpus import num_processors
 from meshtf.probe import cpu_clock, probe
 
@@ -173,8 +175,24 @@ def memory_of(listed: Sequence[Case]) -> list[tuple[int, int]]:
         call = functools.partial(step, x=x)
         call()
         memory = step.report().memory
-        found.append((rise(call) + CORES * memory.variables, CORES * memory.peak))
+        found.append((rise(call) + CORES * memory.variables, taking_turns(step.report(), num_processors())))
     return found
+
+
+def taking_turns(report: Report, processors: int) -> int:
+    """Bytes of all cores together at their peak, where only so many are at work between one collective and the next.
+
+    The others wait at one of the two. A collective of which a core needs nothing soon, as of a gradient, holds none up,
+    so that this is too much for layouts of which the sums of gradients are the only collectives.
+    """
+    held, most, peak = 0, 0, 0
+    for moment in report.memory_timeline:
+        most = max(most, moment.total)
+        if report.operations[moment.operation].category == "collective":
+            waits = moment.total - moment.temporary
+            peak = max(peak, processors * most + (report.cores - processors) * max(held, waits))
+            held, most = waits, moment.total
+    return max(peak, processors * most + (report.cores - processors) * held)
 
 
 def _told(row: Row, unit: str, size: float) -> Row:
