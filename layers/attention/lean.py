@@ -89,6 +89,20 @@ def lean_attention(
     return mtf.transpose(mtf.cast(y, q.dtype), q.shape)
 
 
+def attends_in_blocks(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, block_size: int) -> bool:
+    """Whether `lean_attention` takes these in training: all but a `memory_length` that it would have to pad, and of
+    whose padding the random bits of dropout know nothing."""
+    blocks = Blocks.of_wide(k.shape.get_dim_by_name(MEMORY_LENGTH).size, block_size)
+    if not blocks.padding or not _is_independent(q, k, options):
+        return True
+    return _is_wide_enough(Blocks.exact(blocks.used, block_size), block_size)
+
+
+def _is_wide_enough(blocks: Blocks, block_size: int) -> bool:
+    """Whether there is some work in each step of the loop."""
+    return 8 * blocks.size >= block_size
+
+
 def _is_independent(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions) -> bool:
     """Whether each weight is dropped by itself, along queries and memory."""
     if not options.dropout_rate:
@@ -104,7 +118,7 @@ def _without_padding(blocks: Blocks, block_size: int) -> Blocks:
       GraphError: blocks would be of less than an eighth of `block_size`, and so a loop of little work in each step.
     """
     exact = Blocks.exact(blocks.used, block_size)
-    if 8 * exact.size < block_size:
+    if not _is_wide_enough(exact, block_size):
         raise GraphError(
             f"dropout of each weight by itself needs blocks that divide {MEMORY_LENGTH}, and of {blocks.used} the "
             f"largest divisor up to block_size, {block_size}, is {exact.size}; pad {MEMORY_LENGTH} to a multiple of a "

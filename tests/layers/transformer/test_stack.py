@@ -13,13 +13,14 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import GraphError, ShapeError
-from meshtf.layers import AttentionConfig, AttentionMask, Tokens
+from meshtf.layers import AttentionConfig, AttentionMask, AttentionOptions, Tokens
 from meshtf.layers.transformer import (
     Context,
     CrossAttention,
     DecodingSpace,
     FeedForward,
     LayerNorm,
+    Memory,
     RelativeBias,
     Residual,
     RmsNorm,
@@ -168,6 +169,10 @@ def test_a_bias_tells_what_is_ahead_apart_where_it_is_seen(mask: AttentionMask, 
             lambda: SelfAttention(CONFIG, algorithm="locl"),
             "plain, lean, local, ring, not 'locl'; did you mean \"local\"?",
         ),
+        (
+            lambda: CrossAttention(CONFIG, algorithm="ring"),
+            "CrossAttention: algorithm is one of auto, plain, lean, not 'ring'",
+        ),
         (lambda: SelfAttention(CONFIG, algorithm="local"), "the local algorithm is for a window, and none is given"),
         (lambda: SelfAttention(CONFIG, window=0), "window must be at least 1 (a token sees itself), and is 0"),
     ],
@@ -213,6 +218,39 @@ class BatchNorm:
 def test_what_a_stack_refuses(sublayer: Sublayer, residual: Residual, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=re.escape(message)):
         built(TransformerStack([sublayer], 2, residual))
+
+
+@pytest.mark.parametrize(
+    ("length", "is_in_blocks"), [(1023, False), (1024, True), (1031, False)], ids=["short", "long", "prime"]
+)
+def test_long_sequences_are_attended_to_in_blocks(length: int, is_in_blocks: bool) -> None:
+    """Of a prime number of positions dropout of each weight could not be drawn in blocks."""
+    graph, options = mtf.Graph(), AttentionOptions(dropout_rate=0.1)
+    with graph:
+        mesh = mtf.Mesh(graph)
+        short, long = (mtf.zeros(mesh, [("batch", 1), ("length", n), ("d_model", 8)]) for n in (4, length))
+        SelfAttention(CONFIG, options, algorithm="auto")(
+            long, Context(AttentionMask(), Tokens.along(long), is_training=True)
+        )
+        memory = Memory(long, Tokens.along(long))
+        CrossAttention(CONFIG, options, algorithm="auto")(
+            short, Context(AttentionMask(), Tokens.along(short), is_training=True, memory=memory)
+        )
+    loops = [o for o in graph.operations if "custom_gradient" in o.name]  # the loop over blocks has one of its own
+    assert len(loops) == (2 if is_in_blocks else 0)
+
+
+def test_cross_attention_in_blocks_gives_what_the_whole_matrix_gives() -> None:
+    options = AttentionOptions(dropout_rate=0.5)
+
+    def results(algorithm: str) -> np.ndarray:
+        def program(x: mtf.Tensor) -> mtf.Tensor:
+            context = Context(AttentionMask(), Tokens.along(x), is_training=True, memory=Memory(x, Tokens.along(x)))
+            return CrossAttention(CONFIG, options, algorithm, block_size=2)(x, context)
+
+        return interpret(program, {"x": (X, VALUES)}, "rows:2", "batch:rows").results
+
+    assert_close(results("lean"), results("plain"), terms=(2 * 8 + 4 + 4 + FUNCTION_TERMS,))
 
 
 def test_rotary_embeddings_turn_pairs() -> None:
