@@ -98,7 +98,9 @@ def plain_attention(x: mtf.Tensor) -> list[mtf.Tensor]:
 
 
 def lean_attention(x: mtf.Tensor) -> list[mtf.Tensor]:
-    return attention(functools.partial(mtf.layers.lean_attention, block_size=4), x)
+    """With dropout, which each block draws by itself, and again in the gradient."""
+    dropped = mtf.layers.AttentionOptions(dropout_rate=0.3)
+    return attention(functools.partial(mtf.layers.lean_attention, options=dropped, is_training=True, block_size=4), x)
 
 
 def local_attention(x: mtf.Tensor) -> list[mtf.Tensor]:
