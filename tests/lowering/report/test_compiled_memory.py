@@ -109,6 +109,7 @@ def test_what_products_alone_read_of_another_loop_is_kept_short() -> None:
 FARTHER = {
     "digits_mlp on v5e:2x4, rows:2;cols:4",
     "lm_tiny on v5e:2x4, rows:4;cols:2",
+    "digits_mlp on v3:2x2, rows:2;cols:4",
     "lm_tiny on v3:2x2, rows:4;cols:2",
     "lm_tiny, 1,024 at a time on v3:2x2, rows:4;cols:2",
 }
