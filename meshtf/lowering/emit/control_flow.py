@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tensorflow as tf
 
-from meshtf.planning.plan import Branch, Loop, Plan, Stacked, Value, walk
+from meshtf.planning.plan import Branch, Carried, Instruction, Loop, Plan, Stacked, Value, walk
 
 if TYPE_CHECKING:
     from meshtf.lowering.emit.emission import CoreProgram
 
 _Stack: TypeAlias = "tf.Tensor | tf.TensorArray"
 
+_MOST_UNROLLED = 1024
+"""Instructions. XLA compiles a hundred or two in a second."""
+
 
 def emit_loop(program: CoreProgram, loop: Loop) -> None:
     """Emits a loop into a program; its results become slices of the program."""
     if program.compiles_loops and loop.compilation is not None and not loop.compilation.refusal:
         _emit_compiled(program, loop)
+    elif program.unrolls_loops and _is_unrollable(loop):
+        _emit_unrolled(program, loop)
     else:
         _emit_op_by_op(program, loop)
 
@@ -29,6 +34,8 @@ def _emit_compiled(program: CoreProgram, loop: Loop) -> None:
 
     def run(*slices: tf.Tensor) -> list[tf.Tensor]:
         inner = program.compiled(dict(zip(given, slices, strict=True)))
+        for value in _taken_apart(loop.body) & set(given):  # once, and not in each iteration
+            inner.parts[value] = tf.unstack(inner.slices[value])
         _emit_op_by_op(inner, loop)
         return [inner.slices[v] for v in loop.outputs]
 
@@ -41,7 +48,8 @@ def _emit_op_by_op(program: CoreProgram, loop: Loop) -> None:
     slices = program.slices
     count: Any = loop.length if loop.count is None else slices[loop.count]
     stacks = [_new_stack(program, loop, s) for s in loop.stacked]
-    carried = [slices[c.initial] for c in loop.carried]
+    in_parts = _carried_in_parts(loop) if program.unrolls_loops else frozenset()
+    carried = [program.parts_of(c.initial) if c in in_parts else slices[c.initial] for c in loop.carried]
     results = tf.while_loop(
         lambda turn, values, _: _goes_on(program, loop, turn, count, values),
         lambda turn, values, stacks: _iterate(program, loop, turn, count, values, stacks),
@@ -50,7 +58,7 @@ def _emit_op_by_op(program: CoreProgram, loop: Loop) -> None:
     )
     trips, finals, filled = results
     slices[loop.trips] = trips
-    slices.update(zip((c.result for c in loop.carried), finals, strict=True))
+    program.take({c.result: final for c, final in zip(loop.carried, finals, strict=True)})
     for stacked, stack in zip(loop.stacked, filled, strict=True):
         if isinstance(stack, tf.Tensor):
             slices[stacked.whole] = stack
@@ -79,7 +87,8 @@ def _written(stack: _Stack, index: tf.Tensor, part: tf.Tensor) -> _Stack:
 def _goes_on(program: CoreProgram, loop: Loop, turn: tf.Tensor, count: Any, values: Sequence[tf.Tensor]) -> tf.Tensor:
     if loop.condition is None:
         return turn < count
-    inner = program.inside({loop.index: turn, **dict(zip(loop.condition.entering, values, strict=False))})
+    inner = program.inside({loop.index: turn})
+    inner.take(dict(zip(loop.condition.entering, values, strict=False)))
     inner.emit(loop.condition.instructions)
     return tf.logical_and(turn < count, inner.slices[loop.condition.goes_on])
 
@@ -94,14 +103,57 @@ def _iterate(
 ) -> tuple[tf.Tensor, list[tf.Tensor], list[_Stack]]:
     index = count - 1 - turn if loop.is_reversed else turn
     given: dict[Value, tf.Tensor] = {loop.index: index}
-    given.update(zip((c.entering for c in loop.carried), values, strict=True))
     for s in loop.sliced:
         array = program.arrays.get(s.whole)
         given[s.part] = tf.gather(program.slices[s.whole], index, axis=s.dim) if array is None else array.read(index)
     inner = program.inside(given)
+    inner.take({c.entering: value for c, value in zip(loop.carried, values, strict=True)})
     inner.emit(loop.body)
     written = [_written(own, index, inner.slices[s.part]) for own, s in zip(stacks, loop.stacked, strict=True)]
-    return turn + 1, [inner.slices[c.leaving] for c in loop.carried], written
+    leaving = [
+        inner.parts[c.leaving] if isinstance(value, list) else inner.slices[c.leaving]
+        for c, value in zip(loop.carried, values, strict=True)
+    ]
+    return turn + 1, leaving, written
+
+
+def _is_unrollable(loop: Loop) -> bool:
+    """Whether it goes round as often as is known, and is not too large to be compiled so."""
+    known = loop.count is None and loop.condition is None and loop.is_bounded and loop.length > 0
+    return known and loop.length * sum(1 for _ in walk(loop.body)) <= _MOST_UNROLLED
+
+
+def _taken_apart(instructions: Sequence[Instruction]) -> frozenset[Value]:
+    """Of what unrolled loops take a part in each iteration, along the first dimension."""
+    loops = [i for i, _ in walk(instructions) if isinstance(i, Loop) and _is_unrollable(i)]
+    return frozenset(s.whole for loop in loops for s in loop.sliced if s.dim == 0)
+
+
+def _carried_in_parts(loop: Loop) -> frozenset[Carried]:
+    """What a loop carries that an unrolled loop inside puts together, as caches of all layers: in an array that is put
+    together anew each time all of it would be copied."""
+    made = {s.whole for i in loop.body if isinstance(i, Loop) and _is_unrollable(i) for s in i.stacked}
+    return frozenset(c for c in loop.carried if c.leaving in made)
+
+
+def _emit_unrolled(program: CoreProgram, loop: Loop) -> None:
+    """One iteration after the other, each with parts of its own: XLA copies what is sliced out of an array or put in."""
+    carried: list[Any] = [program.slices[c.initial] for c in loop.carried]
+    wholes = {s: program.parts_of(s.whole) for s in loop.sliced if s.dim == 0}
+    parts: list[list[Any]] = [[None] * loop.length for _ in loop.stacked]
+    for turn in range(loop.length):
+        index = loop.length - 1 - turn if loop.is_reversed else turn
+        given = {loop.index: tf.constant(index), **dict(zip((c.entering for c in loop.carried), carried, strict=True))}
+        for s in loop.sliced:
+            given[s.part] = wholes[s][index] if s in wholes else tf.gather(program.slices[s.whole], index, axis=s.dim)
+        inner = program.inside(given)
+        inner.emit(loop.body)
+        carried = [inner.slices[c.leaving] for c in loop.carried]
+        for own, s in zip(parts, loop.stacked, strict=True):
+            own[index] = inner.slices[s.part]
+    program.slices[loop.trips] = tf.constant(loop.length)
+    program.take({c.result: final for c, final in zip(loop.carried, carried, strict=True)})
+    program.take({s.whole: own for s, own in zip(loop.stacked, parts, strict=True)})
 
 
 def emit_branch(program: CoreProgram, branch: Branch) -> None:

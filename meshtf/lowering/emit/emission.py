@@ -220,6 +220,9 @@ class CoreProgram:
         self.slices: dict[Value, tf.Tensor] = {}
         self.arrays: dict[Value, tf.TensorArray] = {}
         """What loops stacked, and only loops take parts of: never put together, which would take as much again."""
+        self.parts: dict[Value, list[tf.Tensor]] = {}
+        """What is there in parts, too, along the first dimension. XLA does not make a whole that nothing uses."""
+        self.unrolls_loops = False
         self.only_sliced = only_sliced(plan)
         self._plan = plan
         self._core = core
@@ -264,13 +267,25 @@ class CoreProgram:
         """This program inside a loop or a branch, where it has some more slices. What is made there stays there."""
         inner = copy.copy(self)
         inner._core = self._core.inside()
-        inner.slices, inner.arrays = {**self.slices, **given}, dict(self.arrays)
+        inner.slices, inner.arrays, inner.parts = {**self.slices, **given}, dict(self.arrays), dict(self.parts)
         return inner
+
+    def take(self, results: Mapping[Value, tf.Tensor | list[tf.Tensor]]) -> None:
+        """More slices, or their parts along the first dimension."""
+        for value, result in results.items():
+            if isinstance(result, list):
+                self.parts[value] = result
+            self.slices[value] = tf.stack(result) if isinstance(result, list) else result
+
+    def parts_of(self, value: Value) -> list[tf.Tensor]:
+        """Along the first dimension."""
+        return self.parts[value] if value in self.parts else tf.unstack(self.slices[value])
 
     def compiled(self, given: Mapping[Value, tf.Tensor]) -> CoreProgram:
         """This program inside a function that XLA compiles, which has these slices alone."""
         inner = self.inside({})
-        inner.slices, inner.arrays = dict(given), {}
+        inner.slices, inner.arrays, inner.parts = dict(given), {}, {}
+        inner.unrolls_loops = True
         # XLA has no kernels for TensorFlow's updates in place, which it does by itself.
         inner.compiles_loops = inner.on_processors = False
         return inner

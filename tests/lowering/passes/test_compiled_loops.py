@@ -161,6 +161,48 @@ def test_it_computes_the_same_and_is_one_function() -> None:
     assert not cache[:, 37:].any()
 
 
+def with_caches(x: mtf.Tensor) -> list[mtf.Tensor]:
+    """Layers up and down, with a cache for each."""
+    mesh, w = x.mesh, mtf.get_variable(x.mesh, "w", [LAYERS, D])
+
+    def body(place: mtf.Tensor, x: mtf.Tensor, caches: mtf.Tensor) -> list[mtf.Tensor]:
+        is_here = mtf.equal(mtf.range(mesh, TURNS), place)
+
+        def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+            own, cache = parts
+            cache = mtf.where(is_here, carried[0] * own, cache, output_shape=cache.shape)
+            return [mtf.tanh(carried[0] + mtf.reduce_sum(cache, reduced_dim=TURNS))], [cache]
+
+        for reverse in (False, True):
+            (x,), (caches,) = mtf.scan(layer, [x], [w, caches], LAYERS, reverse=reverse)
+        return [place + 1, x, caches]
+
+    start = [mtf.constant(mesh, 0, dtype=tf.int32), x, mtf.zeros(mesh, [LAYERS, BATCH, TURNS, D])]
+    return mtf.while_loop(
+        lambda place, *_: mtf.less(place, 37), body, start, maximum_iterations=TURNS.size, compiled=True
+    )
+
+
+def test_layers_inside_have_their_caches_one_by_one() -> None:
+    """No array of the caches of all layers goes round the loop, of which XLA would copy all of it in each iteration."""
+    x = np.linspace(-2, 2, 32, dtype=np.float32).reshape(4, 8)
+    found = []
+    for compile_loops in (False, True):
+        mesh_impl = mtf.SpmdMeshImpl("rows:1", "", compile_loops=compile_loops)
+        step = mtf.function(with_caches, mesh_impl, inputs={"x": mtf.TensorSpec([BATCH, D])}, seed=3)
+        found.append([y.numpy() for y in step(x=x)])
+    program = step._execution.program
+    assert isinstance(program, EmittedProgram)
+    functions = program.core_function.get_concrete_function().graph.as_graph_def().library.function
+    (loop,) = [node for f in functions for node in f.node_def if node.op in ("While", "StatelessWhile")]
+    sizes = [[d.size for d in shape.dim] for shape in loop.attr["output_shapes"].list.shape]
+    assert sizes.count([BATCH.size, TURNS.size, D.size]) == LAYERS.size
+    assert [LAYERS.size, BATCH.size, TURNS.size, D.size] not in sizes
+    terms = 37 * 2 * LAYERS.size * (FUNCTION_TERMS + TURNS.size + 2)
+    for y, z in zip(*found, strict=True):
+        assert_close(z, y, terms=terms)
+
+
 def test_a_check_inside_ends_the_step() -> None:
     step = mtf.function(
         lambda x: looped(lambda x: mtf.sqrt(_checked(x) - 1.0))(x),
