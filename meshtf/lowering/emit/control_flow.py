@@ -137,7 +137,7 @@ def _carried_in_parts(loop: Loop) -> frozenset[Carried]:
 
 
 def _emit_unrolled(program: CoreProgram, loop: Loop) -> None:
-    """One iteration after the other, each with parts of its own: XLA copies what is sliced out of an array or put in."""
+    """Iteration after iteration, each with parts of its own: XLA copies what is cut out of an array or put there."""
     carried: list[Any] = [program.slices[c.initial] for c in loop.carried]
     wholes = {s: program.parts_of(s.whole) for s in loop.sliced if s.dim == 0}
     parts: list[list[Any]] = [[None] * loop.length for _ in loop.stacked]

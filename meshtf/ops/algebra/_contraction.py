@@ -53,7 +53,9 @@ def matrix_products(names: Sequence[Names], output: Names, sizes: Mapping[str, i
             transposed = MatrixPlan.best(a, b, _wanted(a, b, needed, None if operands else output), sizes).transposed(
                 sizes
             )
-            found.append(MatrixProduct(*(math.prod(sizes[n] for n in group) for group in groups), transposed))
+            found.append(
+                MatrixProduct(*(math.prod(sizes[n] for n in group) for group in groups), transposed=transposed)
+            )
         operands.append(_wanted(a, b, needed, None if operands else output))
     return tuple(found)
 
