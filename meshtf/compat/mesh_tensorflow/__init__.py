@@ -3,7 +3,15 @@
 A program is built in a graph of TensorFlow's and run by a session, as it was: docs/migration.md goes through one.
 """
 
-from meshtf.compat.mesh_tensorflow import layers, optimize, placement_mesh_impl, simd_mesh_impl, transformer, utils
+from meshtf.compat.mesh_tensorflow import (
+    beam_search,
+    layers,
+    optimize,
+    placement_mesh_impl,
+    simd_mesh_impl,
+    transformer,
+    utils,
+)
 from meshtf.compat.mesh_tensorflow._functions import (
     Print,
     abs,
@@ -172,6 +180,7 @@ __all__ = [
     "assign_slice",
     "assign_sub",
     "assign_sub_slice",
+    "beam_search",
     "binary_op_with_broadcasting",
     "broadcast",
     "cast",
@@ -304,7 +313,6 @@ __getattr__ = refusing(
     __all__,
     {
         "auto_mtf": "a layout of your own: docs/choose_a_layout.md, with meshtf.PlanMeshImpl to compare",
-        "beam_search": "meshtf.train.decoding, or meshtf-decode: docs/decoding.md",
         "conv3d_backprop_input": "meshtf.conv3d_backprop_input, whose parameters are the same",
         "log_variable_sizes": "print(lowering.report())",
         "parallel": "an operation of the language: every core runs the same program",
