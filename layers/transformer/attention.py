@@ -161,7 +161,9 @@ class CrossAttention:
     """Attention of a decoder to what an encoder gave. No token's position counts.
 
     Attributes:
-      config, options, block_size: as for `SelfAttention`.
+      config: as for `SelfAttention`.
+      options: as for `SelfAttention`.
+      block_size: positions of the memory in a block of the lean algorithm.
       algorithm: "auto", "plain" or "lean", as for `SelfAttention`; steps of decoding are plain.
       name: the scope of `q`, `k`, `v` and `o`.
     """
