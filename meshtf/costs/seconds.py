@@ -47,18 +47,17 @@ def seconds_of(work: Work, machine: Machine) -> float:
     A product is done in whole tiles of the machine's, at a share of its peak, when its operands stand in the order that
     it needs. (Roofline model, Williams et al. 2009.)
     """
-    moving = machine.seconds_of_moving(work.bytes_moved)
+    moving, ordering = machine.seconds_of_moving(work.bytes_moved), 0.0
     if work.products:
         peak = machine.peak_of(work.dtype) * machine.product_efficiency
         computing = sum(_tiled_flops(product, machine) for product in work.products) / peak
         moving = max(moving, work.bytes_moved / machine.product_bandwidth)
         if not machine.fuses:
             size = tf.as_dtype(work.dtype).size
-            before = sum(machine.seconds_of_moving(2 * product.transposed * size) for product in work.products)
-            return max(computing, moving) + before + machine.operation_seconds
+            ordering = sum(machine.seconds_of_moving(2 * product.transposed * size) for product in work.products)
     else:
         computing = work.flops / machine.vector_flops + work.transcendentals / machine.transcendental_flops
-    return max(computing, moving) + machine.operation_seconds
+    return ordering + max(computing, moving) + machine.operation_seconds
 
 
 def collective_seconds(kind: str, slice_bytes: int, axes: Axes, placement: Placement) -> float:

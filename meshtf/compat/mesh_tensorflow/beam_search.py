@@ -15,7 +15,7 @@ import tensorflow as tf
 from meshtf import control_flow, ops
 from meshtf.compat.mesh_tensorflow._language import for_graphs
 from meshtf.dimension import Dimension, Shape
-from meshtf.errors import ShapeError
+from meshtf.errors import GraphError, ShapeError
 from meshtf.graph import Tensor
 
 EOS_ID = 1
@@ -107,6 +107,7 @@ def beam_search(  # noqa: PLR0913  # the original's parameters
 
     Raises:
       ShapeError: `initial_ids` has other than three dimensions, or the second is not called `beam`.
+      GraphError: `logits_fn` returns more or fewer states than it was given.
     """
     if initial_ids.shape.ndims != 3 or initial_ids.shape.dims[1].name != _BEAM:
         raise ShapeError(
@@ -172,6 +173,10 @@ class _BeamSearch:
     def _step(self, step: Tensor, *values: Tensor) -> list[Tensor]:
         open_ids, log_likelihoods, found_ids, found_scores, is_finished = values[:5]
         logits, states = self.logits_fn(step, open_ids, list(values[5:]))
+        if len(states) != len(self.states):
+            raise GraphError(
+                f"logits_fn was given {len(self.states)} states, and returned {len(states)}; return as many"
+            )
         vocab = logits.shape.dims[-1]
         penalty = self._penalty(step + 1)
         totals = ops.log_softmax(ops.cast(logits, self.dtype), vocab) + log_likelihoods

@@ -120,7 +120,7 @@ def _iterate(
 def _is_unrollable(loop: Loop) -> bool:
     """Whether it goes round as often as is known, and is not too large to be compiled so."""
     known = loop.count is None and loop.condition is None and loop.is_bounded and loop.length > 0
-    return known and loop.length * sum(1 for _ in walk(loop.body)) <= _MOST_UNROLLED
+    return known and sum(times for _, times in walk(loop.body, loop.length)) <= _MOST_UNROLLED
 
 
 def _taken_apart(instructions: Sequence[Instruction]) -> frozenset[Value]:

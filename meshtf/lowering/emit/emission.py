@@ -274,8 +274,8 @@ class CoreProgram:
         """More slices, or their parts along the first dimension."""
         for value, result in results.items():
             if isinstance(result, list):
-                self.parts[value] = result
-            self.slices[value] = tf.stack(result) if isinstance(result, list) else result
+                self.parts[value], result = result, tf.stack(result)
+            self.slices[value] = result
 
     def parts_of(self, value: Value) -> list[tf.Tensor]:
         """Along the first dimension."""

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf.compat.mesh_tensorflow as mtf
-from meshtf.errors import ShapeError
+from meshtf.errors import GraphError, ShapeError
 from meshtf.testing import FUNCTION_TERMS, assert_close
 from tests.compat.mesh_tensorflow.sessions import evaluated
 
@@ -125,6 +125,21 @@ def test_greedy_decoding_takes_the_likeliest_until_all_have_ended() -> None:
         for number, row in enumerate(rows):
             row.append(int(forced[number, place]) or int(log_probabilities(number, row).argmax()))
     assert [row.tolist() for row in found] == [row + [0] * (LENGTH.size - len(row)) for row in rows]
+
+
+def test_a_model_that_loses_a_state_is_refused() -> None:
+    def program(mesh: mtf.Mesh) -> Any:
+        logits_fn, states = model(mesh, [BATCH, BEAM])
+        ids = mtf.zeros(mesh, [BATCH, BEAM, LENGTH], tf.int32)
+
+        def forgetful(step: Any, ids: Any, states: list[Any]) -> tuple[Any, list[Any]]:
+            logits, after = logits_fn(step, ids, states)
+            return logits, after[:1]
+
+        return mtf.beam_search.beam_search(forgetful, ids, 0.6, states)
+
+    with pytest.raises(GraphError, match="given 2 states, and returned 1"):
+        evaluated(program)
 
 
 def test_a_beam_of_another_name_is_refused() -> None:

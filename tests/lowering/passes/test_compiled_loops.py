@@ -203,6 +203,30 @@ def test_layers_inside_have_their_caches_one_by_one() -> None:
         assert_close(z, y, terms=terms)
 
 
+def test_loops_in_loops_are_not_unrolled_beyond_measure() -> None:
+    """Each of the two would do; together they are thirty times forty iterations."""
+
+    def body(x: mtf.Tensor) -> mtf.Tensor:
+        ones = [mtf.ones(x.mesh, [dim]) for dim in (mtf.Dimension("outer", 30), TURNS)]
+        inner = lambda carried, parts: ([carried[0] + parts[0]], [])  # noqa: E731
+        outer = lambda carried, parts: (mtf.scan(inner, carried, [ones[1]], TURNS)[0], [])  # noqa: E731
+        return mtf.scan(outer, [x], [ones[0]], ones[0].shape[0])[0][0]
+
+    mesh_impl = mtf.SpmdMeshImpl("rows:1", "")
+    step = mtf.function(
+        lambda x: mtf.while_loop(
+            lambda x: mtf.less(mtf.reduce_max(x), 1e6), body, x, maximum_iterations=40, compiled=True
+        ),
+        mesh_impl,
+        inputs={"x": mtf.TensorSpec([BATCH, D])},
+    )
+    np.testing.assert_array_equal(step(x=np.zeros([4, 8], np.float32))[0].numpy(), np.full([4, 8], 40 * 30 * 40.0))
+    program = step._execution.program
+    assert isinstance(program, EmittedProgram)
+    functions = program.core_function.get_concrete_function().graph.as_graph_def().library.function
+    assert len([n for f in functions for n in f.node_def if n.op in ("While", "StatelessWhile")]) == 2
+
+
 def test_a_check_inside_ends_the_step() -> None:
     step = mtf.function(
         lambda x: looped(lambda x: mtf.sqrt(_checked(x) - 1.0))(x),
