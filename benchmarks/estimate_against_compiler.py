@@ -13,11 +13,11 @@ import argparse
 
 import meshtf as mtf
 from benchmarks.machine import machine
-from benchmarks.plan_against_compiler import Row, step_of
+from benchmarks.plan_against_compiler import PLAIN, Row, step_of
 from meshtf.lowering.report.text_table import Column, table
 
 _UNROLLED = ("TransformerStack.unroll=True",)
-_TWO_LAYERS = (*_UNROLLED, "TransformerStack.num_layers=2", "TextTask.length=1024")
+_TWO_LAYERS = (*_UNROLLED, "TransformerStack.num_layers=2", "TextTask.length=1024", PLAIN)
 ROWS = [
     Row("digits_mlp", ("digits_mlp",), "rows:2;cols:4", "v5e:2x4"),
     Row("lm_tiny", ("lm_tiny",), "rows:4;cols:2", "v5e:2x4", _UNROLLED),

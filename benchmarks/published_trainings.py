@@ -94,6 +94,12 @@ class Training:
         mesh_impl = mtf.PlanMeshImpl(training.mesh_shape, training.layout, options=training.mesh_options)
         return training_step(training, mesh_impl).report()
 
+    def with_plain_attention(self) -> Training:
+        """Whole matrices of scores, as trainings had them then."""
+        sublayers = ("SelfAttention", "CrossAttention")[: 2 if _PAIRS[0] in self.bindings else 1]
+        plain = (f"{name}.algorithm = 'plain'" for name in sublayers)
+        return dataclasses.replace(self, bindings=(*self.bindings, *plain))
+
     def all_bindings(self) -> Iterator[str]:
         yield from _TEXT if self.length else ()
         if self.length:
@@ -160,7 +166,7 @@ _PLAIN = _lines("""
 
 
 @dataclasses.dataclass(frozen=True)
-class _Lingvo:
+class LingvoModel:
     """A language model of Lingvo, tasks/lm/params/synthetic_packed_input.py, on a mesh [x, y]."""
 
     name: str
@@ -198,14 +204,14 @@ class _Lingvo:
 
 _WIDE = {"d_model": 12288, "d_ff": 49152, "num_heads": 96, "is_gated": False}
 LINGVO = (
-    _Lingvo("Lingvo 128B", (8, 16), 16, 1024, 64),
-    _Lingvo("Lingvo 128B", (16, 32), 128, 1024, 64),
-    _Lingvo("Lingvo 128B", (32, 64), 512, 1024, 64),
-    _Lingvo("Lingvo 175B", (64, 32), 1024, 2048, 96, **_WIDE),
-    _Lingvo("Lingvo 1T", (16, 32), 16, 512, 128, 16384, 131072, 256),
-    _Lingvo("Lingvo 41B", (16, 32), 256, 2048, 24, **_WIDE, optimizer=_ADAM),
-    _Lingvo("Lingvo 162B", (16, 32), 64, 2048, 96, **_WIDE, optimizer=_ADAM),
-    _Lingvo("LaMDA 137B", (32, 64), 256, 1024, 64),
+    LingvoModel("Lingvo 128B", (8, 16), 16, 1024, 64),
+    LingvoModel("Lingvo 128B", (16, 32), 128, 1024, 64),
+    LingvoModel("Lingvo 128B", (32, 64), 512, 1024, 64),
+    LingvoModel("Lingvo 175B", (64, 32), 1024, 2048, 96, **_WIDE),
+    LingvoModel("Lingvo 1T", (16, 32), 16, 512, 128, 16384, 131072, 256),
+    LingvoModel("Lingvo 41B", (16, 32), 256, 2048, 24, **_WIDE, optimizer=_ADAM),
+    LingvoModel("Lingvo 162B", (16, 32), 64, 2048, 96, **_WIDE, optimizer=_ADAM),
+    LingvoModel("LaMDA 137B", (32, 64), 256, 1024, 64),
 )
 
 

@@ -82,7 +82,7 @@ class SelfAttention:
     options: AttentionOptions = dataclasses.field(default_factory=AttentionOptions)
     rotary: Rotary | None = None
     window: int | None = None
-    algorithm: str = "plain"
+    algorithm: str = "auto"
     block_size: int = 512
     num_blocks: int = 8
     name: str = "self_attention"
@@ -170,7 +170,7 @@ class CrossAttention:
 
     config: AttentionConfig
     options: AttentionOptions = dataclasses.field(default_factory=AttentionOptions)
-    algorithm: str = "plain"
+    algorithm: str = "auto"
     block_size: int = 512
     name: str = "cross_attention"
 

@@ -73,13 +73,17 @@ def language_model(
     return model
 
 
-def encoder_decoder(config: AttentionConfig, inputs: TokenEmbedding | None = None) -> Callable[[bool], EncoderDecoder]:
+def encoder_decoder(
+    config: AttentionConfig, inputs: TokenEmbedding | None = None, algorithm: str = "auto"
+) -> Callable[[bool], EncoderDecoder]:
     """With an embedding of the inputs alone, or one of both sides."""
+    own = SelfAttention(config, algorithm=algorithm, block_size=2)
+    cross = CrossAttention(config, algorithm=algorithm, block_size=2)
 
     def model(unroll: bool) -> EncoderDecoder:
         bias = RelativeBias(config, 8, 6)
-        encoder = stack(SelfAttention(config), bias=bias, unroll=unroll)
-        decoder = stack(SelfAttention(config), CrossAttention(config), bias=bias, unroll=unroll)
+        encoder = stack(own, bias=bias, unroll=unroll)
+        decoder = stack(own, cross, bias=bias, unroll=unroll)
         if inputs is None:
             return EncoderDecoder(8, embedding(), encoder, decoder)
         return EncoderDecoder(8, inputs, encoder, decoder, targets_embedding=embedding())
@@ -105,8 +109,8 @@ VARIANTS = {
         residual=Residual(is_parallel=True, shares_norm=True),
     ),
     "encoder and decoder": encoder_decoder(GROUPED),
-    "inputs of another vocabulary": encoder_decoder(
-        GROUPED, TokenEmbedding(VocabularyEmbedding(10, multiple=2, name="inputs_embedding"))
+    "lean, inputs of another vocabulary": encoder_decoder(
+        GROUPED, TokenEmbedding(VocabularyEmbedding(10, multiple=2, name="inputs_embedding")), "lean"
     ),
 }
 

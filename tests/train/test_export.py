@@ -29,7 +29,9 @@ TERMS = 2 * (3 * 16 + 4 * (16 + 8 + 24) + 64 + 8 * FUNCTION_TERMS) + 300
 
 @pytest.fixture(scope="module")
 def text_training(tmp_path_factory: pytest.TempPathFactory) -> Training:
-    return write_small_run(tmp_path_factory.mktemp("run"))
+    """Attends in blocks, as models of long sequences do."""
+    in_blocks = ("SelfAttention.algorithm = 'lean'", "SelfAttention.block_size = 8")
+    return write_small_run(tmp_path_factory.mktemp("run"), *in_blocks)
 
 
 @pytest.fixture

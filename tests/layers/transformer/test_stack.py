@@ -229,11 +229,9 @@ def test_long_sequences_are_attended_to_in_blocks(length: int, is_in_blocks: boo
     with graph:
         mesh = mtf.Mesh(graph)
         short, long = (mtf.zeros(mesh, [("batch", 1), ("length", n), ("d_model", 8)]) for n in (4, length))
-        SelfAttention(CONFIG, options, algorithm="auto")(
-            long, Context(AttentionMask(), Tokens.along(long), is_training=True)
-        )
+        SelfAttention(CONFIG, options)(long, Context(AttentionMask(), Tokens.along(long), is_training=True))
         memory = Memory(long, Tokens.along(long))
-        CrossAttention(CONFIG, options, algorithm="auto")(
+        CrossAttention(CONFIG, options)(
             short, Context(AttentionMask(), Tokens.along(short), is_training=True, memory=memory)
         )
     loops = [o for o in graph.operations if "custom_gradient" in o.name]  # the loop over blocks has one of its own

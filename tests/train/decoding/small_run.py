@@ -28,11 +28,11 @@ BINDINGS = (
 )
 
 
-def write_small_run(path: Path) -> Training:
+def write_small_run(path: Path, *bindings: str) -> Training:
     """Writes its configuration and a checkpoint of step 3; the text that it would be trained on is nowhere."""
     gin.clear_config()
     folder = RunFolder(path)
-    gin.parse_config_files_and_bindings([str(find_gin_file("lm_tiny.gin"))], BINDINGS)
+    gin.parse_config_files_and_bindings([str(find_gin_file("lm_tiny.gin"))], [*BINDINGS, *bindings])
     folder.operative_config.write_text(gin.config_str())
     training = folder.read_training()
     folder.operative_config.write_text(gin.operative_config_str())
