@@ -212,18 +212,27 @@ class Lowering:
         """The compiled program for these fetches, made once."""
         key = (tuple(fetches), with_effects)
         if key not in self._executions:
-            for tensor in fetches:
-                if check_tensor(tensor, "fetch").graph is not self.graph:
-                    raise GraphError(
-                        f'{tensor} belongs to another graph than program "{self.graph.name}"; fetch tensors that the '
-                        f"program computes"
-                    )
-                self.graph.check_in_reach(tensor)
+            self.check_fetches(fetches)
             make_plan = functools.partial(self.plan_for, tuple(fetches), with_effects=with_effects)
             execution = Execution(make_plan, self)
             self._hlo[key] = self.mesh_impl.hlo(execution.plan, self.graph.name)
             self._executions[key] = execution
         return self._executions[key]
+
+    def check_fetches(self, fetches: Sequence[Tensor]) -> None:
+        """GraphError for a tensor of another graph, inside a block, or made after the graph was lowered."""
+        for tensor in fetches:
+            if check_tensor(tensor, "fetch").graph is not self.graph:
+                raise GraphError(
+                    f'{tensor} belongs to another graph than program "{self.graph.name}"; fetch tensors that the '
+                    f"program computes"
+                )
+            self.graph.check_in_reach(tensor)
+            if tensor not in self._layouts:
+                raise GraphError(
+                    f"{tensor} was made after the graph was lowered, at {tensor.operation.site}; make all tensors, then "
+                    f"call mtf.Lowering"
+                )
 
     def hlo(self, fetches: Sequence[Tensor] = (), *, with_effects: bool = True) -> bytes:
         """Of the program that returns these fetches: a serialized HloModuleProto for every core of a TPU.

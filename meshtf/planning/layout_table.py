@@ -67,6 +67,9 @@ class LayoutTable:
         self.sums_of_blocks: dict[Any, Any] = {}
         """What `pending_sums.block_sums` has found."""
 
+    def __contains__(self, tensor: Tensor) -> bool:
+        return tensor in self._resolved
+
     def __getitem__(self, tensor: Tensor) -> TensorLayout:
         return self._resolved[tensor].layout
 

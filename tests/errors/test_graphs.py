@@ -38,6 +38,13 @@ def test_a_result_of_another_graph(read: Callable[..., str]) -> None:
     assert 'x [batch:4 hidden:8] float32 belongs to another graph than program "train"' in text
 
 
+def test_a_result_made_after_the_lowering(read: Callable[..., str]) -> None:
+    lowering = mtf.Lowering(X.graph, {X.mesh: mtf.SpmdMeshImpl("rows:2", "")})
+    text = read(GraphError, lambda: lowering.export_to_tf_tensor(X + 1.0))
+    assert "add [batch:4 hidden:8] float32 was made after the graph was lowered, at " in text
+    assert "make all tensors, then call mtf.Lowering" in text
+
+
 def test_no_graph(read: Callable[..., str]) -> None:
     def scope() -> None:
         with mtf.variable_scope("layer"):  # here

@@ -142,6 +142,8 @@ from meshtf.compat.mesh_tensorflow._variables import (
     get_master,
     get_variable,
 )
+from meshtf.compat.mesh_tensorflow.operations.generic_grad_operation import GenericGradOperation
+from meshtf.compat.mesh_tensorflow.operations.operation import Operation
 from meshtf.dimension import Dimension, Shape, combined_dimension, convert_to_dimension, convert_to_shape
 from meshtf.graph import Tensor, VariableDType
 from meshtf.layout import LayoutRules, TensorLayout, convert_to_layout_rules
@@ -155,12 +157,14 @@ from meshtf.ops.variables.variable import Variable
 
 __all__ = [
     "Dimension",
+    "GenericGradOperation",
     "Graph",
     "LayoutRules",
     "Lowering",
     "Mesh",
     "MtfCheckpointSaverListener",
     "MtfRestoreHook",
+    "Operation",
     "Print",
     "Shape",
     "Tensor",
@@ -306,7 +310,7 @@ __all__ = [
 ]
 
 
-_CLASSES = "mtf.slicewise, mtf.cwise, or a composition of functions; no class of an operation is called by its name"
+_CLASSES = "mtf.slicewise, mtf.cwise, or a composition of functions; for a class of your own derive from mtf.Operation"
 
 __getattr__ = refusing(
     __name__,
@@ -317,7 +321,6 @@ __getattr__ = refusing(
         "log_variable_sizes": "print(lowering.report())",
         "parallel": "an operation of the language: every core runs the same program",
         "NumpyConverter": "meshtf.testing.interpret, or lowering.export_to_tf_tensor under eager execution",
-        "Operation": f"{_CLASSES}; an own one says how it is planned: docs/extending/operation.md",
         "SlicewiseOperation": _CLASSES,
         "EinsumOperation": _CLASSES,
         "ReshapeOperation": _CLASSES,

@@ -9,21 +9,24 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context  # no public name runs eagerly where eager execution is disabled
 
 from meshtf.call_sites import says_where
+from meshtf.compat.mesh_tensorflow._eager_mode import eager_mode
 from meshtf.compat.mesh_tensorflow._fed_inputs import fed_inputs, inputs_of_update
 from meshtf.compat.mesh_tensorflow._graph import Graph, graph_of
 from meshtf.compat.mesh_tensorflow._session_runs import Lowerings, SessionRuns
 from meshtf.compat.mesh_tensorflow._update_groups import UpdateGroups
 from meshtf.compat.mesh_tensorflow._updates import Updates
+from meshtf.compat.mesh_tensorflow.operations.operation import Operation as OwnOperation
 from meshtf.errors import GraphError
 from meshtf.graph import Mesh, Operation, Tensor, check_tensor
 from meshtf.lowering import lowering as language
+from meshtf.lowering.make_plan import needed
 from meshtf.lowering.report.report import Report
 from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.ops.inputs.placeholder import InputOperation
+from meshtf.ops.slicewise.slicewise import SlicewiseOperation
 from meshtf.ops.variables.variable import Assign, Variable
 
 _NOT_HERE = {
@@ -86,6 +89,7 @@ class Lowering:
         self._are_slices_filled = False
         self._begin: tf.Tensor | None = None
         self._exported: dict[Tensor, tf.Tensor] = {}
+        self._checked: set[Operation] = set()
         self._mesh_impl = self._exporting.mesh_impl
         self._runs = SessionRuns(
             self._lowerings, self._groups, graph.step_count, masters_follow=self._mesh_impl.shape.size == 1
@@ -112,13 +116,13 @@ class Lowering:
         """The whole value of a tensor: at once where eager execution is on, else a node of the default graph.
 
         Raises:
-          GraphError: it is of another graph.
+          GraphError: it is of another graph, or was made after this one was lowered.
         """
-        if check_tensor(x, "export").graph is not self.graph:
-            raise GraphError(f"{x} belongs to another graph than the one that was lowered")
         if tf.executing_eagerly():
             return self._exporting.export_to_tf_tensor(x)
         if x not in self._exported:
+            self._exporting.check_fetches([x])
+            self._check_functions([x])
             self._runs.add_export(x)
             node = self._node(functools.partial(self._runs.export, tensor=x), fed_inputs([x]), x.dtype, "export")
             self._exported[x] = tf.ensure_shape(node, x.shape.to_integer_list)
@@ -137,6 +141,7 @@ class Lowering:
                 "an update takes place when a session runs it, and eager execution is on: build the program inside "
                 "`with tf.Graph().as_default():`, or write it as an mtf.function of meshtf"
             )
+        self._check_functions([x for o in operations for x in o.inputs])
         inputs = inputs_of_update(self.graph, [o.outputs[0] for o in operations])
         node = self._node(functools.partial(self._update, operations=operations), inputs, tf.int64, "update").op
         done = self._masters_follow(node, operations)
@@ -161,6 +166,15 @@ class Lowering:
         """Gives the masters the slices' values: to be run before these are saved."""
         with tf.name_scope("copy_slices_to_masters"), tf.control_dependencies([self._begun()]):
             return tf.group([self._assigned_to_master(name) for name in self.graph.masters])
+
+    def _check_functions(self, tensors: Sequence[Tensor]) -> None:
+        """Plans what these need where that has functions of the program's own that no plan has traced: what is wrong
+        with them is then told here, and not by a session that runs."""
+        own = {o for o in needed([t.operation for t in tensors]) if isinstance(o, SlicewiseOperation | OwnOperation)}
+        if own - self._checked:
+            with self._lock, eager_mode():
+                self._exporting.plan_for(tensors, with_effects=False)
+            self._checked |= own
 
     def _masters_follow(self, node: tf.Operation, operations: Sequence[Operation]) -> tf.Operation:
         """On one core the masters are the variables, in files as in the session."""
@@ -201,7 +215,7 @@ class Lowering:
     def _locked(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fn)
         def call(*args: Any) -> Any:
-            with self._lock, context.eager_mode():
+            with self._lock, eager_mode():
                 return fn(*args)
 
         return call
@@ -214,7 +228,7 @@ class Lowering:
         return np.bool_(bool(self.graph.masters) and (self._mesh_impl.shape.size == 1 or not self._are_slices_filled))
 
     def _fill(self, name: str, value: np.ndarray) -> np.int64:
-        with self._lock, context.eager_mode():
+        with self._lock, eager_mode():
             if name not in self._store:
                 variables = [cast("Variable", self.graph.variables[n]) for n in self.graph.masters]
                 self._exporting.execution([v.value for v in variables], with_effects=False).initialize()
@@ -226,7 +240,7 @@ class Lowering:
         return np.int64(0)
 
     def _value_of(self, name: str) -> np.ndarray:
-        with self._lock, context.eager_mode():
+        with self._lock, eager_mode():
             master = self.graph.masters[name]
             return self._store[name].astype(master.dtype.base_dtype.as_numpy_dtype)
 

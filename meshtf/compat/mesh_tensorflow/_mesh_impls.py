@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -13,11 +14,58 @@ from meshtf.layout import LayoutLike, LayoutRules, TensorLayout, convert_to_layo
 from meshtf.mesh_impl.mesh_impl import MeshImpl, Program
 from meshtf.mesh_impl.mesh_options import MeshOptions
 from meshtf.mesh_impl.slices import Slices
+from meshtf.planning import core_positions
 from meshtf.planning.plan import Plan
 from meshtf.planning.process_spans import ProcessOfCore
 
 
-class WrappedMeshImpl:
+class AnswersOfMesh(abc.ABC):
+    """What layers and operations ask of a mesh."""
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> Shape:
+        """Its named axes."""
+
+    @property
+    @abc.abstractmethod
+    def layout_rules(self) -> LayoutRules:
+        """Which dimension is split over which axis."""
+
+    @property
+    def ndims(self) -> int:
+        """Number of mesh axes."""
+        return self.shape.ndims
+
+    @property
+    def size(self) -> int:
+        """Number of cores."""
+        return self.shape.size
+
+    def tensor_layout(self, x: ShapeLike) -> TensorLayout:
+        """Of a tensor of this shape: for each dimension the mesh axes that split it."""
+        return self.layout_rules.tensor_layout(named_shape(x), self.shape)
+
+    def slice_shape(self, x: ShapeLike) -> list[int]:
+        """Sizes of one core's slice of a tensor of this shape."""
+        shape = named_shape(x)
+        return list(self.tensor_layout(shape).slice_shape(shape, self.shape))
+
+    def tensor_dimension_to_mesh_axis(self, dim: DimensionLike) -> int | None:
+        """The number of the mesh axis that splits a dimension; None where none does."""
+        axes = self.layout_rules.axes(_dimension(dim).name)
+        return self.shape.axis(axes[0]) if axes else None
+
+    def slice_begin(self, x: ShapeLike, pnum: int) -> list[int]:
+        """Where the slice of a core begins, in a tensor of this shape."""
+        shape = named_shape(x)
+        layout = self.tensor_layout(shape)
+        sizes = layout.slice_shape(shape, self.shape)
+        block = core_positions.block(pnum, layout.axes, self.shape)
+        return [position * size for position, size in zip(block, sizes, strict=True)]
+
+
+class WrappedMeshImpl(AnswersOfMesh):
     """A `MeshImpl` that hands everything on to a backend.
 
     Args:
@@ -55,30 +103,6 @@ class WrappedMeshImpl:
     def steps_ahead(self) -> int:
         return self._backend.steps_ahead
 
-    @property
-    def ndims(self) -> int:
-        """Number of mesh axes."""
-        return self.shape.ndims
-
-    @property
-    def size(self) -> int:
-        """Number of cores."""
-        return self.shape.size
-
-    def tensor_layout(self, x: ShapeLike) -> TensorLayout:
-        """Of a tensor of this shape: for each dimension the mesh axes that split it."""
-        return self.layout_rules.tensor_layout(_shape(x), self.shape)
-
-    def slice_shape(self, x: ShapeLike) -> list[int]:
-        """Sizes of one core's slice of a tensor of this shape."""
-        shape = _shape(x)
-        return list(self.tensor_layout(shape).slice_shape(shape, self.shape))
-
-    def tensor_dimension_to_mesh_axis(self, dim: DimensionLike) -> int | None:
-        """The number of the mesh axis that splits a dimension; None where none does."""
-        axes = self.layout_rules.axes(_dimension(dim).name)
-        return self.shape.axis(axes[0]) if axes else None
-
     def check_runs(self, program: str) -> None:
         self._backend.check_runs(program)
 
@@ -113,7 +137,7 @@ def _dimension(dim: DimensionLike) -> Dimension:
     return converted
 
 
-def _shape(x: Any) -> Shape:
+def named_shape(x: Any) -> Shape:
     """Of a tensor, or of what says a shape itself."""
     converted = convert_to_shape(getattr(x, "shape", x))
     assert converted is not None

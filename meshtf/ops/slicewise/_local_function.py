@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from meshtf.errors import DtypeError, ExecutionError, MeshtfError, ShapeError
+from meshtf.errors import DtypeError, ExecutionError, GraphError, MeshtfError, ShapeError
 from meshtf.graph import Operation
 from meshtf.planning.plan import Value
 
@@ -29,43 +29,63 @@ def check_local_function(
       ExecutionError: it raised an error of its own.
       ShapeError, DtypeError: it returned other than what the operation says; with the user's line.
     """
-    returned: list[tf.Tensor] = []
+    given = [
+        f"{list(v.slice_shape)} {v.dtype.name} of {x.name} [{v.layout.to_string(v.shape)}]"
+        for x, v in zip(operation.inputs, inputs, strict=True)
+    ]
     specs = [tf.TensorSpec(v.slice_shape, v.dtype) for v in inputs]
+    returned = traced_results(operation, tf_fn, specs, given)
+    if len(returned) != len(outputs):
+        fact = f"tf_fn returned {len(returned)} tensors, and the operation has {len(outputs)} outputs"
+        raise ShapeError(text_of(operation, fact, given))
+    for y, value in zip(returned, outputs, strict=True):
+        _check_output(operation, y, value, given)
+
+
+def traced_results(
+    operation: Operation, tf_fn: Callable[..., Any], specs: Sequence[tf.TensorSpec], given: Sequence[str]
+) -> list[tf.Tensor]:
+    """What the function returns, once traced by itself on slices of these sizes; `given` says what each is, in words.
+
+    Raises:
+      ExecutionError: it raised an error of its own.
+      GraphError: it uses a tensor of a session's graph.
+    """
+    returned: list[tf.Tensor] = []
+    function = tf.function(lambda *slices: returned.extend(as_tensors(tf_fn(*slices))), autograph=False)
     try:
-        tf.function(lambda *slices: returned.extend(as_tensors(tf_fn(*slices))), autograph=False).get_concrete_function(
-            *specs
-        )
+        captured = function.get_concrete_function(*specs).captured_inputs
     except MeshtfError:
         raise
     except Exception as error:
         fact = f"tf_fn raised {type(error).__name__}{_users_line(error)}: {_first_lines(error)}"
-        raise ExecutionError(_text(operation, fact, inputs)) from None
-    if len(returned) != len(outputs):
-        fact = f"tf_fn returned {len(returned)} tensors, and the operation has {len(outputs)} outputs"
-        raise ShapeError(_text(operation, fact, inputs))
-    for y, value in zip(returned, outputs, strict=True):
-        _check_output(operation, y, value, inputs)
+        raise ExecutionError(text_of(operation, fact, given)) from None
+    foreign = [x for x in captured if tf.is_symbolic_tensor(x) and type(x.graph) is tf.Graph]
+    if foreign:
+        fact = (
+            f"tf_fn uses {foreign[0].name}, a tensor of the session's graph, in which the program does not run; make "
+            f"it an operand, by mtf.import_tf_tensor(mesh, x, shape), or make it inside tf_fn"
+        )
+        raise GraphError(text_of(operation, fact, given))
+    return returned
 
 
-def _check_output(operation: Operation, y: tf.Tensor, value: Value, inputs: Sequence[Value]) -> None:
+def _check_output(operation: Operation, y: tf.Tensor, value: Value, given: Sequence[str]) -> None:
     expected = f"the slice of output [{value.layout.to_string(value.shape)}] {value.dtype.name}"
     if not y.shape.is_compatible_with(value.slice_shape):
         fact = f"tf_fn returned a tensor of shape {y.shape}, and {expected} has {list(value.slice_shape)}; {_ADVICE}"
-        raise ShapeError(_text(operation, fact, inputs))
+        raise ShapeError(text_of(operation, fact, given))
     if y.dtype != value.dtype:
         fact = (
             f"tf_fn returned {y.dtype.name} for {expected}; give output_dtype=tf.{y.dtype.name}, or use tf.cast in it"
         )
-        raise DtypeError(_text(operation, fact, inputs))
+        raise DtypeError(text_of(operation, fact, given))
 
 
-def _text(operation: Operation, fact: str, inputs: Sequence[Value]) -> str:
+def text_of(operation: Operation, fact: str, given: Sequence[str]) -> str:
+    """A message on a function of slices: the fact, what it is given, and the user's line."""
     lines = [f"{operation.name}: {fact}", "  slices given to tf_fn:"]
-    lines += [
-        f"    {list(v.slice_shape)} {v.dtype.name} of {x.name} [{v.layout.to_string(v.shape)}]"
-        for x, v in zip(operation.inputs, inputs, strict=True)
-    ]
-    return "\n".join([*lines, f"  at {operation.site}"])
+    return "\n".join([*lines, *(f"    {slice_}" for slice_ in given), f"  at {operation.site}"])
 
 
 def _users_line(error: Exception) -> str:

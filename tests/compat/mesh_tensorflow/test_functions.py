@@ -81,7 +81,7 @@ def test_a_program_for_tpus_is_planned_without_one() -> None:
 
 def test_names_that_are_not_here_say_what_to_write() -> None:
     said = {
-        "Operation": (mtf, "docs/extending/operation.md"),
+        "EinsumOperation": (mtf, "derive from mtf.Operation"),
         "local_self_attention_spatial_blocks": (mtf.layers, "local_attention"),
         "conv2d_with_blocks": (mtf.layers, "split image dimensions"),
         "utils": (mtf.transformer, "meshtf-train"),
