@@ -230,8 +230,8 @@ class Lowering:
             self.graph.check_in_reach(tensor)
             if tensor not in self._layouts:
                 raise GraphError(
-                    f"{tensor} was made after the graph was lowered, at {tensor.operation.site}; make all tensors, then "
-                    f"call mtf.Lowering"
+                    f"{tensor} was made after the graph was lowered, at {tensor.operation.site}; make all tensors, "
+                    f"then call mtf.Lowering"
                 )
 
     def hlo(self, fetches: Sequence[Tensor] = (), *, with_effects: bool = True) -> bytes:

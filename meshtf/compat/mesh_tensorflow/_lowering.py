@@ -19,7 +19,7 @@ from meshtf.compat.mesh_tensorflow._update_groups import UpdateGroups
 from meshtf.compat.mesh_tensorflow._updates import Updates
 from meshtf.compat.mesh_tensorflow.operations.operation import Operation as OwnOperation
 from meshtf.errors import GraphError
-from meshtf.graph import Mesh, Operation, Tensor, check_tensor
+from meshtf.graph import Mesh, Operation, Tensor
 from meshtf.lowering import lowering as language
 from meshtf.lowering.make_plan import needed
 from meshtf.lowering.report.report import Report

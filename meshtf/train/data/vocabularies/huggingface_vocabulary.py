@@ -20,6 +20,7 @@ from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.vocabularies.vocabulary import sentinel_text
 
 TOKENIZER_FILE = "tokenizer.json"
+WORD_PIECES_FILE = "vocab.txt"
 LARGEST_FILE = 1 << 28
 """Bytes; a vocabulary of 250,000 has 20 million."""
 
@@ -33,7 +34,7 @@ Install it with the project's extra: pip install 'meshtf[tokenizers]'"""
 
 NO_FILE = """\
 there is no tokenizer {path}; the current folder is {folder}.
-HuggingFaceVocabulary.path is a tokenizer.json, or a folder that has one."""
+HuggingFaceVocabulary.path is a tokenizer.json, BERT's vocab.txt, or a folder that has one of them."""
 
 NO_END = """\
 {path} does not say which token ends a text, and has none of the usual names.
@@ -59,7 +60,7 @@ SAID_BESIDE: Mapping[str, tuple[str, ...]] = {
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class HuggingFaceVocabulary:
-    """The tokens of a `tokenizer.json`, with the file's own ids.
+    """The tokens of a `tokenizer.json`, or of the `vocab.txt` that BERT came with, with the file's own ids.
 
     Which tokens end, begin, pad and mask is what the options say; else `tokenizer_config.json` or
     `special_tokens_map.json` beside the file; else the token that has one of the usual names. Sentinels that the file
@@ -67,13 +68,15 @@ class HuggingFaceVocabulary:
     it asks for are not done.
 
     Attributes:
-      path: a tokenizer.json, or a folder that has one.
+      path: a tokenizer.json, a vocab.txt (a token a line), or a folder that has one of them, the first if both.
       extra_ids: sentinels besides, after the file's ids; only where the file has none.
       add_begin: whether every text begins with the token for that, as BERT's do. A decoder gets it as its `start_id`.
       end_token: what ends a text, as "</s>".
       begin_token: what begins one.
       padding_token: what fills rows.
       mask_token: what masked language modelling puts in place of a token.
+      lower_case: of a vocab.txt, whether text is lowered and accents are taken off; by default as `do_lower_case` of
+        `tokenizer_config.json` beside it says, else where no token of the file has an upper-case letter.
 
     Raises:
       ConfigurationError: `tokenizers` is not installed, the file is missing or no tokenizer, or it lacks a token that
@@ -87,11 +90,17 @@ class HuggingFaceVocabulary:
     begin_token: str | None = None
     padding_token: str | None = None
     mask_token: str | None = None
+    lower_case: bool | None = None
 
     def __post_init__(self) -> None:
         given = self.extra_ids
         if not isinstance(given, int) or given < 0:
             raise ConfigurationError(f"HuggingFaceVocabulary.extra_ids must be an integer, 0 or more, and is {given!r}")
+        if self.lower_case is not None and self._file.name != WORD_PIECES_FILE:
+            raise ConfigurationError(
+                f"HuggingFaceVocabulary.lower_case is of a {WORD_PIECES_FILE}; {self._file} says itself what becomes "
+                "of upper-case letters: leave it out"
+            )
         own = self._own_sentinels
         if given and own:
             raise ConfigurationError(
@@ -163,7 +172,10 @@ class HuggingFaceVocabulary:
     @property
     def _file(self) -> Path:
         path = Path(self.path).expanduser()
-        return path / TOKENIZER_FILE if path.is_dir() else path
+        if not path.is_dir():
+            return path
+        is_word_pieces = (path / WORD_PIECES_FILE).is_file() and not (path / TOKENIZER_FILE).is_file()
+        return path / (WORD_PIECES_FILE if is_word_pieces else TOKENIZER_FILE)
 
     @functools.cached_property
     def _tokenizer(self) -> Any:
@@ -171,12 +183,25 @@ class HuggingFaceVocabulary:
         if not self._file.is_file():
             raise ConfigurationError(NO_FILE.format(path=self._file, folder=Path.cwd()))
         try:
-            tokenizer = tokenizers.Tokenizer.from_str(read_regular(self._file, LARGEST_FILE).decode())
+            text = read_regular(self._file, LARGEST_FILE).decode()
+            if self._file.name == WORD_PIECES_FILE:
+                text = self._word_pieces(text)
+            tokenizer = tokenizers.Tokenizer.from_str(text)
             tokenizer.no_truncation()
             tokenizer.no_padding()
             return tokenizer
         except Exception as error:  # the package raises no narrower kind
             raise ConfigurationError(f"{self._file} is no tokenizer of the package tokenizers: {error}") from error
+
+    def _word_pieces(self, text: str) -> str:
+        """What BERT's tokenizer of these lines would be as a tokenizer.json."""
+        # Characters that Unicode counts as ends of lines may be tokens.
+        tokens = [line.strip() for line in text.removesuffix("\n").split("\n")]
+        said = self._described_beside("tokenizer_config.json").get("do_lower_case")
+        is_lower = not any(t != t.lower() for t in tokens if not (t.startswith("[") and t.endswith("]")))
+        lower_case = next(x for x in (self.lower_case, said, is_lower) if isinstance(x, bool))
+        vocabulary = {token: number for number, token in enumerate(tokens)}
+        return import_tokenizers().BertWordPieceTokenizer(vocabulary, lowercase=lower_case).to_str()
 
     @functools.cached_property
     def _num_ids(self) -> int:
@@ -217,10 +242,19 @@ class HuggingFaceVocabulary:
         """The names of special tokens that the files beside the tokenizer give."""
         said: dict[str, str] = {}
         for name in ("special_tokens_map.json", "tokenizer_config.json"):
-            path = self._file.parent / name
-            if path.is_file():
-                said |= dict(_named_tokens(path))
+            said |= dict(_named_tokens(self._described_beside(name)))
         return said
+
+    def _described_beside(self, name: str) -> dict[str, Any]:
+        """What a file of JSON beside the tokenizer says; nothing where there is none."""
+        path = self._file.parent / name
+        if not path.is_file():
+            return {}
+        try:
+            said = json.loads(read_regular(path, LARGEST_FILE))
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"{path}, beside the tokenizer, is no JSON: {error}") from error
+        return said if isinstance(said, dict) else {}
 
     @functools.cached_property
     def _bytes_by_id(self) -> np.ndarray:
@@ -248,12 +282,8 @@ def import_tokenizers() -> Any:
     return tokenizers
 
 
-def _named_tokens(path: Path) -> Iterable[tuple[str, str]]:
-    try:
-        said = json.loads(read_regular(path, LARGEST_FILE))
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{path}, beside the tokenizer, is no JSON: {error}") from error
-    for key, value in said.items() if isinstance(said, dict) else ():
+def _named_tokens(said: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    for key, value in said.items():
         name = value.get("content") if isinstance(value, dict) else value
         if key.endswith("_token") and isinstance(name, str):
             yield key, name

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,6 +80,33 @@ def test_word_pieces_begin_mask_and_end_as_the_file_says(word_pieces: Path) -> N
     drawn = [objective.example([np.array([2, 5, 6, 7, 3], np.int32)], vocabulary, Uniforms(0, i)) for i in range(20)]
     assert any(4 in example["inputs"] for example in drawn)
     assert all(example["targets_weights"][[0, 4]].sum() == 0 for example in drawn)
+
+
+def test_the_vocabulary_that_bert_came_with(tmp_path: Path) -> None:
+    """A token a line, of which one is a character that Unicode takes for the end of a line; no tokenizer.json."""
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "play", "##ing", "a", "\u2028", "cafe", "\u6d77"]
+    (tmp_path / "vocab.txt").write_text("\n".join(names) + "\n")
+    vocabulary = HuggingFaceVocabulary(str(tmp_path), add_begin=True)
+    assert (vocabulary.size, vocabulary.end_id, vocabulary.padding_id, vocabulary.mask_id) == (11, 3, 0, 4)
+    assert vocabulary.encode("Playing a Caf\u00e9\u6d77\u6d77 [MASK]") == [2, 5, 6, 7, 9, 10, 10, 4]
+    assert vocabulary.decode([2, 5, 6, 7, 3]) == "playing a"
+    assert vocabulary.fingerprint == HuggingFaceVocabulary(str(tmp_path / "vocab.txt"), add_begin=True).fingerprint
+
+    def of_plays(path: Path, **options: Any) -> list[int]:
+        return HuggingFaceVocabulary(str(path), **options).encode("Play play")
+
+    assert of_plays(tmp_path, lower_case=False) == [1, 5]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
+    assert of_plays(tmp_path) == [1, 5]
+    assert of_plays(tmp_path, lower_case=True) == [5, 5]
+    (tmp_path / "tokenizer_config.json").unlink()
+    (tmp_path / "vocab.txt").write_text("\n".join([*names, "Play"]))
+    assert of_plays(tmp_path) == [11, 5]
+    with pytest.raises(ConfigurationError, match=r"lower_case is of a vocab\.txt; .*words\.json says itself"):
+        HuggingFaceVocabulary(str(tmp_path / "words.json"), lower_case=True)
+    (tmp_path / "vocab.txt").write_text("just\nwords\n")
+    with pytest.raises(ConfigurationError, match=r"vocab\.txt is no tokenizer of the package tokenizers: "):
+        HuggingFaceVocabulary(str(tmp_path))
 
 
 def test_sentinels_of_the_file(unigram: Path) -> None:
