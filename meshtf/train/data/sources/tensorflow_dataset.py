@@ -58,10 +58,12 @@ class TensorflowDataset:
                 self.dataset, split=self.split, data_dir=self.data_dir, shuffle_files=False
             )
         except (AssertionError, OSError, RuntimeError, ValueError) as error:
-            known = tensorflow_datasets.list_builders()
+            name, known = self.dataset.split("/")[0], tensorflow_datasets.list_builders()
+            # Of an unknown name the package lists all that it has, more than a thousand.
+            fact = str(error).partition("\nAvailable datasets")[0].strip()
             raise ConfigurationError(
-                f'TensorFlow Datasets cannot load "{self.dataset}" ({self.split}): {error}'
-                f"{nearest(self.dataset.split('/')[0], known)}"
+                f'TensorFlow Datasets cannot load "{self.dataset}" ({self.split}): {fact}'
+                f"{'' if name in known else nearest(name, known)}"
             ) from error
         return tensorflow_datasets.as_numpy(dataset)
 

@@ -1,8 +1,11 @@
-"""TensorFlow Datasets by name, with a stand-in for the package, which is too heavy for tests."""
+"""TensorFlow Datasets by name, with a stand-in for the heavy package; long with itself, where it is installed."""
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,3 +74,50 @@ def test_the_package_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'meshtf\[datasets\]'"):
         list(TensorflowDataset("lm1b").documents())
+
+
+OWN = """
+import sys, tensorflow as tf, tensorflow_datasets as tfds
+from meshtf.train.data import TensorflowDataset
+
+class Lines(tfds.core.GeneratorBasedBuilder):
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        features = {"text": tfds.features.Text(), "label": tfds.features.Scalar(tf.int64)}
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, manager):
+        return {"train": ((i, {"text": f"line {i}", "label": i}) for i in range(20))}
+
+    def _generate_examples(self):
+        pass
+
+Lines(data_dir=sys.argv[1]).download_and_prepare()
+read = lambda *given, **options: list(TensorflowDataset(*given, data_dir=sys.argv[1], **options).documents())
+first, second, half = read("lines"), read("lines"), read("lines", "train[:50%]")
+assert first == second and first[:10] == [d for d in first if d.content in [h.content for h in half]]
+assert sorted(d.content for d in first) == sorted(f"line {i}".encode() for i in range(20))
+for wrong in ({"dataset": "linez"}, {"split": "tran"}, {"feature": "label"}, {"feature": "txt"}):
+    try:
+        read(**{"dataset": "lines", **wrong})
+    except ValueError as error:
+        print("ERROR", error)
+"""
+
+
+@pytest.mark.long
+def test_with_tensorflow_datasets_itself(tmp_path: Path) -> None:
+    if importlib.util.find_spec("tensorflow_datasets") is None:
+        pytest.skip("tensorflow_datasets is not installed")
+    command = [sys.executable, "-c", OWN, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)
+    assert not done.returncode, done.stderr
+    unknown, split, label, feature = done.stdout.split("ERROR ")[1:]
+    assert unknown.strip() == (
+        'TensorFlow Datasets cannot load "linez" (train): Dataset linez not found.; did you mean "lines"?'
+    )
+    assert """Unknown split 'tran'. Should be one of ['train'].""" in split
+    assert "did you mean" not in split
+    assert 'the feature "label" of "lines" holds no text: ' in label
+    assert 'no feature "txt", only label, text; did you mean "text"?' in feature
