@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -50,6 +51,19 @@ class TensorSpec:
         object.__setattr__(self, "dtype", dtype_of(dtype))
 
 
+@dataclasses.dataclass(frozen=True)
+class _Traced:
+    """What a function over tensors made when it was called: its inputs, and its results in their structure."""
+
+    mesh: Mesh
+    inputs: Mapping[str, InputOperation]
+    results: Any
+
+    @property
+    def fetches(self) -> list[Tensor]:
+        return [x for x in tf.nest.flatten(self.results) if isinstance(x, Tensor)]
+
+
 class Function:
     """A program made by `mtf.function`. Calling it runs the program once and returns what its body returned.
 
@@ -60,11 +74,12 @@ class Function:
       (True, 'double', Shape[rows:2])
     """
 
-    def __init__(self, lowering: Lowering, inputs: Mapping[str, InputOperation], results: Any) -> None:
+    def __init__(self, lowering: Lowering, traced: _Traced, trace: Callable[[str], _Traced]) -> None:
         self.lowering = lowering
-        self._inputs = dict(inputs)
-        self._results = results
-        self._fetches = [x for x in tf.nest.flatten(results) if isinstance(x, Tensor)]
+        self._inputs = dict(traced.inputs)
+        self._results = traced.results
+        self._fetches = traced.fetches
+        self._trace = trace
         self._execution = lowering.execution(self._fetches)
         self._fits_memory = False
 
@@ -152,7 +167,8 @@ class Function:
         """Compiles the program with libtpu, the TPU's own compiler, for a TPU that need not be there; nothing runs.
 
         Whatever mesh the program is on, its cores are laid onto the topology's. The compiler works in a process of its
-        own, some seconds to minutes long. Needs the extra `tpu`.
+        own, some seconds to minutes long. Where the program takes too much memory, its function is called again, to say
+        what it would take with layers that keep less for the gradient. Needs the extra `tpu`.
 
         Args:
           topology: a generation and its chips along each axis, as "v5e:4x4" or "v5p:2x2x4".
@@ -164,7 +180,12 @@ class Function:
             topology, or libtpu is not installed.
           CompilationError: the compiler refuses an operation; named, with the user's line.
         """
-        return self.lowering.compile(topology, self._fetches, cache_dir=cache_dir, on_wait=on_wait)
+
+        def trace(layers_keep: str) -> tuple[Mesh, Sequence[Tensor]]:
+            traced = self._trace(layers_keep)
+            return traced.mesh, traced.fetches
+
+        return self.lowering.compile(topology, self._fetches, cache_dir=cache_dir, on_wait=on_wait, trace=trace)
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -287,10 +308,30 @@ def function(
     """
     _check_arguments(fn, mesh_impl, inputs)
     _check_state(variables, seed)
-    graph = Graph(name or getattr(fn, "__name__", "program").strip("<>"), variable_dtype)
-    mesh = Mesh(graph)
     specs = dict(inputs or {})
     check_parameters(fn, specs)
+    trace = functools.partial(_traced, fn, specs, name, variable_dtype)
+    traced = trace(None)
+    graph = traced.mesh.graph
+    if graph.variables and variables is None and tf.inside_function():
+        raise UsageError(
+            f'program "{graph.name}" has variables and was built inside a tf.function, each trace of which would make '
+            f"them anew; build it outside and call it inside, or give it variables=mtf.VariableStore() from outside"
+        )
+    lowering = Lowering(graph, {traced.mesh: mesh_impl}, variables, seed, pass_options)
+    return Function(lowering, traced, trace)
+
+
+def _traced(
+    fn: Callable[..., Any],
+    specs: Mapping[str, TensorSpec],
+    name: str | None,
+    variable_dtype: VariableDType | None,
+    layers_keep: str | None,
+) -> _Traced:
+    """Calls a function in a new graph."""
+    graph = Graph(name or getattr(fn, "__name__", "program").strip("<>"), variable_dtype, layers_keep=layers_keep)
+    mesh = Mesh(graph)
     operations = {n: InputOperation(mesh, s.shape, s.dtype, n) for n, s in specs.items()}
     arguments: dict[str, Any] = {n: o.outputs[0] for n, o in operations.items()}
     if "mesh" in inspect.signature(fn).parameters and "mesh" not in specs:
@@ -300,13 +341,7 @@ def function(
     for leaf in tf.nest.flatten(results):
         if isinstance(leaf, tf.Tensor | tf.Variable | np.ndarray | Operation):
             raise GraphError(f"{graph.name} returned {_described(leaf)}; it must return mtf.Tensors")
-    if graph.variables and variables is None and tf.inside_function():
-        raise UsageError(
-            f'program "{graph.name}" has variables and was built inside a tf.function, each trace of which would make '
-            f"them anew; build it outside and call it inside, or give it variables=mtf.VariableStore() from outside"
-        )
-    lowering = Lowering(graph, {mesh: mesh_impl}, variables, seed, pass_options)
-    return Function(lowering, operations, results)
+    return _Traced(mesh, operations, results)
 
 
 def _described(leaf: object) -> str:

@@ -69,11 +69,18 @@ class Graph:
     """
 
     def __init__(
-        self, name: str = "program", variable_dtype: VariableDType | None = None, *, is_initial: bool = False
+        self,
+        name: str = "program",
+        variable_dtype: VariableDType | None = None,
+        *,
+        is_initial: bool = False,
+        layers_keep: str | None = None,
     ) -> None:
         self.name = checked_name(name, "a graph")
         self.is_initial = is_initial
         """Whether the program computes initial values: its random bits then do not depend on a step."""
+        self.layers_keep = layers_keep
+        """What the gradients of scans and stacks of layers keep at most, whatever these say; see `RecomputePolicy`."""
         self.variable_dtype = variable_dtype or VariableDType()
         self.operations: list[Operation] = []
         self._outside: list[list[Operation]] = []

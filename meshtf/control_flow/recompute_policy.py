@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from meshtf.control_flow._blocks import reads_or_assigns_state
 from meshtf.control_flow._cheapest_to_keep import cheapest_to_keep
 from meshtf.errors import GraphError, nearest
-from meshtf.graph import Operation, Tensor
+from meshtf.graph import Graph, Operation, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +73,17 @@ def as_policy(policy: RecomputePolicy | str | bool | None) -> RecomputePolicy:
     if isinstance(policy, str):
         return RecomputePolicy("nothing", nested=True) if policy == "nested" else RecomputePolicy(policy)
     return RecomputePolicy("nothing" if policy else "everything")
+
+
+_FROM_MOST = ("everything", "costly", "products", "nothing")
+
+
+def layers_policy(graph: Graph, policy: RecomputePolicy | str | bool | None) -> RecomputePolicy:
+    """As `as_policy`, of layers in a graph, which may be tried with less than they are said to keep."""
+    said, most = as_policy(policy), graph.layers_keep
+    if most is None or _FROM_MOST.index(most) <= _FROM_MOST.index(said.keep):
+        return said
+    return dataclasses.replace(said, keep=most)
 
 
 def split_kept(

@@ -17,6 +17,7 @@ from meshtf.call_sites import says_where, user_site
 from meshtf.dimension import Shape
 from meshtf.errors import GraphError, LayoutError, LayoutWarning, MeshtfError, UsageError, nearest
 from meshtf.graph import Graph, Mesh, Operation, Tensor, check_tensor
+from meshtf.lowering.ahead.changes import Change
 from meshtf.lowering.ahead.compilation import Compilation
 from meshtf.lowering.ahead.compile_ahead import ToCompile, compile_for
 from meshtf.lowering.ahead.planned_mesh import PlannedMesh
@@ -256,23 +257,40 @@ class Lowering:
         *,
         cache_dir: str | Path | None = None,
         on_wait: Callable[[float], None] | None = None,
+        trace: Callable[[str], tuple[Mesh, Sequence[Tensor]]] | None = None,
     ) -> Compilation:
-        """Compiles the program that returns these fetches with the TPU's own compiler: see `mtf.Function.compile`."""
+        """Compiles the program that returns these fetches with the TPU's own compiler: see `mtf.Function.compile`.
+
+        `trace` makes the program anew, with layers that keep no more than this for the gradient, and gives its mesh and
+        fetches: to find out whether it would fit then.
+        """
         chosen, key = TpuTopology.of(topology), tuple(fetches)
         chosen.places(self.mesh_shape)  # is it one that fits, before minutes are spent?
         if key not in self._ahead:
             plan = self.execution(fetches).plan
-            hlo, plan_with = hlo_of(plan, self.graph.name), functools.partial(self._plan_with, key)
+            hlo, plan_with = hlo_of(plan, self.graph.name), functools.partial(self._plan_with, key, trace)
             self._ahead[key] = ToCompile(self.graph.name, plan, hlo, self.mesh_shape, plan_with)
         waiting = Waiting(None if cache_dir is None else CompileCache(Path(cache_dir)), on_wait)
         return compile_for(self._ahead[key], chosen, waiting)
 
-    def _plan_with(self, fetches: Sequence[Tensor], parameter_layout: str) -> Plan | None:
-        options = dataclasses.replace(self._options, parameter_layout=parameter_layout)
+    def _plan_with(
+        self,
+        fetches: Sequence[Tensor],
+        trace: Callable[[str], tuple[Mesh, Sequence[Tensor]]] | None,
+        change: Change,
+    ) -> Plan | None:
+        options, mesh = self._options, self.mesh
+        if change.parameter_layout is not None:
+            options = dataclasses.replace(options, parameter_layout=change.parameter_layout)
         mesh_impl = cast("MeshImpl", PlannedMesh(self.mesh_shape, self.mesh_impl.layout_rules, options))
-        with warnings.catch_warnings(), contextlib.suppress(MeshtfError):
+        # A user's function that cannot be called a second time may raise anything.
+        with warnings.catch_warnings(), contextlib.suppress(Exception if change.layers_keep else MeshtfError):
             warnings.simplefilter("ignore", LayoutWarning)
-            other = Lowering(self.graph, {self.mesh: mesh_impl}, None, self.seed, self._pass_options)
+            if change.layers_keep is not None:
+                if trace is None:
+                    return None
+                mesh, fetches = trace(change.layers_keep)
+            other = Lowering(mesh.graph, {mesh: mesh_impl}, None, self.seed, self._pass_options)
             return other.plan_for(fetches)
         return None
 

@@ -17,7 +17,7 @@ from meshtf.control_flow.layer_stacks._layer_variables import (
 from meshtf.control_flow.loops.loop_spec import Counted, Numbering
 from meshtf.control_flow.loops.scan_body import ScanBody, checked_carried, square_root_segments, tensor_list
 from meshtf.control_flow.recompute_grad import recompute_grad
-from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING, RecomputePolicy, as_policy
+from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING, RecomputePolicy, layers_policy
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
 from meshtf.errors import ShapeError
 from meshtf.graph import Mesh, Tensor
@@ -80,7 +80,7 @@ def layer_stack(
     for x in wholes:
         x.shape.axis(dimension)
     layers = _Unrolled if unroll else _Scanned
-    return layers(fn, dimension, as_policy(recompute), name)(initial, wholes)
+    return layers(fn, dimension, layers_policy(initial[0].graph, recompute), name)(initial, wholes)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ from meshtf.call_sites import language_function
 from meshtf.control_flow.loops.loop_spec import Counted, Numbering
 from meshtf.control_flow.loops.pipeline_steps import PipelineSteps
 from meshtf.control_flow.loops.scan_body import ScanBody, tensor_list
-from meshtf.control_flow.recompute_policy import RecomputePolicy, as_policy
+from meshtf.control_flow.recompute_policy import RecomputePolicy, layers_policy
 from meshtf.dimension import DimensionLike, convert_to_dimension
 from meshtf.errors import GraphError, ShapeError
 from meshtf.graph import Tensor
@@ -68,7 +68,7 @@ def scan(
         raise ShapeError("scan needs at least one carried or sliced tensor, and was given none of either")
     for x in wholes:
         x.shape.axis(dimension)
-    policy = as_policy(recompute)
+    policy = layers_policy((initial or wholes)[0].graph, recompute)
     note = _note(dim, initial, policy) if isinstance(dim, PipelineSteps) else None
     counted = Counted.NOTHING if draws_alike else Counted.ITERATIONS
     body = ScanBody(fn, dimension, policy, name, is_reversed=reverse, numbering=Numbering(counted), pipeline=note)

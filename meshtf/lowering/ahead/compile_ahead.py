@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 from meshtf.dimension import Shape
 from meshtf.errors import CompilationError, DeviceError
+from meshtf.lowering.ahead.changes import PlanWith
 from meshtf.lowering.ahead.compilation import Compilation, CompiledMemory
 from meshtf.lowering.ahead.refusals import refused_by_compiler, too_large
 from meshtf.lowering.emit.scopes import origins
@@ -22,14 +22,14 @@ _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 class ToCompile:
     """A program: its name, its plan, its HLO, and the mesh on which it is.
 
-    plan_with: its plan with another layout of variables between steps; None where that is not legal.
+    plan_with: its plan with a change.
     """
 
     program: str
     plan: Plan
     hlo: bytes
     mesh_shape: Shape
-    plan_with: Callable[[str], Plan | None]
+    plan_with: PlanWith
 
 
 def compile_for(wanted: ToCompile, topology: TpuTopology, waiting: Waiting) -> Compilation:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import collections
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from meshtf.lowering.report.accounting import stored_variables, working_memory
+from meshtf.lowering.ahead.advice import advice
+from meshtf.lowering.ahead.changes import PlanWith
+from meshtf.lowering.report.accounting import working_memory
 from meshtf.lowering.report.compiled_memory import compiled_peak_memory, largest_at_compiled_peak
 from meshtf.mesh_impl.tpu.topology import TpuTopology
 from meshtf.planning.plan import Plan
 
 _GIB = 2**30
 _LONGEST_FACT = 600
-_MOST_NAMED, _MOST_TRIED = 4, 3
+_MOST_NAMED = 4
 _WORD = re.compile(r"[A-Za-z]\w*")
 
 _REFUSED = """\
@@ -29,14 +30,6 @@ By the plan a core takes {peak:.3g} GiB at its peak{where}: variables {variables
 up to {gradients:.3g}, activations up to {activations:.3g}. The largest then:
 {largest}
 {advice}"""
-
-_ADVICE = """\
-By the plan these would fit: {fitting}.
-Else a larger topology, a smaller batch, micro-batches or recomputation (mtf.recompute_grad) need less."""
-
-_NOTHING_FITS = """\
-A larger topology, a layout that splits more, a smaller batch, micro-batches or recomputation (mtf.recompute_grad) \
-need less."""
 
 
 def refused_by_compiler(text: str, program: str, topology: TpuTopology, scope_to_origin: Mapping[str, str]) -> str:
@@ -54,19 +47,13 @@ def refused_by_compiler(text: str, program: str, topology: TpuTopology, scope_to
     return _REFUSED.format(program=program, topology=topology, fact=fact, origin=named)
 
 
-def too_large(
-    text: str, program: str, plan: Plan, topology: TpuTopology, plan_with: Callable[[str], Plan | None]
-) -> str:
-    """The message of a DeviceError, of a program that takes more memory than a core has.
-
-    `plan_with`: the plan with another layout of variables between steps; None where that is not legal.
-    """
+def too_large(text: str, program: str, plan: Plan, topology: TpuTopology, plan_with: PlanWith) -> str:
+    """The message of a DeviceError, of a program that takes more memory than a core has."""
     peak, working, available = compiled_peak_memory(plan), working_memory(plan), topology.generation.memory_bytes
     at_peak = largest_at_compiled_peak(plan, _MOST_NAMED)
     largest = [f"  {_gib(v.slice_bytes)}  {name}: {v.layout.to_string(v.shape)}" for v, name in at_peak]
     # These are counted kernel by kernel, and no more of them than the compiled program has.
     activations = min(working.activations, peak.total - peak.variables - peak.feeds)
-    fitting = what_fits(plan, activations, available, plan_with)
     return _TOO_LARGE.format(
         program=program,
         topology=topology,
@@ -79,32 +66,8 @@ def too_large(
         gradients=working.gradients / _GIB,
         activations=activations / _GIB,
         largest="\n".join(largest),
-        advice=_ADVICE.format(fitting="; ".join(fitting)) if fitting else _NOTHING_FITS,
+        advice=advice(plan, activations, available, plan_with),
     )
-
-
-def what_fits(plan: Plan, activations: int, available: int, plan_with: Callable[[str], Plan | None]) -> list[str]:
-    """Changes of a program with which its plan needs no more than is available, in words."""
-    found = []
-    for layout in _layouts_to_try(plan):
-        other = plan_with(layout)
-        needed = available + 1 if other is None else compiled_peak_memory(other).total
-        if needed <= available:
-            found.append(f'parameter_layout="{layout}" ({needed / _GIB:.3g} GiB)')
-    rest = available - (compiled_peak_memory(plan).total - activations)
-    if 0 < rest < activations:
-        found.append(f"{-(-activations // rest)} micro-batches, if each takes its part of the activations")
-    return found
-
-
-def _layouts_to_try(plan: Plan) -> list[str]:
-    """For the dimensions along which most of the variables lie, all axes of the mesh."""
-    by_dimension: collections.Counter[str] = collections.Counter()
-    for value in stored_variables(plan).values():
-        for dim in value.shape:
-            by_dimension[dim.name] += value.slice_bytes
-    axes = "+".join(axis.name for axis in plan.mesh_shape if axis.size > 1)
-    return [f"{name}:{axes}" for name, _ in by_dimension.most_common(_MOST_TRIED)] if axes else []
 
 
 def _gib(n: int) -> str:

@@ -57,8 +57,23 @@ def test_a_program_on_any_mesh_and_on_two_cores_of_a_chip() -> None:
     assert (compiled.cores, compiled.topology, compiled.is_cached) == (8, "v3:2x2", False)
 
 
+def of_layers(batch: int) -> mtf.Function:
+    def train_step(x: mtf.Tensor) -> mtf.Tensor:
+        def layer(carried: list[mtf.Tensor], _: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+            hidden = mtf.layers.dense(carried[0], [D_FF], activation=mtf.relu, name="wi")
+            return [carried[0] + mtf.layers.dense(hidden, [D_MODEL], name="wo")], []
+
+        (y,), _ = mtf.layer_stack(layer, x, ("layers", 10))
+        loss = mtf.reduce_mean(mtf.square(y))
+        mtf.optimize.AdamWOptimizer(1e-3).minimize(loss)
+        return loss
+
+    mesh_impl = mtf.PlanMeshImpl("rows:2;cols:4", "batch:rows;d_ff:cols")
+    return mtf.function(train_step, mesh_impl, inputs={"x": mtf.TensorSpec([("batch", batch), D_MODEL])})
+
+
 def test_more_memory_than_a_core_has(tmp_path: Path) -> None:
-    step = on_paper(2**26)
+    step = of_layers(2**20)
     for _ in range(2):  # the second answer is the first
         with pytest.raises(DeviceError, match=r"does not fit v5e:2x4, whose cores leave 15\.75 GiB") as raised:
             step.compile("v5e:2x4", cache_dir=tmp_path)
@@ -67,7 +82,8 @@ def test_more_memory_than_a_core_has(tmp_path: Path) -> None:
         assert "By the plan a core takes " in message
         assert f", at {__file__}:" in message.split("By the plan")[1]
         assert "The largest then:" in message
-        assert "wi/relu: batch:67108864/rows d_ff:2048/cols" in message.split("The largest then:")[1]
+        assert "layer: (iterations):10 batch:1048576/rows d_model:512" in message.split("The largest then:")[1]
+        assert 'these would fit: recompute="nothing" in every mtf.layer_stack and mtf.scan (10.1 GiB)' in message
 
 
 def test_layouts_that_would_fit_are_named() -> None:
