@@ -100,12 +100,16 @@ class RelativePositionBias:
     ) -> RelativePositionBias:
         """With a variable of `num_buckets` x heads under the open scope, uniform at first.
 
-        One may be made before a stack of layers and used by all of them, as T5 does.
+        One may be made before a stack of layers and used by all of them, as T5 does. A table of less than 32 bits is
+        widened here, once: a gradient that is rounded behind the logits must be summed over cores before that, in each
+        layer, and as large as a matrix of scores.
         """
         buckets = mtf.Dimension(BUCKETS, num_buckets)
         heads = config.query_heads
         initializer = VarianceScalingInitializer(mode="fan_avg", distribution="uniform")(mtf.Shape([buckets]), heads)
         table = mtf.get_variable(mesh, name, [buckets, *heads], initializer=initializer)
+        if table.dtype in (tf.float16, tf.bfloat16):
+            table = mtf.to_float(table)
         return cls(table, max_distance, is_bidirectional)
 
     def __call__(self, query_positions: mtf.Tensor, memory_positions: mtf.Tensor) -> mtf.Tensor:

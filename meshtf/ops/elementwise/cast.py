@@ -30,6 +30,7 @@ def cast(x: Tensor, dtype: tf.DType, name: str = "cast") -> Tensor:
         [x],
         output_dtype=dtype,
         gradient=(lambda op, dy: (cast(dy, source),)) if both else None,
+        is_linear=both and dtype.size > source.size,
     ).outputs[0]
 
 

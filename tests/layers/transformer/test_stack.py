@@ -259,3 +259,26 @@ def test_rotary_embeddings_turn_pairs() -> None:
         positions = mtf.range(x.mesh, X[1], tf.int32)
         with pytest.raises(ShapeError, match="elements are rotated in pairs, and of d_kv:3 3 are to be"):
             TransformerStack([attention], 2)(x, Context(AttentionMask(), Tokens.along(x), positions))
+
+
+@pytest.mark.parametrize("algorithm", ["plain", "lean"])
+@pytest.mark.parametrize("float32_logits", [True, False])
+def test_the_gradient_of_a_relative_bias_is_summed_over_cores_once_and_as_large_as_its_table(
+    algorithm: str, float32_logits: bool
+) -> None:
+    """Of all layers together: what a core has of it goes into buckets first, whatever the dtype between."""
+    options = AttentionOptions(float32_logits=float32_logits)
+    attention = SelfAttention(CONFIG, options, algorithm=algorithm, block_size=8)
+    stack = TransformerStack([attention], 3, bias=RelativeBias(CONFIG, 8, 6))
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        y = stack(mtf.to_bfloat16(x), Context(AttentionMask(), Tokens.along(x), is_training=True))
+        (bias,) = (v for v in x.graph.trainable_variables if v.name.endswith("relative_attention_bias"))
+        return mtf.gradients([mtf.reduce_sum(mtf.to_float(mtf.square(y)))], [bias.value])
+
+    narrow = mtf.VariableDType(tf.float32, activation_dtype=tf.bfloat16)
+    mesh_impl = mtf.PlanMeshImpl("rows:2", "batch:rows")
+    inputs = {"x": mtf.TensorSpec([("batch", 2), ("length", 16), ("d_model", 8)])}
+    report = mtf.function(program, mesh_impl, inputs=inputs, variable_dtype=narrow).report()
+    (summed,) = report.collectives
+    assert (summed.kind, summed.times, summed.bytes_sent) == ("all_reduce", 1, 8 * 2 * 4)
