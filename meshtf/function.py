@@ -15,6 +15,7 @@ import tensorflow as tf
 from meshtf.call_sites import says_where, user_site
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import FeedError, GraphError, UsageError, nearest
+from meshtf.garbage_collection import garbage_collection_paused
 from meshtf.graph import Graph, Mesh, Operation, Tensor, VariableDType, dtype_of, shape_of
 from meshtf.layout import TensorLayout
 from meshtf.lowering.ahead.compilation import Compilation
@@ -79,6 +80,7 @@ class Function:
         self._inputs = dict(traced.inputs)
         self._results = traced.results
         self._fetches = traced.fetches
+        self._traced = traced
         self._trace = trace
         self._execution = lowering.execution(self._fetches)
         self._fits_memory = False
@@ -152,6 +154,26 @@ class Function:
     def report(self) -> Report:
         """Layouts, memory per core, every collective. Printable, and as data."""
         return self.lowering.report(self._fetches)
+
+    def on(self, mesh_impl: MeshImpl, variables: VariableStore | None = None) -> Function:
+        """The same program on another mesh, or under another layout: its graph is not built again.
+
+        Args:
+          mesh_impl: the mesh, its devices and the layout.
+          variables: a store to share with other programs; a new one by default.
+
+        Raises:
+          LayoutError: a layout that does not fit the program.
+
+        Examples:
+          >>> inputs = {"x": mtf.TensorSpec("batch:4 hidden:8")}
+          >>> step = mtf.function(lambda x: mtf.reduce_sum(x), mtf.PlanMeshImpl("rows:2", "batch:rows"), inputs=inputs)
+          >>> [step.on(mtf.PlanMeshImpl("rows:2", rule)).report().bytes_sent_per_core for rule in ("", "batch:rows")]
+          [0, 4]
+        """
+        own = self.lowering
+        lowering = Lowering(self.graph, {own.mesh: mesh_impl}, variables, own.seed, own.pass_options)
+        return Function(lowering, self._traced, self._trace)
 
     def hlo(self) -> bytes:
         """What every core of a TPU runs, a serialized HloModuleProto: see `mtf.Lowering.hlo`."""
@@ -269,6 +291,7 @@ class Function:
 
 
 @tf.autograph.experimental.do_not_convert
+@garbage_collection_paused()
 @says_where
 def function(
     fn: Callable[..., Any],

@@ -226,6 +226,20 @@ def lowered(build: Callable[[mtf.Mesh], Any], layout: str = "batch:rows;d:cols")
     return mtf.Lowering(graph, {mesh: mesh_of_four(layout)}), built
 
 
+def test_on_another_mesh_and_under_another_layout_without_being_built_again() -> None:
+    built = []
+
+    def body(x: mtf.Tensor, mesh: mtf.Mesh) -> mtf.Tensor:
+        built.append(x)
+        return accumulate(x, mesh)
+
+    step = mtf.function(body, mesh_of_four(), inputs=SPECS, seed=3)
+    again, shared = step.on(mtf.SpmdMeshImpl("all:2", "d:all")), step.on(mesh_of_four("batch:rows"), step.variables)
+    assert [float(step(x=X)), float(again(x=X)), float(shared(x=X))] == [28, 28, 56]
+    assert len(built) == 1
+    assert str(again.report()) == str(mtf.function(body, again.lowering.mesh_impl, inputs=SPECS, seed=3).report())
+
+
 def test_a_lowering_by_hand() -> None:
     def build(mesh: mtf.Mesh) -> list[mtf.Tensor]:
         x = mtf.placeholder(mesh, "batch:4 d:2", name="x")

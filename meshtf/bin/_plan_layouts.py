@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from meshtf.plan_view.planned_layout import PlannedLayout, Settings
 from meshtf.train.configuration import check_every_binding_is_read, read_configuration
 from meshtf.train.gin_files.bindings import Parameter
 from meshtf.train.monitoring.description import one_line
-from meshtf.train.step_programs import training_step
+from meshtf.train.step_programs import training_step, training_step_on
 from meshtf.train.training import Training, configured_training
 from meshtf_programs.command_lines.command_line import FlagError
 from meshtf_programs.packaged_configurations import recipe_file, recipes
@@ -24,6 +25,7 @@ from meshtf_programs.packaged_configurations import recipe_file, recipes
 FLAG = "--compare"
 _NAMES = tuple(field.name for field in dataclasses.fields(Settings))
 _ASSIGNMENT = re.compile(rf"(?:^|\s)({'|'.join(_NAMES)})=")
+_OF_THE_MESH = {"mesh_shape", "layout", *(field.name for field in dataclasses.fields(mtf.MeshOptions))}
 _NO_LAYOUTS = {"Training.parameter_layout": "None", "Training.activation_layout": "None"}
 _MOST_CORES = 1 << 17
 _NOT_COMPARED = """\
@@ -32,9 +34,9 @@ _NOT_COMPARED = """\
 _TOO_MANY_CORES = "a page plans meshes of at most {most:,} cores, and [{shape}] has {cores:,}; meshtf-plan plans any"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Planner:
-    """Plans layouts of what files and bindings configure.
+    """Plans layouts of what files and bindings configure. Those of one program share its graph.
 
     Attributes:
       files, parameters: the configuration.
@@ -48,6 +50,8 @@ class Planner:
     processes: int | None
     machine: Machine | None
     allow_unread: bool
+    _configured_as: Training | None = dataclasses.field(default=None, init=False, repr=False)
+    _built: tuple[Training, mtf.Function] | None = dataclasses.field(default=None, init=False, repr=False)
 
     def as_configured(self, label: str) -> tuple[Training, PlannedLayout]:
         """The training, in whose configuration gin is from then on, and its plan.
@@ -55,7 +59,9 @@ class Planner:
         Raises:
           MeshtfError, LayoutWarning: it cannot be.
         """
-        return self._configured(label, self.parameters)
+        training, planned = self._configured(label, self.parameters)
+        self._configured_as = training
+        return training, planned
 
     def compared(self, texts: Iterable[str]) -> list[PlannedLayout]:
         """One for each value of --compare; of one that cannot be, with its error.
@@ -95,13 +101,22 @@ class Planner:
         own = [Parameter(FLAG, f"{name} = {value}") for name, value in given.items()]
         asked = {name: given.get(f"Training.{name}", "").strip("\"'") for name in _NAMES if name != "batch_size"}
         settings = Settings(**asked, batch_size=int(given.get("Training.batch_size", 0)))
+        changes = _of_layout_alone(given)
+        if self._configured_as is not None and changes is not None:
+            training = self._configured_as
+            return _or_error(text, settings, lambda: self._planned(text, dataclasses.replace(training, **changes)))
         return _or_error(text, settings, lambda: self._configured(text, [*self.parameters, *own])[1])
 
     def _planned(self, label: str, training: Training) -> PlannedLayout:
         options = training.mesh_options
         if self.processes is not None:
             options = dataclasses.replace(options, num_processes=self.processes)
-        program = training_step(training, mtf.PlanMeshImpl(training.mesh_shape, training.layout, options=options))
+        mesh_impl = mtf.PlanMeshImpl(training.mesh_shape, training.layout, options=options)
+        if self._built is not None and _is_of_one_program(training, self._built[0]):
+            program = training_step_on(mesh_impl, self._built[1])
+        else:
+            program = training_step(training, mesh_impl)
+        self._built = training, program
         report, machine = program.report(), self.machine
         return PlannedLayout(
             label=label,
@@ -111,6 +126,28 @@ class Planner:
             prediction=None if machine is None else predict(report, machine, tokens_per_step=training.tokens_per_step),
             machine=machine,
         )
+
+
+def _of_layout_alone(given: Mapping[str, str]) -> dict[str, object] | None:
+    """The fields of Training that values of gin's set, where these are of the mesh and the layout, and literals."""
+    changes = {name.removeprefix("Training."): value for name, value in given.items()}
+    try:
+        return (
+            {name: ast.literal_eval(value) for name, value in changes.items()}
+            if changes.keys() <= _OF_THE_MESH
+            else None
+        )
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _is_of_one_program(a: Training, b: Training) -> bool:
+    """Whether they differ in nothing but their layouts. What is not known to be the same counts as different."""
+    names = [field.name for field in dataclasses.fields(Training) if field.name not in _OF_THE_MESH]
+    return all(
+        x is y or (isinstance(x, bool | int | float | str) and type(x) is type(y) and x == y)
+        for x, y in ((getattr(a, name), getattr(b, name)) for name in names)
+    )
 
 
 def _bindings(text: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from meshtf.backends.plan_mesh_impl import PlanMeshImpl
 from meshtf.costs import Machine, Prediction, predict
 from meshtf.dimension import Shape
 from meshtf.errors import LayoutError, LayoutWarning, MeshtfError
+from meshtf.garbage_collection import garbage_collection_paused
 from meshtf.graph import Tensor, with_nested
 from meshtf.layout import LayoutRules
 from meshtf.lowering.lowering import Lowering
@@ -131,6 +132,7 @@ class Pricing:
             warnings.simplefilter("ignore", LayoutWarning)
             return Lowering(own.graph, {own.mesh: mesh_impl}, None, own.seed, DEFAULT_PASS_OPTIONS)
 
+    @garbage_collection_paused()
     def predicted(self, choice: MeshLayout) -> tuple[Report, Prediction]:
         """The report of the program under the layout, without what only people read, and its time. LayoutError where
         it cannot have it."""

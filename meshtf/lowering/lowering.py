@@ -16,6 +16,7 @@ from meshtf.axis_parts import AxisParts
 from meshtf.call_sites import says_where, user_site
 from meshtf.dimension import Shape
 from meshtf.errors import GraphError, LayoutError, LayoutWarning, MeshtfError, UsageError, nearest
+from meshtf.garbage_collection import garbage_collection_paused
 from meshtf.graph import Graph, Mesh, Operation, Tensor, check_tensor
 from meshtf.lowering.ahead.changes import Change
 from meshtf.lowering.ahead.compilation import Compilation
@@ -66,6 +67,7 @@ class Lowering:
       ['all_reduce']
     """
 
+    @garbage_collection_paused()
     @says_where
     def __init__(
         self,
@@ -88,7 +90,7 @@ class Lowering:
         self.graph = graph
         self.variables = VariableStore() if variables is None else variables
         self.seed = seed
-        self._pass_options = pass_options
+        self.pass_options = pass_options
         counts = count_step(self.mesh)
         self._storage = StoreLayouts(self.variables, self._options.parameter_layout_rules)
         wanted = None if effects is None else set(effects)
@@ -105,6 +107,7 @@ class Lowering:
         if not self.axis_parts and (axis_parts := parts_that_help(self._sharded.undivided, self.mesh_shape)):
             self._lay_out(axis_parts)
         self._executions: dict[tuple[tuple[Tensor, ...], bool], Execution] = {}
+        self._reports: dict[tuple[Tensor, ...], Report] = {}
         self._ahead: dict[tuple[Tensor, ...], ToCompile] = {}
         self._hlo: dict[tuple[tuple[Tensor, ...], bool], bytes | None] = {}
 
@@ -115,7 +118,7 @@ class Lowering:
         if self._options.shard_weight_update:
             operations = needed(self._effects)
             pending_sums = PendingSums(operations, (), self._layouts)
-            self._sharded = sharded_updates(operations, self._layouts, pending_sums, self._storage, self._pass_options)
+            self._sharded = sharded_updates(operations, self._layouts, pending_sums, self._storage, self.pass_options)
             self._layouts.choose(self._sharded.layouts)
             self._layouts.kept.update(self._sharded.kept)
 
@@ -156,6 +159,7 @@ class Lowering:
         effects = effects_with(check, self.graph)
         return self._finished(self._layouts, self._storage, effects, (), finds_failures=True).without_assignments()
 
+    @garbage_collection_paused()
     def _finished(
         self,
         layouts: LayoutTable,
@@ -172,7 +176,7 @@ class Lowering:
             fetches,
             self.seed,
             dataclasses.replace(
-                self._pass_options,
+                self.pass_options,
                 gradient_sum_dtype=self._options.gradient_sum_dtype,
                 gathers_weights_again=self._options.parameter_layout is not None,
                 bucket_bytes=self._options.bucket_bytes,
@@ -290,10 +294,11 @@ class Lowering:
                 if trace is None:
                     return None
                 mesh, fetches = trace(change.layers_keep)
-            other = Lowering(mesh.graph, {mesh: mesh_impl}, None, self.seed, self._pass_options)
+            other = Lowering(mesh.graph, {mesh: mesh_impl}, None, self.seed, self.pass_options)
             return other.plan_for(fetches)
         return None
 
+    @garbage_collection_paused()
     def brief_report(self, fetches: Sequence[Tensor] = ()) -> Report:
         """As `report`, without the table of tensors and without the memory that undivided updates would take, for which
         the program is planned a second time."""
@@ -306,11 +311,17 @@ class Lowering:
             updates=Updates(self._trained, self._sharded.reasons),
         )
 
+    @garbage_collection_paused()
     def report(self, fetches: Sequence[Tensor] = ()) -> Report:
         """Layouts, memory per core and every collective of the program that returns these fetches."""
-        plan = self.execution(fetches).plan
+        key = tuple(fetches)
+        if key not in self._reports:
+            self._reports[key] = self._reported(fetches)
+        return self._reports[key]
+
+    def _reported(self, fetches: Sequence[Tensor]) -> Report:
         return Report.of(
-            plan,
+            self.execution(fetches).plan,
             self._layouts,
             self.graph.name,
             operations=needed([*self._effects, *(t.operation for t in fetches)]),

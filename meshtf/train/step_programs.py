@@ -59,6 +59,13 @@ def training_step(training: Training, mesh_impl: MeshImpl) -> mtf.Function:
         )
 
 
+def training_step_on(mesh_impl: MeshImpl, step: mtf.Function) -> mtf.Function:
+    """A training step on another mesh, or under another layout: its graph is not built again. Raises as the first."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LayoutWarning)
+        return step.on(mesh_impl)
+
+
 @dataclasses.dataclass(frozen=True)
 class EvaluationProgram:
     """An evaluation step, and the names of the metrics of which it must be given no padding."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 import socket
@@ -9,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from meshtf.bin._plan_layouts import Planner
 from meshtf.bin.plan import command_line, main
+from meshtf.costs import load_machine
 from meshtf.plan_view.plan_server import PlanServer
+from meshtf.train.configuration import find_gin_file
+from meshtf.train.gin_files.bindings import Parameter
 
 LLAMA_70B = [
     "meshtf-plan",
@@ -30,6 +35,39 @@ def test_a_large_model_is_planned_for_a_mesh_that_is_not_there(capsys: pytest.Ca
     assert "68,976,648,192 parameters, mesh [rows:64 cols:8] (512 cores)" in text
     assert "peak memory" in text
     assert "all_gather" in text
+
+
+def test_layouts_that_share_a_graph_are_planned_as_those_that_do_not() -> None:
+    files = [find_gin_file("digits_mlp.gin")]
+    layouts = [
+        "batch:rows",
+        "layout=batch:rows;hidden:cols parameter_layout=hidden:rows",
+        "batch_size=128 layout=batch:cols",
+    ]
+
+    def planner(*parameters: str) -> Planner:
+        mesh = Parameter("--mesh_shape", "Training.mesh_shape = 'rows:4;cols:2'")
+        own = [Parameter("--gin_param", parameter) for parameter in parameters]
+        return Planner(files, [mesh, *own], None, load_machine("v4"), allow_unread=False)
+
+    one = planner()
+    training, first = one.as_configured("")
+    found = one.compared(layouts)
+    larger = one.again(training, dataclasses.replace(found[1].settings, batch_size=192))
+    alone = [
+        planner("Training.layout = 'batch:rows'"),
+        planner("Training.layout = 'batch:rows;hidden:cols'", "Training.parameter_layout = 'hidden:rows'"),
+        planner("Training.layout = 'batch:cols'", "Training.batch_size = 128"),
+        planner(
+            "Training.layout = 'batch:rows;hidden:cols'",
+            "Training.parameter_layout = 'hidden:rows'",
+            "Training.batch_size = 192",
+        ),
+    ]
+    for shared, own in zip([*found, larger], (p.as_configured("")[1] for p in alone), strict=True):
+        assert str(shared.report) == str(own.report)
+        assert (shared.prediction, shared.headline) == (own.prediction, own.headline)
+    assert str(one.again(training, first.settings).report) == str(first.report)
 
 
 def test_a_layout_is_found_for_a_mesh_and_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
