@@ -253,8 +253,8 @@ class _Pipeline:
             of_step, of_layer = _policies(recompute, f"{scope}/{_GROUP}")
 
             def one_step(arrived: list[mtf.Tensor], parts: list[mtf.Tensor]) -> CarriedAndResults:
-                rounds, microbatches, takes, waits, *others = parts
-                entering, ready = others[: len(xs)], iter(others[len(xs) :])
+                rounds, microbatches, takes, waits, entering_now, *others = parts
+                entering, ready = [mtf.gather(x, entering_now, MICROBATCH) for x in parts_of_xs], iter(others)
                 # A stage that waits works on a first layer's input; its results go nowhere, and it gives no gradients.
                 given = [
                     mtf.where(takes, old, new, output_shape=old.shape)
@@ -269,7 +269,8 @@ class _Pipeline:
 
             # What has a gradient is brought to all steps at once, and so the gradient crosses the stages once.
             early = [mtf.gather(x, sliced[1], MICROBATCH) for x in beside if x.dtype.is_floating]
-            sliced += [*(self._entering(self.cut.parts(x)) for x in xs), *early]
+            parts_of_xs = [self.cut.parts(x) for x in xs]
+            sliced += [self._constant(schedule.microbatches[:, 0], [self.step]), *early]
             steps = mtf.PipelineSteps(
                 self.step, self.stage, schedule.is_useful, schedule.num_microbatches, schedule.num_rounds
             )
@@ -304,21 +305,6 @@ class _Pipeline:
         return mtf.scan(
             one_layer, xs, [numbers, *weights], self.inside, recompute=recompute, draws_alike=True, name=_GROUP
         )
-
-    def _entering(self, parts: mtf.Tensor) -> mtf.Tensor:
-        """[microbatch, ...] -> [step, ...]: what the first stage is given; where it is given nothing, any."""
-        rest = parts.shape[1:]
-        turns = mtf.Dimension(STEP, self.cut.microbatch.size * self.schedule.num_rounds)
-        xs = mtf.reshape(parts, [*self._groups, *rest])
-        if self.schedule.num_rounds > 1:
-            group, places = self._groups
-            xs = mtf.broadcast(xs, [group, mtf.Dimension(ROUND, self.schedule.num_rounds), places, *rest])
-        xs = mtf.reshape(xs, [turns, *rest])
-        if self.stage.size == 1:
-            return xs
-        last = mtf.reshape(mtf.slice(mtf.stop_gradient(xs), turns.size - 1, 1, STEP), rest)
-        last = mtf.broadcast(last, [mtf.Dimension(STEP, self.stage.size - 1), *rest])
-        return mtf.pad(xs, [0, self.stage.size - 1], STEP) + mtf.pad(last, [turns.size, 0], STEP)
 
     def _leaving(self, ys: mtf.Tensor) -> mtf.Tensor:
         """[step, ...] -> [microbatch, ...]: what left the last stage in the last round."""

@@ -41,8 +41,9 @@ def test_a_pipeline_of_eight_stages_fits_a_core_of_v3() -> None:
 
 
 @pytest.mark.long
-def test_a_pipeline_of_32_stages_fits_a_core_of_v3() -> None:
-    assert planned("GPipe K=32").memory.peak <= 16 * GIB
+@pytest.mark.parametrize("stages", [32, 128])
+def test_a_pipeline_of_many_stages_fits_a_core_of_v3(stages: int) -> None:
+    assert planned(f"GPipe K={stages}").memory.peak <= 16 * GIB
 
 
 @pytest.mark.long

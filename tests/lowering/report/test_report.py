@@ -313,12 +313,12 @@ def test_text_and_data_of_pipelines() -> None:
     title = "activations kept for the backward pass of pipelines, per core: of all steps; in a stage, of one step"
     kept = lines.index(title)
     assert lines[kept + 1].strip() == "all steps  in a stage  operation"
-    assert " ".join(lines[kept + 2].split()) == "2.8 KiB 512 B decoder/pipeline/steps"
+    assert " ".join(lines[kept + 2].split()) == "1.4 KiB 512 B decoder/pipeline/steps"
     (data,) = json.loads(json.dumps(report.to_dict()))["pipelines"]
     assert (data["bubble"], data["axes"], data["line"]) == (3 / 11, ["stages"], line)
     micro_batch = 4 // 2 * IN.size * 4
     assert data["bytes_kept_in_stage"] == 2 * 2 * micro_batch  # of two layers, what enters each and what leaves it
-    assert 11 * 2 * micro_batch < data["bytes_kept"] < 11 * (2 * micro_batch + 10)  # from before, and into the first
+    assert 11 * micro_batch < data["bytes_kept"] < 11 * (micro_batch + 14)  # from the stage before
 
 
 def test_a_program_without_pipelines_says_nothing_of_them() -> None:
