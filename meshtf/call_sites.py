@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -52,9 +53,8 @@ def _before_autograph() -> Site:
     from tensorflow.python.util import tf_stack  # no public name maps rewritten lines back
 
     tensorflow = os.path.dirname(tf_stack.__file__).removesuffix("python/util")
-    frames = [
-        f for f in tf_stack.extract_stack() if not (f.filename.startswith(tensorflow) or _is_our_file(f.filename))
-    ]
+    ours = (tensorflow, contextlib.__file__)  # contextlib: a context manager that decorates a function of ours
+    frames = [f for f in tf_stack.extract_stack() if not (f.filename.startswith(ours) or _is_our_file(f.filename))]
     return Site(frames[-1].filename, frames[-1].lineno, frames[-1].name)
 
 

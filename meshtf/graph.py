@@ -60,6 +60,13 @@ PROGRAM = Place("the program")
 class Graph:
     """Operations in the order in which they were made, the variables they use, and the scopes that name them.
 
+    Args:
+      name: of the program, in messages and reports.
+      variable_dtype: of variables whose layer says none; `VariableDType()` by default, float32.
+      is_initial: whether the program computes initial values: its random bits then do not depend on a step.
+      layers_keep: what the gradients of scans and stacks of layers keep at most, whatever these say; see
+        `RecomputePolicy`.
+
     Examples:
       >>> graph = mtf.Graph("program")
       >>> with graph:
@@ -78,9 +85,7 @@ class Graph:
     ) -> None:
         self.name = checked_name(name, "a graph")
         self.is_initial = is_initial
-        """Whether the program computes initial values: its random bits then do not depend on a step."""
         self.layers_keep = layers_keep
-        """What the gradients of scans and stacks of layers keep at most, whatever these say; see `RecomputePolicy`."""
         self.variable_dtype = variable_dtype or VariableDType()
         self.operations: list[Operation] = []
         self._outside: list[list[Operation]] = []
