@@ -6,12 +6,24 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
-from meshtf.errors import ExecutionError, ProcessLostError
+from meshtf.errors import DeviceError, ExecutionError, ProcessLostError
+from meshtf.lowering.report.compiled_memory import compiled_peak_memory
+from meshtf.lowering.report.text_table import bytes_text
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime, step_in_progress
+from meshtf.planning.plan import Plan
 
 _FAILED = """\
 program "{program}" failed on its cores: {fact}
 Restart the process; training resumes from its last checkpoint."""
+
+_TOO_LARGE = """\
+program "{program}" takes more memory than its cores have left: {fact}
+By the plan each core takes {peak} at its peak{where}. A layout that splits more, a smaller batch, micro-batches or \
+recomputation need less; layers in an mtf.layer_stack also make the program itself smaller. compile() of the program \
+says for a topology of TPUs what is largest, and what would fit.
+Restart the process; training resumes from its last checkpoint."""
+
+_OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 
 _LOST = """\
 {lost}. Program "{program}" waited for it. Start all processes again; training resumes from its last checkpoint"""
@@ -20,12 +32,13 @@ _LONGEST_FACT = 600
 
 
 @contextlib.contextmanager
-def running_on_pjrt(program: str) -> Iterator[None]:
-    """Held while a program is started, and while its results are waited for.
+def running_on_pjrt(program: str, plan: Plan) -> Iterator[None]:
+    """Held while a program is compiled and started, and while its results are waited for.
 
     Raises:
       UsageError: another thread is inside a step.
       ProcessLostError: a process of the cluster is gone.
+      DeviceError: the program, or what it makes, takes more memory than a core has left.
       ExecutionError: the runtime has failed.
     """
     with step_in_progress(f'program "{program}"'):
@@ -42,4 +55,9 @@ def running_on_pjrt(program: str) -> Iterator[None]:
             if not is_of_runtime:
                 raise
             fact = str(error).strip()[:_LONGEST_FACT]
+            if fact.startswith(_OUT_OF_MEMORY):
+                peak = compiled_peak_memory(plan)
+                where = "" if peak.operation is None else f" in {peak.operation.name}, at {peak.operation.site}"
+                needed = bytes_text(peak.total).strip()
+                raise DeviceError(_TOO_LARGE.format(program=program, fact=fact, peak=needed, where=where)) from None
             raise ExecutionError(_FAILED.format(program=program, fact=fact)) from None

@@ -141,7 +141,7 @@ class TpuMeshImpl:
 
     def step(self, program: str, plan: Plan) -> AbstractContextManager[None]:
         """Held while the program is started: by one thread at a time, since the collectives of two would mix."""
-        return running_on_pjrt(program)
+        return running_on_pjrt(program, plan)
 
     def hlo(self, plan: Plan, program: str) -> bytes:
         """What every core runs. CompilationError where XLA cannot compile an operation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -134,6 +135,21 @@ def test_a_runtime_that_fails_is_told_of() -> None:
     step.variables.slices("wi/kernel").slices.array.delete()  # as a runtime that has ended leaves it
     with pytest.raises(ExecutionError, match=r'program "train_step" failed on its cores: .*\n.*resumes from its last'):
         step(x=X)
+
+
+def test_more_memory_than_there_is_is_told_of_by_the_plan() -> None:
+    """For 1 PiB no address space of x86-64 or ARM has room, whatever a system promises."""
+
+    def sorted_pairs(x: mtf.Tensor) -> mtf.Tensor:
+        sizes = [("batch", 2**16), ("other", 2**16), ("third", 2**16)]
+        return mtf.reduce_sum(mtf.sort(mtf.broadcast(x, sizes), "third"))
+
+    mesh_impl = mtf.TpuMeshImpl("rows:1", "", check_memory=False)
+    step = mtf.function(sorted_pairs, mesh_impl, inputs={"x": mtf.TensorSpec([("batch", 2**16)])})
+    with pytest.raises(DeviceError, match='"sorted_pairs" takes more memory than its cores have left: RESOURCE') as e:
+        step(x=np.zeros([2**16], np.float32))
+    assert re.search(rf"By the plan each core takes 3\.0 PiB at its peak in \S+, at {__file__}:", str(e.value))
+    assert "compile() of the program says for a topology of TPUs what is largest" in str(e.value)
 
 
 def test_a_store_is_of_one_kind_of_devices() -> None:

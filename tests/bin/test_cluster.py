@@ -284,6 +284,22 @@ def test_the_launcher_starts_again_what_was_killed_and_ends_in_the_same_bits(tmp
 
 
 @pytest.mark.long
+def test_the_launcher_trains_on_a_virtual_tpu_whose_cores_are_in_two_processes(tmp_path: Path) -> None:
+    train = [*TRAIN, steps(40), "--backend=tpu"]
+    alone = run_fresh([*train, "--virtual=8", "--model_dir=one"], tmp_path, timeout_seconds=400)
+    assert alone.status == ExitStatus.DONE, alone.stderr
+    command = [*LAUNCH, "--processes=2", "--", sys.executable, *train, "--virtual=4", "--model_dir=two"]
+    job = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500)
+    assert job.returncode == ExitStatus.DONE, job.stderr
+    assert "[0] cluster:       2 processes, 4 cores each (127.0.0.1:" in job.stdout
+    one, two = metrics(tmp_path / "one"), metrics(tmp_path / "two")
+    assert [line["step"] for line in two] == [line["step"] for line in one]
+    losses = [[line["loss"] for line in run if "loss" in line] for run in (one, two)]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+    assert two[-1]["held_out_loss"] == pytest.approx(one[-1]["held_out_loss"], rel=1e-5)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("moment", ["while they start", "while they train", "again and again"])
 def test_a_machine_that_stands_still_for_a_while_ends_no_run(moment: str, tmp_path: Path) -> None:
     processes = started(2, [*TRAIN, steps(60), "--model_dir=two"], tmp_path)
