@@ -72,6 +72,15 @@ RESNET = (
     "Training.mesh_shape = 'rows:4;cols:2'",
 )  # fmt: skip
 DENSE = ("data", "fsdp", "megatron", "two_dimensional")
+T5_BASE = Case(
+    ["t5_1_1.gin"],
+    [
+        *T5, "vocab_size = 32128", "d_model = 768", "d_ff = 2048", "num_layers = 12", "num_heads = 12", "d_kv = 64",
+        "TextTask.length = 512", "Training.batch_size = 2048", "Training.mesh_shape = 'rows:128;cols:4'",
+    ],
+    DENSE,
+)  # fmt: skip
+"""On paper only: T5 1.1 base on 512 cores."""
 CASES = {
     "lm_tiny": Case(["lm_tiny.gin"], [], DENSE),
     "moe_tiny": Case(["moe_tiny.gin"], [], ["experts", "experts_tensor", *DENSE]),
@@ -110,8 +119,8 @@ def _step(training: Training) -> Step:
     return lambda: step(**features)["loss"]
 
 
-def found_for(case: Case, on: Machine) -> LayoutChoice:
-    training = case.training(tables=UNSPLIT)
+def found_for(case: Case, on: Machine, mesh_shape: str = UNSPLIT["mesh_shape"]) -> LayoutChoice:
+    training = case.training(tables={**UNSPLIT, "mesh_shape": mesh_shape})
     mesh_impl = mtf.PlanMeshImpl(training.mesh_shape, "", options=training.mesh_options)
     return mtf.auto_layout(training_step(training, mesh_impl), training.mesh_shape, on)
 

@@ -19,6 +19,9 @@ from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS
 from meshtf.lowering.report.report import Report
 from meshtf.mesh_impl.mesh_options import MeshOptions
 
+_OVER = " over "
+"""In the name of a part that is a collective."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MeshLayout:
@@ -70,6 +73,11 @@ class PricedLayout:
     seconds: float
     peak_bytes: int
     parts: tuple[tuple[str, float], ...]
+
+    @property
+    def communication_seconds(self) -> float:
+        """Of a step's: spent in collectives."""
+        return sum(seconds for name, seconds in self.parts if _OVER in name)
 
 
 class Pricing:
@@ -155,5 +163,5 @@ def parts_of(prediction: Prediction) -> tuple[tuple[str, float], ...]:
     communication = parts.pop("communication")
     together = sum(row.seconds for row in prediction.collectives)
     for row in prediction.collectives:
-        parts[f"{row.kind} over {'+'.join(row.axes)}"] = communication * row.seconds / together if together else 0.0
+        parts[f"{row.kind}{_OVER}{'+'.join(row.axes)}"] = communication * row.seconds / together if together else 0.0
     return tuple(sorted(((name, seconds) for name, seconds in parts.items() if seconds > 0), key=lambda p: -p[1]))

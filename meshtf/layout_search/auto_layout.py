@@ -36,9 +36,11 @@ _RUNNERS_UP = 3
 _MESHES_SEARCHED = 2
 _MESHES_PRICED = 12
 _MESHES_OF_AXES = 30
-_AXES = ("rows", "cols", "planes")
 _MOST_DOUBLINGS = 8
 _LARGEST = 3
+
+ANY_MESH_AXES = ("rows", "cols", "planes")
+"""Axes of a mesh that is to be found."""
 
 AUTO_MESH = re.compile(r"auto:(\d{1,9})")
 """A mesh of so many cores, whose axes are to be found: "auto:512"."""
@@ -324,11 +326,11 @@ def _meshes(mesh_shape: ShapeLike) -> list[Shape]:
     cores = int(match[1])
     if cores < 1:
         raise UsageError(f'mesh "{mesh_shape}" has no cores')
-    found = [Shape([(_AXES[0], cores)])]
-    for count in range(2, len(_AXES) + 1):
+    found = [Shape([(ANY_MESH_AXES[0], cores)])]
+    for count in range(2, len(ANY_MESH_AXES) + 1):
         # Those whose axes are most alike: of a number with many divisors there are thousands.
         most_even = heapq.nsmallest(_MESHES_OF_AXES, _falling_factors(cores, count, cores), key=sum)
-        found += [Shape(list(zip(_AXES, sizes, strict=False))) for sizes in most_even]
+        found += [Shape(list(zip(ANY_MESH_AXES, sizes, strict=False))) for sizes in most_even]
     return found
 
 

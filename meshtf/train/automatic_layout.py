@@ -2,8 +2,9 @@
 
 A search looks for the layout of least predicted time that fits (`meshtf.layout_search`). Where the model's layers can
 be computed again in the gradient, and the batch cut into micro-batches, and the configuration says nothing of either,
-these are tried, too: first without, then with more of them, as long as that helps. What is found becomes bindings, and
-with them a part of the run's configuration.
+these are tried, too: first without, then with more of them, as long as that helps. So are the stages of a pipeline,
+where they would wait for one another for less time than a step spends on collectives. What is found becomes bindings,
+and with them a part of the run's configuration.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from pathlib import Path
 
 import meshtf as mtf
 from meshtf.costs import Machine
-from meshtf.errors import LayoutError, UsageError
+from meshtf.errors import GraphError, LayoutError, MeshtfError, ShapeError, UsageError
 from meshtf.graph import with_nested
-from meshtf.layout_search import AUTO_MESH, LayoutChoice, auto_layout
+from meshtf.layers import PipelineSchedule
+from meshtf.layout_search import ANY_MESH_AXES, AUTO_MESH, LayoutChoice, auto_layout
 from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
 from meshtf.train.configuration import ConfigurationError, read_configuration
 from meshtf.train.gin_files.bindings import Parameter, present_bindings
@@ -28,8 +30,16 @@ from meshtf.train.training import configured_training
 AUTO = "auto"
 
 _CHOSEN = ("mesh_shape", "layout", "parameter_layout", "activation_layout", "num_microbatches")
-_RECOMPUTE = "TransformerStack.recompute"
+_STACK = "TransformerStack"
+_RECOMPUTE = f"{_STACK}.recompute"
+_RECOMPUTE_ALL = f"{_RECOMPUTE} = 'nothing'"
+_PIPELINE = f"{_STACK}.pipeline"
+_STAGES = "PipelineSchedule.num_stages"
+_PASSING = "PipelineSchedule.num_microbatches"
+_CHOSEN_OF_LAYERS = (_RECOMPUTE, _PIPELINE, _STAGES, _PASSING)
 _MOST_MICROBATCHES = 16
+_PASSING_PER_STAGE = (8, 4, 2)
+_STAGES_OF_ANY_MESH = (2, 4, 8)
 _QUICK_PLANS = 50
 """After which it is known whether a way to need less memory needs little enough."""
 
@@ -41,6 +51,9 @@ Training.mesh_shape is "{mesh}", for which the layout is to be found, too, and T
 --layout=auto, or axes and sizes"""
 _OPEN = """\
 Training.layout is "auto", and mesh [{mesh}] is as large as the devices allow: give sizes, or "auto:8" for 8 cores"""
+_NO_STAGES = """\
+PipelineSchedule.num_stages is to be found with the layout, and mesh [{mesh}] and Training.batch_size leave none that \
+could be tried: give it"""
 _NO_MACHINE = """\
 Training.layout is "auto", and nobody says for which machine: give --machine, a name such as v5e or the file that
 meshtf-probe writes"""
@@ -96,20 +109,28 @@ def chosen_layout(
             )
         return None
     before = run_before()
-    if before is not None and (kept := _kept(bindings_of(before))):
+    if before is not None and (kept := _kept(bindings_of(before), asked)):
         return ChosenLayout(kept)
     if machine is None:
         raise ConfigurationError(_NO_MACHINE)
     if not isinstance(mesh, str) or (not AUTO_MESH.fullmatch(mesh) and MeshShapeRule.parse(mesh).is_open):
         raise ConfigurationError(_OPEN.format(mesh=mesh))
-    choosing = _Choosing(files, parameters, mesh, machine(), search)
-    return choosing.best(asked)
+    return _Choosing(files, parameters, asked, mesh, machine(), search).best()
 
 
-def _kept(before: Mapping[str, str]) -> tuple[Parameter, ...]:
-    names = [*(f"Training.{name}" for name in _CHOSEN), _RECOMPUTE]
-    there = [name for name in names if name in before]
-    return tuple(Parameter("the run", f"{name} = {before[name]}") for name in there)
+def _kept(before: Mapping[str, str], asked: Mapping[str, object]) -> tuple[Parameter, ...]:
+    """What a run has chosen of what the configuration leaves open; bindings of layers have the scopes of the run's."""
+    names = [name for choice in _CHOSEN if (name := f"Training.{choice}") in before]
+    names += [name for name in before if _unscoped(name) in _CHOSEN_OF_LAYERS and not _says(asked, _unscoped(name))]
+    return tuple(Parameter("the run", f"{name} = {before[name]}") for name in names)
+
+
+def _unscoped(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _says(asked: Mapping[str, object], parameter: str) -> bool:
+    return any(_unscoped(name) == parameter for name in asked)
 
 
 def _named(choice: LayoutChoice) -> list[str]:
@@ -117,64 +138,139 @@ def _named(choice: LayoutChoice) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True)
+class _Variant:
+    """The training with more bindings, and a rule that its layouts have."""
+
+    bindings: tuple[str, ...] = ()
+    keep: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class _Choosing:
     files: Sequence[Path]
     parameters: Sequence[str | Parameter]
+    asked: Mapping[str, object]
     mesh: str
     machine: Machine
     search: Callable[..., LayoutChoice]
 
-    def best(self, asked: Mapping[str, object]) -> ChosenLayout:
-        """The quickest over ways to need less memory, each tried only where it may help."""
-        best: tuple[LayoutChoice, tuple[str, ...]] | None = None
-        refusal: LayoutError | UsageError | None = None
-        for more in _ways_to_need_less(asked):
+    def best(self) -> ChosenLayout:
+        """The quickest of the variants of the training, each tried only where it may help."""
+        best: tuple[LayoutChoice, _Variant] | None = None
+        refusal: MeshtfError | ConfigurationError = ConfigurationError(_NO_STAGES.format(mesh=self.mesh))
+        if not _leaves_stages_open(self.asked):
             try:
-                found = self._found(more, is_quick=True)
+                best = self._best_in_memory()
+            except (LayoutError, UsageError) as error:
+                refusal = error
+        for again in self._recomputations(best):
+            for variant in self._pipelines(best, again):
+                try:
+                    found = self._found(variant, is_quick=True)
+                except (ConfigurationError, LayoutError, UsageError, ShapeError, GraphError) as error:
+                    refusal = refusal if isinstance(refusal, MeshtfError) else error
+                    continue
+                if best is None or found.best.seconds < best[0].best.seconds:
+                    best = (found, variant)
+            if best is not None:
+                break
+        if best is None:
+            raise refusal
+        choice, variant = best
+        if choice.was_cut_short:
+            # Of a program so large that the usual limit is the lower one, this search may find nothing.
+            with contextlib.suppress(LayoutError, UsageError):
+                longer = self._found(variant, is_quick=False)
+                choice = min(choice, longer, key=lambda found: found.best.seconds)
+        own = [f"Training.{name} = {value!r}" for name, value in choice.layout.bindings().items()]
+        bindings = [Parameter("--layout=auto", binding) for binding in [*own, *variant.bindings]]
+        return ChosenLayout(tuple(bindings), choice)
+
+    def _best_in_memory(self) -> tuple[LayoutChoice, _Variant]:
+        """The quickest over ways to need less memory. LayoutError or UsageError where none is found."""
+        best: tuple[LayoutChoice, _Variant] | None = None
+        refusal: LayoutError | UsageError | None = None
+        for variant in _ways_to_need_less(self.asked):
+            try:
+                found = self._found(variant, is_quick=True)
             except (LayoutError, UsageError) as error:
                 refusal = error
                 continue
             if best is not None and found.best.seconds >= best[0].best.seconds:
                 break
-            best = (found, more)
+            best = (found, variant)
             if found.seconds_in_any_memory >= _GAIN * found.best.seconds:
                 break
         if best is None:
             assert refusal is not None
             raise refusal
-        choice, more = best
-        if choice.was_cut_short:
-            # Of a program so large that the usual limit is the lower one, this search may find nothing.
-            with contextlib.suppress(LayoutError, UsageError):
-                longer = self._found(more, is_quick=False)
-                choice = min(choice, longer, key=lambda found: found.best.seconds)
-        own = [f"Training.{name} = {value!r}" for name, value in choice.layout.bindings().items()]
-        return ChosenLayout(tuple(Parameter("--layout=auto", binding) for binding in [*own, *more]), choice)
+        return best
 
-    def _found(self, more: Sequence[str], *, is_quick: bool) -> LayoutChoice:
-        """What a search finds for the training with more bindings: a quick one sees whether anything fits."""
+    def _recomputations(self, best: tuple[LayoutChoice, _Variant] | None) -> list[tuple[str, ...]]:
+        """Of a pipeline's layers: as that of the best so far; without a best none, and then all."""
+        if best is not None:
+            return [tuple(binding for binding in best[1].bindings if binding.startswith(_RECOMPUTE))]
+        return [()] if _says(self.asked, _RECOMPUTE) else [(), (_RECOMPUTE_ALL,)]
+
+    def _pipelines(self, best: tuple[LayoutChoice, _Variant] | None, again: tuple[str, ...]) -> Iterator[_Variant]:
+        """A pipeline along each axis of the mesh, if its stages wait for less time than the best without one takes to
+        communicate; without a best one along each."""
+        batch, passing = self.asked.get("Training.batch_size"), self.asked.get(_PASSING)
+        is_open = _leaves_stages_open(self.asked)
+        may_add_one = _has_stack(self.asked) and not _says(self.asked, _PIPELINE) and not _says(self.asked, _STAGES)
+        if not isinstance(batch, int) or not (is_open or may_add_one):
+            return
+        for axis, stages in self._axes():
+            counts = [passing] if isinstance(passing, int) else [n * stages for n in _PASSING_PER_STAGE]
+            count = next((count for count in counts if batch % count == 0), None)
+            if count is None:
+                continue
+            if best is not None:
+                waiting = PipelineSchedule(stages, count).bubble * best[0].best.seconds
+                if waiting >= best[0].best.communication_seconds:
+                    continue
+            pipeline = (f"{_PIPELINE} = @PipelineSchedule()",) if may_add_one else ()
+            given = (f"{_PASSING} = {count}",) if not _says(self.asked, _PASSING) else ()
+            yield _Variant((*again, *pipeline, f"{_STAGES} = {stages}", *given), keep=f"stage:{axis}")
+
+    def _axes(self) -> list[tuple[str, int]]:
+        """Axes of the mesh to be split in stages, and sizes."""
+        if any_mesh := AUTO_MESH.fullmatch(self.mesh):
+            return [(ANY_MESH_AXES[0], size) for size in _STAGES_OF_ANY_MESH if int(any_mesh[1]) % size == 0]
+        return [(axis.name, axis.size) for axis in mtf.convert_to_shape(self.mesh) if axis.size > 1]
+
+    def _found(self, variant: _Variant, *, is_quick: bool) -> LayoutChoice:
+        """What a search finds for a variant of the training: a quick one sees whether anything fits."""
         shape = "rows:1" if AUTO_MESH.fullmatch(self.mesh) else self.mesh
         nothing = ["Training.layout = ''", f"Training.mesh_shape = {shape!r}"]
         nothing += ["Training.parameter_layout = None", "Training.activation_layout = None"]
-        read_configuration(self.files, [*self.parameters, *nothing, *more])
+        read_configuration(self.files, [*self.parameters, *nothing, *variant.bindings])
         training = configured_training()
         mesh_impl = mtf.PlanMeshImpl(training.mesh_shape, training.layout, options=training.mesh_options)
         program = training_step(training, mesh_impl)
         operations = sum(1 for _ in with_nested(program.graph.operations))
         limits = {"max_planned_operations": _QUICK_PLANS * operations} if is_quick else {}
-        return self.search(program, self.mesh, self.machine, **limits)
+        return self.search(program, self.mesh, self.machine, keep=variant.keep, **limits)
 
 
-def _ways_to_need_less(asked: Mapping[str, object]) -> Iterator[tuple[str, ...]]:
-    """Bindings with which a step needs less memory and takes longer: at first none."""
-    yield ()
+def _has_stack(asked: Mapping[str, object]) -> bool:
+    return any(_unscoped(name).startswith(f"{_STACK}.") for name in asked)
+
+
+def _leaves_stages_open(asked: Mapping[str, object]) -> bool:
+    """Whether the configuration has a pipeline and does not say of how many stages."""
+    return _says(asked, _PIPELINE) and not _says(asked, _STAGES)
+
+
+def _ways_to_need_less(asked: Mapping[str, object]) -> Iterator[_Variant]:
+    """Those with which a step needs less memory and takes longer: at first none."""
+    yield _Variant()
     again: tuple[str, ...] = ()
-    has_stack = any(name.split("/")[-1].startswith("TransformerStack.") for name in asked)
-    if has_stack and not any(name.endswith(_RECOMPUTE) for name in asked):
-        again = (f"{_RECOMPUTE} = 'nothing'",)
-        yield again
+    if _has_stack(asked) and not _says(asked, _RECOMPUTE):
+        again = (_RECOMPUTE_ALL,)
+        yield _Variant(again)
     batch = asked.get("Training.batch_size")
     if "Training.num_microbatches" not in asked and isinstance(batch, int):
         for count in (2, 4, 8, _MOST_MICROBATCHES):
             if batch % count == 0:
-                yield (*again, f"Training.num_microbatches = {count}")
+                yield _Variant((*again, f"Training.num_microbatches = {count}"))

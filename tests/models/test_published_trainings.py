@@ -8,7 +8,8 @@ import gin
 import pytest
 
 import meshtf as mtf
-from benchmarks.layout_search import UNSPLIT, Row, rows
+from benchmarks.found_layouts import CASES, T5_BASE, found_for, predicted
+from benchmarks.layout_search import UNSPLIT, rows
 from benchmarks.published_trainings import GB, GIB, TRAININGS, Training
 from meshtf.lowering.report.report import Report
 
@@ -77,18 +78,15 @@ def test_layouts_that_are_found_are_no_slower_than_the_published_ones(name: str)
     assert found.best.seconds <= published.seconds
 
 
-RECIPES = ("data", "fsdp", "megatron", "megatron_sequence", "fsdp_tensor_sequence", "two_dimensional")
-
-
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "recipes"), [("lm_tiny", RECIPES), ("moe_tiny", (*RECIPES, "experts"))])
-def test_layouts_that_are_found_are_no_slower_than_those_that_come_with_meshtf(
-    name: str, recipes: tuple[str, ...]
-) -> None:
-    (row,) = (row for row in rows() if row.name == name)
+@pytest.mark.parametrize("name", [*CASES, "t5_base"])
+def test_layouts_that_are_found_are_no_slower_than_those_that_come_with_meshtf(name: str) -> None:
+    """On paper; `python -m benchmarks.found_layouts` measures them."""
+    case = T5_BASE if name == "t5_base" else CASES[name]
+    mesh_shape = case.training().mesh_shape
     machine = mtf.costs.load_machine("v5e")
-    program = row.program(*UNSPLIT)
-    found = mtf.auto_layout(program, program.lowering.mesh_shape, machine)
-    for files in ([], *([f"recipes/{recipe}.gin"] for recipe in recipes)):
-        shipped = Row(name, [*row.files, *files], row.bindings).program().report()
-        assert found.best.seconds <= mtf.costs.predict(shipped, machine).seconds, files
+    found = found_for(case, machine, mesh_shape)
+    shipped = {recipe: predicted(case, case.tables(recipe), machine) for recipe in ("", *case.recipes)}
+    assert shipped[""] is not None
+    slower = {recipe: seconds for recipe, seconds in shipped.items() if seconds and seconds < found.best.seconds}
+    assert not slower, found
