@@ -7,17 +7,18 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from meshtf.mesh_impl.device_names import local_cores
+from meshtf.mesh_impl.home_device import home_device
 
 
 def zero_slices(
     devices: Sequence[str], name: str, slice_shape: Sequence[int], dtype: tf.DType
 ) -> dict[int, tf.Variable]:
-    """By core, of the cores in this process: a slice on its device, zero."""
+    """By core, of the cores in this process: a slice where the core is at home, zero."""
     slices = {}
     # A program may first run inside a user's tf.function, which must not own the variables.
     with tf.init_scope():
         for core in local_cores(devices):
-            with tf.device(devices[core]):
+            with tf.device(home_device(devices[core])):
                 slices[core] = _zeros(name.replace("/", "_"), slice_shape, dtype)
     return slices
 

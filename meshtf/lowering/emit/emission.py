@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,6 +23,7 @@ from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.emit.variable_slices import SlicesByHandle, VariableSlices
 from meshtf.lowering.passes.update_fusion import FusedUpdate, consumers_of, updates_in_place
 from meshtf.mesh_impl.device_names import local_cores
+from meshtf.mesh_impl.home_device import home_device
 from meshtf.mesh_impl.mesh_impl import MeshImpl, Results
 from meshtf.mesh_impl.processor_products import product_dtype
 from meshtf.mesh_impl.spmd.spmd_collectives import DeviceMesh, SpmdCollectives
@@ -119,7 +119,8 @@ class EmittedProgram:
         slices = FedSlices(self._plan, feeds)
         for core, device in self._cores:
             own = slices.of(core, device)
-            with tf.device(device):
+            # Collectives go to the core's own device, since they take tokens that are there.
+            with tf.device(home_device(device)):
                 handles = [self._slices[name][core].handle for name in self._plan.variable_names]
                 coordinates = tf.constant(
                     list(core_positions.coordinates(core, self._plan.mesh_shape).values()), tf.int32
@@ -143,16 +144,9 @@ class EmittedProgram:
             bound,
             SlicesByHandle(handles),
             on_processors=on_processors,
-            drawing_device=devices[0] if self._runs_once and _share_processors(devices) else None,
             compiles_loops=not self._runs_once,
         )
         return body.run(dict(zip((f.name for f in plan.feeds), feeds, strict=True)))
-
-
-def _share_processors(devices: Sequence[str]) -> bool:
-    """Whether they are virtual CPUs of one process: the same processors, and the same memory."""
-    specs = [tf.DeviceSpec.from_string(d) for d in devices]
-    return specs[0].device_type == "CPU" and len({(s.job, s.replica, s.task, s.device_type) for s in specs}) == 1
 
 
 class TracedCore:
@@ -213,7 +207,6 @@ class CoreProgram:
         variables: VariableSlices,
         *,
         on_processors: bool = False,
-        drawing_device: str | None = None,
         compiles_loops: bool = False,
         may_assign: tf.Tensor | None = None,
     ) -> None:
@@ -229,7 +222,6 @@ class CoreProgram:
         self._collectives = collectives
         self._variables = variables
         self.on_processors = on_processors
-        self._drawing_device = drawing_device
         self.compiles_loops = compiles_loops
         self._may_assign = may_assign
         """Where it is false, every check fails. None where nothing before can have failed."""
@@ -310,22 +302,16 @@ class CoreProgram:
         if instruction in self._in_place:
             return self._update_in_place(instruction)
         slices = [self.slices[v] for v in instruction.inputs]
-        with self._device_for(instruction):
-            if self.on_processors and isinstance(instruction.emit, FusedUpdate):
-                results = instruction.emit.flat(*slices)
-            elif self.on_processors and isinstance(instruction.emit, AddToPart | Zeros):
-                results = instruction.emit.in_place(*slices)
-            else:
-                results = instruction.emit(self._core, *slices)
+        if self.on_processors and isinstance(instruction.emit, FusedUpdate):
+            results = instruction.emit.flat(*slices)
+        elif self.on_processors and isinstance(instruction.emit, AddToPart | Zeros):
+            results = instruction.emit.in_place(*slices)
+        else:
+            results = instruction.emit(self._core, *slices)
         if isinstance(results, tf.Tensor):
             results = [results]
         for value, result in zip(instruction.outputs, results, strict=True):
             self.slices[value] = result
-
-    def _device_for(self, instruction: Compute) -> contextlib.AbstractContextManager[None]:
-        """Random numbers are drawn by compiled functions, and each device compiles its own: one may do it for all."""
-        is_elsewhere = self._drawing_device is not None and instruction.facts.draws_random_bits
-        return tf.device(self._drawing_device) if is_elsewhere else contextlib.nullcontext()
 
     def _update_in_place(self, instruction: Compute) -> None:
         pairs = self._in_place[instruction]

@@ -87,6 +87,7 @@ class BoundCollectives:
         groups: Mapping[tuple[str, ...], BoundGroup | BoundStages],
         permutations: Mapping[tuple[int, ...], BoundPermutation],
         tokens: Sequence[tf.Tensor],
+        counters: Sequence[tf.Tensor],
         mesh_shape: Shape,
         waited: tf.Tensor | None = None,
     ) -> None:
@@ -95,10 +96,11 @@ class BoundCollectives:
         self._groups = groups
         self._permutations = permutations
         self._tokens = tokens
+        self._counters = counters
         self._mesh_shape = mesh_shape
         self._one = tf.constant(1, tf.int64) if tokens else None
-        for token in tokens:
-            self._leave(token)
+        for counter in counters:
+            self._leave(counter)
 
     def all_reduce(self, x: tf.Tensor, axes: Sequence[str], reduction: Reduction) -> tf.Tensor:
         """The sum, product, maximum or minimum over the cores along `axes`, of any shape; of bool, "or" and "and"."""
@@ -297,10 +299,10 @@ class BoundCollectives:
     def _new_instance_key(self) -> int:
         return collective_runtime().new_instance_key(spans_processes=self._waited is not None)
 
-    def _leave(self, token: tf.Tensor) -> None:
-        """Makes the token even: an error elsewhere may have ended the last step while this core was in a collective."""
-        value = tf.raw_ops.ReadVariableOp(resource=token, dtype=tf.int64)
-        tf.raw_ops.AssignAddVariableOp(resource=token, value=tf.bitwise.bitwise_and(value, self._one))
+    def _leave(self, counter: tf.Tensor) -> None:
+        """Makes it even: an error elsewhere may have ended the last step while this core was in a collective."""
+        value = tf.raw_ops.ReadVariableOp(resource=counter, dtype=tf.int64)
+        tf.raw_ops.AssignAddVariableOp(resource=counter, value=tf.bitwise.bitwise_and(value, self._one))
 
     def _emit_in(self, group: BoundGroup, op: Callable[..., tf.Tensor], **options: Any) -> tf.Tensor:
         return self._emit(op, group.token, crosses=group.crosses, **options)
@@ -308,19 +310,24 @@ class BoundCollectives:
     def _emit(
         self, op: Callable[..., tf.Tensor], token: int = FORWARD, *, crosses: bool = False, **options: Any
     ) -> tf.Tensor:
-        """The op between two steps of its token, which is odd inside it: so the watchdog sees one that waits.
+        """The op between two steps of its counter, which is odd inside it: so the watchdog sees one that waits.
 
-        All three take the token, so automatic control dependencies keep their order.
+        The token, which is on the core's own device, takes the op there, and automatic control dependencies keep the
+        order of those that take it. The counter is where the core computes. Between the two only values go to and fro.
         """
-        handle = self._tokens[token]
+        handle, counter = self._tokens[token], self._counters[token]
         options.setdefault("instance_key", self._new_instance_key())
         with tf.control_dependencies([options["input"]]):  # a core that still computes its input does not wait yet
-            tf.raw_ops.AssignAddVariableOp(resource=handle, value=self._one)
+            entered = tf.raw_ops.AssignAddVariableOp(resource=counter, value=self._one)
+        with tf.control_dependencies([entered]):
+            options["input"] = tf.identity(options["input"])
         if crosses and self._waited is not None:
             result = _timed(lambda: op(ordering_token=[handle], **options), options["input"], self._waited)
         else:
             result = op(ordering_token=[handle], **options)
-        tf.raw_ops.AssignAddVariableOp(resource=handle, value=self._one)
+        result = tf.identity(result)
+        with tf.control_dependencies([result]):
+            tf.raw_ops.AssignAddVariableOp(resource=counter, value=self._one)
         return result
 
 

@@ -56,7 +56,7 @@ class Watchdog:
         """Whether a device is in a collective now."""
         with self._lock:
             tokens = dict(self._tokens)
-        return any(_value(counter, token) % 2 for counter, token in tokens.items())
+        return any(_value(token) % 2 for token in tokens.values())
 
     def _run(self) -> None:
         detector, running, period = StallDetector(), RunningTime(), 0.0
@@ -64,7 +64,7 @@ class Watchdog:
             with self._lock:
                 tokens, timeouts = dict(self._tokens), dict(self._timeouts)
             now = running.advance(_LONGEST_BETWEEN_LOOKS * period)
-            values = {counter: _value(counter, token) for counter, token in tokens.items()}
+            values = {counter: _value(token) for counter, token in tokens.items()}
             if any(value % 2 for value in values.values()) and someone_waits():
                 stall = detector.observe(values, timeouts, now)
             else:
@@ -97,6 +97,6 @@ def someone_waits() -> bool:
     return any(_TENSORFLOW in frame.f_code.co_filename for frame in others)
 
 
-def _value(counter: Counter, token: tf.Variable) -> int:
-    with context.eager_mode(), tf.device(counter[0]):  # also where the program has disabled eager execution
+def _value(token: tf.Variable) -> int:
+    with context.eager_mode(), tf.device(token.device):  # also where the program has disabled eager execution
         return int(tf.raw_ops.ReadVariableOp(resource=token.handle, dtype=tf.int64))

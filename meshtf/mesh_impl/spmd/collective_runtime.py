@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from meshtf.errors import CollectiveError, UsageError
+from meshtf.mesh_impl.home_device import home_device
 from meshtf.mesh_impl.spmd._failure_text import is_collective_failure, short_text
 from meshtf.mesh_impl.spmd._stall_detector import Stall
 from meshtf.mesh_impl.spmd._watchdog import Watchdog
@@ -54,7 +55,8 @@ class CollectiveRuntime:
         firsts = {False: _FIRST_KEY, True: _FIRST_KEY_OF_PROCESSES}
         self._instance_keys = {spanning: itertools.count(first) for spanning, first in firsts.items()}
         self._tokens: dict[str, tuple[tf.Variable, ...]] = {}
-        self._waited: dict[str, tf.Variable] = {}
+        self._counters: dict[str, tuple[tf.Variable, ...]] = {}
+        self._waited: dict[str, tuple[tf.Variable, ...]] = {}
         self._watchdog = Watchdog(self._on_stall)
         self._running: tuple[threading.Thread, str] | None = None
         self._failed: str | None = None
@@ -125,30 +127,29 @@ class CollectiveRuntime:
         with self._lock:
             return next(self._instance_keys[spans_processes])
 
-    def tokens(self, device: str, timeout_seconds: float) -> tuple[tf.Variable, ...]:
-        """The device's ordering tokens, `int64[]`; each counts how often the device entered or left a collective."""
+    def tokens(self, device: str) -> tuple[tf.Variable, ...]:
+        """The device's ordering tokens, `int64[]`, which are there and do not change."""
         with self._lock:
-            if device not in self._tokens:
-                # They are made while a tf.function is traced, which must not own them, nor be traced again for them.
-                with tf.init_scope(), tf.device(device):
-                    self._tokens[device] = tuple(_new_token() for _ in range(_TOKENS_PER_DEVICE))
-            tokens = self._tokens[device]
-        self._watchdog.watch(device, tokens, timeout_seconds)
-        return tokens
+            return _on_device(self._tokens, device, device)
+
+    def counters(self, device: str, timeout_seconds: float) -> tuple[tf.Variable, ...]:
+        """For each of the device's tokens how often the device entered or left a collective, `int64[]`, where its core
+        computes."""
+        with self._lock:
+            counters = _on_device(self._counters, device, home_device(device))
+        self._watchdog.watch(device, counters, timeout_seconds)
+        return counters
 
     def waited(self, device: str) -> tf.Variable:
         """`int64[]`: the microseconds that the device has spent in collectives between processes."""
         with self._lock:
-            if device not in self._waited:
-                with tf.init_scope(), tf.device(device):
-                    self._waited[device] = _new_token()
-            return self._waited[device]
+            return _on_device(self._waited, device, home_device(device))[0]
 
     @property
     def seconds_waited(self) -> float:
         """In collectives between processes, of the device of this process that was in them longest."""
         with self._lock:
-            return max((int(waited.numpy()) for waited in self._waited.values()), default=0) / 1e6
+            return max((int(waited.numpy()) for (waited, *_) in self._waited.values()), default=0) / 1e6
 
     @contextlib.contextmanager
     def step_in_progress(self, description: str) -> Iterator[None]:
@@ -198,6 +199,14 @@ class CollectiveRuntime:
         if owner is not thread:
             raise UsageError(_TWO_THREADS.format(running=running, owner=owner.name, called=called, caller=thread.name))
         return False
+
+
+def _on_device(kept: dict[str, tuple[tf.Variable, ...]], owner: str, device: str) -> tuple[tf.Variable, ...]:
+    if owner not in kept:
+        # They are made while a tf.function is traced, which must not own them, nor be traced again for them.
+        with tf.init_scope(), tf.device(device):
+            kept[owner] = tuple(_new_token() for _ in range(_TOKENS_PER_DEVICE))
+    return kept[owner]
 
 
 def _new_token() -> tf.Variable:

@@ -96,7 +96,7 @@ class SpmdCollectives:
         if not self._columns:
             return []
         length = sum(_length(column) for column in self._columns.values())
-        handles = self._num_tokens + self._spans_processes
+        handles = 2 * self._num_tokens + self._spans_processes
         return [tf.TensorSpec([length], tf.int32), *(tf.TensorSpec([], tf.resource) for _ in range(handles))]
 
     def arguments(self, core: int) -> list[tf.Tensor]:
@@ -104,17 +104,19 @@ class SpmdCollectives:
         if not self._columns:
             return []
         device = self._mesh.devices[core]
-        tokens = collective_runtime().tokens(device, self._mesh.timeout_seconds)[: self._num_tokens]
+        runtime, count = collective_runtime(), self._num_tokens
+        tokens = runtime.tokens(device)[:count]
+        counters = runtime.counters(device, self._mesh.timeout_seconds)[:count]
         facts = np.concatenate([np.atleast_1d(column[core]) for column in self._columns.values()])
-        with tf.device(device):
-            waited = [collective_runtime().waited(device)] if self._spans_processes else []
-            return [tf.constant(facts, tf.int32), *(variable.handle for variable in (*tokens, *waited))]
+        waited = [runtime.waited(device)] if self._spans_processes else []
+        return [tf.constant(facts, tf.int32), *(variable.handle for variable in (*tokens, *counters, *waited))]
 
     def bind(self, arguments: Sequence[tf.Tensor]) -> BoundCollectives:
         """Inside the trace of the per-core program, outside its loops: emits collectives that use these arguments."""
         if not self._columns:
-            return BoundCollectives({}, {}, (), self._mesh.shape)
-        facts, *tokens = arguments[: 1 + self._num_tokens]
+            return BoundCollectives({}, {}, (), (), self._mesh.shape)
+        count = self._num_tokens
+        facts, tokens, counters = arguments[0], arguments[1 : 1 + count], arguments[1 + count : 1 + 2 * count]
         waited = arguments[-1] if self._spans_processes else None
         columns, start = {}, 0
         for name, column in self._columns.items():
@@ -123,7 +125,7 @@ class SpmdCollectives:
             start += _length(column)
         groups = {axes: self._bound_group(axes, columns) for axes in self._groups}
         permutations = {p: _bind_permutation(f"permutation_{i}", columns) for i, p in enumerate(self._permutations)}
-        return BoundCollectives(groups, permutations, tokens, self._mesh.shape, waited)
+        return BoundCollectives(groups, permutations, tokens, counters, self._mesh.shape, waited)
 
     def _moves(self, destinations: tuple[int, ...]) -> bool:
         if sorted(destinations) != list(range(self._mesh.size)):

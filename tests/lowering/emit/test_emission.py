@@ -9,7 +9,6 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.lowering.emit.emission import EmittedProgram
-from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.variable_store import handles
 
 BATCH, ROWS, COLUMNS = mtf.Dimension("batch", 8), mtf.Dimension("rows", 128), mtf.Dimension("columns", 512)
@@ -45,6 +44,11 @@ def emitted(step: mtf.Function) -> EmittedProgram:
     return program
 
 
+def number(device: str) -> int | None:
+    """Of a virtual CPU."""
+    return tf.DeviceSpec.from_string(device).device_index
+
+
 def test_updates_of_as_many_elements_share_what_is_compiled() -> None:
     calls = [name for name, _ in compiled_calls(emitted(made())) if "values" in name]
     assert len(calls) == 2
@@ -58,21 +62,21 @@ def test_shapes_of_updates_come_back() -> None:
     assert (step.variables["there"].shape, step.variables["back"].shape) == ((128, 512), (512, 128))
 
 
-def test_one_device_compiles_the_initial_values_of_all() -> None:
+def test_virtual_cpus_share_what_is_compiled() -> None:
+    """Each device compiles for itself: all cores call their program on the first, where all slices are, and only
+    collectives, which take tokens of their core's own device, are elsewhere."""
     step = made()
     step.initialize()
-    drawn: list[Any] = [step.graph.variables[name] for name in ("there", "back")]
-    layouts = {name: layout for name, layout in step.variable_layouts.items() if name in ("there", "back")}
-    plan = initial_plan(drawn, layouts, MESH.shape, MESH.layout_rules, seed=0)
-    slices = handles(step.variables, plan.variable_names)
-    for runs_once, devices in [(True, {tf.DeviceSpec.from_string(MESH.devices[0])}), (False, {tf.DeviceSpec()})]:
-        calls = compiled_calls(EmittedProgram(plan, MESH, slices, runs_once=runs_once))
-        assert len(calls) == 2
-        assert {tf.DeviceSpec.from_string(device) for _, device in calls} == devices
-
-
-def test_what_a_step_draws_is_drawn_where_it_is_used() -> None:
-    assert {device for _, device in compiled_calls(emitted(made()))} == {""}
+    assert {number(own.device) for own in handles(step.variables, ["there"])["there"].values()} == {0}
+    program = emitted(step)
+    assert {device for _, device in compiled_calls(program)} == {""}
+    graph: Any = program._traced(asserted=False).graph  # type: ignore[attr-defined]
+    calls = [o for o in graph.get_operations() if o.type == "StatefulPartitionedCall"]
+    assert [number(call.device) for call in calls] == [0, 0]
+    held = {inner.name: number(outer.device) for outer, inner in graph.captures}
+    given = [[held[x.name] for x in call.inputs if x.dtype == tf.resource] for call in calls]
+    assert set(given[0]) == {0}
+    assert given[1] == [1, 1, *[0] * (len(given[1]) - 2)]
 
 
 def test_a_function_of_the_users_around_it_is_traced_once() -> None:

@@ -100,11 +100,13 @@ def test_programs_of_one_process_and_of_several_never_share_a_key() -> None:
     assert len(own | together) == 100
 
 
-def test_one_object_owns_the_tokens() -> None:
+def test_one_object_owns_tokens_and_counters() -> None:
     runtime = collective_runtime()
-    tokens = runtime.tokens("/device:CPU:5", 60)
-    assert runtime.tokens("/device:CPU:5", 60) is tokens
+    tokens, counters = runtime.tokens("/device:CPU:5"), runtime.counters("/device:CPU:5", 60)
+    assert runtime.tokens("/device:CPU:5") is tokens
+    assert runtime.counters("/device:CPU:5", 60) is counters
     assert [token.device[-5:] for token in tokens] == ["CPU:5"] * 3
+    assert [counter.device[-5:] for counter in counters] == ["CPU:0"] * 3
 
 
 def threads_for_collectives() -> int:
@@ -129,7 +131,7 @@ def test_tokens_are_no_reason_to_trace_a_function_again() -> None:
     device = SpmdMeshImpl("all:1", "").devices[0]
 
     def body(x: tf.Tensor) -> tf.Tensor:
-        traces.append(runtime.tokens(device, 60))
+        traces.append((runtime.tokens(device), runtime.counters(device, 60)))
         return x
 
     function = tf.function(body, autograph=False).get_concrete_function(tf.TensorSpec([]))

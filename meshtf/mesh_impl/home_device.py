@@ -1,0 +1,20 @@
+"""Where a core keeps its slices of variables, and computes."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+def home_device(device: str) -> str:
+    """For a virtual CPU, the first CPU of its process; any other device itself.
+
+    The CPUs of a process share its processors and its memory, but what XLA compiles is compiled for each device that
+    runs it. So all cores on them compute on the first. Collectives alone, in which each core needs a device of its own,
+    are on the others.
+
+    Examples:
+      >>> home_device("/job:localhost/replica:0/task:0/device:CPU:3")
+      '/job:localhost/replica:0/task:0/device:CPU:0'
+    """
+    spec = tf.DeviceSpec.from_string(device)
+    return spec.replace(device_index=0).to_string() if spec.device_type == "CPU" else device
