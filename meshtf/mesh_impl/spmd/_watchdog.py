@@ -3,7 +3,7 @@
 TensorFlow's own `timeout_seconds` is not used: each collective that has one keeps two threads asleep until the timeout
 is over, though it completed long before. At 300 seconds, eight cores and a hundred collectives a second that is more
 threads than a machine allows, and the process aborts; the threads also double the time of a small collective. Here one
-thread reads, now and then, the counters that each device keeps in its tokens.
+thread reads, now and then, the counters that each device has.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _TENSORFLOW = os.path.join("tensorflow", "python", "")
 
 
 class Watchdog:
-    """Looks at the tokens of every device; on a stall, tells `on_stall` and aborts the collectives of the process."""
+    """Looks at the counters of every device; on a stall, tells `on_stall` and aborts the collectives of the process."""
 
     def __init__(self, on_stall: Callable[[Stall], None]) -> None:
         self._on_stall = on_stall
-        self._tokens: dict[Counter, tf.Variable] = {}
+        self._counters: dict[Counter, tf.Variable] = {}
         self._timeouts: dict[str, float] = {}
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stopped = False
         self._thread: threading.Thread | None = None
 
-    def watch(self, device: str, tokens: tuple[tf.Variable, ...], timeout: float) -> None:
-        """Watches a device's tokens. Where it is watched already, the shorter timeout holds."""
+    def watch(self, device: str, counters: tuple[tf.Variable, ...], timeout: float) -> None:
+        """Watches a device's counters. Where it is watched already, the shorter timeout holds."""
         with self._lock:
-            self._tokens.update({(device, i): token for i, token in enumerate(tokens)})
+            self._counters.update({(device, i): counter for i, counter in enumerate(counters)})
             known = self._timeouts.get(device)
             self._timeouts[device] = timeout if known is None else min(known, timeout)
             if self._thread is None:
@@ -55,16 +55,16 @@ class Watchdog:
     def is_anybody_inside(self) -> bool:
         """Whether a device is in a collective now."""
         with self._lock:
-            tokens = dict(self._tokens)
-        return any(_value(token) % 2 for token in tokens.values())
+            counters = list(self._counters.values())
+        return any(_value(counter) % 2 for counter in counters)
 
     def _run(self) -> None:
         detector, running, period = StallDetector(), RunningTime(), 0.0
         while not self._stopped:
             with self._lock:
-                tokens, timeouts = dict(self._tokens), dict(self._timeouts)
+                counters, timeouts = dict(self._counters), dict(self._timeouts)
             now = running.advance(_LONGEST_BETWEEN_LOOKS * period)
-            values = {counter: _value(token) for counter, token in tokens.items()}
+            values = {key: _value(counter) for key, counter in counters.items()}
             if any(value % 2 for value in values.values()) and someone_waits():
                 stall = detector.observe(values, timeouts, now)
             else:
@@ -97,6 +97,6 @@ def someone_waits() -> bool:
     return any(_TENSORFLOW in frame.f_code.co_filename for frame in others)
 
 
-def _value(token: tf.Variable) -> int:
-    with context.eager_mode(), tf.device(token.device):  # also where the program has disabled eager execution
-        return int(tf.raw_ops.ReadVariableOp(resource=token.handle, dtype=tf.int64))
+def _value(counter: tf.Variable) -> int:
+    with context.eager_mode(), tf.device(counter.device):  # also where the program has disabled eager execution
+        return int(tf.raw_ops.ReadVariableOp(resource=counter.handle, dtype=tf.int64))

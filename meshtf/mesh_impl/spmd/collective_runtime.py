@@ -4,6 +4,7 @@
 - Collectives on one device must run in one order, on all devices the same: automatic control dependencies see to it,
   since every collective takes an ordering token of the device. Programs share them, so two in one `tf.function` are
   ordered. Those between processes, which are slow, have a token of their own: others need not wait for them.
+- A core enters and leaves collectives where it computes: counters there, which the watchdog reads, are odd inside.
 - A process in which a collective failed can run no other.
 """
 
@@ -56,7 +57,7 @@ class CollectiveRuntime:
         self._instance_keys = {spanning: itertools.count(first) for spanning, first in firsts.items()}
         self._tokens: dict[str, tuple[tf.Variable, ...]] = {}
         self._counters: dict[str, tuple[tf.Variable, ...]] = {}
-        self._waited: dict[str, tuple[tf.Variable, ...]] = {}
+        self._waited: dict[str, tf.Variable] = {}
         self._watchdog = Watchdog(self._on_stall)
         self._running: tuple[threading.Thread, str] | None = None
         self._failed: str | None = None
@@ -128,28 +129,37 @@ class CollectiveRuntime:
             return next(self._instance_keys[spans_processes])
 
     def tokens(self, device: str) -> tuple[tf.Variable, ...]:
-        """The device's ordering tokens, `int64[]`, which are there and do not change."""
+        """The device's ordering tokens, `int64[]`, on the device; they do not change."""
         with self._lock:
-            return _on_device(self._tokens, device, device)
+            if device not in self._tokens:
+                self._tokens[device] = tuple(_zero_on(device) for _ in range(_TOKENS_PER_DEVICE))
+            return self._tokens[device]
 
     def counters(self, device: str, timeout_seconds: float) -> tuple[tf.Variable, ...]:
-        """For each of the device's tokens how often the device entered or left a collective, `int64[]`, where its core
-        computes."""
+        """For each of its tokens how often the device entered or left a collective, `int64[]`, where its core computes.
+
+        They are watched: where none changes for so long, and one is odd, a collective waits for ever.
+        """
         with self._lock:
-            counters = _on_device(self._counters, device, home_device(device))
+            if device not in self._counters:
+                home = home_device(device)
+                self._counters[device] = tuple(_zero_on(home) for _ in range(_TOKENS_PER_DEVICE))
+            counters = self._counters[device]
         self._watchdog.watch(device, counters, timeout_seconds)
         return counters
 
     def waited(self, device: str) -> tf.Variable:
         """`int64[]`: the microseconds that the device has spent in collectives between processes."""
         with self._lock:
-            return _on_device(self._waited, device, home_device(device))[0]
+            if device not in self._waited:
+                self._waited[device] = _zero_on(home_device(device))
+            return self._waited[device]
 
     @property
     def seconds_waited(self) -> float:
         """In collectives between processes, of the device of this process that was in them longest."""
         with self._lock:
-            return max((int(waited.numpy()) for (waited, *_) in self._waited.values()), default=0) / 1e6
+            return max((int(waited.numpy()) for waited in self._waited.values()), default=0) / 1e6
 
     @contextlib.contextmanager
     def step_in_progress(self, description: str) -> Iterator[None]:
@@ -201,17 +211,11 @@ class CollectiveRuntime:
         return False
 
 
-def _on_device(kept: dict[str, tuple[tf.Variable, ...]], owner: str, device: str) -> tuple[tf.Variable, ...]:
-    if owner not in kept:
-        # They are made while a tf.function is traced, which must not own them, nor be traced again for them.
-        with tf.init_scope(), tf.device(device):
-            kept[owner] = tuple(_new_token() for _ in range(_TOKENS_PER_DEVICE))
-    return kept[owner]
-
-
-def _new_token() -> tf.Variable:
-    zero = tf.zeros([], tf.int64)
-    return tf.Variable(zero, trainable=False, name="token", experimental_enable_variable_lifting=False)
+def _zero_on(device: str) -> tf.Variable:
+    # It is made while a tf.function is traced, which must not own it, nor be traced again for it.
+    with tf.init_scope(), tf.device(device):
+        zero = tf.zeros([], tf.int64)
+        return tf.Variable(zero, trainable=False, name="token", experimental_enable_variable_lifting=False)
 
 
 _RUNTIME = CollectiveRuntime()

@@ -47,8 +47,8 @@ class SpmdCollectives:
     """The groups and permutations of one program, and the numbers by which each core finds its own.
 
     The program is traced once for all cores, so what differs between them arrives as arguments: one vector of int32,
-    the ordering tokens of the core's device and, where the mesh spans processes, its count of the time spent in
-    collectives between them. A program without communication is handed nothing.
+    the ordering tokens of the core's device, its counters of collectives and, where the mesh spans processes, that of
+    the time spent in collectives between them. A program without communication is handed nothing.
     """
 
     def __init__(
