@@ -57,14 +57,19 @@ class Fill:
 
     def constant(self, dtype: tf.DType) -> tf.Tensor:
         """The number in a dtype."""
-        if self.number not in (LOWEST, HIGHEST):
-            return tf.cast(self.number, dtype)
+        number = self.number_in(dtype)
+        return tf.constant(number, dtype) if isinstance(self.number, str) else tf.cast(number, dtype)
+
+    def number_in(self, dtype: tf.DType) -> float | bool:
+        """The number that is meant where it is one of a dtype."""
+        if not isinstance(self.number, str):
+            return self.number
         is_lowest = self.number == LOWEST
         if dtype == tf.bool:
-            return tf.constant(self.number == HIGHEST)
+            return not is_lowest
         if dtype.is_floating:
-            return tf.constant(-math.inf if is_lowest else math.inf, dtype)
-        return tf.constant(dtype.min if is_lowest else dtype.max, dtype)
+            return -math.inf if is_lowest else math.inf
+        return dtype.min if is_lowest else dtype.max
 
 
 ZEROS = Fill()

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from meshtf.dimension import Shape
 from meshtf.graph import Tensor
-from meshtf.layout import Axes, TensorLayout, axes_size
+from meshtf.layout import Axes, TensorLayout, axes_size, padding_share
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.reshard import cheapest_route
 
@@ -38,8 +38,8 @@ def choose_splits(
 ) -> dict[str, Axes]:
     """By name of dimension, the mesh axes on which operands and output agree; else those that send the fewest bytes.
 
-    Splits are those that the operands and the output have, where they divide every size that the name has in `shapes`.
-    Dimensions in `whole` are split nowhere.
+    Splits are those that the operands and the output have, where every size that the name has in `shapes` can be split
+    so: with no more padding than the layouts allow. Dimensions in `whole` are split nowhere.
     """
     seen = _seen_splits(inputs, output, layouts, shapes, whole)
     if all(len(choices) == 1 for choices in seen.values()):
@@ -64,14 +64,16 @@ def _seen_splits(
     seen: dict[str, set[Axes]] = {}
     for tensor in (*inputs, output):
         for dim, axes in zip(tensor.shape, layouts[tensor].axes, strict=True):
-            is_allowed = dim.name not in whole and _divides(axes, dim.name, shapes, layouts.mesh_shape)
+            is_allowed = dim.name not in whole and can_split(axes, dim.name, shapes, layouts)
             seen.setdefault(dim.name, set()).add(axes if is_allowed else ())
     return seen
 
 
-def _divides(axes: Axes, name: str, shapes: Sequence[Shape], mesh_shape: Shape) -> bool:
-    parts = axes_size(axes, mesh_shape)
-    return all(s.get_dim_by_name(name).size % parts == 0 for s in shapes if s.has(name))
+def can_split(axes: Axes, name: str, shapes: Iterable[Shape], layouts: LayoutTable) -> bool:
+    """Whether all sizes of a name in the shapes can be split over these axes, with no more padding than is allowed."""
+    parts = axes_size(axes, layouts.mesh_shape)
+    sizes = [s.get_dim_by_name(name).size for s in shapes if s.has(name)]
+    return all(padding_share(size, parts) <= layouts.max_padding for size in sizes)
 
 
 def _cheapest(

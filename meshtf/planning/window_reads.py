@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from meshtf.graph import Operation
 from meshtf.layout import axes_size, without_split
+from meshtf.planning.padded_moves import relabelled
 from meshtf.planning.plan import Core, Emit, Value
 from meshtf.planning.planner import Planner
 
@@ -40,11 +41,13 @@ def read_window(
 ) -> Value:
     """Each core's window of a dimension; sums stay pending.
 
-    Elements outside the dimension are `fill`, or with `wrap` those of the other end. The result is split as the value
-    is, and its size is the number of parts times the window's length.
+    Elements outside the dimension are `fill`, or with `wrap` those of the other end. Where it is padded, its padding
+    counts as elements inside. The result is split as the value is, and its size is the number of parts times the
+    window's length.
     """
     axes, n = value.layout.axes[axis], value.slice_shape[axis]
     parts = axes_size(axes, planner.mesh_shape)
+    value = relabelled(planner, value, value.shape.resize_dimension(value.shape[axis].name, parts * n))
     fill = bool(fill) if value.dtype == tf.bool else fill
     assembly = _assembled_by(window, parts, n, n, wrap)
     held = value

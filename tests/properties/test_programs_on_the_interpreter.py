@@ -11,9 +11,10 @@ import pytest
 from hypothesis import strategies
 
 import meshtf as mtf
+from meshtf import control_flow
 from meshtf.ops.variables.program_step import count_step
 from tests.properties.random_programs.builder import ANY_SIZE, USUAL, Builder, RejectedError, Space
-from tests.properties.random_programs.cases import CASES, COMPOUND_CASES, EVERY_CASE
+from tests.properties.random_programs.cases import CASES, COMPOUND_CASES, EVERY_CASE, layer_stacks, window_gradients
 from tests.properties.random_programs.checking import check_on_interpreter
 from tests.properties.random_programs.generate import draw_layouts, random_program
 from tests.properties.random_programs.seeds import LARGE_MESHES, MESHES, case_of, failure_of
@@ -26,15 +27,15 @@ _PROGRAMS, _PROGRAMS_OF_A_TEST = 2000, 50
 OF_KERNELS = re.compile("einsum|conv|pool|fft|softmax|cumsum|random|sample|triangular")
 """Cases of operations that TensorFlow leaves to kernels which differ between CPUs."""
 
-# What computes nothing, has a case under another name, is in every program, or is made of the operations that the
-# gradients of the drawn ones are made of.
+# What computes nothing, has a case under another name, is in every program, or makes pipelines, which have tests alone.
 NOT_DRAWN = {
-    "Print", "RandomNormal", "RandomUniform", "TruncatedNormal", "Variable", "conv2d_backprop_filter",
-    "conv2d_backprop_input", "conv2d_transpose_backprop_filter", "conv2d_transpose_backprop_input",
-    "conv3d_backprop_filter", "conv3d_backprop_input", "conv3d_transpose_backprop_filter",
-    "conv3d_transpose_backprop_input", "export", "histogram_summary", "like_variable", "matmul", "placeholder",
-    "pool_backprop", "print_tensor", "read_variable", "scalar_summary",
+    "Print", "RandomNormal", "RandomUniform", "TruncatedNormal", "Variable", "export", "histogram_summary",
+    "layers_abreast", "like_variable", "matmul", "placeholder", "print_tensor", "read_variable", "scalar_summary",
 }  # fmt: skip
+
+CASES_OF_ANY_SIZE = [*CASES, *layer_stacks.CASES, *window_gradients.CASES]
+WINDOWS = re.compile("conv|pool")
+"""Whose images and results are of different sizes, so that either may divide."""
 
 
 def check_case(case: str, mesh_shapes: list[str], examples: int, layouts: int, space: Space = USUAL) -> None:
@@ -72,11 +73,12 @@ def test_case(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.plain_cpu] * bool(OF_KERNELS.search(case))) for case in CASES]
+    "case",
+    [pytest.param(case, marks=[pytest.mark.plain_cpu] * bool(OF_KERNELS.search(case))) for case in CASES_OF_ANY_SIZE],
 )
 def test_case_of_any_size(case: str) -> None:
     """Dimensions of sizes 1 to 13, split over any mesh axes, whether these divide them or not."""
-    check_case(case, MESHES[1:], 2, 2, ANY_SIZE)
+    check_case(case, MESHES[1:], 3 if WINDOWS.search(case) else 2, 2, ANY_SIZE)
 
 
 @pytest.mark.parametrize("case", [name for i, name in enumerate(CASES) if i % 4 == 0])
@@ -118,7 +120,9 @@ def test_programs_of_this_run(seed: int, number: int) -> None:
     assert not failures, f"{len(failures)} programs failed\n\n" + "\n\n".join(failures)
 
 
-def test_every_operation_is_drawn() -> None:
-    words = set(" ".join(EVERY_CASE).split())
-    missing = sorted(set(mtf.ops.__all__) - NOT_DRAWN - words)
+def test_every_operation_is_drawn_of_any_size() -> None:
+    words = set(" ".join(CASES_OF_ANY_SIZE).split())
+    public = {*mtf.ops.__all__, *filter(str.islower, control_flow.__all__)}
+    missing = sorted(public - NOT_DRAWN - words)
     assert not missing, f"no random program draws {missing}; add a case"
+    assert not (stale := sorted(NOT_DRAWN & words)), f"{stale} are drawn"

@@ -2,6 +2,7 @@
 
 Dimensions split over the mesh: those of the batch, groups and outer channels need nothing; a sum over split inner
 channels is left pending; along a split spatial dimension neighbours exchange the borders that windows reach over.
+Padding is zeros along dimensions that are summed, and along those that windows slide along.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
-from meshtf.layout import Axes
+from meshtf.layout import Axes, axes_size
 from meshtf.ops.convolution import _kernels as kernels
 from meshtf.ops.convolution._cover import Cover
 from meshtf.ops.convolution._geometry import Geometry
 from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.padding import Fill
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import choose_splits, layout_over, summed_axes
@@ -44,7 +46,7 @@ class Splits:
 class ConvolutionOperation(Operation):
     """From image and kernel the result."""
 
-    is_product = True
+    is_product, takes_padding = True, True
 
     def __init__(self, image: Tensor, kernel: Tensor, geometry: Geometry, name: str = "conv") -> None:
         super().__init__([image, kernel], [(geometry.result, same_dtype([image, kernel]))], name=name)
@@ -62,8 +64,8 @@ class ConvolutionOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         geometry, splits = self.geometry, self._splits.under(planner.layouts)
-        image, sliding = _read_windows(planner, self.inputs[0], geometry, splits)
-        kernel = planner.read(self.inputs[1], layout_over(geometry.kernel, splits))
+        image, sliding = _read_windows(planner, self.inputs[0], geometry, splits, summed=geometry.inner)
+        kernel = planner.read(self.inputs[1], layout_over(geometry.kernel, splits), _zeros(geometry.inner))
         to_image, to_kernel = _canonical(geometry, "image"), _canonical(geometry, "kernel")
         layout = layout_over(geometry.result, splits)
         size = layout.slice_shape(geometry.result, planner.mesh_shape)
@@ -79,7 +81,7 @@ class ConvolutionOperation(Operation):
 class ConvolutionImageOperation(Operation):
     """The gradient by the image, from that of the result and the kernel: a transposed convolution."""
 
-    is_product = True
+    is_product, takes_padding = True, True
 
     def __init__(self, dy: Tensor, kernel: Tensor, geometry: Geometry, name: str = "conv_transpose") -> None:
         super().__init__([dy, kernel], [(geometry.image, same_dtype([dy, kernel]))], name=name)
@@ -97,14 +99,15 @@ class ConvolutionImageOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         geometry, splits = self.geometry, self._splits.under(planner.layouts)
-        dy = planner.read(self.inputs[0], layout_over(geometry.result, splits))
-        kernel = planner.read(self.inputs[1], layout_over(geometry.kernel, splits))
+        summed = _zeros([*geometry.sliding, *geometry.outer])
+        dy = planner.read(self.inputs[0], layout_over(geometry.result, splits), summed)
+        kernel = planner.read(self.inputs[1], layout_over(geometry.kernel, splits), summed)
         layout = layout_over(geometry.image, splits)
         size = layout.slice_shape(geometry.image, planner.mesh_shape)
         covers = []
         for slide in geometry.slides:
-            n = size[geometry.image.axis(slide.image_dim)]
-            cover = Cover(slide, n, slide.image_size // n, splits[slide.image_dim])
+            n, axes = size[geometry.image.axis(slide.image_dim)], splits[slide.image_dim]
+            cover = Cover(slide, n, axes_size(axes, planner.mesh_shape), axes)
             covers.append(cover)
             if cover.parts > 1:
                 dy = read_window(planner, dy, dy.shape.axis(slide.image_dim), cover.window)
@@ -125,7 +128,7 @@ class ConvolutionImageOperation(Operation):
 class ConvolutionKernelOperation(Operation):
     """The gradient by the kernel, from the image and the gradient of the result."""
 
-    is_product = True
+    is_product, takes_padding = True, True
 
     def __init__(self, image: Tensor, dy: Tensor, geometry: Geometry, name: str = "conv_kernel_gradient") -> None:
         super().__init__([image, dy], [(geometry.kernel, same_dtype([image, dy]))], name=name)
@@ -143,8 +146,9 @@ class ConvolutionKernelOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         geometry, splits = self.geometry, self._splits.under(planner.layouts)
-        image, sliding = _read_windows(planner, self.inputs[0], geometry, splits)
-        dy = planner.read(self.inputs[1], layout_over(geometry.result, splits))
+        image, sliding = _read_windows(planner, self.inputs[0], geometry, splits, summed=geometry.batch)
+        summed = _zeros([*geometry.batch, *geometry.sliding])
+        dy = planner.read(self.inputs[1], layout_over(geometry.result, splits), summed)
         to_image, to_result = _canonical(geometry, "image"), _canonical(geometry, "result")
         size = layout_over(geometry.kernel, splits).slice_shape(geometry.kernel, planner.mesh_shape)
         to_kernel, taps = (
@@ -160,21 +164,25 @@ class ConvolutionKernelOperation(Operation):
 
 
 def _read_windows(
-    planner: Planner, image: Tensor, geometry: Geometry, splits: dict[str, Axes]
+    planner: Planner, image: Tensor, geometry: Geometry, splits: dict[str, Axes], *, summed: Sequence[str]
 ) -> tuple[Value, kernels.Sliding]:
     """The image with the borders that a core's windows reach over; where it is whole, zeros are left to the kernel."""
-    value, paddings = planner.read(image, layout_over(geometry.image, splits)), []
+    value = planner.read(image, layout_over(geometry.image, splits), _zeros([*geometry.sliding, *summed]))
+    paddings = []
     for slide in geometry.slides:
-        axis = geometry.image.axis(slide.image_dim)
-        parts = slide.image_size // value.slice_shape[axis]
+        axis, parts = geometry.image.axis(slide.image_dim), axes_size(splits[slide.image_dim], planner.mesh_shape)
         if parts == 1:
             paddings.append((slide.before, slide.after))
             continue
-        windows = slide.result_size // parts
+        windows = -(-slide.result_size // parts)
         window = Window(-slide.before, windows * slide.stride, slide.length(windows))
         value = read_window(planner, value, axis, window)
         paddings.append((0, 0))
     return value, _sliding(geometry, paddings)
+
+
+def _zeros(names: Sequence[str]) -> Fill:
+    return Fill(along=frozenset(names))
 
 
 def _sliding(geometry: Geometry, paddings: Sequence[tuple[int, int]]) -> kernels.Sliding:

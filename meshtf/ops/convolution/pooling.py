@@ -1,6 +1,7 @@
 """Maxima and means over windows. Windows slide along one dimension at a time, since both can be taken so.
 
-Along a split dimension neighbours exchange the borders that windows reach over. float16 and bfloat16 are summed in
+Along a split dimension neighbours exchange the borders that windows reach over; what is beyond its end counts for
+nothing. float16 and bfloat16 are summed in
 float32.
 """
 
@@ -15,7 +16,7 @@ from meshtf.call_sites import language_function
 from meshtf.dimension import Shape
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor
-from meshtf.layout import TensorLayout
+from meshtf.layout import TensorLayout, axes_size
 from meshtf.ops.algebra.arithmetic import divide
 from meshtf.ops.convolution._arguments import Steps, numbers_by_name
 from meshtf.ops.convolution._cover import Cover
@@ -23,8 +24,10 @@ from meshtf.ops.convolution._geometry import Slide, slide
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.elementwise.remainders_powers_extrema import maximum, minimum
 from meshtf.ops.inputs.constants import range as range_along
+from meshtf.planning.padding import LOWEST, Fill
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
+from meshtf.planning.splits import can_split
 from meshtf.planning.window_reads import Window, read_window
 
 _NARROW = (tf.float16, tf.bfloat16)
@@ -33,6 +36,8 @@ _EMPTY = -1  # the tap of a window in which nothing was chosen
 
 class MaxPoolOperation(Operation):
     """The largest element of each window along one dimension; or the tap (int32) at which the first such stands."""
+
+    takes_padding = True
 
     def __init__(self, x: Tensor, windows: Slide, *, is_tap: bool = False, name: str = "max_pool") -> None:
         shape = x.shape.resize_dimension(windows.image_dim, windows.result_size)
@@ -46,8 +51,7 @@ class MaxPoolOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         x, is_tap = self.inputs[0], self.is_tap
-        lowest = -math.inf if x.dtype.is_floating else x.dtype.min
-        value, layout, at_taps = _read(planner, x, self.outputs[0], self.windows, fill=lowest)
+        value, layout, at_taps = _read(planner, x, self.outputs[0], self.windows, LOWEST)
         first_inside = _first_tap_inside(self.windows, layout, self.outputs[0].shape, planner)
 
         def emit(core: Core, s: tf.Tensor) -> tf.Tensor:
@@ -65,6 +69,8 @@ class MaxPoolOperation(Operation):
 class WindowSumOperation(Operation):
     """The sum of each window along one dimension; with `taps` (a second input) the one element at the window's tap."""
 
+    takes_padding = True
+
     def __init__(self, x: Tensor, taps: Tensor | None, windows: Slide, name: str = "window_sum") -> None:
         shape = x.shape.resize_dimension(windows.image_dim, windows.result_size)
         super().__init__([x] if taps is None else [x, taps], [(shape, x.dtype)], name=name)
@@ -77,7 +83,7 @@ class WindowSumOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         value, layout, at_taps = _read(planner, self.inputs[0], self.outputs[0], self.windows)
-        taps = [planner.read(t, layout) for t in self.inputs[1:]]
+        taps = [planner.read(t, layout, fill=None) for t in self.inputs[1:]]
 
         def emit(core: Core, s: tf.Tensor, *taps: tf.Tensor) -> tf.Tensor:
             columns = at_taps(s)
@@ -92,6 +98,8 @@ class WindowSumOperation(Operation):
 class SpreadOperation(Operation):
     """The gradient of `WindowSumOperation`: each window's value at all its elements, or at its tap, summed."""
 
+    takes_padding = True
+
     def __init__(self, dy: Tensor, taps: Tensor | None, windows: Slide, name: str = "window_spread") -> None:
         shape = dy.shape.resize_dimension(windows.image_dim, windows.image_size)
         super().__init__([dy] if taps is None else [dy, taps], [(shape, dy.dtype)], name=name)
@@ -105,12 +113,13 @@ class SpreadOperation(Operation):
     def lower(self, planner: Planner) -> None:
         (output,), windows = self.outputs, self.windows
         layout = _shared_layout(planner, self.inputs[0].shape, output)
-        values, axis = [planner.read(x, layout) for x in self.inputs], output.shape.axis(windows.image_dim)
+        axis, along = output.shape.axis(windows.image_dim), frozenset([windows.image_dim])
+        fills = (0, _EMPTY)[: len(self.inputs)]
+        values = [planner.read(x, layout, Fill(f, along)) for x, f in zip(self.inputs, fills, strict=True)]
         n = layout.slice_shape(output.shape, planner.mesh_shape)[axis]
-        cover = Cover(windows, n, windows.image_size // n, layout.axes[axis])
+        cover = Cover(windows, n, axes_size(layout.axes[axis], planner.mesh_shape), layout.axes[axis])
         if cover.parts > 1:
-            fills = (0, _EMPTY)
-            values = [read_window(planner, v, axis, cover.window, fill=f) for v, f in zip(values, fills, strict=False)]
+            values = [read_window(planner, v, axis, cover.window, fill=f) for v, f in zip(values, fills, strict=True)]
         before, after = cover.padding
         total = before + cover.size + after
 
@@ -135,20 +144,22 @@ class SpreadOperation(Operation):
 def _shared_layout(planner: Planner, shape: Shape, output: Tensor) -> TensorLayout:
     """The output's layout, which the input, of other sizes, has to be able to have."""
     layout = planner.layouts[output]
-    parts = layout.parts(planner.mesh_shape)
-    axes = (a if d.size % n == 0 else () for d, a, n in zip(shape, layout.axes, parts, strict=True))
+    axes = (
+        a if can_split(a, d.name, [shape], planner.layouts) else () for d, a in zip(shape, layout.axes, strict=True)
+    )
     return TensorLayout(tuple(axes))
 
 
 def _read(
-    planner: Planner, x: Tensor, output: Tensor, windows: Slide, fill: float = 0
+    planner: Planner, x: Tensor, output: Tensor, windows: Slide, outside: float | str = 0
 ) -> tuple[Value, TensorLayout, Callable[[tf.Tensor], list[tf.Tensor]]]:
     """x with all that the core's windows take in, its layout, and a function of it: the elements at each tap."""
     layout, axis = _shared_layout(planner, x.shape, output), output.shape.axis(windows.image_dim)
-    value = planner.read(x, layout)
+    fill = Fill(outside, frozenset([windows.image_dim]))
+    value = planner.read(x, layout, fill)
     count = layout.slice_shape(output.shape, planner.mesh_shape)[axis]
     window = Window(-windows.before, count * windows.stride, windows.length(count))
-    value = read_window(planner, value, axis, window, fill=fill)
+    value = read_window(planner, value, axis, window, fill=fill.number_in(x.dtype))
 
     def at_taps(s: tf.Tensor) -> list[tf.Tensor]:
         shape, stride = s.shape.as_list(), windows.stride

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import DtypeError, LayoutError, ShapeError
+from meshtf.planning.plan import Compute
 from meshtf.testing import assert_close, assert_layout_invariant, interpret, plan
 
 pytestmark = pytest.mark.plain_cpu
@@ -331,6 +332,37 @@ def test_borders_and_no_more_are_sent(layout: str, slices: tuple[int, int]) -> N
     assert sent == (wide[0] * wide[1] - own) * 2 * 3 * 4
 
 
+@pytest.mark.parametrize(
+    ("size", "taps", "stride", "padding", "rows"),
+    # Over 4: results in slices of 2 of 7, 4 of 14 and of 3 of 9; rows that a core's windows reach and it lacks.
+    [(7, 3, 1, "SAME", 2), (14, 3, 2, "SAME", 1), (14, 1, 2, "SAME", 0), (14, 5, 1, "SAME", 4), (11, 3, 1, "VALID", 2)],
+)
+def test_where_sizes_do_not_divide_borders_are_sent_and_nothing_is_gathered(
+    size: int, taps: int, stride: int, padding: str, rows: int
+) -> None:
+    def program(x: mtf.Tensor, w: mtf.Tensor) -> list[Any]:
+        y = mtf.conv2d(x, w, stride, padding)
+        return [y, *mtf.gradients(mtf.reduce_sum(mtf.square(y)), [x, w])]
+
+    specs = {"x": mtf.TensorSpec(f"b:2 h:{size} w:6 i:3"), "w": mtf.TensorSpec(f"fh:{taps} fw:1 i:3 o:4")}
+    whole = plan(lambda x, w: program(x, w)[0], specs, "rows:4", "h:rows")
+    sent = sum(c.step.bytes_sent(c.input.slice_bytes, whole.mesh_shape) for c in whole.collectives)
+    assert sent == rows * 2 * 6 * 3 * 4
+    assert {c.step.kind for c in plan(program, specs, "rows:4", "h:rows").collectives} <= {"permute", "all_reduce"}
+
+
+def test_where_sizes_divide_nothing_is_done_about_padding() -> None:
+    def kinds(height: int) -> set[str]:
+        specs = {"x": mtf.TensorSpec(f"b:2 h:{height} w:6 i:3"), "w": mtf.TensorSpec("fh:3 fw:3 i:3 o:4")}
+        pooled = {"h": 2, "w": 2}
+        planned = plan(lambda x, w: mtf.gradients(mtf.reduce_sum(mtf.max_pool(mtf.conv2d(x, w), pooled)), [x, w]),
+                       specs, "rows:2;cols:2", "h:rows")  # fmt: skip
+        return {i.kind for i in planned.instructions if isinstance(i, Compute)}
+
+    assert {"padding", "view"} <= kinds(7)
+    assert not {"padding", "view", "pad", "crop"} & kinds(8)
+
+
 def test_gradients_send_each_border_once() -> None:
     def program(x: mtf.Tensor, w: mtf.Tensor) -> list[Any]:
         return mtf.gradients(mtf.reduce_sum(mtf.square(mtf.conv2d(x, w))), [x, w])
@@ -355,7 +387,7 @@ def test_on_virtual_cpus() -> None:
         y = mtf.conv2d(x, w)
         return [mtf.square(y), mtf.conv2d_transpose(y, w, 2, dilations=2)]
 
-    inputs = {"x": ("b:2 h:8 w:8 i:2", RNG.standard_normal((2, 8, 8, 2)).astype(np.float32)),
+    inputs = {"x": ("b:2 h:8 w:7 i:2", RNG.standard_normal((2, 8, 7, 2)).astype(np.float32)),
               "w": ("fh:3 fw:3 i:2 o:4", RNG.standard_normal((3, 3, 2, 4)).astype(np.float32))}  # fmt: skip
     layouts = ["h:rows;w:cols", "h:cols+rows", "i:rows;w:cols", "b:rows;o:cols"]
     assert_layout_invariant(program, inputs, layouts)
