@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -25,12 +26,18 @@ from meshtf.graph import Tensor
 from meshtf.mesh_impl.host_memory import host_memory
 from meshtf.mesh_impl.largest_cache import largest_cache
 from meshtf.mesh_impl.virtual_cpus import num_processors, virtual_cpus
-from meshtf.ops import add, cast, einsum, exp, random_uniform, reduce_sum, rename_dimension, sin, tanh
+from meshtf.ops import add, cast, conv2d, einsum, exp, ones, random_uniform, reduce_sum, rename_dimension, sin, tanh
 from meshtf.ops import slice as sliced
 
 _FLOAT_BYTES = 4
 _FEW = 8
 """Rows, of a product that is done as fast as its other operand is read."""
+
+_FEW_CHANNELS, _CHANNELS, _MANY_CHANNELS = 2, 16, 32
+"""That filters make, and are made of again: fewer than a processor computes at once, and a multiple of that."""
+
+_LARGEST_TILE = 64
+"""Elements of a vector that are multiplied at once, of any processor."""
 
 _LEAST = 1e-9
 """Seconds, of what is too quick to be measured."""
@@ -49,6 +56,7 @@ class ProbeSizes:
     Attributes:
       cores: virtual CPUs, an even number.
       side: of the matrices that are multiplied; four times that of a matrix by which a few rows are.
+      image_side: height and width of the images that are convolved.
       elements: of the arrays of each core that are added, drawn and summed; three of them fit in a processor's cache.
       many_elements: of arrays that do not fit.
       chain: products and large operations one after the other; of small ones there are more, and of random
@@ -58,6 +66,7 @@ class ProbeSizes:
 
     cores: int = 8
     side: int = 256
+    image_side: int = 64
     elements: int = 1 << 19
     many_elements: int = 1 << 22
     chain: int = 16
@@ -97,41 +106,53 @@ def probe(
 class _Probe:
     def __init__(self, sizes: ProbeSizes, on_step: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._sizes, self._on_step, self._clock = sizes, on_step, clock
+        self._measured, self._in_vain = "", dict[str, None]()
         half = sizes.cores // 2
         self._cores = [Dimension("outer", half), Dimension("inner", 2)]
         self._mesh = SpmdMeshImpl(f"outer:{half};inner:2", "outer:outer;inner:inner")
 
     def machine(self) -> Machine:
         sizes, cores = self._sizes, self._sizes.cores
-        self._on_step("operations")
+        self._begin("operations")
         nothing = self._step(_linked(_unchanged), self._elements(1), tf.float32, 1)
         starting_step = min(self._seconds(nothing) for _ in range(sizes.runs))
         operation = self._each(_branched, self._elements(1), links=8 * sizes.chain) / 3
-        self._on_step("memory")
-        adding = self._each(_added, self._elements(sizes.elements))
-        keeping = self._each_of(_kept, self._elements(sizes.elements), links=max(sizes.chain // 2, 1)) / 2
-        keeping_many = self._each_of(_kept, self._elements(sizes.many_elements), links=1) / 2
-        curved = self._each(_curved, self._elements(sizes.elements)) / 2
-        self._on_step("products")
+        self._begin("memory")
+        elements, many = sizes.elements, sizes.many_elements
+        adding = self._each(_added, self._elements(elements))
+        kept = self._each_of(_kept, self._elements(elements), links=max(sizes.chain // 2, 1)) / 2
+        kept_many = self._each_of(_kept, self._elements(many), links=1) / 2
+        cache_bandwidth = 3 * _FLOAT_BYTES * elements * cores / self._less(kept, operation)
+        memory_bandwidth = 3 * _FLOAT_BYTES * many * cores / self._less(kept_many, operation)
+        self._begin("exponentials")
+        curved = self._each(_curved, self._elements(elements)) / 2
+        transcendental_flops = elements * cores / self._less(curved, operation)
+        self._begin("products")
         sides = [*self._cores, Dimension("row", sizes.side), Dimension("column", sizes.side)]
         products = {dtype: self._each(_multiplied, sides, tf.as_dtype(dtype)) for dtype in ("float32", "bfloat16")}
+        peak_flops = {d: 2 * sizes.side**3 * cores / self._less(each, operation) for d, each in products.items()}
         wide = 4 * sizes.side
         thin = self._each_of(_few_rows, [*self._cores, Dimension("row", wide), Dimension("column", wide)])
-        self._on_step("random bits")
-        drawing = self._each(_drawn, self._elements(sizes.elements), links=max(sizes.chain // 4, 1))
-        self._on_step("collectives")
+        product_bandwidth = wide * (wide + 2 * _FEW) * _FLOAT_BYTES * cores / self._less(thin, operation)
+        self._begin("convolutions")
+        tile = self._product_tile(operation)
+        self._begin("random bits")
+        drawn = self._each(_drawn, self._elements(elements), links=max(sizes.chain // 4, 1))
+        vector_flops = RANDOM_BITS_OPERATIONS * elements * cores / self._less(drawn, adding)
+        self._begin("collectives")
         starting, latency, bandwidth = self._collectives(operation, adding)
         return Machine(
             name="probed",
-            source=f"measured by meshtf-probe on {time.strftime('%Y-%m-%d')}, with {cores} virtual CPUs",
-            peak_flops={d: 2 * sizes.side**3 * cores / _less(each, operation) for d, each in products.items()},
+            source=self._source(),
+            peak_flops=peak_flops,
             memory_bytes=float(host_memory().available),
-            memory_bandwidth=3 * _FLOAT_BYTES * sizes.many_elements * cores / _less(keeping_many, operation),
+            memory_bandwidth=memory_bandwidth,
             cache_bytes=float(largest_cache()),
-            cache_bandwidth=3 * _FLOAT_BYTES * sizes.elements * cores / _less(keeping, operation),
-            vector_flops=RANDOM_BITS_OPERATIONS * sizes.elements * cores / _less(drawing, adding),
-            transcendental_flops=sizes.elements * cores / _less(curved, operation),
-            product_bandwidth=wide * (wide + 2 * _FEW) * _FLOAT_BYTES * cores / _less(thin, operation),
+            cache_bandwidth=cache_bandwidth,
+            vector_flops=vector_flops,
+            transcendental_flops=transcendental_flops,
+            product_bandwidth=product_bandwidth,
+            product_tile=(tile, tile, 1),
             step_seconds=starting_step,
             operation_seconds=operation * num_processors() / cores,
             collective_seconds=starting,
@@ -139,14 +160,45 @@ class _Probe:
             processors=num_processors(),
         )
 
+    def _begin(self, what: str) -> None:
+        self._measured = what
+        self._on_step(what)
+
+    def _less(self, seconds: float, others: float) -> float:
+        """The first without the second; where nothing is left, other work on this machine was all that was measured."""
+        if seconds - others < _LEAST:
+            self._in_vain[self._measured] = None
+        return max(seconds - others, _LEAST)
+
+    def _source(self) -> str:
+        text = f"measured by meshtf-probe on {time.strftime('%Y-%m-%d')}, with {self._sizes.cores} virtual CPUs"
+        if self._in_vain:
+            text += f"; wrong for {', '.join(self._in_vain)}, which other work on the machine hid"
+        return text
+
+    def _product_tile(self, operation: float) -> int:
+        """Rows or columns of a product up to which fewer take no less time.
+
+        Of two convolutions, to so many channels and back, the one takes as long as a whole tile, the other as its
+        terms are.
+        """
+        side = self._sizes.image_side
+        image = [*self._cores, Dimension("height", side), Dimension("width", side), Dimension("in", _CHANNELS)]
+        few, many = (
+            self._less(self._each(functools.partial(_convolved, channels), image), 2 * operation)
+            for channels in (_FEW_CHANNELS, _MANY_CHANNELS)
+        )
+        tile = 2 * _MANY_CHANNELS * few / many - _FEW_CHANNELS
+        return 1 << round(math.log2(min(max(tile, 1), _LARGEST_TILE)))
+
     def _collectives(self, operation: float, adding: float) -> tuple[float, float, float]:
         """Seconds of a start, and of each further core; bytes per second of all cores together."""
         elements, cores = self._sizes.elements, self._sizes.cores
         links = 4 * self._sizes.chain
-        of_two = _less(self._each(_summed_in_pairs, self._elements(8), links=links), operation)
-        of_all = _less(self._each(_summed, self._elements(8), links=links), operation)
+        of_two = self._less(self._each(_summed_in_pairs, self._elements(8), links=links), operation)
+        of_all = self._less(self._each(_summed, self._elements(8), links=links), operation)
         latency = max(of_all - of_two, 0.0) / (2 * max(cores - 2, 1))
-        whole = _less(self._each(_summed, self._elements(elements)), of_all + adding)
+        whole = self._less(self._each(_summed, self._elements(elements)), of_all + adding)
         return max(of_two - 2 * latency, 0.0), latency, 2 * _FLOAT_BYTES * elements * (cores - 1) / whole
 
     def _elements(self, count: int) -> list[Dimension]:
@@ -164,7 +216,7 @@ class _Probe:
         links = links or self._sizes.chain
         short, long = (self._step(chain, shape, dtype, count) for count in (links, 3 * links))
         runs = [(self._seconds(short), self._seconds(long)) for _ in range(self._sizes.runs)]
-        return max(statistics.median(b - a for a, b in runs), _LEAST) / (2 * links)
+        return self._less(statistics.median(b - a for a, b in runs), 0.0) / (2 * links)
 
     def _step(self, chain: _Chain, shape: Sequence[Dimension], dtype: tf.DType, links: int) -> Callable[[], object]:
         """A program that has run once."""
@@ -216,6 +268,14 @@ def _multiplied(y: Tensor, x: Tensor) -> Tensor:
     return rename_dimension(einsum([y, w], [*kept, w.shape.get_dim_by_name("next")]), "next", "column")
 
 
+def _convolved(channels: int, y: Tensor, x: Tensor) -> Tensor:
+    """[outer, inner, height, width, in] with filters that make other channels of them, and with some that make as many
+    again."""
+    own, made = y.shape.dims[-1], Dimension("out", channels)
+    window = [Dimension("filter_height", 3), Dimension("filter_width", 3)]
+    return conv2d(conv2d(y, ones(y.mesh, [*window, own, made])), ones(y.mesh, [*window, made, own]))
+
+
 def _curved(y: Tensor, x: Tensor) -> Tensor:
     return exp(tanh(y))
 
@@ -240,7 +300,3 @@ def _summed_in_pairs(y: Tensor, x: Tensor) -> Tensor:
 
 def _summed(y: Tensor, x: Tensor) -> Tensor:
     return x + reduce_sum(reduce_sum(y, reduced_dim="inner"), reduced_dim="outer")
-
-
-def _less(seconds: float, others: float) -> float:
-    return max(seconds - others, _LEAST)

@@ -50,6 +50,7 @@ def write_probe(path: Path, sizes: ProbeSizes) -> int:
         file.write(machine_text(machine).encode())
     print(f"{path}: {machine.peak_flops['float32'] / 1e9:.3g} GFLOP/s in float32, ", end="")
     print(f"{machine.memory_bandwidth / 1e9:.3g} GB/s, {machine.processors} processors")
+    print(machine.source)
     return ExitStatus.DONE
 
 

@@ -11,18 +11,25 @@ from meshtf.bin import probe
 from meshtf.costs import load_machine, predict
 from meshtf.mesh_impl.virtual_cpus import num_processors
 from meshtf.probe import ProbeSizes
+from meshtf.probe import probe as measured
 from meshtf_programs.exit_status import ExitStatus
+
+SMALL = ProbeSizes(cores=2, side=8, image_side=4, elements=8, many_elements=8, chain=1, runs=1)
 
 
 def test_a_probe_writes_a_machine_that_predicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "here.toml"
-    assert probe.write_probe(path, ProbeSizes(cores=2, side=8, elements=8, chain=1, runs=1)) == ExitStatus.DONE
+    assert (
+        probe.write_probe(path, ProbeSizes(cores=2, side=8, image_side=4, elements=8, many_elements=8, chain=1, runs=1))
+        == ExitStatus.DONE
+    )
     out = capsys.readouterr().out
     assert "measuring collectives" in out
     assert str(path) in out
     machine = load_machine(str(path))
     assert machine.processors == num_processors()
     assert machine.source.startswith("measured by meshtf-probe on ")
+    assert machine.source in out
     step = mtf.function(
         lambda x: mtf.reduce_sum(x),
         mtf.PlanMeshImpl("rows:2", "batch:rows"),
@@ -48,3 +55,9 @@ def test_wrong_flags_are_refused_before_anything_is_measured(
     printed = capsys.readouterr()
     assert message in printed.err
     assert "measuring" not in printed.out
+
+
+def test_what_other_work_hid_is_told() -> None:
+    """By a clock that stands still nothing takes any time."""
+    source = measured(SMALL, clock=lambda: 0.0).source
+    assert "; wrong for operations, memory, exponentials, products, convolutions, random bits, collectives, " in source
