@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -127,6 +127,33 @@ def kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequenc
         own = tf.reshape(_at_tap(x, tap, _spatial(dy), sliding), [-1, groups, inner])
         terms.append(tf.matmul(tf.transpose(own, [1, 2, 0]), rows))
     return tf.reshape(tf.stack(terms), [*taps, groups, inner, outer])
+
+
+def kernel_gradient_of_some(
+    x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequence[int], counted: Mapping[int, tf.Tensor]
+) -> tf.Tensor:
+    """`kernel_gradient` where not all windows count. counted: of spatial dimensions, without zeros around, bool
+    [windows].
+
+    Of windows that do not, dy is zero, and what they take in may be infinite: it is made zero, tap by tap along these
+    dimensions, since other windows take in the same elements.
+    """
+    if not counted:
+        return kernel_gradient(x, dy, sliding, taps)
+    i = min(counted)
+    axis, count, rest = i + 1, dy.shape[i + 1], {j: mask for j, mask in counted.items() if j > i}
+    stride, dilation = sliding.strides[i], sliding.dilations[i]
+    at_tap, shape = _side_by_side(sliding, i), x.shape.as_list()
+    mask = tf.reshape(counted[i], [count if j == axis else 1 for j in range(len(shape))])
+    terms = []
+    for k in range(taps[i]):
+        begin, size = k * dilation, (count - 1) * stride + 1
+        steps = [stride if j == axis else 1 for j in range(len(shape))]
+        end = [begin + size if j == axis else n for j, n in enumerate(shape)]
+        own = tf.strided_slice(x, [begin if j == axis else 0 for j in range(len(shape))], end, steps)
+        own = tf.where(mask, own, tf.zeros([], x.dtype))
+        terms.append(kernel_gradient_of_some(own, dy, at_tap, [*taps[:i], 1, *taps[i + 1 :]], rest))
+    return terms[0] if len(terms) == 1 else tf.concat(terms, i)
 
 
 # TensorFlow's kernels: [batch, *spatial, channels], [*taps, inner, outer]
@@ -308,6 +335,13 @@ def _kernel_without_groups(w: tf.Tensor) -> tf.Tensor:
 
 def _paddings(sliding: Sliding, trailing: int) -> list[tuple[int, int]]:
     return [(0, 0), *sliding.paddings, *((0, 0),) * trailing]
+
+
+def _side_by_side(sliding: Sliding, i: int) -> Sliding:
+    """The windows of one dimension side by side, without zeros around."""
+    strides, dilations, paddings = (list(x) for x in (sliding.strides, sliding.dilations, sliding.paddings))
+    strides[i], dilations[i], paddings[i] = 1, 1, (0, 0)
+    return Sliding(tuple(strides), tuple(dilations), tuple(paddings))
 
 
 def _widened(sliding: Sliding) -> Sliding:

@@ -156,8 +156,11 @@ class ConvolutionKernelOperation(Operation):
             [s.kernel_size for s in geometry.slides],
         )
 
+        partly = _partly_padding(geometry, splits, planner)
+
         def emit(core: Core, x: tf.Tensor, g: tf.Tensor) -> tf.Tensor:
-            return to_kernel(kernels.kernel_gradient(to_image(x), to_result(g), sliding, taps))
+            counted = {i: windows(core) for i, windows in partly.items()}
+            return to_kernel(kernels.kernel_gradient_of_some(to_image(x), to_result(g), sliding, taps, counted))
 
         product = _product(geometry, dy.slice_shape, size, contracted=None)
         _write(self, planner, emit, [image, dy], splits, product)
@@ -179,6 +182,24 @@ def _read_windows(
         value = read_window(planner, value, axis, window)
         paddings.append((0, 0))
     return value, _sliding(geometry, paddings)
+
+
+def _partly_padding(
+    geometry: Geometry, splits: dict[str, Axes], planner: Planner
+) -> dict[int, Callable[[Core], tf.Tensor]]:
+    """Of dimensions along which windows beyond the result's end take in elements of the image: which of a core's
+    windows are the result's."""
+
+    def windows(axes: Axes, count: int, end: int) -> Callable[[Core], tf.Tensor]:
+        return lambda core: core.coordinate(axes) * count + tf.range(count) < end
+
+    found = {}
+    for i, slide in enumerate(geometry.slides):
+        axes, end = splits[slide.image_dim], slide.result_size
+        parts = axes_size(axes, planner.mesh_shape)
+        if end % parts and end * slide.stride - slide.before < slide.image_size:
+            found[i] = windows(axes, -(-end // parts), end)
+    return found
 
 
 def _zeros(names: Sequence[str]) -> Fill:

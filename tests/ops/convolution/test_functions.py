@@ -351,6 +351,26 @@ def test_where_sizes_do_not_divide_borders_are_sent_and_nothing_is_gathered(
     assert {c.step.kind for c in plan(program, specs, "rows:4", "h:rows").collectives} <= {"permute", "all_reduce"}
 
 
+@pytest.mark.parametrize(("height", "stride", "padding", "row"), [(7, 1, "SAME", 6), (16, 2, "VALID", 14)])
+def test_windows_that_are_padding_see_nothing_infinite(height: int, stride: int, padding: str, row: int) -> None:
+    """What the last window takes in at its last tap would meet, at the first, the zeros of a window that is none."""
+
+    def gradient(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+        return mtf.gradients(mtf.reduce_sum(mtf.conv2d(x, w, stride, padding)), [w])[0]
+
+    image = RNG.standard_normal((2, height, 7, 2)).astype(np.float32)
+    image[:, row, -1] = np.inf
+    kernel = RNG.standard_normal((3, 3, 2, 2)).astype(np.float32)
+    inputs = {"x": (f"b:2 h:{height} w:7 i:2", image), "w": ("fh:3 fw:3 i:2 o:2", kernel)}
+    alone = interpret(gradient, inputs, "rows:1").results
+    is_finite = np.isfinite(alone)
+    assert is_finite.any() and not is_finite.all()
+    for layout in ("h:rows", "w:cols;h:rows"):
+        found = interpret(gradient, inputs, "rows:4;cols:2", layout).results
+        np.testing.assert_array_equal(np.isfinite(found), is_finite)
+        assert_close(found[is_finite], alone[is_finite], terms=image.size)
+
+
 def test_where_sizes_divide_nothing_is_done_about_padding() -> None:
     def kinds(height: int) -> set[str]:
         specs = {"x": mtf.TensorSpec(f"b:2 h:{height} w:6 i:3"), "w": mtf.TensorSpec("fh:3 fw:3 i:3 o:4")}
