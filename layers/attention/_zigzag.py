@@ -69,10 +69,23 @@ class Ring:
 
     def is_earlier(self, mesh: mtf.Mesh, step: mtf.Tensor | int) -> mtf.Tensor:
         """bool [length]: whether the first half of what has come from `step` places before is of an earlier part."""
+        return mtf.less(self._first_part(self._place(mesh, step)), self._first_part(self._place(mesh, 0)))
+
+    def begins(self, mesh: mtf.Mesh, step: mtf.Tensor | int, half: Half) -> mtf.Tensor:
+        """int32 [length]: where in the sequence a half of what has come from `step` places before begins."""
+        place = self._place(mesh, step)
+        if self.halves == 1:
+            return place * self.size
+        first = self._first_part(place)
+        return picked([first, 2 * self.num_blocks - 1 - first], half) * self.size
+
+    def _place(self, mesh: mtf.Mesh, step: mtf.Tensor | int) -> mtf.Tensor:
+        """int32 [length]: that `step` places before."""
         here = mtf.range(mesh, self.places)
+        if isinstance(step, int) and step == 0:
+            return here
         there = here - step
-        there = mtf.where(mtf.less(there, 0), there + self.num_blocks, there)
-        return mtf.less(self._first_part(there), self._first_part(here))
+        return mtf.where(mtf.less(there, 0), there + self.num_blocks, there)
 
     def _first_part(self, place: mtf.Tensor) -> mtf.Tensor:
         return mtf.minimum(2 * place, 2 * self.num_blocks - 1 - 2 * place)

@@ -74,13 +74,13 @@ def lean_attention(
     check_operands(q, k, v, MEMORY_LENGTH)
     options = options.in_mode(is_training)
     blocks = Blocks.of_wide(k.shape.get_dim_by_name(MEMORY_LENGTH).size, _checked(block_size))
-    is_independent = _is_independent(q, k, options)
-    if is_independent and blocks.padding and blocks.count > 1:
+    by_itself = is_independent(q, k, options)
+    if by_itself and blocks.padding and blocks.count > 1:
         blocks = _without_padding(blocks, block_size)
     if blocks.count == 1:
         return attend(q, k, v, pattern, options, MEMORY_LENGTH)
     tokens = _padding_told(pattern.memory, blocks, q.mesh)
-    if is_independent:
+    if by_itself:
         memory = _Memory(k, v, tokens, None).cut(blocks).numbered(blocks)
         drawn = _drawn_in_blocks(q, k, options, blocks)
     else:
@@ -93,7 +93,7 @@ def attends_in_blocks(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, b
     """Whether `lean_attention` takes these in training: all but a `memory_length` that it would have to pad, and of
     whose padding the random bits of dropout know nothing."""
     blocks = Blocks.of_wide(k.shape.get_dim_by_name(MEMORY_LENGTH).size, block_size)
-    if not blocks.padding or not _is_independent(q, k, options):
+    if not blocks.padding or not is_independent(q, k, options):
         return True
     return _is_wide_enough(Blocks.exact(blocks.used, block_size), block_size)
 
@@ -103,7 +103,7 @@ def _is_wide_enough(blocks: Blocks, block_size: int) -> bool:
     return 8 * blocks.size >= block_size
 
 
-def _is_independent(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions) -> bool:
+def is_independent(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions) -> bool:
     """Whether each weight is dropped by itself, along queries and memory."""
     if not options.dropout_rate:
         return False
@@ -139,19 +139,10 @@ def _checked(block_size: int) -> int:
 
 
 def kept_weights(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions) -> mtf.Tensor | None:
-    """bool: which weights are kept, drawn as dropout of the whole matrix draws it; None where all are.
-
-    Raises:
-      GraphError: it would be as large as the whole matrix.
-    """
+    """bool: which weights are kept, drawn at once, as dropout of the whole matrix draws it; None where all are."""
     if not options.dropout_rate:
         return None
     noise_shape = options.noise_shape(logits_shape(q.shape, k.shape, MEMORY_LENGTH))
-    if noise_shape.has(LENGTH) and noise_shape.has(MEMORY_LENGTH):
-        raise GraphError(
-            f"dropout of each weight by itself draws the whole matrix [{noise_shape}], which is never held here; drop "
-            f'them together along one of its dimensions, as with dropout_broadcast_dims=("{LENGTH}",)'
-        )
     ones = mtf.ones(q.mesh, noise_shape)
     return mtf.greater(mtf.dropout(ones, True, rate=options.dropout_rate, name=DROPOUT), 0.0)
 

@@ -31,10 +31,11 @@ from meshtf.layers.attention._zigzag import (
     picked,
     replaced,
 )
-from meshtf.layers.attention.lean import kept_weights
-from meshtf.layers.attention.options import DEFAULT_OPTIONS, AttentionOptions
+from meshtf.layers.attention.lean import is_independent, kept_weights
+from meshtf.layers.attention.options import DEFAULT_OPTIONS, DROPOUT, AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import D_KV, LENGTH, MEMORY_LENGTH, Tokens, as_memory
+from meshtf.ops.random.dropout_in_boxes import DropoutInBoxes
 
 Tensors = list[mtf.Tensor]
 
@@ -55,7 +56,8 @@ def ring_attention(
     Ring attention (Liu, Zaharia & Abbeel 2023): the sequence is cut into blocks, whose keys and values go from core to
     core, n - 1 times for n blocks, while each core attends from its own queries to what is there, by running maximum
     and sum. The gradient sends them round again, and their gradients with them. No core holds all keys, nor scores of
-    more than one block with another.
+    more than one block with another. Where dropout drops each weight by itself, every core draws which are kept of the
+    block that is there, and again in the gradient.
 
     Where the mask is causal, what lies ahead is not computed. Blocks are then of an early and a late part of the
     sequence (Brandon et al. 2023), so that every core has the same work at every step.
@@ -72,7 +74,7 @@ def ring_attention(
 
     Raises:
       ShapeError: as `dot_product_attention`; or `length` and `memory_length` differ.
-      GraphError: as `lean_attention`; or `num_blocks` is not positive.
+      GraphError: as `dot_product_attention`; or `num_blocks` is not positive.
 
     Examples:
       >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
@@ -91,10 +93,12 @@ def ring_attention(
     if num_blocks == 1:
         return attend(q, as_memory(k), as_memory(v), pattern, options, MEMORY_LENGTH)
     ring = Ring(length, num_blocks, 2 if mask.is_causal and not mask.sees_prefix else 1)
-    kept = kept_weights(q, as_memory(k), options)
+    by_itself = is_independent(q, as_memory(k), options)
+    kept = None if by_itself else kept_weights(q, as_memory(k), options)
     around = _Around.made(ring, k, v, _padding_told(pattern.memory, ring, q.mesh), kept)
     queries = pattern.query.map(lambda x: ring.cut(x, LENGTH_IN_BLOCK))
-    how = _How(options, None if kept is None or around.kept is not None else ring.cut(kept, LENGTH_IN_BLOCK))
+    of_queries = None if kept is None or around.kept is not None else ring.cut(kept, LENGTH_IN_BLOCK)
+    how = _How(options, of_queries, _drawn_in_boxes(q, as_memory(k), options, ring) if by_itself else None)
     pattern = dataclasses.replace(pattern, query=queries)
     y = _RingAttention(ring, ring.cut(q, LENGTH_IN_BLOCK), around, pattern, how).result()
     return mtf.transpose(mtf.cast(ring.joined(y), q.dtype), q.shape)
@@ -110,6 +114,14 @@ def _checked_length(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor) -> int:
     return of_queries
 
 
+def _drawn_in_boxes(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, ring: Ring) -> DropoutInBoxes:
+    """Which weights are kept, of a half of the queries with a half of the memory at each place of the ring."""
+    whole = options.noise_shape(logits_shape(q.shape, k.shape, MEMORY_LENGTH))
+    names = {LENGTH: LENGTH_IN_BLOCK, MEMORY_LENGTH: MEMORY_IN_BLOCK}
+    inside = {name: mtf.Dimension(own, ring.size) for name, own in names.items()}
+    return DropoutInBoxes(q.mesh, whole, inside, ring.places, rate=options.dropout_rate, name=DROPOUT)
+
+
 def _padding_told(memory: Tokens, ring: Ring, mesh: mtf.Mesh) -> Tokens:
     """The tokens, with segments where there is padding."""
     if memory.segments is not None or not ring.padding:
@@ -119,12 +131,16 @@ def _padding_told(memory: Tokens, ring: Ring, mesh: mtf.Mesh) -> Tokens:
 
 @dataclasses.dataclass(frozen=True)
 class _Around:
-    """What goes round: keys and values, of which tokens, and which weights dropout keeps. One half, or all."""
+    """What goes round: keys and values, of which tokens, and which weights dropout keeps. One half, or all.
+
+    step: how many places it has come.
+    """
 
     k: mtf.Tensor
     v: mtf.Tensor
     tokens: Tokens
     kept: mtf.Tensor | None
+    step: mtf.Tensor | int = 0
 
     @classmethod
     def made(cls, ring: Ring, k: mtf.Tensor, v: mtf.Tensor, tokens: Tokens, kept: mtf.Tensor | None) -> _Around:
@@ -133,7 +149,7 @@ class _Around:
 
     def map(self, fn: Callable[[mtf.Tensor], mtf.Tensor]) -> _Around:
         kept = None if self.kept is None else fn(self.kept)
-        return _Around(fn(self.k), fn(self.v), self.tokens.map(fn), kept)
+        return _Around(fn(self.k), fn(self.v), self.tokens.map(fn), kept, self.step)
 
     def flat(self) -> Tensors:
         """The tensors, keys and values first."""
@@ -152,7 +168,7 @@ class _RingAttention:
 
     def __init__(self, ring: Ring, q: mtf.Tensor, around: _Around, pattern: AttentionPattern, how: _How) -> None:
         self._ring, self._q, self._around, self._pattern = ring, q, around, pattern
-        self._options, self._kept = how.options, how.kept
+        self._options, self._kept, self._boxes = how.options, how.kept, how.boxes
         self._dtype = logits_dtype(q, how.options)
         one_q, one_k = (mtf.Shape([d for d in x.shape if d.name != HALVES]) for x in (q, around.k))
         self._rows = logits_shape(one_q, one_k, MEMORY_IN_BLOCK)[:-1]
@@ -165,12 +181,12 @@ class _RingAttention:
 
     def _forward(self, *_: mtf.Tensor) -> Tensors:
         """Means, and the logarithms of the sums of exponentials, over [halves, ..]."""
-        state = self._attended(self._initial(), self._around, 0)
+        state = self._attended(self._initial(), self._around)
 
         def step(carried: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
-            number, around, flat = self._arrived(carried)
-            state = self._attended(self._in_halves(flat), around, number)
-            return [number + 1, *around.flat(), *itertools.chain(*state)], []
+            around, flat = self._arrived(carried)
+            state = self._attended(self._in_halves(flat), around)
+            return [around.step + 1, *around.flat(), *itertools.chain(*state)], []
 
         carried = self._round(step, [*self._around.flat(), *itertools.chain(*state)])
         tops, totals, means = self._in_halves(carried[-3 * self._ring.halves :])
@@ -194,24 +210,22 @@ class _RingAttention:
         dsums, others = _SumGradients.of(outputs, output_grads), all_inputs[len(explicit_inputs) :]
 
         def step(carried: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
-            number, around, (dk, dv, *rest) = self._arrived(carried)
-            own_dq, own_dk, own_dv, *own = self._gradients(around, number, others, dsums)
+            around, (dk, dv, *rest) = self._arrived(carried)
+            own_dq, own_dk, own_dv, *own = self._gradients(around, others, dsums)
             rest = [mtf.add(x, y) for x, y in zip(rest, [own_dq, *own], strict=True)]
-            return [number + 1, *around.flat(), _sent(dk + own_dk), _sent(dv + own_dv), *rest], []
+            return [around.step + 1, *around.flat(), _sent(dk + own_dk), _sent(dv + own_dv), *rest], []
 
-        dq, dk, dv, *own = self._gradients(self._around, 0, others, dsums)
+        dq, dk, dv, *own = self._gradients(self._around, others, dsums)
         initial = [*self._around.flat(), *map(mtf.zeros_like, [dk, dv]), dq, *own]
         carried = self._round(step, initial, recompute="nothing")
         home_dk, home_dv, dq, *own = carried[-3 - len(others) :]
         found = [dq, dk + home_dk, dv + home_dv, *own]
         return [mtf.cast(grad, x.dtype) for grad, x in zip(found, all_inputs, strict=True)]
 
-    def _gradients(
-        self, around: _Around, step: mtf.Tensor | int, others: Sequence[mtf.Tensor], dsums: _SumGradients
-    ) -> Tensors:
-        """Those of queries, keys, values and others, for what is here after so many steps, in the logits' type."""
+    def _gradients(self, around: _Around, others: Sequence[mtf.Tensor], dsums: _SumGradients) -> Tensors:
+        """Those of queries, keys, values and others, for what is here, in the logits' type."""
         ys, grads = [], []
-        for of_queries, of_memory in self._pairs(step):
+        for of_queries, of_memory in self._pairs(around.step):
             log_total, dtotal, dmean = (picked(xs, of_queries) for xs in dsums.in_halves(self._ring.halves))
             terms = mtf.exp(self._logits(of_queries, around, of_memory) - log_total)
             ys += [
@@ -220,7 +234,7 @@ class _RingAttention:
             ]
             grads += [dtotal, dmean]
         extra = extra_logit(self._options, self._rows, self._dtype)
-        if isinstance(extra, mtf.Tensor) and isinstance(step, int):  # once in all
+        if isinstance(extra, mtf.Tensor) and isinstance(around.step, int):  # once in all
             ys.append(mtf.exp(extra - dsums.log_total))
             grads.append(mtf.transpose(dsums.dtotal, ys[-1].shape))
         xs = [self._q, around.k, around.v, *others]
@@ -237,15 +251,15 @@ class _RingAttention:
         carried, _ = mtf.scan(step, [one, *initial], [], steps, recompute=recompute, name="ring_attention")
         return carried
 
-    def _arrived(self, carried: Tensors) -> tuple[mtf.Tensor, _Around, Tensors]:
-        """The step's number, what has come from the neighbour, and what else is carried."""
+    def _arrived(self, carried: Tensors) -> tuple[_Around, Tensors]:
+        """What has come from the neighbour, and what else is carried."""
         number, *rest = carried
         travelling = self._around.of(rest).map(_sent)
-        return number, travelling, rest[len(travelling.flat()) :]
+        return dataclasses.replace(travelling, step=number), rest[len(travelling.flat()) :]
 
-    def _attended(self, state: list[Tensors], around: _Around, step: mtf.Tensor | int) -> list[Tensors]:
-        """Running maximum, sum and mean of each half, with what is here after so many steps."""
-        for of_queries, of_memory in self._pairs(step):
+    def _attended(self, state: list[Tensors], around: _Around) -> list[Tensors]:
+        """Running maximum, sum and mean of each half, with what is here."""
+        for of_queries, of_memory in self._pairs(around.step):
             top, total, mean = (picked(xs, of_queries) for xs in state)
             logits = self._logits(of_queries, around, of_memory)
             new_top = mtf.maximum(top, mtf.reduce_max(logits, reduced_dim=MEMORY_IN_BLOCK))
@@ -274,13 +288,16 @@ class _RingAttention:
 
     def _weighted(self, terms: mtf.Tensor, of_queries: Half, around: _Around, of_memory: Half) -> mtf.Tensor:
         count = self._ring.halves
+        v = picked(halves_of(around.v, count), of_memory)
         kept = picked(halves_of(around.kept, count), of_memory) if around.kept is not None else None
         if self._kept is not None:
             kept = picked(halves_of(self._kept, count), of_queries)
+        if self._boxes is not None:
+            of_step = {LENGTH: (0, of_queries), MEMORY_LENGTH: (around.step, of_memory)}
+            kept = self._boxes.drawn({name: self._ring.begins(v.mesh, *where) for name, where in of_step.items()})
         if kept is not None:
             scaled = terms * (1.0 / (1.0 - self._options.dropout_rate))
             terms = mtf.where(kept, scaled, 0.0, output_shape=terms.shape)
-        v = picked(halves_of(around.v, count), of_memory)
         return mtf.cast(mtf.einsum([mtf.cast(terms, v.dtype), v], output_shape=self._means), self._dtype)
 
     def _initial(self) -> list[Tensors]:
@@ -325,7 +342,8 @@ class _SumGradients:
 
 @dataclasses.dataclass(frozen=True)
 class _How:
-    """Options, and which weights dropout keeps where that differs by query."""
+    """Options, and which weights dropout keeps where that differs by query; or by query and memory, drawn in boxes."""
 
     options: AttentionOptions
     kept: mtf.Tensor | None
+    boxes: DropoutInBoxes | None

@@ -58,7 +58,7 @@ CASES: dict[str, tuple[Layer, tuple[str, str]]] = {
     "lean attention of each weight by itself": (
         stack(SelfAttention(CONFIG, DROPPED, algorithm="lean", block_size=2)), SPLIT,
     ),
-    "ring attention": (stack(SelfAttention(CONFIG, BY_MEMORY, algorithm="ring", num_blocks=2)), NOT_SPLIT),
+    "ring attention": (stack(SelfAttention(CONFIG, DROPPED, algorithm="ring", num_blocks=2)), SPLIT),
     "local attention": (stack(SelfAttention(CONFIG, DROPPED, window=2, algorithm="local")), NOT_SPLIT),
     "jitter": (experts(gates=Gates(jitter=0.5)), SPLIT),
     "second experts": (experts(router=Top2Router()), SPLIT),
@@ -104,12 +104,12 @@ def test_microbatches_draw_what_the_whole_batch_draws(case: str) -> None:
 
 
 @pytest.mark.parametrize("pipeline", [None, PipelineSchedule(2, 2)], ids=["scan", "pipeline"])
-def test_lean_attention_drops_what_the_plain_form_drops(pipeline: PipelineSchedule | None) -> None:
+def test_lean_and_ring_attention_drop_what_the_plain_form_drops(pipeline: PipelineSchedule | None) -> None:
     """Each weight by itself, in layers whose forward pass is made again, of micro-batches."""
     feeds = {"x": (mtf.Shape([BATCH, LENGTH, D_MODEL]), X)}
 
     def results(algorithm: str) -> dict[str, np.ndarray]:
-        attention = SelfAttention(CONFIG, DROPPED, algorithm=algorithm, block_size=2)
+        attention = SelfAttention(CONFIG, DROPPED, algorithm=algorithm, block_size=2, num_blocks=2)
         layers = TransformerStack([attention], 2, pipeline=pipeline, recompute="nothing")
 
         def layer(x: mtf.Tensor) -> mtf.Tensor:
@@ -118,6 +118,8 @@ def test_lean_attention_drops_what_the_plain_form_drops(pipeline: PipelineSchedu
 
         return interpret(program(layer, 2), feeds, *SPLIT).results
 
-    plain, lean = results("plain"), results("lean")
-    for name, value in plain.items():
-        assert_close(lean[name], value, terms=TERMS, magnitude=max(1.0, largest(value)), what=name)
+    plain = results("plain")
+    for algorithm in ("lean",) if pipeline is None else ("lean", "ring"):
+        found = results(algorithm)
+        for name, value in plain.items():
+            assert_close(found[name], value, terms=TERMS, magnitude=max(1.0, largest(value)), what=name)

@@ -30,6 +30,7 @@ class Stretch:
     whole: the dimension's size. size: the core's. axes: over which it is split.
     cuts: a micro-batch is every so-manieth element.
     neighbours: elements that stay together where it is cut, and count as one there.
+    origin: where what all cores draw of it begins, known when the program runs; at its beginning by default.
     """
 
     whole: int
@@ -37,6 +38,7 @@ class Stretch:
     axes: Axes
     cuts: Cuts = ()
     neighbours: int = 1
+    origin: Value | None = None
 
     @property
     def is_box(self) -> bool:
@@ -59,6 +61,7 @@ class Stretch:
     def begin(self, core: Core, given: dict[Value, tf.Tensor]) -> list[tf.Tensor | int]:
         """Where in each of these what is drawn begins."""
         first, numbers = (self.first(core) if self.is_box else 0), [given[number] for _, number in self.cuts]
+        first = first if self.origin is None else given[self.origin] + first
         if self.neighbours == 1:
             return [first, *numbers]
         neighbourhood = first // self.neighbours

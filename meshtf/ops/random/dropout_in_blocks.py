@@ -12,13 +12,11 @@ from meshtf.errors import ShapeError
 from meshtf.graph import Mesh, Operation, Tensor
 from meshtf.layer_scopes import Abreast
 from meshtf.layout import TensorLayout
+from meshtf.ops.random._dropout_key import DropoutKey
 from meshtf.ops.random._stretches import Stretch, cuts_of, drawn_part
-from meshtf.ops.random.random_operation import KeyedOperation
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.work_facts import WorkFacts
-
-_KEY = Dimension("random_key", 2)
 
 
 class DropoutInBlocks:
@@ -34,7 +32,7 @@ class DropoutInBlocks:
         dim = shape.get_dim_by_name(cut)
         if dim.size % count:
             raise ShapeError(f'dimension "{cut}" of [{shape}] does not divide into {count} blocks')
-        self._key = _DropoutKey(mesh, name)
+        self._key = DropoutKey(mesh, name)
         self._shape = Shape([Dimension(cut, dim.size // count) if d == dim else d for d in shape])
         self._cut, self._count, self._keep = cut, count, 1.0 - rate
 
@@ -63,35 +61,6 @@ class DropoutInBlocks:
 
     def draw(self, *where: object) -> tf.Tensor:
         return random.keep_mask(*where, keep_prob=self._keep)  # type: ignore[arg-type]
-
-
-class _DropoutKey(KeyedOperation):
-    """The key of a mask: uint32 [random_key:2], in each layer that is computed at once."""
-
-    def __init__(self, mesh: Mesh, name: str) -> None:
-        super().__init__(mesh, Shape([_KEY]), tf.uint32, name)
-
-    def lower(self, planner: Planner) -> None:
-        (output,) = self.outputs
-        axes = planner.layouts[output].axes[:-1]
-        layout = TensorLayout((*axes, ()))
-        told_by = self._told_by(planner, axes[0] if axes else ())
-        counts = self._counts(planner, told_by)
-        key = self._key(planner, counts)
-        inputs = list(dict.fromkeys([*told_by, *(c for c in counts if isinstance(c, Value))]))
-        layers = layout.slice_shape(output.shape, planner.mesh_shape)[0] if axes else 0
-
-        def emit(core: Core, *numbers: tf.Tensor) -> tf.Tensor:
-            given = dict(zip(inputs, numbers, strict=True))
-            if not axes:
-                return random.key_tensor(key(given))
-            return tf.stack(
-                [random.key_tensor(key({**given, **{v: given[v][n] for v in told_by}})) for n in range(layers)]
-            )
-
-        spec = (output.shape, output.dtype, layout)
-        facts = WorkFacts(draws_random_bits=True)
-        planner.write(output, planner.compute("random_key", emit, inputs, [spec], flops=0, facts=facts)[0])
 
 
 class _DropoutBlock(Operation):

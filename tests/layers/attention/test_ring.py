@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from written_out import Sizes
 
 import meshtf as mtf
@@ -33,20 +34,25 @@ def over_length(x: mtf.Tensor) -> mtf.Tensor:
     return mtf.rename_dimension(x, "memory_length", "length")
 
 
-def program(attend: Callable[..., mtf.Tensor], mask: AttentionMask = CAUSAL, **more: Any) -> Callable[..., Any]:
+def program(
+    attend: Callable[..., mtf.Tensor], mask: AttentionMask = CAUSAL, *, is_packed: bool = False, **more: Any
+) -> Callable[..., Any]:
     def attended(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor) -> list[mtf.Tensor | None]:
-        y = attend(q, k, v, AttentionPattern.within(Tokens.along(q), mask), **more)
+        length = q.shape.get_dim_by_name("length")
+        is_second = mtf.greater(mtf.range(q.mesh, length), length.size // 3)
+        segments = 1 + mtf.cast(is_second, tf.int32) if is_packed else None
+        y = attend(q, k, v, AttentionPattern.within(Tokens.along(q, segments), mask), **more)
         return [y, *mtf.gradients(mtf.reduce_sum(mtf.square(y)), [q, k, v])]
 
     return attended
 
 
-def report(mask: AttentionMask, mesh: str, layout: str, *, is_trained: bool = True, num_blocks: int = BLOCKS) -> Report:
+def report(mask: AttentionMask, mesh: str, layout: str, *, is_trained: bool = True, **options: Any) -> Report:
     sizes = Sizes(length=64, memory_length=64, heads=2, queries_per_head=2, d_kv=8)
     shapes = {"q": sizes.q, "k": over_length_shape(sizes.k), "v": over_length_shape(sizes.k)}
 
     def attended(**operands: mtf.Tensor) -> Any:
-        every = program(ring_attention, mask, num_blocks=num_blocks)(**operands)
+        every = program(ring_attention, mask, **{"num_blocks": BLOCKS, **options})(**operands)
         return every if is_trained else every[0]
 
     specs = {name: mtf.TensorSpec(shape) for name, shape in shapes.items()}
@@ -82,15 +88,30 @@ def test_scores_are_never_whole_and_what_lies_ahead_is_not_computed() -> None:
     assert causal.repeated_flops_per_core < 0.001 * causal.flops_per_core
     scores = 2 * 4 * 64 * 64 * 4 // 4  # bytes of a core's rows
     assert causal.memory.peak < whole.memory.peak < 4.5 * scores
+    dropped = report(CAUSAL, "rows:4", "length:rows", options=AttentionOptions(0.1), is_training=True)
+    assert dropped.memory.peak < whole.memory.peak  # which weights are kept is drawn where they are, and never sent
+    assert sum(c.bytes_sent for c in dropped.collectives) == sum(c.bytes_sent for c in causal.collectives)
 
 
-@pytest.mark.parametrize("together", [("length",), ("memory_length",), ("length", "memory_length", "heads")])
-def test_dropout_drops_what_the_plain_form_drops(together: tuple[str, ...]) -> None:
-    sizes = Sizes()
+@pytest.mark.parametrize(
+    ("together", "mask", "length"),
+    [
+        (("length",), CAUSAL, 8),
+        (("memory_length",), CAUSAL, 8),
+        (("length", "memory_length", "heads"), CAUSAL, 8),
+        (("heads",), AttentionMask(), 8),
+        ((), CAUSAL, 13),
+    ],
+)
+def test_dropout_drops_what_the_plain_form_drops(together: tuple[str, ...], mask: AttentionMask, length: int) -> None:
+    """Of grouped heads; with each weight by itself, of two packed sequences that do not divide into the blocks."""
+    sizes = Sizes(length=length, memory_length=length, queries_per_head=2)
     options: dict[str, Any] = {"options": AttentionOptions(0.5, together), "is_training": True}
-    plain = interpret(program(dot_product_attention, **options), sizes.operands(), "rows:1").results
-    dropped = program(ring_attention, num_blocks=BLOCKS, **options)
-    for layout in ["", "length:rows;heads:cols"]:
+    is_packed = not together
+    plain = program(dot_product_attention, mask, is_packed=is_packed, **options)
+    plain = interpret(plain, sizes.operands(), "rows:1").results
+    dropped = program(ring_attention, mask, is_packed=is_packed, num_blocks=BLOCKS, **options)
+    for layout in ["length:rows;heads:cols", *["length:rows+cols"] * is_packed]:
         found = interpret(dropped, sizes.operands(), "rows:2;cols:2", layout).results
         for one, wanted in zip(found, plain, strict=True):
             assert_close(one, wanted, terms=sizes.gradient_terms)
@@ -140,8 +161,6 @@ def test_what_is_refused() -> None:
         refused(memory_length=6)
     with pytest.raises(GraphError, match="num_blocks must be at least 1, and is 0"):
         refused(num_blocks=0)
-    with pytest.raises(GraphError, match=r"(?s)draws the whole matrix .*dropout_broadcast_dims=\(\"length\",\)"):
-        refused(options=AttentionOptions(0.1), is_training=True)
 
 
 def test_all_keys_at_once_would_be_gathered() -> None:

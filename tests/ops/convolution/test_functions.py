@@ -364,7 +364,7 @@ def test_windows_that_are_padding_see_nothing_infinite(height: int, stride: int,
     inputs = {"x": (f"b:2 h:{height} w:7 i:2", image), "w": ("fh:3 fw:3 i:2 o:2", kernel)}
     alone = interpret(gradient, inputs, "rows:1").results
     is_finite = np.isfinite(alone)
-    assert is_finite.any() and not is_finite.all()
+    assert 0 < is_finite.sum() < is_finite.size
     for layout in ("h:rows", "w:cols;h:rows"):
         found = interpret(gradient, inputs, "rows:4;cols:2", layout).results
         np.testing.assert_array_equal(np.isfinite(found), is_finite)

@@ -1,0 +1,115 @@
+"""The mask of dropout, drawn box by box: the same bits, of which each core holds what it works on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from meshtf import random
+from meshtf.dimension import Dimension, Shape
+from meshtf.graph import Mesh, Operation, Tensor
+from meshtf.layer_scopes import Abreast
+from meshtf.layout import TensorLayout
+from meshtf.ops.random._dropout_key import DropoutKey
+from meshtf.ops.random._stretches import Stretch, cuts_of, drawn_part
+from meshtf.planning.plan import Core, Value
+from meshtf.planning.planner import Planner
+from meshtf.planning.work_facts import WorkFacts
+
+
+class DropoutInBoxes:
+    """Which elements `mtf.dropout` keeps, of one box of the whole at each of several places, asked for as often as
+    wanted.
+
+    At each place the box begins where it is told. The key is made where this object is, so that boxes drawn in loops,
+    and again in a gradient, are of one mask: that which `mtf.dropout` of the same name, in the same place and of the
+    whole shape, would have drawn. What a box has beyond the end of the whole may be anything.
+    """
+
+    def __init__(
+        self, mesh: Mesh, shape: Shape, inside: Mapping[str, Dimension], places: Dimension, *, rate: float, name: str
+    ) -> None:
+        """shape: of the whole. inside: of names of its dimensions, what a box has of each. rate: of dropout."""
+        self._key = DropoutKey(mesh, name)
+        self.whole = Shape([d for d in shape if self.abreast is None or d.name != self.abreast.along.name])
+        self.inside, self.places, self.rate = dict(inside), places, rate
+
+    def drawn(self, begins: Mapping[str, Tensor]) -> Tensor:
+        """bool, [places, and the shape of a box]: whether each element is kept.
+
+        begins: for each name of `inside`, int32 [places], where in the whole the boxes begin.
+        """
+        return _DropoutBoxes(self, [begins[name] for name in self.inside]).outputs[0]
+
+    @property
+    def key(self) -> Tensor:
+        return self._key.outputs[0]
+
+    @property
+    def abreast(self) -> Abreast | None:
+        return self._key.abreast
+
+    @property
+    def box(self) -> Shape:
+        """The shape of one."""
+        return Shape([self.inside.get(d.name, d) for d in self.whole])
+
+    def draw(self, *where: object) -> tf.Tensor:
+        return random.keep_mask(*where, keep_prob=1.0 - self.rate)  # type: ignore[arg-type]
+
+
+class _DropoutBoxes(Operation):
+    """One box at each place: [layers that are computed at once, places, the box]."""
+
+    takes_padding = True
+
+    def __init__(self, mask: DropoutInBoxes, begins: Sequence[Tensor]) -> None:
+        told_by = mask.abreast.inputs if mask.abreast else []
+        layers = [mask.abreast.along] if mask.abreast else []
+        inputs, shape = [mask.key, *begins, *told_by], Shape([*layers, mask.places, *mask.box])
+        super().__init__(inputs, [(shape, tf.bool)], name="dropout_boxes", mesh=mask.key.mesh)
+        self._mask, self._num_layers = mask, len(layers)
+
+    @property
+    def has_gradient(self) -> bool:
+        return False
+
+    def lower(self, planner: Planner) -> None:
+        (output,), mask = self.outputs, self._mask
+        keys, others = self.inputs[0], self.inputs[1:]
+        layout = planner.layouts[output]
+        size = layout.slice_shape(output.shape, planner.mesh_shape)
+        of_layers, (of_places,) = layout.axes[: self._num_layers], layout.axes[self._num_layers : self._num_layers + 1]
+        key = planner.read(keys, TensorLayout((*of_layers, ())))
+        begins = [planner.read(x, TensorLayout((of_places,))) for x in others[: len(mask.inside)]]
+        told_by = [planner.read(x, TensorLayout(of_layers)) for x in others[len(mask.inside) :]]
+        stretches = self._stretches(planner, dict(zip(mask.inside, begins, strict=True)), told_by)
+        inputs = list(dict.fromkeys([key, *begins, *told_by, *(value for s in stretches for _, value in s.cuts)]))
+
+        def of_layer(core: Core, key_here: tf.Tensor, given: dict[Value, tf.Tensor]) -> tf.Tensor:
+            at = [{**given, **{v: given[v][place] for v in begins}} for place in range(size[self._num_layers])]
+            return tf.stack([drawn_part(mask.draw, key_here, stretches, core, own) for own in at])
+
+        def emit(core: Core, *values: tf.Tensor) -> tf.Tensor:
+            given = dict(zip(inputs, values, strict=True))
+            if not self._num_layers:
+                return of_layer(core, given[key], given)
+            each = [{**given, **{v: given[v][n] for v in told_by}} for n in range(size[0])]
+            return tf.stack([of_layer(core, given[key][n], own) for n, own in enumerate(each)])
+
+        spec = (output.shape, output.dtype, layout)
+        flops, facts = math.prod(size), WorkFacts(draws_random_bits=True)
+        planner.write(output, planner.compute("random", emit, inputs, [spec], flops=flops, facts=facts)[0])
+
+    def _stretches(self, planner: Planner, begins: Mapping[str, Value], told_by: Sequence[Value]) -> list[Stretch]:
+        """What a core draws of each dimension of the whole."""
+        (output,), mask = self.outputs, self._mask
+        layout, first = planner.layouts[output], self._num_layers + 1
+        size = layout.slice_shape(output.shape, planner.mesh_shape)[first:]
+        found, shape = [], Shape([*output.shape[: self._num_layers], *mask.whole])
+        for whole, n, axes in zip(mask.whole, size, layout.axes[first:], strict=True):
+            cuts = cuts_of(whole, shape, mask.abreast, told_by[1:], planner)
+            found.append(Stretch(whole.size, n, axes, *cuts, begins.get(whole.name)))
+        return found
