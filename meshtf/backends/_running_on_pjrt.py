@@ -6,18 +6,19 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
-from meshtf.errors import DeviceError, ExecutionError, ProcessLostError
+from meshtf.errors import CompilationError, DeviceError, ExecutionError, ProcessLostError
+from meshtf.lowering.emit.oversized import oversized, says_oversized
 from meshtf.lowering.report.compiled_memory import compiled_peak_memory
 from meshtf.lowering.report.text_table import bytes_text
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime, step_in_progress
 from meshtf.planning.plan import Plan
 
 _FAILED = """\
-program "{program}" failed on its cores: {fact}
+program "{program}" failed on the cores of mesh [{mesh}]: {fact}
 Restart the process; training resumes from its last checkpoint."""
 
 _TOO_LARGE = """\
-program "{program}" takes more memory than its cores have left: {fact}
+program "{program}" takes more memory than the cores of mesh [{mesh}] have left: {fact}
 By the plan each core takes {peak} at its peak{where}. A layout that splits more, a smaller batch, micro-batches or \
 recomputation need less; layers in an mtf.layer_stack also make the program itself smaller. compile() of the program \
 says for a topology of TPUs what is largest, and what would fit.
@@ -38,6 +39,7 @@ def running_on_pjrt(program: str, plan: Plan) -> Iterator[None]:
     Raises:
       UsageError: another thread is inside a step.
       ProcessLostError: a process of the cluster is gone.
+      CompilationError: the program is itself too large to be compiled.
       DeviceError: the program, or what it makes, takes more memory than a core has left.
       ExecutionError: the runtime has failed.
     """
@@ -54,10 +56,14 @@ def running_on_pjrt(program: str, plan: Plan) -> Iterator[None]:
                     raise ProcessLostError(_LOST.format(lost=lost, program=program)) from None
             if not is_of_runtime:
                 raise
+            if says_oversized(str(error)):
+                cores = f"mesh [{plan.mesh_shape}]"
+                raise CompilationError(oversized(str(error), program, cores, plan)) from None
             fact = str(error).strip()[:_LONGEST_FACT]
             if fact.startswith(_OUT_OF_MEMORY):
                 peak = compiled_peak_memory(plan)
                 where = "" if peak.operation is None else f" in {peak.operation.name}, at {peak.operation.site}"
                 needed = bytes_text(peak.total).strip()
-                raise DeviceError(_TOO_LARGE.format(program=program, fact=fact, peak=needed, where=where)) from None
-            raise ExecutionError(_FAILED.format(program=program, fact=fact)) from None
+                text = _TOO_LARGE.format(program=program, mesh=plan.mesh_shape, fact=fact, peak=needed, where=where)
+                raise DeviceError(text) from None
+            raise ExecutionError(_FAILED.format(program=program, mesh=plan.mesh_shape, fact=fact)) from None

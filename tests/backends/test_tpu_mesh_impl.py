@@ -133,7 +133,7 @@ def test_a_runtime_that_fails_is_told_of() -> None:
     step = step_on(mtf.TpuMeshImpl(MESH, LAYOUT))
     step(x=X)
     step.variables.slices("wi/kernel").slices.array.delete()  # as a runtime that has ended leaves it
-    with pytest.raises(ExecutionError, match=r'program "train_step" failed on its cores: .*\n.*resumes from its last'):
+    with pytest.raises(ExecutionError, match=r"failed on the cores of mesh \[rows:2 cols:4\]: .*\n.*from its last"):
         step(x=X)
 
 
@@ -146,7 +146,7 @@ def test_more_memory_than_there_is_is_told_of_by_the_plan() -> None:
 
     mesh_impl = mtf.TpuMeshImpl("rows:1", "", check_memory=False)
     step = mtf.function(sorted_pairs, mesh_impl, inputs={"x": mtf.TensorSpec([("batch", 2**16)])})
-    with pytest.raises(DeviceError, match='"sorted_pairs" takes more memory than its cores have left: RESOURCE') as e:
+    with pytest.raises(DeviceError, match=r'"sorted_pairs" takes more .* mesh \[rows:1\] have left: RESOURCE') as e:
         step(x=np.zeros([2**16], np.float32))
     assert re.search(rf"By the plan each core takes 3\.0 PiB at its peak in \S+, at {__file__}:", str(e.value))
     assert "compile() of the program says for a topology of TPUs what is largest" in str(e.value)
@@ -209,6 +209,21 @@ def test_without_a_tpu(tmp_path: Path) -> None:
     assert finished.stdout.count("no_tpu.py:") == 2
     assert "call mtf.virtual_tpu(4) before the first mesh" in finished.stdout
     assert "mtf.virtual_tpu(8) came too late: this process has a virtual TPU of 4 cores already" in finished.stdout
+
+
+def test_a_tpu_that_another_process_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    from meshtf.mesh_impl.tpu import pjrt, tpu_system
+
+    def in_use(platform: str) -> None:
+        raise RuntimeError(
+            f"Unable to initialize backend '{platform}': ABORTED: The TPU is already in use by process 7"
+        )
+
+    monkeypatch.setattr(tpu_system, "_PROCESS", tpu_system._OfThisProcess())
+    monkeypatch.setattr(pjrt, "num_available_tpu_chips_and_device_id", lambda: (4, "0x0063"))
+    monkeypatch.setattr(pjrt.jax, "devices", in_use)
+    with pytest.raises(DeviceError, match=r"cannot be opened: Unable .* in use by process 7\nA TPU is one process's"):
+        mtf.TpuMeshImpl("rows:4", "")
 
 
 def test_without_jaxlib(monkeypatch: pytest.MonkeyPatch) -> None:

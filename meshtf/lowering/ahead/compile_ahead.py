@@ -9,6 +9,7 @@ from meshtf.errors import CompilationError, DeviceError
 from meshtf.lowering.ahead.changes import PlanWith
 from meshtf.lowering.ahead.compilation import Compilation, CompiledMemory
 from meshtf.lowering.ahead.refusals import refused_by_compiler, too_large
+from meshtf.lowering.emit.oversized import oversized, says_oversized
 from meshtf.lowering.emit.scopes import origins
 from meshtf.lowering.report.compiled_memory import compiled_peak_memory
 from meshtf.mesh_impl.tpu.ahead_compiler import CompilerAnswer, Waiting, compile_ahead, libtpu_version
@@ -37,11 +38,15 @@ def compile_for(wanted: ToCompile, topology: TpuTopology, waiting: Waiting) -> C
 
     Raises:
       DeviceError: it takes more memory than a core has, or the mesh does not fit, or libtpu is not installed.
-      CompilationError: the compiler refuses an operation, which is named with the user's line.
+      CompilationError: the compiler refuses an operation, which is named with the user's line, or the program is itself
+        too large.
     """
     places = topology.places(wanted.mesh_shape)
     version = libtpu_version(topology)
     answer = compile_ahead(wanted.hlo, wanted.program, topology, places, waiting)
+    if says_oversized(answer.refused):
+        text = oversized(answer.refused, wanted.program, str(topology), wanted.plan, len(wanted.hlo))
+        raise CompilationError(text)
     if answer.refused.startswith(_OUT_OF_MEMORY):
         raise DeviceError(too_large(answer.refused, wanted.program, wanted.plan, topology, wanted.plan_with))
     if answer.refused:

@@ -12,8 +12,11 @@ from tensorflow.python.eager import context
 from meshtf.errors import CompilationError
 from meshtf.lowering.emit._xla_emission import assigned_names, emit_for_xla
 from meshtf.lowering.emit._xla_refusals import refusal, size_from_values
+from meshtf.lowering.emit.oversized import oversized, says_oversized
 from meshtf.lowering.emit.scopes import origins
 from meshtf.planning.plan import AssignVariable, Plan, ReadVariable
+
+_NO_HLO = "its HLO takes more than the 2 GiB in which one can be handed over"
 
 
 def hlo_of(plan: Plan, program: str) -> bytes:
@@ -24,7 +27,8 @@ def hlo_of(plan: Plan, program: str) -> bytes:
     failed check, then the slices of the variables that are assigned, each aliased to its parameter.
 
     Raises:
-      CompilationError: XLA cannot compile an operation; names it and the user's line.
+      CompilationError: XLA cannot compile an operation, which is named with the user's line; or the program is itself
+        too large.
     """
     signature = [tf.TensorSpec(f.output.slice_shape, f.output.dtype) for f in plan.feeds]
     first = len(signature) + 1
@@ -49,7 +53,11 @@ def hlo_of(plan: Plan, program: str) -> bytes:
                 stage="hlo_serialized",
             )
         except (ValueError, tf.errors.OpError) as error:
+            if says_oversized(str(error)):
+                raise CompilationError(oversized(str(error), program, "XLA", plan)) from None
             raise CompilationError(refusal(str(error), program, origins(plan.instructions))) from None
+    if not hlo:  # what TensorFlow gives in place of one that cannot be serialized
+        raise CompilationError(oversized(_NO_HLO, program, "XLA", plan))
     fault = size_from_values(hlo, program, origins(plan.instructions))
     if fault is not None:
         raise CompilationError(fault)

@@ -40,7 +40,8 @@ pip install 'meshtf[tpu]'"""
 _ANOTHER_RELEASE = "release {minor} of {package} is needed, whose private entry points are used; {found} is there"
 
 _ENDED = """\
-program "{program}" cannot be compiled for {topology}: libtpu's compiler ended with {how}, and said:
+program "{program}" cannot be compiled for {topology}: libtpu's compiler, given {hlo:,.1f} MiB of HLO, \
+ended with {how}, and said:
 {log}
 Your own process is unharmed. Another topology, or the program in smaller parts, shows which part it is."""
 
@@ -129,7 +130,10 @@ def _compiled(
         if status:
             said = _telling_lines((folder / "log").read_text(errors="replace"))
             how = _how_it_ended(status)
-            raise CompilationError(_ENDED.format(program=program, topology=request["topology"], how=how, log=said))
+            given = len(hlo) / 2**20
+            raise CompilationError(
+                _ENDED.format(program=program, topology=request["topology"], hlo=given, how=how, log=said)
+            )
         answer = json.loads((folder / "answer.json").read_text())
         return answer if "refused" in answer else {**answer, "hlo": (folder / "optimized.hlo").read_text()}
 

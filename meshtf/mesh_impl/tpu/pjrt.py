@@ -34,6 +34,11 @@ PjrtError = JaxRuntimeError
 """What the runtime raises: where a program is compiled or started, or where its results are waited for. Its text begins
 with a status, as `RESOURCE_EXHAUSTED`."""
 
+
+class NotOpenedError(RuntimeError):
+    """There is a TPU, and its runtime does not start."""
+
+
 CoreArray: TypeAlias = jax.Array
 """An array for each core of this process, all of one shape and dtype. JAX takes it for one array with many copies."""
 
@@ -159,7 +164,8 @@ def cpu_client(num_devices: int, processes: Processes | None = None) -> Client:
 def accelerator_client(processes: Processes | None = None) -> Client | None:
     """JAX's own runtime of the TPU of this machine, or else of its GPUs; None where there is neither.
 
-    With other processes, of the TPU or the GPUs of all. (That never ran.)
+    With other processes, of the TPU or the GPUs of all. (That never ran.) NotOpenedError where a TPU is there, and its
+    runtime does not start.
     """
     member = None
     if processes is not None:
@@ -167,16 +173,18 @@ def accelerator_client(processes: Processes | None = None) -> Client | None:
         # Where JAX's plugins look for them.
         state.client, state.process_id, state.num_processes = member.client, processes.index, processes.count
     # Where libtpu is installed and there is no TPU, it would wait for one.
-    there = num_available_tpu_chips_and_device_id()[0] > 0
-    return (_plugin_client("tpu", member) if there else None) or _plugin_client("cuda", member)
+    if num_available_tpu_chips_and_device_id()[0] > 0:
+        try:
+            return _plugin_client("tpu", member)
+        except RuntimeError as error:
+            raise NotOpenedError(str(error)) from None
+    with contextlib.suppress(RuntimeError):
+        return _plugin_client("cuda", member)
+    return None
 
 
-def _plugin_client(platform: str, member: _Member | None) -> Client | None:
-    try:
-        devices = jax.devices(platform)
-    except RuntimeError:
-        return None
-    return Client(devices[0].client, member)
+def _plugin_client(platform: str, member: _Member | None) -> Client:
+    return Client(jax.devices(platform)[0].client, member)
 
 
 @dataclasses.dataclass(frozen=True)

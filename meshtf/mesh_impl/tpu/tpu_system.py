@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _MOST = 4096
 _JOIN_SECONDS = 300.0
 _HEARTBEATS_TO_LEAVE = 3
+_LONGEST_FACT = 600
 
 _NO_TPU = """\
 a TPU was asked for, and there is none: {fact}.
@@ -38,6 +39,11 @@ TpuMeshImpl(shape, layout, physical_torus="2x2")."""
 _NO_RUNTIME = """\
 TPUs, and virtual ones, run through jaxlib, which is not installed ({error}).
 Install it with: pip install 'meshtf[tpu]'"""
+
+_NOT_OPENED = """\
+the TPU of this machine cannot be opened: {error}
+A TPU is one process's at a time: end the one that has it, or wait for its end. To run on virtual cores instead, call \
+mtf.virtual_tpu({size}) before the first mesh."""
 
 _JOINED_TOO_LATE = """\
 this process has joined a cluster after its TPU was there, whose cores are those of this process alone.
@@ -143,19 +149,24 @@ class _OfThisProcess:
 
     def _connected(self, size: int, cluster: Cluster | None) -> TpuSystem:
         runtime = _runtime()
-        if cluster is None:
-            client = self._client(runtime, None)
-        else:
-            with _held_port(cluster) as port:
-                processes = runtime.Processes(**_membership(cluster, port))
-                try:
-                    client = self._client(runtime, processes)
-                except RuntimeError as error:
-                    cluster.check_complete()
-                    raise ClusterError(_DO_NOT_MEET.format(address=processes.coordinator, error=error)) from None
+        try:
+            client = self._client(runtime, None) if cluster is None else self._joined_client(runtime, cluster)
+        except runtime.NotOpenedError as error:
+            raise DeviceError(_NOT_OPENED.format(error=str(error)[:_LONGEST_FACT], size=size)) from None
         if client is None:
             raise DeviceError(_NO_TPU.format(fact="the runtime sees none on this machine", size=size))
         return TpuSystem.of(client)
+
+    def _joined_client(self, runtime: Any, cluster: Cluster) -> Client | None:
+        with _held_port(cluster) as port:
+            processes = runtime.Processes(**_membership(cluster, port))
+            try:
+                return self._client(runtime, processes)
+            except runtime.NotOpenedError:
+                raise
+            except RuntimeError as error:
+                cluster.check_complete()
+                raise ClusterError(_DO_NOT_MEET.format(address=processes.coordinator, error=error)) from None
 
     def _client(self, runtime: Any, processes: Any) -> Client | None:
         if self._virtual_cores is None:

@@ -36,8 +36,9 @@ def use_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> 
 def test_a_compiler_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, said: str) -> None:
     use_compiler(tmp_path, monkeypatch, body)
     with pytest.raises(CompilationError, match=said) as raised:
-        compile_ahead(b"", "step", V5E, PLACES, Waiting())
-    assert 'program "step" cannot be compiled for v5e:1x1: libtpu' in str(raised.value)
+        compile_ahead(bytes(2**20), "step", V5E, PLACES, Waiting())
+    said_first = 'program "step" cannot be compiled for v5e:1x1: libtpu\'s compiler, given 1.0 MiB of HLO, ended with '
+    assert str(raised.value).startswith(said_first)
 
 
 def test_what_is_kept_is_of_the_same_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

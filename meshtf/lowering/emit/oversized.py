@@ -1,0 +1,51 @@
+"""Programs that are themselves too large: for XLA's compiler, or for the format in which it is given them."""
+
+from __future__ import annotations
+
+import collections
+import re
+
+from meshtf.planning.plan import Plan, walk
+
+_SAYS = re.compile(
+    r"is it too large\?|protobuff? (limit|size)|size of 2 ?GiB|limit of 2 ?GB|than 2 ?Gi?B|overlay region size"
+    r"|single block is too large",
+    re.IGNORECASE,
+)
+_MOST_NAMED = 3
+_LONGEST_FACT = 600
+
+_OVERSIZED = """\
+program "{program}" is itself too large to be compiled for {target}: {fact}
+It has {count:,} instructions{hlo}. The most are of
+{most}
+Layers in an mtf.layer_stack, or steps in an mtf.scan, are there once, and not each by itself as in a loop of Python's \
+or with unroll=True. Arrays of NumPy's that functions in mtf.slicewise or mtf.cwise close over are a part of the \
+program; hand them over as variables or inputs."""
+
+
+def says_oversized(text: str) -> bool:
+    """Whether a compiler refuses a program by these words for its own size, not for the memory that it needs."""
+    return _SAYS.search(text) is not None
+
+
+def oversized(fact: str, program: str, target: str, plan: Plan, hlo_bytes: int | None = None) -> str:
+    """The message of a CompilationError.
+
+    Args:
+      fact: in the compiler's words.
+      program: its name.
+      target: for which it was compiled, as a topology.
+      plan: of the program; its lines that make the most instructions are named.
+      hlo_bytes: of the program, where it came to that.
+    """
+    sites = collections.Counter(i.operation.site for i, _ in walk(plan.instructions))
+    most = [f"  {count:,} {site}" for site, count in sites.most_common(_MOST_NAMED)]
+    return _OVERSIZED.format(
+        program=program,
+        target=target,
+        fact=" ".join(fact.split())[:_LONGEST_FACT],
+        count=sites.total(),
+        hlo="" if hlo_bytes is None else f", and its HLO {hlo_bytes / 2**20:,.1f} MiB",
+        most="\n".join(most),
+    )
