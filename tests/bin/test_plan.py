@@ -126,9 +126,14 @@ def test_a_recipe_sets_the_layouts_by_its_name(capsys: pytest.CaptureFixture[str
 
 def test_a_layout_in_gin_may_be_a_dict_with_places(capsys: pytest.CaptureFixture[str]) -> None:
     tiny = ["meshtf-plan", "--gin_file=lm_tiny.gin", "--full"]
-    layout = "Training.layout={'batch': 'rows', 'decoder': {'d_ff': ('cols',)}}"
-    assert main([*tiny, f"--gin_param={layout}", "--gin_param=Training.axis_parts='rows:2x2'"]) == 0
-    assert "layout            batch:rows;decoder{d_ff:cols}" in capsys.readouterr().out
+    layout = "Training.layout={'batch': 'rows.0', 'decoder': {'d_ff': ('rows.1', 'cols')}}"
+    parts = ["--gin_param=Training.mesh_shape='rows:4;cols:2'", "--gin_param=Training.axis_parts='rows:2x2'"]
+    assert main([*tiny, f"--gin_param={layout}", *parts, "--compare=d_ff:rows.0;batch:rows.1"]) == 0
+    out = capsys.readouterr().out
+    assert "layout            batch:rows.0;decoder{d_ff:rows.1+cols}" in out
+    assert "not possible" not in out
+    assert main([*tiny, "--layout=batch:rows.0"]) == 2
+    assert 'for parts of rows give axis_parts, such as "rows:2x4"' in capsys.readouterr().err
     assert main([*tiny, "--layout=batch:rows;decodr{d_ff:cols}"]) == 2
     error = capsys.readouterr().err
     assert 'no scope and no name of the program matches "decodr"; did you mean "decoder"?' in error

@@ -47,6 +47,34 @@ def test_where_all_agree_the_sum_is_left_though_a_gather_would_be_cheaper() -> N
     assert cheapest_splits([x, w], y, table)["in"] == WHOLE
 
 
+def test_a_choice_for_what_a_product_makes_gathers_x_and_repeats_nothing() -> None:
+    """Of a feed-forward layer with weights and residual stream split by d_model alone: the sum of `inner` that each core
+    has a term of, against a gather of x and the scattered sum of y."""
+    layer = mtf.Shape([("batch", 8), ("length", 2048), ("d_model", 1024)])
+    inner = mtf.Shape([*layer[:2], ("d_ff", 4096)])
+
+    def feed_forward(x: mtf.Tensor) -> mtf.Tensor:
+        w1, w2 = (
+            mtf.get_variable(x.mesh, n, s) for n, s in (("w1", [layer[2], inner[2]]), ("w2", [inner[2], layer[2]]))
+        )
+        return mtf.einsum([mtf.relu(mtf.einsum([mtf.tanh(x), w1], inner)), w2], layer)
+
+    found = {}
+    for rules in ("", "d_ff:cols"):
+        mesh_impl = mtf.PlanMeshImpl("cols:4", "d_model:cols", activation_layout=rules)
+        report = mtf.function(feed_forward, mesh_impl, inputs={"x": mtf.TensorSpec(layer)}).report()
+        assert report.repeated_flops_per_core < 0.01 * report.flops_per_core
+        found[rules] = {(c.kind, c.shape.split()[0]): c.bytes_sent for c in report.collectives}
+    x, weights = layer.size * 4, 1024 * 4096 * 4
+    assert found[""] == {("all_reduce", "batch:8"): 2 * 3 * 4 * x // 4}  # 403 MB
+    assert found["d_ff:cols"] == {
+        ("all_gather", "batch:8"): 3 * x // 4,  # 50 MB
+        ("reduce_scatter", "batch:8"): 3 * x // 4,
+        ("all_to_all", "d_model:1024"): 3 * weights // 16,
+        ("all_to_all", "d_ff:4096"): 3 * weights // 16,
+    }
+
+
 def test_a_split_must_suit_every_size_of_its_name() -> None:
     x, w, y = product(8, 4, 8)
     table = table_of({x: (ROWS, WHOLE), w: (WHOLE, WHOLE), y: (ROWS, WHOLE)}, MESH)
