@@ -23,12 +23,11 @@ class CumulativeMaxGradientOperation(Operation):
     split each core hands the others one sum and one place.
     """
 
+    takes_padding = True
+
     def __init__(self, dy: Tensor, places: Tensor, dim_name: str, *, reverse: bool) -> None:
         super().__init__([dy, places], [(dy.shape, dy.dtype)], name="cummax_gradient")
         self.dim_name, self.reverse = dim_name, reverse
-
-    def needs_whole(self, name: str) -> bool:
-        return name == self.dim_name
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         ddx, places = check_tensor(grad_ys[0]), self.inputs[1]

@@ -18,6 +18,7 @@ from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import axes_size
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.reductions._cumulative_gradient import CumulativeMaxGradientOperation
+from meshtf.planning.padding import LOWEST, Fill
 from meshtf.planning.plan import Core, Emit, Value
 from meshtf.planning.planner import Planner
 
@@ -27,12 +28,11 @@ _NARROW = (tf.float16, tf.bfloat16)
 class CumulativeSumOperation(Operation):
     """The sum of the elements before each one, itself included unless `exclusive`; of those after it in `reverse`."""
 
+    takes_padding = True
+
     def __init__(self, x: Tensor, dim_name: str, *, exclusive: bool, reverse: bool, name: str = "cumsum") -> None:
         super().__init__([x], [(x.shape, x.dtype)], name=name)
         self.dim_name, self.exclusive, self.reverse = dim_name, exclusive, reverse
-
-    def needs_whole(self, name: str) -> bool:
-        return name == self.dim_name
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         dy = check_tensor(grad_ys[0])
@@ -40,7 +40,7 @@ class CumulativeSumOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         (output,) = self.outputs
-        value = planner.read(self.inputs[0], planner.layouts[output])
+        value = planner.read(self.inputs[0], planner.layouts[output], Fill(0, frozenset([self.dim_name])))
         axis, exclusive, reverse = output.shape.axis(self.dim_name), self.exclusive, self.reverse
         axes, spec = value.layout.axes[axis], (value.shape, value.dtype, value.layout)
         flops, wide = math.prod(value.slice_shape), tf.float32 if value.dtype in _NARROW else value.dtype
@@ -62,12 +62,11 @@ class CumulativeSumOperation(Operation):
 class CumulativeMaxOperation(Operation):
     """The largest of the elements up to each one, from the end in `reverse`; or the int32 place of the first such."""
 
+    takes_padding = True
+
     def __init__(self, x: Tensor, dim_name: str, *, reverse: bool, is_index: bool, name: str = "cummax") -> None:
         super().__init__([x], [(x.shape, tf.int32 if is_index else x.dtype)], name=name)
         self.dim_name, self.reverse, self.is_index = dim_name, reverse, is_index
-
-    def needs_whole(self, name: str) -> bool:
-        return name == self.dim_name
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         (x,), dy = self.inputs, check_tensor(grad_ys[0])
@@ -76,9 +75,10 @@ class CumulativeMaxOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         (output,) = self.outputs
-        value = planner.read(self.inputs[0], planner.layouts[output])
+        value = planner.read(self.inputs[0], planner.layouts[output], Fill(LOWEST, frozenset([self.dim_name])))
         axis = output.shape.axis(self.dim_name)
-        scan = _Maximum(axis, value.slice_shape[axis], value.layout.axes[axis], self.reverse, self.is_index)
+        sizes = value.slice_shape[axis], output.shape[axis].size
+        scan = _Maximum(axis, sizes, value.layout.axes[axis], reverse=self.reverse, with_index=self.is_index)
         totals = [_gathered(planner, value, axis, *total) for total in scan.totals(value.dtype)]
         flops = 2 * math.prod(value.slice_shape) * max(1, math.ceil(math.log2(max(2, scan.size))))
         spec = (output.shape, output.dtype, value.layout)
@@ -86,10 +86,18 @@ class CumulativeMaxOperation(Operation):
 
 
 class _Maximum:
-    """The running maximum of a slice, by doubling (Hillis and Steele 1986), and over the totals of other cores."""
+    """The running maximum of a slice, by doubling (Hillis and Steele 1986), and over the totals of other cores.
 
-    def __init__(self, axis: int, size: int, axes: tuple[str, ...], reverse: bool, with_index: bool) -> None:
-        self.axis, self.size, self._axes, self._reverse, self._with_index = axis, size, axes, reverse, with_index
+    Where the dimension does not divide, what is beyond its end is the lowest number, and takes the place of the last
+    element: which comes first from the end on, if nothing is larger.
+    """
+
+    def __init__(
+        self, axis: int, sizes: tuple[int, int], axes: tuple[str, ...], *, reverse: bool, with_index: bool
+    ) -> None:
+        """sizes: of the slice and of the whole."""
+        (self.size, self._whole), self.axis, self._axes = sizes, axis, axes
+        self._reverse, self._with_index = reverse, with_index
 
     def totals(self, dtype: tf.DType) -> list[tuple[Emit, tf.DType]]:
         """What each core hands to the others, and its dtype: its maximum, and where that is."""
@@ -147,7 +155,7 @@ class _Maximum:
 
     def _places(self, core: Core, x: tf.Tensor) -> tf.Tensor:
         own = tf.range(self.size)
-        own = own + core.coordinate(self._axes) * self.size if self._axes else own
+        own = self._in_whole(core, own)
         shape = [self.size if i == self.axis else 1 for i in range(len(x.shape))]
         return tf.broadcast_to(tf.reshape(own, shape), x.shape)
 
@@ -156,7 +164,14 @@ class _Maximum:
         x = tf.reverse(x, [self.axis]) if self._reverse else x
         index = tf.argmax(x, self.axis, output_type=tf.int32)
         index = self.size - 1 - index if self._reverse else index
-        return tf.expand_dims(index + core.coordinate(self._axes) * self.size, self.axis)
+        return tf.expand_dims(self._in_whole(core, index), self.axis)
+
+    def _in_whole(self, core: Core, places: tf.Tensor) -> tf.Tensor:
+        """Places in a slice as those in the whole."""
+        if not self._axes:
+            return places
+        places += core.coordinate(self._axes) * self.size
+        return places if self._whole % self.size == 0 else tf.minimum(places, self._whole - 1)
 
 
 def _gathered(planner: Planner, value: Value, axis: int, emit: Emit, dtype: tf.DType) -> Value:

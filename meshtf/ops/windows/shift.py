@@ -14,6 +14,8 @@ from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import axes_size
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.windows._halo import HaloOperation
+from meshtf.planning.padded_moves import relabelled
+from meshtf.planning.padding import ZEROS, Fill
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.window_reads import Window, read_window
@@ -27,6 +29,7 @@ class ShiftOperation(Operation):
     def __init__(self, x: Tensor, offset: int, dim_name: str, *, wrap: bool, name: str = "shift") -> None:
         super().__init__([x], [(x.shape, x.dtype)], name=name)
         self.offset, self.dim_name, self.wrap = offset, dim_name, wrap
+        self.takes_padding = not wrap  # else the border between the last element and the first is inside a slice
 
     def needs_whole(self, name: str) -> bool:
         return name == self.dim_name
@@ -37,11 +40,12 @@ class ShiftOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         (output,) = self.outputs
-        value = _read_where_it_is(planner, self)
+        value = _read_where_it_is(planner, self, Fill(0, frozenset([self.dim_name])))
         axis = output.shape.axis(self.dim_name)
         n = value.slice_shape[axis]
         fill = False if output.dtype == tf.bool else 0
-        planner.write(output, read_window(planner, value, axis, Window(-self.offset, n, n), wrap=self.wrap, fill=fill))
+        moved = read_window(planner, value, axis, Window(-self.offset, n, n), wrap=self.wrap, fill=fill)
+        planner.write(output, relabelled(planner, moved, output.shape))
 
 
 class ReverseOperation(Operation):
@@ -74,10 +78,10 @@ class ReverseOperation(Operation):
         planner.write(output, planner.compute("reverse", emit, [value], [spec], pending=value.pending)[0])
 
 
-def _read_where_it_is(planner: Planner, operation: Operation) -> Value:
+def _read_where_it_is(planner: Planner, operation: Operation, fill: Fill = ZEROS) -> Value:
     """The one input: as it is held where its sum is left to consumers, else in the output's layout."""
-    (held,) = planner.read_operands_as_they_are(operation)
-    return held if held.pending else planner.read(operation.inputs[0], planner.layouts[operation.outputs[0]])
+    (held,) = planner.read_operands_as_they_are(operation, fill)
+    return held if held.pending else planner.read(operation.inputs[0], planner.layouts[operation.outputs[0]], fill)
 
 
 @language_function
