@@ -75,14 +75,27 @@ class LayoutTable:
 
     def seen_by(self, operation: Operation | None) -> LayoutTable:
         """The layouts that an operation works in: where sizes do not divide, whole as it needs them."""
-        if not self._has_padding or operation is None or operation.takes_padding:
-            return self
-        tensors = (*operation.inputs, *operation.outputs)
-        names = frozenset(t.shape[i].name for t in tensors for i in uneven_dims(self[t], t.shape, self.mesh_shape))
-        names = frozenset(filter(operation.needs_whole, names))
-        if not names:
-            return self
-        return self._whole_along.setdefault(names, _WholeAlong(self, names))
+        names = frozenset() if operation is None else frozenset(self._uneven_for(operation))
+        return self._whole_along.setdefault(names, _WholeAlong(self, names)) if names else self
+
+    def gathers_because(self, operation: Operation, axes: Axes) -> str:
+        """Why an operation gathers over these mesh axes, where that is for want of a way to work on slices."""
+        if reason := operation.gathers_because(self):
+            return reason
+        uneven = [name for name, used in self._uneven_for(operation).items() if not used.isdisjoint(axes)]
+        return f"slices that do not divide are worked on whole here ({', '.join(uneven)})" if uneven else ""
+
+    def _uneven_for(self, operation: Operation) -> dict[str, set[str]]:
+        """Names of dimensions that do not divide and that an operation sees whole, and the mesh axes that split them."""
+        found: dict[str, set[str]] = {}
+        if not self._has_padding or operation.takes_padding:
+            return found
+        for tensor in (*operation.inputs, *operation.outputs):
+            layout = self[tensor]
+            for i in uneven_dims(layout, tensor.shape, self.mesh_shape):
+                if operation.needs_whole(tensor.shape[i].name):
+                    found.setdefault(tensor.shape[i].name, set()).update(layout.axes[i])
+        return found
 
     def resolved(self, tensor: Tensor) -> ResolvedLayout:
         """A tensor's layout; of one that no operation of the program needs, but another is laid out like, found now."""

@@ -108,7 +108,7 @@ class CollectiveRecord:
             dtype=before.dtype.name,
             reduction=step.reduction,
             members=tuple(cls.of(member, times, plan, layouts) for member in collective.members),
-            why=collective.operation.gathers_because(layouts) if isinstance(step, AllGather) else "",
+            why=layouts.gathers_because(collective.operation, step.axes) if isinstance(step, AllGather) else "",
             process_axes=axis_parts.axes_joined(crossing_axes(step.axes, plan.mesh_shape, plan.process_of_core)),
             bytes_between_processes=times * accounting.bytes_between_processes(collective, plan),
             stages=accounting.stages(collective, plan),

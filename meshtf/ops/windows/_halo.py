@@ -23,10 +23,9 @@ class HaloOperation(Operation):
         shape = x.shape.resize_dimension(block, x.shape.get_dim_by_name(block).size + sum(halo))
         super().__init__([x], [(shape, x.dtype)], name=name)
         self.blocks_dim, self.block_dim, self.halo, self.wrap = blocks, block, halo, wrap
-        self.takes_padding = not wrap  # else the last block's neighbour is not the one behind it in the slice
 
     def needs_whole(self, name: str) -> bool:
-        return name in (self.blocks_dim, self.block_dim)
+        return name == self.block_dim or (self.wrap and name == self.blocks_dim)
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         return [
@@ -90,10 +89,9 @@ class HaloSumOperation(Operation):
         shape = x.shape.resize_dimension(block, x.shape.get_dim_by_name(block).size - sum(halo))
         super().__init__([x], [(shape, x.dtype)], name="halo_sum")
         self.blocks_dim, self.block_dim, self.halo, self.wrap = blocks, block, halo, wrap
-        self.takes_padding = not wrap
 
     def needs_whole(self, name: str) -> bool:
-        return name in (self.blocks_dim, self.block_dim)
+        return name == self.block_dim or (self.wrap and name == self.blocks_dim)
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         dy = check_tensor(grad_ys[0])

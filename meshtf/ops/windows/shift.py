@@ -29,10 +29,9 @@ class ShiftOperation(Operation):
     def __init__(self, x: Tensor, offset: int, dim_name: str, *, wrap: bool, name: str = "shift") -> None:
         super().__init__([x], [(x.shape, x.dtype)], name=name)
         self.offset, self.dim_name, self.wrap = offset, dim_name, wrap
-        self.takes_padding = not wrap  # else the border between the last element and the first is inside a slice
 
     def needs_whole(self, name: str) -> bool:
-        return name == self.dim_name
+        return self.wrap and name == self.dim_name  # the first element is then behind the last, inside of a slice
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         dy = check_tensor(grad_ys[0])

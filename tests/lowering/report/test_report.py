@@ -228,6 +228,11 @@ def test_gathers_for_want_of_a_way_are_listed_with_why_there_is_none() -> None:
         (record,) = report.gathers_for_want
         assert (record.kind, record.why) == ("all_gather", reason)
         assert "gathered for want of a way to work on slices" in str(report)
+    for fn, sends in ((mtf.roll, True), (lambda x, n, dim: mtf.shift(x, n, dim, wrap=False), False)):
+        found = mtf.function(lambda x, fn=fn: fn(mtf.tanh(x), 1, "n"), mtf.PlanMeshImpl("cols:4", "n:cols"),
+                             inputs={"x": mtf.TensorSpec("n:10")}).report()  # fmt: skip
+        reasons = [r.why for r in found.gathers_for_want]
+        assert reasons == ["slices that do not divide are worked on whole here (n)"] * sends
     called_for = report_of(mtf.replicate)
     assert called_for.collectives
     assert not called_for.gathers_for_want  # the layout says so

@@ -121,6 +121,27 @@ def test_the_gradient_of_cummax_sends_totals_as_well(layout: str, cores: int) ->
     }
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_of_sizes_that_do_not_divide_totals_are_sent_and_padding_is_no_maximum(reverse: bool) -> None:
+    """On cores with padding, and with nothing else; of rows that end in the lowest number, or are all of it."""
+
+    def program(x: mtf.Tensor) -> list[Any]:
+        y = mtf.cummax(x, "b", reverse=reverse)
+        return [mtf.cumsum(x, "b", reverse=reverse), y, *mtf.gradients(y, [x], [mtf.exp(mtf.minimum(x, 0.0)) + 1.0])]
+
+    x = RNG.standard_normal((3, 9))
+    x[1, 6:], x[2] = -np.inf, -np.inf
+    inputs = {"x": ("a:3 b:9", x)}
+    alone = interpret(program, inputs, "rows:1").results
+    for layout in ("b:rows", "b:rows;a:cols"):
+        found = interpret(program, inputs, "rows:7;cols:2", layout, max_padding=0.5).results
+        assert_close(found[0], alone[0], terms=9)
+        for ours, wanted in zip(found[1:], alone[1:], strict=True):
+            np.testing.assert_array_equal(ours, wanted)
+    planned = plan(program, {"x": mtf.TensorSpec("a:3 b:9")}, "rows:4", "b:rows")
+    assert {(c.step.kind, c.input.slice_bytes) for c in planned.collectives} == {("all_gather", 3 * 4)}
+
+
 def test_on_virtual_cpus() -> None:
     def program(x: mtf.Tensor) -> list[Any]:
         return [mtf.square(mtf.cumsum(x, "b", True)), mtf.cummax(x, "b"), mtf.cummax(x, "b", reverse=True)]

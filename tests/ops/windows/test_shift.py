@@ -100,6 +100,16 @@ def test_between_two_cores_a_slice_that_moves_whole_is_permuted(offset: int) -> 
     assert [(c.step.kind, c.input.slice_bytes) for c in planned.collectives] == [("permute", 64)]
 
 
+def test_of_sizes_that_do_not_divide_borders_are_sent() -> None:
+    specs = {"x": mtf.TensorSpec("blocks:10 block:6")}
+    for fn, sent in (
+        (lambda x: mtf.shift(x, -1, "blocks", False), [6 * 4]),
+        (lambda x: mtf.halo_exchange(x, "blocks", "block", 2), [2 * 4] * 2),
+    ):
+        planned = plan(fn, specs, "rows:4", "blocks:rows")
+        assert [(c.step.kind, c.input.slice_bytes) for c in planned.collectives] == [("permute", n) for n in sent]
+
+
 def test_reverse_moves_each_slice_once() -> None:
     planned = plan(lambda x: mtf.reverse(x, "b"), {"x": mtf.TensorSpec("b:48", tf.float32)}, MESH, "b:rows+cols")
     assert [(c.step.kind, c.input.slice_bytes) for c in planned.collectives] == [("permute", 24)]
