@@ -103,6 +103,23 @@ def test_layout_changes_neither_gradients_nor_moving_averages() -> None:
             assert_close(done.variables[name], expected.variables[name], terms=TERMS)
 
 
+@pytest.mark.parametrize("size", [28, pytest.param(224, marks=pytest.mark.long)])
+def test_nothing_is_gathered_for_want_of_a_way_to_work_on_slices(size: int) -> None:
+    """Data parallelism, and images that are split, whose rows are even and odd: 224 are 7 in the end."""
+    model = TINY if size == 28 else ResNet50(1000)
+    images = mtf.Shape([BATCH, ("height", size), ("width", size), ("channels", 3)])
+    specs = {"images": mtf.TensorSpec(images), "labels": mtf.TensorSpec(LABELS, tf.int32)}
+
+    def step(images: mtf.Tensor, labels: mtf.Tensor) -> mtf.Tensor:
+        loss = mtf.reduce_mean(model.metrics({"images": images, "labels": labels}, True)["loss"])
+        mtf.optimize.SgdOptimizer(0.1).minimize(loss)
+        return loss
+
+    for layout in ("batch:rows+cols", "batch:cols;height:rows", "height:rows;width:cols"):
+        report = mtf.function(step, mtf.PlanMeshImpl("rows:4;cols:2", layout), inputs=specs).report()
+        assert report.gathers_for_want == (), layout
+
+
 def test_evaluation_uses_the_averages_and_no_smoothing() -> None:
     plain = ResNet50(num_classes=4, stage_sizes=(1,), width=4)
     smooth = dataclasses.replace(plain, label_smoothing=0.5)

@@ -48,8 +48,8 @@ def test_where_all_agree_the_sum_is_left_though_a_gather_would_be_cheaper() -> N
 
 
 def test_a_choice_for_what_a_product_makes_gathers_x_and_repeats_nothing() -> None:
-    """Of a feed-forward layer with weights and residual stream split by d_model alone: the sum of `inner` that each core
-    has a term of, against a gather of x and the scattered sum of y."""
+    """Of a feed-forward layer whose weights and residual stream are split by d_model alone: the sum of `inner` that
+    each core has a term of, against a gather of x and the scattered sum of y."""
     layer = mtf.Shape([("batch", 8), ("length", 2048), ("d_model", 1024)])
     inner = mtf.Shape([*layer[:2], ("d_ff", 4096)])
 
