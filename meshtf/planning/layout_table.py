@@ -86,7 +86,7 @@ class LayoutTable:
         return f"slices that do not divide are worked on whole here ({', '.join(uneven)})" if uneven else ""
 
     def _uneven_for(self, operation: Operation) -> dict[str, set[str]]:
-        """Names of dimensions that do not divide and that an operation sees whole, with the mesh axes of their split."""
+        """By name of a dimension that does not divide and that an operation sees whole, the mesh axes that split it."""
         found: dict[str, set[str]] = {}
         if not self._has_padding or operation.takes_padding:
             return found

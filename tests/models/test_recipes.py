@@ -21,7 +21,7 @@ LIKE_LM_TINY = (*SIZES, "TransformerStack.num_layers = 2", "VocabularyEmbedding.
 LIKE_MOE_TINY = (*LIKE_LM_TINY, "MixtureOfExperts.d_ff = 16", "TransformerStack.num_layers = 1")
 OF_EXPERTS = ("experts", "experts_tensor")
 RING = "ring"
-ROUND = ("SelfAttention.algorithm = 'ring'", "AttentionOptions.dropout_broadcast_dims = ('length',)")
+ROUND = ("SelfAttention.algorithm = 'ring'",)
 DENSE = [name for name in recipes() if name not in (*OF_EXPERTS, RING)]
 
 
