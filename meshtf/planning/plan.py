@@ -209,10 +209,17 @@ class Condition:
 class LoopCompilation:
     """Of a loop that asks to be one function compiled by XLA.
 
-    refusal: why it is not, as words that follow its name; empty where it is.
+    refusal: why it is not, as words that follow its name; empty where it is. is_joint: whether it is one function for
+    all cores, its collectives in it, and not one that each core calls.
     """
 
     refusal: str = ""
+    is_joint: bool = False
+
+    @property
+    def is_of_each_core(self) -> bool:
+        """Whether each core calls a function of its own."""
+        return not self.refusal and not self.is_joint
 
 
 UNBOUNDED = 2**31 - 1

@@ -48,9 +48,10 @@ def while_loop(  # noqa: PLR0913  # the original's parameters, and four of ours
       has_accumulators: whether the body returns tensors to sum. Sums over cores in them are done once, at the end.
       maximum_iterations: after which the loop ends anyway. It must be given where a gradient is wanted.
       compiled: whether the loop asks to be one function compiled by XLA, as those of decoding do: worth it for many
-        small operations in many iterations. It is where nothing inside communicates, draws random bits, prints or
-        is slicewise, nothing takes its gradient, and `maximum_iterations` are enough; the program's report says
-        whether, and why not. Floats may differ in their last bits from those of a loop that is not compiled.
+        small operations in many iterations. It is where nothing inside draws random bits, prints or is slicewise,
+        nothing takes its gradient, and `maximum_iterations` are enough; if something communicates, where all cores
+        are virtual CPUs of one process, and it is in no other loop. The program's report says whether, and why not.
+        Floats may differ in their last bits from those of a loop that is not compiled.
       recompute: what the gradient keeps of each iteration, as for `scan`.
       name: of the operation.
 

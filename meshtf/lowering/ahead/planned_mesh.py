@@ -17,5 +17,6 @@ class PlannedMesh:
     shape: Shape
     layout_rules: LayoutRules
     options: MeshOptions
+    devices: tuple[str, ...] = ()
     process_of_core: ProcessOfCore = ()
     compiles_programs: bool = False

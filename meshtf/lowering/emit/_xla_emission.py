@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
+from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
-from meshtf.lowering.emit.emission import CoreProgram, TracedCore
 from meshtf.lowering.emit.variable_slices import SlicesByValue
 from meshtf.mesh_impl.tpu.xla_collectives import XlaCollectives
 from meshtf.planning import core_positions

@@ -10,7 +10,7 @@ import tensorflow as tf
 from meshtf.planning.plan import Branch, Carried, Instruction, Loop, Plan, Stacked, Value, walk
 
 if TYPE_CHECKING:
-    from meshtf.lowering.emit.emission import CoreProgram
+    from meshtf.lowering.emit.core_program import CoreProgram
 
 _Stack: TypeAlias = "tf.Tensor | tf.TensorArray"
 
@@ -20,12 +20,12 @@ _MOST_UNROLLED = 1024
 
 def emit_loop(program: CoreProgram, loop: Loop) -> None:
     """Emits a loop into a program; its results become slices of the program."""
-    if program.compiles_loops and loop.compilation is not None and not loop.compilation.refusal:
+    if program.compiles_loops and loop.compilation is not None and loop.compilation.is_of_each_core:
         _emit_compiled(program, loop)
     elif program.unrolls_loops and _is_unrollable(loop):
         _emit_unrolled(program, loop)
     else:
-        _emit_op_by_op(program, loop)
+        emit_op_by_op(program, loop)
 
 
 def _emit_compiled(program: CoreProgram, loop: Loop) -> None:
@@ -34,19 +34,19 @@ def _emit_compiled(program: CoreProgram, loop: Loop) -> None:
 
     def run(*slices: tf.Tensor) -> list[tf.Tensor]:
         inner = program.compiled(dict(zip(given, slices, strict=True)))
-        for value in _taken_apart(loop.body) & set(given):  # once, and not in each iteration
-            inner.parts[value] = tf.unstack(inner.slices[value])
-        _emit_op_by_op(inner, loop)
+        for value in taken_apart(loop.body) & set(given):  # once, and not in each iteration
+            inner.parts[value] = inner.parts_of(value)
+        emit_op_by_op(inner, loop)
         return [inner.slices[v] for v in loop.outputs]
 
-    arguments = [program.slices[v] if v in program.slices else program.arrays[v].stack() for v in given]
-    results = tf.function(run, jit_compile=True, autograph=False)(*arguments)
+    results = tf.function(run, jit_compile=True, autograph=False)(*map(program.slice_of, given))
     program.slices.update(zip(loop.outputs, results, strict=True))
 
 
-def _emit_op_by_op(program: CoreProgram, loop: Loop) -> None:
+def emit_op_by_op(program: CoreProgram, loop: Loop) -> None:
+    """Emits it as TensorFlow's loop, into the function that is being traced."""
     slices = program.slices
-    count: Any = loop.length if loop.count is None else slices[loop.count]
+    count: Any = loop.length if loop.count is None else program.scalar(loop.count)
     stacks = [_new_stack(program, loop, s) for s in loop.stacked]
     in_parts = _carried_in_parts(loop) if program.unrolls_loops else frozenset()
     carried = [program.parts_of(c.initial) if c in in_parts else slices[c.initial] for c in loop.carried]
@@ -57,15 +57,14 @@ def _emit_op_by_op(program: CoreProgram, loop: Loop) -> None:
         parallel_iterations=1,
     )
     trips, finals, filled = results
-    slices[loop.trips] = trips
-    program.take({c.result: final for c, final in zip(loop.carried, finals, strict=True)})
+    program.take({loop.trips: trips, **dict(zip((c.result for c in loop.carried), finals, strict=True))})
     for stacked, stack in zip(loop.stacked, filled, strict=True):
         if isinstance(stack, tf.Tensor):
-            slices[stacked.whole] = stack
+            program.take({stacked.whole: stack})
         elif stacked.whole in program.only_sliced:
             program.arrays[stacked.whole] = stack
         else:
-            slices[stacked.whole] = stack.stack()
+            program.take({stacked.whole: program.stack_of(stack)})
 
 
 def _new_stack(program: CoreProgram, loop: Loop, stacked: Stacked) -> _Stack:
@@ -74,7 +73,7 @@ def _new_stack(program: CoreProgram, loop: Loop, stacked: Stacked) -> _Stack:
     if program.on_processors and loop.is_bounded and stacked.whole not in program.only_sliced:
         is_filled = loop.count is None and loop.condition is None
         return tf.raw_ops.Empty(shape=[loop.length, *part.slice_shape], dtype=part.dtype, init=not is_filled)
-    return tf.TensorArray(part.dtype, loop.length, element_shape=part.slice_shape, clear_after_read=False)
+    return tf.TensorArray(part.dtype, loop.length, element_shape=program.shape_of(part), clear_after_read=False)
 
 
 def _written(stack: _Stack, index: tf.Tensor, part: tf.Tensor) -> _Stack:
@@ -90,7 +89,7 @@ def _goes_on(program: CoreProgram, loop: Loop, turn: tf.Tensor, count: Any, valu
     inner = program.inside({loop.index: turn})
     inner.take(dict(zip(loop.condition.entering, values, strict=False)))
     inner.emit(loop.condition.instructions)
-    return tf.logical_and(turn < count, inner.slices[loop.condition.goes_on])
+    return tf.logical_and(turn < count, inner.scalar(loop.condition.goes_on))
 
 
 def _iterate(
@@ -105,7 +104,7 @@ def _iterate(
     given: dict[Value, tf.Tensor] = {loop.index: index}
     for s in loop.sliced:
         array = program.arrays.get(s.whole)
-        given[s.part] = tf.gather(program.slices[s.whole], index, axis=s.dim) if array is None else array.read(index)
+        given[s.part] = program.part(s.whole, index, s.dim) if array is None else array.read(index)
     inner = program.inside(given)
     inner.take({c.entering: value for c, value in zip(loop.carried, values, strict=True)})
     inner.emit(loop.body)
@@ -123,7 +122,7 @@ def _is_unrollable(loop: Loop) -> bool:
     return known and sum(times for _, times in walk(loop.body, loop.length)) <= _MOST_UNROLLED
 
 
-def _taken_apart(instructions: Sequence[Instruction]) -> frozenset[Value]:
+def taken_apart(instructions: Sequence[Instruction]) -> frozenset[Value]:
     """Of what unrolled loops take a part in each iteration, along the first dimension."""
     loops = [i for i, _ in walk(instructions) if isinstance(i, Loop) and _is_unrollable(i)]
     return frozenset(s.whole for loop in loops for s in loop.sliced if s.dim == 0)
@@ -145,13 +144,13 @@ def _emit_unrolled(program: CoreProgram, loop: Loop) -> None:
         index = loop.length - 1 - turn if loop.is_reversed else turn
         given = {loop.index: tf.constant(index), **dict(zip((c.entering for c in loop.carried), carried, strict=True))}
         for s in loop.sliced:
-            given[s.part] = wholes[s][index] if s in wholes else tf.gather(program.slices[s.whole], index, axis=s.dim)
+            given[s.part] = wholes[s][index] if s in wholes else program.part(s.whole, index, s.dim)
         inner = program.inside(given)
         inner.emit(loop.body)
         carried = [inner.slices[c.leaving] for c in loop.carried]
         for own, s in zip(parts, loop.stacked, strict=True):
             own[index] = inner.slices[s.part]
-    program.slices[loop.trips] = tf.constant(loop.length)
+    program.take({loop.trips: tf.constant(loop.length)})
     program.take({c.result: final for c, final in zip(loop.carried, carried, strict=True)})
     program.take({s.whole: own for s, own in zip(loop.stacked, parts, strict=True)})
 
@@ -165,11 +164,11 @@ def emit_branch(program: CoreProgram, branch: Branch) -> None:
         return [tf.identity(inner.slices[v]) for v in results]
 
     taken = tf.cond(
-        program.slices[branch.predicate],
+        program.scalar(branch.predicate),
         lambda: take(branch.if_true, branch.true_results),
         lambda: take(branch.if_false, branch.false_results),
     )
-    program.slices.update(zip(branch.results, taken, strict=True))
+    program.take(dict(zip(branch.results, taken, strict=True)))
 
 
 def only_sliced(plan: Plan) -> frozenset[Value]:

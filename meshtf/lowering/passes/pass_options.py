@@ -22,6 +22,7 @@ class PassOptions:
       bucket_bytes: of the largest bucket of small collectives; 0: each travels alone.
       compiles_programs: whether the program is compiled as a whole, and its loops with it.
       compile_loops: whether loops that ask for it are compiled.
+      computes_on_one_device: whether all cores are virtual CPUs of one process, which compute on its first.
       process_of_core: by core, the process that it is in; empty where one has all.
       assigns: whether the plan assigns variables.
       trained: shapes of the variables that are trained, by name.
@@ -29,9 +30,9 @@ class PassOptions:
         second collective costs more than it saves.
       smallest_fused_update: elements of the slice from which on a program's updates are worth compiling; then the
         smaller ones are, too.
-      least_compiled_iterations: for each core of a process that compiles a loop, how many it must have. In decoding
-        with a small Transformer, compiling takes each about as much processor time as 130 iterations then save: with
-        so many, it has paid after four runs.
+      least_compiled_iterations: how many a loop that is compiled must have. In decoding with a small Transformer,
+        compiling takes about as much processor time as 130 iterations then save: with so many, it has paid after four
+        runs.
       smallest_added_in_place: bytes of the smallest slice of a stack of gradients that is added layer by layer: below,
         so many small additions cost more than the memory is worth.
       block_sizes: of large updates that are done block by block.
@@ -47,6 +48,7 @@ class PassOptions:
     bucket_bytes: int = 0
     compiles_programs: bool = False
     compile_loops: bool = True
+    computes_on_one_device: bool = False
     process_of_core: ProcessOfCore = ()
     assigns: bool = True
     trained: Mapping[str, Shape] = dataclasses.field(default_factory=dict)

@@ -39,20 +39,26 @@ class TensorRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoopRecord:
-    """A loop that asks to be compiled by XLA. filename, line: the user's. refusal: why it is not; empty where it is."""
+    """A loop that asks to be compiled by XLA.
+
+    filename, line: the user's. refusal: why it is not; empty where it is. is_joint: whether it is compiled for all
+    cores at once.
+    """
 
     operation: str
     filename: str
     line: int
     refusal: str
+    is_joint: bool
 
     @classmethod
     def all_of(cls, plan: Plan) -> Iterator[LoopRecord]:
         """Those of a plan, in program order."""
         for instruction, _ in walk(plan.instructions):
             if isinstance(instruction, Loop) and instruction.compilation is not None:
-                operation, site = instruction.operation, instruction.operation.site
-                yield cls(operation.name, site.filename, site.line, instruction.compilation.refusal)
+                operation, compiled = instruction.operation, instruction.compilation
+                site = operation.site
+                yield cls(operation.name, site.filename, site.line, compiled.refusal, compiled.is_joint)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from meshtf.lowering.report._records import CollectiveRecord, MemoryRecord, RepeatedWorkRecord, TensorRecord
+from meshtf.lowering.report._records import CollectiveRecord, LoopRecord, MemoryRecord, RepeatedWorkRecord, TensorRecord
 from meshtf.lowering.report.text_table import Column, Row, bytes_text, flops_text, shorten, table
 
 if TYPE_CHECKING:
@@ -113,12 +113,15 @@ def _kept_of_pipelines(report: Report, width: int) -> list[str]:
     return _section(title, columns, rows, width)
 
 
+def _compiled(record: LoopRecord) -> str:
+    if record.refusal:
+        return f"no: {record.refusal}"
+    return "as one function for all cores" if record.is_joint else "as one function"
+
+
 def _loops(report: Report, width: int) -> list[str]:
     columns = [Column("operation", keeps="end"), Column("line", keeps="end"), Column("compiled", keeps="start")]
-    rows = [
-        (r.operation, _place(r.filename, r.line), f"no: {r.refusal}" if r.refusal else "as one function")
-        for r in report.loops
-    ]
+    rows = [(r.operation, _place(r.filename, r.line), _compiled(r)) for r in report.loops]
     return _section("loops that ask to be compiled by XLA", columns, rows, width)
 
 

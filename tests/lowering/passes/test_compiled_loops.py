@@ -44,7 +44,18 @@ def with_gradient(x: mtf.Tensor) -> mtf.Tensor:
 
 
 REFUSED: dict[str, tuple[Callable[[mtf.Tensor], mtf.Tensor], str, dict[str, Any], str]] = {
-    "collectives": (looped(doubled, cond=is_small), "rows:2", {}, "it has the all_reduce of reduce_max"),
+    "collectives": (
+        looped(doubled, cond=is_small),
+        "rows:2",
+        {"num_processes": 2},
+        "it has the all_reduce of reduce_max",
+    ),
+    "collectives inside another": (
+        lambda x: mtf.while_loop(is_small, looped(doubled, cond=is_small), x)[0],
+        "rows:2",
+        {},
+        "it has the all_reduce of reduce_max_1",
+    ),
     "switched off": (looped(doubled), "rows:1", {"compile_loops": False}, "compile_loops=False"),
     "a print": (looped(lambda x: mtf.print_tensor(x, x, "x")), "rows:1", {}, "print_tensor prints"),
     "random bits": (
@@ -67,7 +78,6 @@ REFUSED: dict[str, tuple[Callable[[mtf.Tensor], mtf.Tensor], str, dict[str, Any]
         {},
         "it has at most 31 iterations, and compiling it pays from 32 on",
     ),
-    "many cores": (looped(doubled), "rows:2", {}, "it has at most 40 iterations, and compiling it pays from 64 on"),
 }
 
 
@@ -89,8 +99,10 @@ def test_a_loop_that_is_compiled_is_reported() -> None:
     report = planned(looped(doubled), "rows:1").report()
     assert [loop.refusal for loop in report.loops] == [""]
     assert "as one function" in str(report)
-    two_processes = planned(looped(doubled, most=64), "rows:4", num_processes=2).report()
-    assert [loop.refusal for loop in two_processes.loops] == [""]  # each compiles for two cores
+    for program, mesh, processes in ((looped(doubled, cond=is_small), "rows:4", 1), (looped(doubled), "rows:4", 2)):
+        report = planned(program, mesh, num_processes=processes).report()
+        assert [loop.refusal for loop in report.loops] == [""]
+        assert ("as one function for all cores" in str(report)) == (processes == 1)
     assert planned(lambda x: mtf.while_loop(is_small, doubled, x)[0], "rows:1").report().loops == ()
 
 

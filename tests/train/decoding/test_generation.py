@@ -150,13 +150,21 @@ def test_a_compiled_loop_gives_the_same_tokens(lm: TransformerLM, method: str) -
             return beam_search(decoder, prompts, (1,), beam_size=2, alpha=0.6).by_name()
         return generate(decoder, prompts, Sampling(), ()).by_name()
 
-    found = {}
-    for compile_loops in (True, False):
-        step = mtf.function(program, mtf.SpmdMeshImpl("cores:1", "", compile_loops=compile_loops), inputs=inputs)
-        assert [loop.refusal for loop in step.report().loops] == ["" if compile_loops else "compile_loops=False"]
-        found[compile_loops] = {name: y.numpy() for name, y in step(**arrays).items()}
-    for name, value in found[False].items():
-        assert_close(found[True][name], value, terms=26 * TERMS, what=name)
-    np.testing.assert_array_equal(found[True]["ids"], found[False]["ids"])
-    on_four = mtf.function(program, mtf.PlanMeshImpl("rows:2;cols:2", "batch:rows;heads:cols"), inputs=inputs)
-    assert on_four.report().loops[0].refusal.startswith("it has the all_reduce of")
+    meshes = [
+        mtf.SpmdMeshImpl("cores:1", "", compile_loops=False),
+        mtf.SpmdMeshImpl("cores:1", ""),
+        mtf.SpmdMeshImpl("rows:2;cols:2", "batch:rows;heads:cols;vocab:cols"),
+    ]
+    found = []
+    for mesh_impl in meshes:
+        step = mtf.function(program, mesh_impl, inputs=inputs)
+        compiled = mesh_impl.options.compile_loops
+        assert [loop.refusal for loop in step.report().loops] == ["" if compiled else "compile_loops=False"]
+        found.append({name: y.numpy() for name, y in step(**arrays).items()})
+    for compiled_ones in found[1:]:
+        for name, value in found[0].items():
+            assert_close(compiled_ones[name], value, terms=26 * TERMS, what=name)
+        np.testing.assert_array_equal(compiled_ones["ids"], found[0]["ids"])
+    in_two_processes = mtf.PlanMeshImpl("rows:2;cols:2", "batch:rows;heads:cols", num_processes=2)
+    loops = mtf.function(program, in_two_processes, inputs=inputs).report().loops
+    assert loops[0].refusal.startswith("it has the all_reduce of")

@@ -1,0 +1,265 @@
+"""From the instructions of a plan to operations inside the trace of what one core runs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.layout import Axes
+from meshtf.lowering.emit.control_flow import emit_branch, emit_loop, only_sliced
+from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
+from meshtf.lowering.emit.scopes import scope_name
+from meshtf.lowering.emit.variable_slices import VariableSlices
+from meshtf.lowering.passes.update_fusion import FusedUpdate, consumers_of, updates_in_place
+from meshtf.mesh_impl.processor_products import product_dtype
+from meshtf.planning.adding_in_place import AddToPart, Zeros
+from meshtf.planning.collectives.backend_collectives import BackendCollectives
+from meshtf.planning.plan import (
+    AssignVariable,
+    Branch,
+    Collective,
+    Compute,
+    Cut,
+    Feed,
+    Instruction,
+    Loop,
+    Plan,
+    ReadVariable,
+    Value,
+    walk,
+)
+
+
+class TracedCore:
+    """A core whose coordinates are known when the program runs."""
+
+    def __init__(self, plan: Plan, coordinates: tf.Tensor, *, on_processors: bool = False) -> None:
+        self._on_processors = on_processors
+        self._sizes = {d.name: d.size for d in plan.mesh_shape}
+        names = plan.mesh_shape.dimension_names
+        split = tf.unstack(coordinates) if names else []
+        self._coordinates = dict(zip(names, split, strict=True))
+        self._positions: dict[Axes, tf.Tensor] = {}
+        self._transposed: dict[tuple[Any, tuple[int, ...]], tf.Tensor] = {}
+        self._begins: dict[tuple[int, tuple[Cut, ...]], tf.Tensor] = {}
+
+    def inside(self) -> TracedCore:
+        """The same core inside a loop or a branch: it may use what was made outside, and keeps its own there."""
+        inner = copy.copy(self)
+        inner._positions, inner._transposed = dict(self._positions), dict(self._transposed)
+        inner._begins = dict(self._begins)
+        return inner
+
+    def coordinate(self, axes: Axes) -> tf.Tensor:
+        if axes not in self._positions:
+            position = tf.zeros([], tf.int32) if not axes else self._coordinates[axes[0]]
+            for axis in axes[1:]:
+                position = position * self._sizes[axis] + self._coordinates[axis]
+            self._positions[axes] = position
+        return self._positions[axes]
+
+    def begin(self, rank: int, cuts: tuple[Cut, ...]) -> tf.Tensor:
+        key = (rank, cuts)
+        if key not in self._begins:
+            begin: list[tf.Tensor | int] = [0] * rank
+            for dim, axes, size in cuts:
+                begin[dim] = self.coordinate(axes) * size + begin[dim]
+            self._begins[key] = tf.stack(begin)
+        return self._begins[key]
+
+    def transposed(self, x: tf.Tensor, permutation: Sequence[int]) -> tf.Tensor:
+        key = (x.ref(), tuple(permutation))
+        if key not in self._transposed:
+            self._transposed[key] = tf.transpose(x, permutation)
+        return self._transposed[key]
+
+    def product_dtype(self, dtype: tf.DType) -> tf.DType:
+        return product_dtype(dtype) if self._on_processors else dtype
+
+
+class CoreProgram:
+    """Emits the instructions of a plan, inside the trace of the per-core function."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        core: TracedCore,
+        collectives: BackendCollectives,
+        variables: VariableSlices,
+        *,
+        on_processors: bool = False,
+        compiles_loops: bool = False,
+        may_assign: tf.Tensor | None = None,
+    ) -> None:
+        self.slices: dict[Value, tf.Tensor] = {}
+        self.arrays: dict[Value, tf.TensorArray] = {}
+        """What loops stacked, and only loops take parts of: never put together, which would take as much again."""
+        self.parts: dict[Value, list[tf.Tensor]] = {}
+        """What is there in parts, too, along the first dimension. XLA does not make a whole that nothing uses."""
+        self.unrolls_loops = False
+        self.only_sliced = only_sliced(plan)
+        self._plan = plan
+        self._core = core
+        self._collectives = collectives
+        self._variables = variables
+        self.on_processors = on_processors
+        self.compiles_loops = compiles_loops
+        self._may_assign = may_assign
+        """Where it is false, every check fails. None where nothing before can have failed."""
+        self._checked = frozenset(check.value for check in plan.checks)
+        self._numbers = {instruction: n for n, (instruction, _) in enumerate(walk(plan.instructions))}
+        self._feeds: Mapping[str, tf.Tensor] = {}
+        self._in_place = updates_in_place(plan) if variables.handles else {}
+        self._consumers = consumers_of(plan)
+
+    def run(self, feeds: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
+        """Emits everything; returns the slices of the fetches and the index of the first failed check."""
+        self.emit_stretch(self._plan.instructions, feeds)
+        return self.finish()
+
+    def emit_stretch(self, instructions: Sequence[Instruction], feeds: Mapping[str, tf.Tensor]) -> None:
+        """Emits instructions of the plan, in order, but those that assign variables."""
+        self._feeds = feeds
+        self.emit([i for i in instructions if not isinstance(i, AssignVariable) and self._is_needed(i)])
+
+    def finish(self) -> list[tf.Tensor]:
+        """Assigns variables; returns the slices of the fetches and the index of the first failed check."""
+        done = {name for pairs in self._in_place.values() for _, name in pairs.values()}
+        assignments = [i for i in self._plan.assignments if i.name not in done]
+        failed = self._first_failed_check()
+        if assignments:
+            succeeded = tf.equal(failed, NO_CHECK_FAILED) if self._plan.checks else None
+            self._variables.commit(lambda: self.emit(assignments), succeeded)
+        return [*(tf.identity(self.slices[v]) for v in self._plan.fetches), failed]
+
+    def emit(self, instructions: Sequence[Instruction]) -> None:
+        """Emits instructions, in order."""
+        for instruction in instructions:
+            scope = scope_name(self._numbers[instruction], instruction)
+            with tf.name_scope(scope), tf.control_dependencies(self._awaited(instruction)):
+                _EMITTERS[type(instruction)](self, instruction)
+            for value in instruction.outputs:
+                if value in self.slices and value not in self.arrays:
+                    self.slices[value].set_shape(self.shape_of(value))
+                if value in self._checked and self._may_assign is not None:
+                    self.slices[value] = tf.logical_and(self.slices[value], self._may_assign)
+
+    def inside(self, given: Mapping[Value, tf.Tensor]) -> CoreProgram:
+        """This program inside a loop or a branch, where it has some more slices. What is made there stays there."""
+        inner = copy.copy(self)
+        inner._core = self._core.inside()
+        inner.slices, inner.arrays, inner.parts = {**self.slices, **given}, dict(self.arrays), dict(self.parts)
+        return inner
+
+    def take(self, results: Mapping[Value, tf.Tensor | list[tf.Tensor]]) -> None:
+        """More slices, or their parts along the first dimension."""
+        for value, result in results.items():
+            if isinstance(result, list):
+                self.parts[value], result = result, tf.stack(result)
+            self.slices[value] = result
+
+    def parts_of(self, value: Value) -> list[tf.Tensor]:
+        """Along the first dimension."""
+        return self.parts[value] if value in self.parts else tf.unstack(self.slices[value])
+
+    def slice_of(self, value: Value) -> tf.Tensor:
+        """Put together, if loops made it in parts."""
+        return self.slices[value] if value in self.slices else self.stack_of(self.arrays[value])
+
+    def stack_of(self, array: tf.TensorArray) -> tf.Tensor:
+        """The slice that has these parts along its first dimension."""
+        return array.stack()
+
+    def part(self, value: Value, index: tf.Tensor, dim: int) -> tf.Tensor:
+        """One part of a slice along a dimension."""
+        return tf.gather(self.slices[value], index, axis=dim)
+
+    def scalar(self, value: Value) -> tf.Tensor:
+        """What all cores have alike, for control flow."""
+        return self.slices[value]
+
+    def shape_of(self, value: Value) -> tuple[int, ...]:
+        """Of the tensor that stands for a value."""
+        return value.slice_shape
+
+    def compiled(self, given: Mapping[Value, tf.Tensor]) -> CoreProgram:
+        """This program inside a function that XLA compiles, which has these slices alone."""
+        inner = self.inside({})
+        inner.slices, inner.arrays, inner.parts = dict(given), {}, {}
+        inner.unrolls_loops = True
+        # XLA has no kernels for TensorFlow's updates in place, which it does by itself.
+        inner.compiles_loops = inner.on_processors = False
+        return inner
+
+    def _awaited(self, instruction: Instruction) -> list[tf.Tensor]:
+        awaited = self._plan.awaited.get(instruction)
+        # What an earlier stretch made is there.
+        return [] if awaited is None or awaited.outputs[0] not in self.slices else [self.slices[awaited.outputs[0]]]
+
+    def _is_needed(self, instruction: Instruction) -> bool:
+        """False for a read of what only updates in place use: it would hold on to the memory that they write to."""
+        if not isinstance(instruction, ReadVariable):
+            return True
+        users = self._consumers.get(instruction.output, [])
+        return not users or not all(self._updates(user, instruction.name) for user in users)
+
+    def _updates(self, instruction: Instruction | None, name: str) -> bool:
+        """Whether an instruction updates a variable where it is."""
+        pairs = self._in_place.get(instruction, {}) if isinstance(instruction, Compute) else {}
+        return any(name == own for _, own in pairs.values())
+
+    def _compute(self, instruction: Compute) -> None:
+        if instruction in self._in_place:
+            return self._update_in_place(instruction)
+        slices = [self.slices[v] for v in instruction.inputs]
+        if self.on_processors and isinstance(instruction.emit, FusedUpdate):
+            results = instruction.emit.flat(*slices)
+        elif self.on_processors and isinstance(instruction.emit, AddToPart | Zeros):
+            results = instruction.emit.in_place(*slices)
+        else:
+            results = instruction.emit(self._core, *slices)
+        if isinstance(results, tf.Tensor):
+            results = [results]
+        for value, result in zip(instruction.outputs, results, strict=True):
+            self.slices[value] = result
+
+    def _update_in_place(self, instruction: Compute) -> None:
+        pairs = self._in_place[instruction]
+        variables = {n: (result, self._variables.handles[name]) for n, (result, name) in pairs.items()}
+        slices = [self.slices[v] for n, v in enumerate(instruction.inputs) if n not in variables]
+        assert isinstance(instruction.emit, FusedUpdate)
+        for n, result in instruction.emit.in_place(variables, slices, in_blocks=self.on_processors).items():
+            self.slices[instruction.outputs[n]] = result
+
+    def collective(self, instruction: Collective) -> None:
+        x = self.slices[instruction.input]
+        self.slices[instruction.output] = instruction.step.emit(self._collectives, x)
+
+    def _feed(self, instruction: Feed) -> None:
+        self.take({instruction.output: self._feeds[instruction.name]})
+
+    def _read(self, instruction: ReadVariable) -> None:
+        self.take({instruction.output: self._variables.read(instruction.name, instruction.output.dtype)})
+
+    def _assign(self, instruction: AssignVariable) -> None:
+        self._variables.assign(instruction.name, self.slices[instruction.input])
+
+    def _first_failed_check(self) -> tf.Tensor:
+        failed = tf.constant(NO_CHECK_FAILED)
+        for index, check in reversed(list(enumerate(self._plan.checks))):
+            failed = tf.where(self.slices[check.value], failed, index)
+        return failed
+
+
+_EMITTERS: dict[type, Callable[[CoreProgram, Any], None]] = {
+    Compute: CoreProgram._compute,
+    Collective: lambda program, collective: program.collective(collective),
+    Feed: CoreProgram._feed,
+    ReadVariable: CoreProgram._read,
+    AssignVariable: CoreProgram._assign,
+    Loop: emit_loop,
+    Branch: emit_branch,
+}
