@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
+from meshtf.garbage_collection import garbage_collection_paused
 from meshtf.lowering.emit._grappler import grappler_off
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
 from meshtf.lowering.emit.core_results import CoreResults, asserted_fetches, first_of, whole_fetches
@@ -76,7 +77,8 @@ class EmittedProgram:
         if asserted not in self._on_all_cores:
             body = self._on_every_core_asserted if asserted else self._on_every_core
             specs = [tf.TensorSpec(f.output.shape.to_integer_list, f.output.dtype) for f in self._plan.feeds]
-            self._on_all_cores[asserted] = tf.function(body, autograph=False).get_concrete_function(*specs)
+            with garbage_collection_paused():
+                self._on_all_cores[asserted] = tf.function(body, autograph=False).get_concrete_function(*specs)
         return self._on_all_cores[asserted]
 
     def _on_every_core(self, *feeds: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
