@@ -40,7 +40,7 @@ def values(step: mtf.Function) -> dict[str, np.ndarray]:
 
 
 def test_steps_and_checkpoints_are_those_of_virtual_cpus(tmp_path: Path) -> None:
-    """Initial values and dropout are the same; a checkpoint goes to and fro, onto other meshes."""
+    """Initial values and dropout are the same; a checkpoint goes to and fro, onto other meshes, in the same bytes."""
     spmd, tpu = step_on(mtf.SpmdMeshImpl(MESH, LAYOUT)), step_on(mtf.TpuMeshImpl(MESH, LAYOUT))
     for step in (spmd, tpu):
         step.initialize()
@@ -65,7 +65,11 @@ def test_steps_and_checkpoints_are_those_of_virtual_cpus(tmp_path: Path) -> None
     expected = tpu(x=X)[0].numpy()
     for other in others:
         assert_close(other(x=X)[0].numpy(), expected, terms=terms, steps=STEPS)
-    assert saved.is_dir()
+    restore(again, [spmd])
+    on_cpus = CheckpointFolder(tmp_path / "cpus").save(STEPS, spmd.variables, {})
+    files = {x.relative_to(saved) for x in saved.rglob("*") if x.is_file()}
+    assert files == {x.relative_to(on_cpus) for x in on_cpus.rglob("*") if x.is_file()} != set()
+    assert all((saved / name).read_bytes() == (on_cpus / name).read_bytes() for name in files)
 
 
 def test_updates_where_variables_are() -> None:
