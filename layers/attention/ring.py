@@ -186,7 +186,7 @@ class _RingAttention:
         def step(carried: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
             around, flat = self._arrived(carried)
             state = self._attended(self._in_halves(flat), around)
-            return [around.step + 1, *around.flat(), *itertools.chain(*state)], []
+            return [mtf.add(around.step, 1), *around.flat(), *itertools.chain(*state)], []
 
         carried = self._round(step, [*self._around.flat(), *itertools.chain(*state)])
         tops, totals, means = self._in_halves(carried[-3 * self._ring.halves :])
@@ -213,7 +213,7 @@ class _RingAttention:
             around, (dk, dv, *rest) = self._arrived(carried)
             own_dq, own_dk, own_dv, *own = self._gradients(around, others, dsums)
             rest = [mtf.add(x, y) for x, y in zip(rest, [own_dq, *own], strict=True)]
-            return [around.step + 1, *around.flat(), _sent(dk + own_dk), _sent(dv + own_dv), *rest], []
+            return [mtf.add(around.step, 1), *around.flat(), _sent(dk + own_dk), _sent(dv + own_dv), *rest], []
 
         dq, dk, dv, *own = self._gradients(self._around, others, dsums)
         initial = [*self._around.flat(), *map(mtf.zeros_like, [dk, dv]), dq, *own]

@@ -339,7 +339,7 @@ def _paddings(sliding: Sliding, trailing: int) -> list[tuple[int, int]]:
 
 def _side_by_side(sliding: Sliding, i: int) -> Sliding:
     """The windows of one dimension side by side, without zeros around."""
-    strides, dilations, paddings = (list(x) for x in (sliding.strides, sliding.dilations, sliding.paddings))
+    strides, dilations, paddings = list(sliding.strides), list(sliding.dilations), list(sliding.paddings)
     strides[i], dilations[i], paddings[i] = 1, 1, (0, 0)
     return Sliding(tuple(strides), tuple(dilations), tuple(paddings))
 
