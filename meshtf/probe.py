@@ -36,6 +36,9 @@ _FEW = 8
 _FEW_CHANNELS, _CHANNELS, _MANY_CHANNELS = 2, 16, 32
 """That filters make, and are made of again: fewer than a processor computes at once, and a multiple of that."""
 
+_SMALL_SIDE = 4
+"""Of an image whose convolution takes no time worth naming, but what it takes to begin."""
+
 _LARGEST_TILE = 64
 """Elements of a vector that are multiplied at once, of any processor."""
 
@@ -135,7 +138,8 @@ class _Probe:
         thin = self._each_of(_few_rows, [*self._cores, Dimension("row", wide), Dimension("column", wide)])
         product_bandwidth = wide * (wide + 2 * _FEW) * _FLOAT_BYTES * cores / self._less(thin, operation)
         self._begin("convolutions")
-        tile = self._product_tile(operation)
+        preparing = self._less(self._each(_convolved(_CHANNELS), self._image(_SMALL_SIDE)) / 2, operation)
+        tile = self._product_tile(operation + preparing)
         self._begin("random bits")
         drawn = self._each(_drawn, self._elements(elements), links=max(sizes.chain // 4, 1))
         vector_flops = RANDOM_BITS_OPERATIONS * elements * cores / self._less(drawn, adding)
@@ -155,6 +159,7 @@ class _Probe:
             product_tile=(tile, tile, 1),
             step_seconds=starting_step,
             operation_seconds=operation * num_processors() / cores,
+            convolution_seconds=preparing * num_processors() / cores,
             collective_seconds=starting,
             links=(NetworkLevel(None, bandwidth, latency),),
             processors=num_processors(),
@@ -176,16 +181,17 @@ class _Probe:
             text += f"; wrong for {', '.join(self._in_vain)}, which other work on the machine hid"
         return text
 
-    def _product_tile(self, operation: float) -> int:
+    def _image(self, side: int) -> list[Dimension]:
+        return [*self._cores, Dimension("height", side), Dimension("width", side), Dimension("in", _CHANNELS)]
+
+    def _product_tile(self, starting: float) -> int:
         """Rows or columns of a product up to which fewer take no less time.
 
         Of two convolutions, to so many channels and back, the one takes as long as a whole tile, the other as its
         terms are.
         """
-        side = self._sizes.image_side
-        image = [*self._cores, Dimension("height", side), Dimension("width", side), Dimension("in", _CHANNELS)]
         few, many = (
-            self._less(self._each(functools.partial(_convolved, channels), image), 2 * operation)
+            self._less(self._each(_convolved(channels), self._image(self._sizes.image_side)), 2 * starting)
             for channels in (_FEW_CHANNELS, _MANY_CHANNELS)
         )
         tile = 2 * _MANY_CHANNELS * few / many - _FEW_CHANNELS
@@ -268,12 +274,16 @@ def _multiplied(y: Tensor, x: Tensor) -> Tensor:
     return rename_dimension(einsum([y, w], [*kept, w.shape.get_dim_by_name("next")]), "next", "column")
 
 
-def _convolved(channels: int, y: Tensor, x: Tensor) -> Tensor:
+def _convolved(channels: int) -> _Link:
     """[outer, inner, height, width, in] with filters that make other channels of them, and with some that make as many
     again."""
-    own, made = y.shape.dims[-1], Dimension("out", channels)
-    window = [Dimension("filter_height", 3), Dimension("filter_width", 3)]
-    return conv2d(conv2d(y, ones(y.mesh, [*window, own, made])), ones(y.mesh, [*window, made, own]))
+    made, window = Dimension("out", channels), [Dimension("filter_height", 3), Dimension("filter_width", 3)]
+
+    def link(y: Tensor, x: Tensor) -> Tensor:
+        own = y.shape.dims[-1]
+        return conv2d(conv2d(y, ones(y.mesh, [*window, own, made])), ones(y.mesh, [*window, made, own]))
+
+    return link
 
 
 def _curved(y: Tensor, x: Tensor) -> Tensor:

@@ -93,6 +93,7 @@ class Machine:
       link_efficiency: share of the links' bandwidth that long messages reach.
       step_seconds: that a step takes besides, whatever is in it.
       operation_seconds: that each operation takes besides.
+      convolution_seconds: that each convolution takes besides, and besides that.
       collective_seconds: that each collective takes besides, and besides its hops.
       fuses: whether elementwise work is done in chains, each in one pass over memory (XLA), or one by one.
       overlaps: whether collectives go on while a core computes what does not wait for them.
@@ -124,6 +125,7 @@ class Machine:
     link_efficiency: float = 1.0
     step_seconds: float = 0.0
     operation_seconds: float = 0.0
+    convolution_seconds: float = 0.0
     collective_seconds: float = 0.0
     fuses: bool = False
     overlaps: bool = False
@@ -135,7 +137,8 @@ class Machine:
         self._check_peaks()
         _check_positive(self, "memory_bytes", "memory_bandwidth")
         _check_positive(self, "cache_bandwidth", "vector_flops", "transcendental_flops", "product_bandwidth")
-        _check_not_negative(self, "cache_bytes", "step_seconds", "operation_seconds", "collective_seconds")
+        _check_not_negative(self, "cache_bytes", "step_seconds", "operation_seconds")
+        _check_not_negative(self, "convolution_seconds", "collective_seconds")
         for name in ("product_efficiency", "memory_efficiency", "link_efficiency"):
             _check_positive(self, name)
             if getattr(self, name) > 1:
@@ -178,6 +181,7 @@ class Machine:
             transcendental_flops=self.transcendental_flops / cores,
             product_bandwidth=self.product_bandwidth / cores,
             operation_seconds=self.operation_seconds * cores / self.processors,
+            convolution_seconds=self.convolution_seconds * cores / self.processors,
             links=tuple(dataclasses.replace(level, bandwidth=level.bandwidth / cores) for level in self._levels),
         )
 

@@ -47,17 +47,18 @@ def seconds_of(work: Work, machine: Machine) -> float:
     A product is done in whole tiles of the machine's, at a share of its peak, when its operands stand in the order that
     it needs. (Roofline model, Williams et al. 2009.)
     """
-    moving, ordering = machine.seconds_of_moving(work.bytes_moved), 0.0
+    moving, preparing = machine.seconds_of_moving(work.bytes_moved), 0.0
     if work.products:
         peak = machine.peak_of(work.dtype) * machine.product_efficiency
         computing = sum(_tiled_flops(product, machine) for product in work.products) / peak
         moving = max(moving, work.bytes_moved / machine.product_bandwidth)
         if not machine.fuses:
             size = tf.as_dtype(work.dtype).size
-            ordering = sum(machine.seconds_of_moving(2 * product.transposed * size) for product in work.products)
+            preparing = sum(machine.seconds_of_moving(2 * product.transposed * size) for product in work.products)
+        preparing += machine.convolution_seconds * sum(product.is_convolution for product in work.products)
     else:
         computing = work.flops / machine.vector_flops + work.transcendentals / machine.transcendental_flops
-    return ordering + max(computing, moving) + machine.operation_seconds
+    return preparing + max(computing, moving) + machine.operation_seconds
 
 
 def collective_seconds(kind: str, slice_bytes: int, axes: Axes, placement: Placement) -> float:

@@ -29,6 +29,7 @@ class MatrixProduct:
       contracted: terms of each sum.
       transposed: elements of operands and of the result that TensorFlow's kernels need in another order in memory. A
         compiler that chooses the order of what it makes (XLA's for TPUs) moves none.
+      is_convolution: whether it is one, for which libraries for processors have more to prepare.
     """
 
     batch: int
@@ -36,6 +37,7 @@ class MatrixProduct:
     columns: int
     contracted: int
     transposed: int = 0
+    is_convolution: bool = False
 
     @property
     def flops(self) -> int:

@@ -60,11 +60,12 @@ def test_a_dtype_that_a_machine_does_not_name_is_as_slow_as_its_slowest() -> Non
 
 
 def test_virtual_cores_share_processors_memory_and_links() -> None:
-    host = dataclasses.replace(GPU, processors=2, operation_seconds=1e-5)
+    host = dataclasses.replace(GPU, processors=2, operation_seconds=1e-5, convolution_seconds=3e-5)
     one = host.shared_by(8)
     assert one.peak_flops["float32"] == GPU.peak_flops["float32"] / 8
     assert one.memory_bytes == GPU.memory_bytes / 8
     assert one.operation_seconds == 4e-5
+    assert one.convolution_seconds == pytest.approx(12e-5)
     assert isinstance(one.links, tuple)
     assert one.links[0].bandwidth == LEVELS[0].bandwidth / 8
     assert GPU.shared_by(8) is GPU

@@ -140,3 +140,10 @@ def test_a_collective_of_one_takes_no_time_and_each_takes_its_start() -> None:
     placement = Placement(machine, mtf.convert_to_shape("x:4 y:1"))
     assert collective_seconds("all_gather", 8, ("y",), placement) == 0
     assert collective_seconds("all_gather", 8, ("x",), placement) == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_a_convolution_takes_what_it_takes_to_begin_besides() -> None:
+    machine = dataclasses.replace(TORUS, memory_bandwidth=1e9, operation_seconds=1e-3, convolution_seconds=2e-3)
+    for is_convolution, expected in ((False, 1e-3), (True, 3e-3)):
+        product = MatrixProduct(1, 1, 1, 1, is_convolution=is_convolution)
+        assert seconds_of(Work(2, 0, "bfloat16", (product,)), machine) == pytest.approx(expected)

@@ -238,9 +238,11 @@ def _product(
     groups = math.prod(n for d, n in zip(geometry.result, result, strict=True) if d.name in geometry.groups)
     positions = math.prod(result) // max(groups * channels, 1)
     if contracted is None:
-        return MatrixProduct(groups, math.prod(sizes.values()) // max(channels, 1), channels, positions)
+        rows = math.prod(sizes.values()) // max(channels, 1)
+        return MatrixProduct(groups, rows, channels, positions, is_convolution=True)
     own = math.prod(n for name, n in sizes.items() if name in contracted)
-    return MatrixProduct(groups, positions, math.prod(sizes.values()) // max(own, 1), own)
+    columns = math.prod(sizes.values()) // max(own, 1)
+    return MatrixProduct(groups, positions, columns, own, is_convolution=True)
 
 
 def _canonical(geometry: Geometry, which: str) -> Callable[[tf.Tensor], tf.Tensor]:
