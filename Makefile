@@ -19,7 +19,9 @@ DECODE_ARGS ?= --model_dir=runs/$(RUN) --prompt='def ' --prompt='import ' --meth
 TEST_ARGS ?=
 BENCH_ARGS ?=
 PLAIN = $(shell grep -rlw plain_cpu tests --include='test_*.py')
-TPU_TESTS := tests/xla tests/mesh_impl/tpu tests/lowering/ahead tests/backends/test_tpu_mesh_impl.py tests/bin/test_compile.py
+TPU_TESTS := tests/xla tests/mesh_impl/tpu tests/lowering/ahead tests/backends/test_tpu_mesh_impl.py tests/bin/test_compile.py \
+    tests/bin/test_on_virtual_tpu.py tests/bin/test_whole_programs_on_virtual_tpu.py tests/train/batches/test_steps_ahead.py \
+    tests/cluster/test_tpu_over_processes.py
 WORKERS := -n auto --maxprocesses=4 --dist worksteal
 
 .PHONY: train train-cluster test test-long test-quick tpu-check tests-of lint typecheck docs bench benchmark configurables format clean $(BENCHMARKS:%=benchmark-%)
@@ -44,7 +46,7 @@ test-long: lint $(VENV)/has-test-long
 	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu $(WORKERS) -m "long or not long" --timeout=1800)
 
 # What can be known of programs for TPUs on a machine that has none: those of virtual cores run, and libtpu compiles them
-# all for real ones. An hour on two cores.
+# all for real ones. More than an hour on two cores.
 tpu-check: $(VENV)/has-test
 	$(BIN)/python -m pytest $(WORKERS) -m "long or not long" --timeout=1800 $(TPU_TESTS) $(TEST_ARGS)
 	$(QUIET) $(BIN)/python -m benchmarks.plan_against_compiler
