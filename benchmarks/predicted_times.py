@@ -234,11 +234,11 @@ def table(found: dict[str, list[Row]]) -> str:
     return "\n".join(lines)
 
 
-def written(page: Path, text: str) -> None:
-    """The page with this text between its two marks."""
-    before, _, rest = page.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+def written(page: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
+    """The page with this text between two marks."""
+    before, _, rest = page.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    page.write_text(f"{before}{begin}\n{text}\n{end}{after}")
 
 
 def main() -> None:
