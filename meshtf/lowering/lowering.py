@@ -30,7 +30,7 @@ from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOption
 from meshtf.lowering.passes.weight_update_sharding import ShardedUpdates, sharded_updates
 from meshtf.lowering.report.report import Report, Updates
 from meshtf.lowering.variable_store import StoreLayouts, VariableStore
-from meshtf.mesh_impl.home_device import home_device
+from meshtf.mesh_impl.home_device import have_one_home
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.mesh_impl.mesh_options import MeshOptions
 from meshtf.mesh_impl.tpu.ahead_compiler import Waiting
@@ -192,8 +192,10 @@ class Lowering:
     @property
     def _computes_on_one_device(self) -> bool:
         """On paper, where no device says otherwise, the cores of one process are taken for virtual CPUs."""
-        homes = {home_device(device) for device in self.mesh_impl.devices}
-        return len(homes) == 1 if homes else len(set(self.mesh_impl.process_of_core)) <= 1
+        if self.mesh_impl.compiles_programs:
+            return False
+        devices = self.mesh_impl.devices
+        return have_one_home(devices) if devices else len(set(self.mesh_impl.process_of_core)) <= 1
 
     @tf.autograph.experimental.do_not_convert
     def run(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 import tensorflow as tf
+
+_VIRTUAL_CPU = re.compile(r"(.*/device:CPU:)\d+")
 
 
 def home_device(device: str) -> str:
@@ -18,3 +23,16 @@ def home_device(device: str) -> str:
     """
     spec = tf.DeviceSpec.from_string(device)
     return spec.replace(device_index=0).to_string() if spec.device_type == "CPU" else device
+
+
+def have_one_home(devices: Iterable[str]) -> bool:
+    """Whether all are virtual CPUs of one process.
+
+    Examples:
+      >>> have_one_home(f"/job:localhost/replica:0/task:0/device:CPU:{n}" for n in range(8))
+      True
+      >>> have_one_home(["/job:localhost/replica:0/task:0/device:GPU:0"])
+      False
+    """
+    found = [_VIRTUAL_CPU.fullmatch(device) for device in devices]
+    return None not in found and len({match[1] for match in found if match}) == 1
