@@ -5,8 +5,9 @@
 
 Six trainings with the layouts, schedules, optimizers and dtypes of `benchmarks.published_trainings` (and Llama), on
 two virtual CPUs, each in a process of its own that gives freed memory back (see `benchmarks.memory`). Measured is how
-far the process rises above what it has between steps, and the variables, which it has then. The plan's are both cores'
-peaks: on two processors or more they are at work at once. The table is written into docs/control_flow.md.
+far the process rises above what it has between steps; the variables, which it has then, are added as the plan counts
+them. The plan's are both cores' peaks: on two processors or more they are at work at once. The table is written into
+docs/control_flow.md.
 """
 
 from __future__ import annotations
