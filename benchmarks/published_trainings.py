@@ -283,7 +283,7 @@ def _gpipe(stages: int, layers: int, microbatches: int = 32) -> Training:
     )
 
 
-GPIPE = (_gpipe(1, 13), _gpipe(8, 104), _gpipe(32, 416), _gpipe(128, 1664))
+GPIPE = (_gpipe(1, 13), _gpipe(8, 103), _gpipe(32, 415), _gpipe(128, 1663))
 
 RESNET = (
     Training(

@@ -41,9 +41,10 @@ def pipeline(
     """Applies layers as `mtf.layer_stack` does, those of different stages at once (Huang et al. 2018).
 
     A stage's layers stand behind one another along `layers`; those of different stages are abreast along `stage`, which
-    a layout splits over the mesh. In every step each stage takes a micro-batch one stage further, and one permute
-    brings all results to the next stages: the shifting buffer of GSPMD (Xu et al. 2021). The gradient does the same
-    backwards. Results, gradients, initial values, random bits and files are those of the plain stack.
+    a layout splits over the mesh. Where stages do not divide the layers the last have fewer, and pass on what they are
+    given for as long as the others compute. In every step each stage takes a micro-batch one stage further, and one
+    permute brings all results to the next stages: the shifting buffer of GSPMD (Xu et al. 2021). The gradient does the
+    same backwards. Results, gradients, initial values, random bits and files are those of the plain stack.
 
     A layer's tensors have `stage` beside the dimensions that it knows: see `mtf.LayersAbreast`. Under `batch_name` it
     sees a part of the batch: micro-batch k has every n-th example from the k-th on.
@@ -51,7 +52,7 @@ def pipeline(
     Args:
       layer_fn: `layer_fn(carried, beside) -> carried`, one layer; shapes and dtypes stay the same.
       carried: what the first layer is given, [.., batch, ..].
-      layers: counts all layers: the product of stages, rounds and layers in a group.
+      layers: counts all layers, as many in each round.
       schedule: stages, micro-batches, rounds.
       beside: what every layer is given of its micro-batch, [.., batch, ..], such as segments. It is not passed on: each
         stage reads its own.
@@ -64,8 +65,8 @@ def pipeline(
       What the last layer returned, in the shapes of `carried`.
 
     Raises:
-      ShapeError: stages and rounds do not divide the layers, or micro-batches the batch; something lacks the batch; a
-        layer changes a shape.
+      ShapeError: rounds do not divide the layers, or micro-batches the batch; there are fewer layers than stages;
+        something lacks the batch; a layer changes a shape.
       DtypeError: a layer changes a dtype.
       GraphError: a layer prints, checks or assigns, or mixes what belongs to different layers.
 
@@ -133,31 +134,77 @@ def pipeline_with_sums(
     if not xs:
         raise ShapeError("pipeline needs at least one carried value, and was given none")
     cut = _Cut.of([*xs, *beside], schedule, batch_names)
-    group_size = _group_size(layers, schedule)
-    stage = mtf.Dimension(STAGE, schedule.num_stages)
-    inside = mtf.Dimension(layers.name, group_size)
-    dims = [mtf.Dimension(ROUND, schedule.num_rounds)] * (schedule.num_rounds > 1) + [stage, inside]
+    places = _Places.of(layers, schedule)
+    stage = places.stage
 
     def layer(given: list[mtf.Tensor]) -> list[mtf.Tensor]:
         ys, sums = layer_fn(given[: len(xs)], given[len(xs) :])
         return [*ys, *(cut.summed(x, stage) for x in sums)]
 
     given = [(mtf.Shape([stage, *cut.part(x)]), x.dtype) for x in [*xs, *beside]]
-    abreast = mtf.layers_abreast(xs[0].mesh, layer, given, dims, stage, name)
-    ys, sums = _Pipeline(abreast, schedule, cut, inside, list(beside)).run(xs, recompute)
-    return ys, [mtf.reshape(x, [layers, *x.shape[len(dims) :]]) for x in sums]
+    abreast = mtf.layers_abreast(xs[0].mesh, layer, given, places.of_variables, stage, name)
+    ys, sums = _Pipeline(abreast, schedule, cut, places, list(beside)).run(xs, recompute)
+    return ys, [places.by_layer(x, layers) for x in sums]
 
 
-def _group_size(layers: mtf.Dimension, schedule: PipelineSchedule) -> int:
-    groups = schedule.num_stages * schedule.num_rounds
-    if layers.size % groups:
-        rounds = f" of {schedule.num_rounds} rounds" if schedule.num_rounds > 1 else ""
-        fitting = [] if layers.size % schedule.num_rounds else divisors(layers.size // schedule.num_rounds)
-        raise ShapeError(
-            f'"{layers}" does not divide into {schedule.num_stages} stages{rounds}; these numbers of stages fit: '
-            f"{fitting}"
+@dataclasses.dataclass(frozen=True)
+class _Places:
+    """Where the layers are: groups of `inside`, of the stages one after the other, of all rounds.
+
+    Of each round the last places are left over where stages do not divide its layers.
+    """
+
+    rounds: tuple[mtf.Dimension, ...]
+    stage: mtf.Dimension
+    inside: mtf.Dimension
+    per_round: int
+
+    @classmethod
+    def of(cls, layers: mtf.Dimension, schedule: PipelineSchedule) -> _Places:
+        stages, rounds = schedule.num_stages, schedule.num_rounds
+        if layers.size % rounds:
+            raise ShapeError(f'"{layers}" does not divide into {rounds} rounds; these fit: {divisors(layers.size)}')
+        per_round = layers.size // rounds
+        if per_round < stages:
+            each = f" in each of {rounds} rounds" if rounds > 1 else ""
+            raise ShapeError(
+                f'"{layers}" in {stages} stages: {per_round} layers{each} leave stages with nothing to do; have at '
+                f"most {per_round} stages"
+            )
+        round_dims = (mtf.Dimension(ROUND, rounds),) if rounds > 1 else ()
+        inside = mtf.Dimension(layers.name, -(-per_round // stages))
+        return cls(round_dims, mtf.Dimension(STAGE, stages), inside, per_round)
+
+    @property
+    def left_over(self) -> int:
+        return self.stage.size * self.inside.size - self.per_round
+
+    @property
+    def of_variables(self) -> list[mtf.Dimension]:
+        """What counts the layers of variables, which have no place that is left over."""
+        stages = [mtf.Dimension(STAGE, self.per_round)] if self.left_over else [self.stage, self.inside]
+        return [*self.rounds, *stages]
+
+    def by_stage(self, weights: mtf.Tensor) -> mtf.Tensor:
+        """[round, stage, layers, ..], of a variable. In places that are left over it has anything."""
+        if not self.left_over:
+            return weights
+        rest = weights.shape[len(self.of_variables) :]
+        return mtf.reshape(
+            mtf.pad(weights, [0, self.left_over], STAGE, pad_value=None), [*self.rounds, self.stage, self.inside, *rest]
         )
-    return layers.size // groups
+
+    def by_layer(self, x: mtf.Tensor, layers: mtf.Dimension) -> mtf.Tensor:
+        """[layers, ..], of something for each place [round, stage, layers, ..]."""
+        rest = x.shape[len(self.rounds) + 2 :]
+        if self.left_over:
+            all_places = mtf.Dimension(layers.name, self.stage.size * self.inside.size)
+            x = mtf.slice(mtf.reshape(x, [*self.rounds, all_places, *rest]), 0, self.per_round, layers.name)
+        return mtf.reshape(x, [layers, *rest])
+
+    def is_left_over(self, stages: mtf.Tensor, number: mtf.Tensor) -> mtf.Tensor:
+        """bool [stage]: of the places with this number, in each stage."""
+        return mtf.greater_equal(stages * self.inside.size + number, self.per_round)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,7 +267,7 @@ class _Turn:
 
     def used(self, x: mtf.Tensor) -> mtf.Tensor:
         """x [.., stage, ..], without gradients of what stages compute while they wait."""
-        return mtf.stop_gradient(x, self.is_waiting) if x.dtype.is_floating else x
+        return _without_gradients(x, self.is_waiting)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,12 +277,16 @@ class _Pipeline:
     abreast: mtf.LayersAbreast
     schedule: PipelineSchedule
     cut: _Cut
-    inside: mtf.Dimension
+    places: _Places
     beside: list[mtf.Tensor]
 
     @property
     def stage(self) -> mtf.Dimension:
-        return self.abreast.along
+        return self.places.stage
+
+    @property
+    def inside(self) -> mtf.Dimension:
+        return self.places.inside
 
     @property
     def step(self) -> mtf.Dimension:
@@ -248,6 +299,7 @@ class _Pipeline:
         buffers = [mtf.zeros(mesh, [self.stage, *self.cut.part(x)], x.dtype) for x in xs]
         tables = (schedule.rounds, schedule.microbatches, schedule.takes_from_neighbour, ~schedule.is_useful)
         sliced = [self._constant(table, [self.step, self.stage]) for table in tables]
+        weights = [self.places.by_stage(w) for w in self.abreast.weights]
         is_last = self._constant(np.arange(self.stage.size) == self.stage.size - 1, [self.stage])
         with mtf.variable_scope(default_name="pipeline") as scope:
             of_step, of_layer = _policies(recompute, f"{scope}/{_GROUP}")
@@ -263,7 +315,7 @@ class _Pipeline:
                 own = [next(ready) if x.dtype.is_floating else mtf.gather(x, microbatches, MICROBATCH) for x in beside]
                 turn = _Turn(rounds, microbatches, waits)
                 used, used_beside = [turn.used(x) for x in given], [turn.used(x) for x in own]
-                ys, sums = self._group(used, used_beside, turn, of_layer)
+                ys, sums = self._group(used, used_beside, weights, turn, of_layer)
                 last = [mtf.reduce_sum(mtf.where(is_last, y, 0, output_shape=y.shape), reduced_dim=STAGE) for y in ys]
                 return [mtf.shift(y, 1, self.stage, wrap=schedule.num_rounds > 1) for y in ys], [*last, *sums]
 
@@ -282,24 +334,32 @@ class _Pipeline:
         self,
         xs: list[mtf.Tensor],
         beside: list[mtf.Tensor],
+        weights: list[mtf.Tensor],
         turn: _Turn,
         recompute: Recompute,
     ) -> CarriedAndResults:
         """Every stage's layers of one round, in turn; and their sums, [layers, stage, ...]."""
-        weights = list(self.abreast.weights)
         if self.schedule.num_rounds > 1:
             weights = [mtf.gather(w, turn.rounds, ROUND) for w in weights]
         weights = [turn.used(w) for w in weights]
         stages = mtf.range(self.abreast.mesh, self.stage, tf.int32)
-        first = (turn.rounds * self.stage.size + stages) * self.inside.size
+        first = turn.rounds * self.places.per_round + stages * self.inside.size
+        cut = mtf.Dimension(self.cut.batch.name, self.cut.microbatch.size)
 
         def one_layer(entering: list[mtf.Tensor], parts: list[mtf.Tensor]) -> CarriedAndResults:
             number, *own = parts
-            cut = mtf.Dimension(self.cut.batch.name, self.cut.microbatch.size)
+            given = [*entering, *beside]
+            if self.places.left_over:
+                is_left_over = self.places.is_left_over(stages, number)
+                # Gradients of the weights there are left out with the places: see `_Places.by_stage`.
+                given = [_without_gradients(x, is_left_over) for x in given]
             outputs = self.abreast(
-                [*entering, *beside], own, first + number, turn.microbatches, cut, also_microbatched=self.cut.aliases
+                given, own, first + number, turn.microbatches, cut, also_microbatched=self.cut.aliases
             )
-            return outputs[: len(xs)], outputs[len(xs) :]
+            ys = outputs[: len(xs)]
+            if self.places.left_over:
+                ys = [mtf.where(is_left_over, x, y, output_shape=y.shape) for x, y in zip(entering, ys, strict=True)]
+            return ys, outputs[len(xs) :]
 
         numbers = mtf.range(self.abreast.mesh, self.inside, tf.int32)
         return mtf.scan(
@@ -342,6 +402,11 @@ class _Pipeline:
 
     def _constant(self, values: np.ndarray, dims: list[mtf.Dimension]) -> mtf.Tensor:
         return mtf.constant(self.abreast.mesh, values, dims, tf.as_dtype(values.dtype))
+
+
+def _without_gradients(x: mtf.Tensor, of: mtf.Tensor) -> mtf.Tensor:
+    """x [.., stage, ..], without gradients of these stages, bool [stage]."""
+    return mtf.stop_gradient(x, of) if x.dtype.is_floating else x
 
 
 def _policies(recompute: Recompute, group: str) -> tuple[Recompute, Recompute]:

@@ -81,9 +81,6 @@ class Interpreter:
         self.variables = {name: list(slices) for name, slices in (variables or {}).items()}
         self._cores = [KnownCore(plan, core) for core in range(plan.mesh_shape.size)]
         self._groups: dict[Axes, list[list[int]]] = {}
-        # What each core has of a maximum, or the like, differs although no sum is pending.
-        reductions = [c for c in plan.collectives if c.step.reduction and not {*c.step.axes} <= {*c.input.pending}]
-        self._unreduced = {x.input for c in reductions for x in (c, *c.members)}
 
     def run(
         self,
@@ -193,7 +190,7 @@ class Interpreter:
             for value, array in zip(instruction.outputs, same.outputs, strict=True):
                 results[value].append(array)
         for value, arrays in results.items():
-            if value not in self._unreduced:
+            if value not in self.plan.unreduced:
                 self._check(instruction, value, arrays)
         return results
 

@@ -26,6 +26,7 @@ from meshtf.lowering.emit.xla_hlo import hlo_of
 from meshtf.lowering.execution import Execution
 from meshtf.lowering.feeding import check_feeds, inputs_of
 from meshtf.lowering.make_plan import effects_with, make_plan, needed
+from meshtf.lowering.passes.gathered_reductions import gathered_reductions
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.lowering.passes.weight_update_sharding import ShardedUpdates, sharded_updates
 from meshtf.lowering.report.report import Report, Updates
@@ -281,7 +282,7 @@ class Lowering:
         chosen, key = TpuTopology.of(topology), tuple(fetches)
         chosen.places(self.mesh_shape)  # is it one that fits, before minutes are spent?
         if key not in self._ahead:
-            plan = self.execution(fetches).plan
+            plan = gathered_reductions(self.execution(fetches).plan)
             hlo, plan_with = hlo_of(plan, self.graph.name), functools.partial(self._plan_with, key, trace)
             self._ahead[key] = ToCompile(self.graph.name, plan, hlo, self.mesh_shape, plan_with)
         waiting = Waiting(None if cache_dir is None else CompileCache(Path(cache_dir)), on_wait)

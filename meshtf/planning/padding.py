@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape
@@ -52,15 +53,15 @@ class Fill:
     number: there, or LOWEST, or HIGHEST. along: names of the dimensions for which it matters; None: all.
     """
 
-    number: float | bool | str = 0
+    number: complex | bool | str = 0
     along: frozenset[str] | None = None
 
     def constant(self, dtype: tf.DType) -> tf.Tensor:
         """The number in a dtype."""
         number = self.number_in(dtype)
-        return tf.constant(number, dtype) if isinstance(self.number, str) else tf.cast(number, dtype)
+        return tf.constant(number, dtype) if isinstance(self.number, str) else tf.cast(np.asarray(number), dtype)
 
-    def number_in(self, dtype: tf.DType) -> float | bool:
+    def number_in(self, dtype: tf.DType) -> complex | bool:
         """The number that is meant where it is one of a dtype."""
         if not isinstance(self.number, str):
             return self.number

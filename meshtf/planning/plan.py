@@ -469,6 +469,12 @@ class Plan:
     def collectives(self) -> list[Collective]:
         return [i for i, _ in walk(self.instructions) if isinstance(i, Collective)]
 
+    @functools.cached_property
+    def unreduced(self) -> frozenset[Value]:
+        """What each core has of a maximum, or the like: slices that differ although no sum is pending."""
+        reductions = [c for c in self.collectives if c.step.reduction and not {*c.step.axes} <= {*c.input.pending}]
+        return frozenset(x.input for c in reductions for x in (c, *c.members))
+
     def without_assignments(self) -> Plan:
         """The same computation, which leaves every variable as it is."""
         kept = tuple(i for i in self.instructions if not isinstance(i, AssignVariable))

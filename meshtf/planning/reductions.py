@@ -51,6 +51,22 @@ def stacked_sum(x: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(x, axis=0)
 
 
+STACKED: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+    "Add": stacked_sum,
+    "Mul": lambda x: tf.reduce_prod(x, axis=0),
+    "Max": lambda x: tf.reduce_max(x, axis=0),
+    "Min": lambda x: tf.reduce_min(x, axis=0),
+}
+"""Of TensorFlow's merge operations, the reduction of what stands one behind the other."""
+
+
+def stacked_reduce(x: tf.Tensor, reduction: Reduction) -> tf.Tensor:
+    """The reduction over the first dimension, of any type that TensorFlow orders or adds."""
+    if x.dtype == tf.bool:
+        return (tf.reduce_any if reduction in ("add", "max") else tf.reduce_all)(x, axis=0)
+    return STACKED[MERGE_OPS[reduction]](x)
+
+
 def _reduce_unsigned(x: tf.Tensor, reduction: Reduction, reduce: Callable[[tf.Tensor, str], tf.Tensor]) -> tf.Tensor:
     signed = _SIGNED[x.dtype]
     y = tf.bitcast(x, signed)

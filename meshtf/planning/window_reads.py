@@ -37,7 +37,7 @@ class Window:
 
 
 def read_window(
-    planner: Planner, value: Value, axis: int, window: Window, *, wrap: bool = False, fill: float | bool = 0
+    planner: Planner, value: Value, axis: int, window: Window, *, wrap: bool = False, fill: complex | bool = 0
 ) -> Value:
     """Each core's window of a dimension; sums stay pending.
 
@@ -120,7 +120,7 @@ class _Assembly:
         return sum(1 for p in self.pieces if p.distance % parts)
 
     def kernel(
-        self, axis: int, size: Sequence[int], axes: tuple[str, ...], dtype: tf.DType, fill: float | bool
+        self, axis: int, size: Sequence[int], axes: tuple[str, ...], dtype: tf.DType, fill: complex | bool
     ) -> Emit:
         """From the pieces to the window."""
 

@@ -58,7 +58,8 @@ _DENOMINATORS_16 = (
 class _Precision:
     """What differs between f32 and f64. The logarithm's coefficients are those of FreeBSD's logf and log."""
 
-    integer: tf.DType
+    unsigned: tf.DType
+    signed: tf.DType
     fraction_bits: int
     sqrt_half: int  # the bits of sqrt(1/2)
     log: tuple[float, ...]
@@ -68,6 +69,7 @@ class _Precision:
 
 _PRECISIONS = {
     tf.float32: _Precision(
+        tf.uint32,
         tf.int32,
         23,
         0x3F3504F3,
@@ -76,6 +78,7 @@ _PRECISIONS = {
         _DENOMINATORS_7,
     ),
     tf.float64: _Precision(
+        tf.uint64,
         tf.int64,
         52,
         0x3FE6A09E667F3BCD,
@@ -104,11 +107,13 @@ def upper_quantile(tail: tf.Tensor) -> tf.Tensor:
 def logarithm(x: tf.Tensor) -> tf.Tensor:
     """The natural logarithm of positive normal numbers (f32, f64): x = 2**exponent * m, sqrt(1/2) <= m < sqrt(2)."""
     precision = _PRECISIONS[x.dtype]
-    sqrt_half = tf.constant(precision.sqrt_half, precision.integer)
-    bits = tf.bitcast(x, precision.integer) - sqrt_half
-    shift = tf.constant(precision.fraction_bits, precision.integer)
-    exponent = tf.cast(tf.bitwise.right_shift(bits, shift), x.dtype)
-    fraction = tf.bitwise.bitwise_and(bits, tf.constant(2**precision.fraction_bits - 1, precision.integer))
+    sqrt_half = tf.constant(precision.sqrt_half, precision.unsigned)
+    # Without a sign: of int64, libtpu 0.0.42.1 makes a half of int32 for the bits of a float64 and one of uint32 for
+    # the constant, and refuses their sum.
+    bits = tf.bitcast(x, precision.unsigned) - sqrt_half
+    shift = tf.constant(precision.fraction_bits, precision.signed)
+    exponent = tf.cast(tf.bitwise.right_shift(tf.bitcast(bits, precision.signed), shift), x.dtype)
+    fraction = tf.bitwise.bitwise_and(bits, tf.constant(2**precision.fraction_bits - 1, precision.unsigned))
     t = tf.bitcast(fraction + sqrt_half, x.dtype) - 1.0
     s = t / (t + 2.0)
     square = s * s

@@ -36,7 +36,8 @@ def assert_close(
       terms: roundings on the way to each value; or those of each stage in a row.
       magnitude: a number or an array; by default the largest finite value expected. `np.abs(expected)` for results of
         elementwise functions, each of which is as exact as it is large.
-      dtype: of the least precise tensors on the way; by default that of the less precise array.
+      dtype: of the least precise tensors on the way; by default that of the less precise array. Needed where both are
+        Python's numbers.
       steps: of training behind each value.
       shape: names the dimensions in the message.
       what: names the arrays in the message.
@@ -44,9 +45,11 @@ def assert_close(
     Raises:
       AssertionError: an element is further off. Says where the largest error is, what is there, what was expected and
         allowed, and how many elements fail.
-      ValueError: the bound would be too wide to see a mistake.
+      ValueError: the bound would be too wide to see a mistake, or nothing tells the dtype.
     """
     x, wanted = np.asarray(actual), np.asarray(expected)
+    if dtype is None and all(map(_has_no_dtype, (actual, expected))):
+        raise ValueError("assert_close: Python's numbers do not tell in which dtype they were computed; give dtype=")
     wanted = np.broadcast_to(wanted, x.shape) if not wanted.ndim else wanted
     label = f"{what}: " if what else ""
     assert x.shape == wanted.shape, f"{label}shape {list(x.shape)}, expected {list(wanted.shape)}"
@@ -72,6 +75,13 @@ def largest(*arrays: Any) -> float:
     """The largest finite absolute value in the floating or complex arrays among those given; 0 where there is none."""
     wide = [np.abs(_wide(a)) for a in map(np.asarray, arrays) if unit_roundoff(a.dtype)]
     return max((float(a[np.isfinite(a)].max(initial=0.0)) for a in wide), default=0.0)
+
+
+def _has_no_dtype(x: Any) -> bool:
+    """Whether it is a number of Python's, or a list of such."""
+    while isinstance(x, list | tuple) and x:
+        x = x[0]
+    return type(x) is float
 
 
 def _error(x: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.models import MLPClassifier
@@ -33,6 +34,25 @@ def test_layout_changes_nothing() -> None:
         assert_close(actual["loss"], expected["loss"], terms=(4 + 16 + 8 + 3, 2 * FUNCTION_TERMS))
         np.testing.assert_array_equal(actual["accuracy"], expected["accuracy"])
     np.testing.assert_array_equal(metrics_of(model, "", is_training=False)["loss"], expected["loss"])
+
+
+@pytest.mark.parametrize("layout", ["batch:rows;hidden:cols", "batch:rows+cols", "pixels:cols;hidden:rows"])
+def test_nothing_is_gathered_for_want_of_a_way_to_work_on_slices(layout: str) -> None:
+    """In the sizes of digits_mlp.gin, and with a last batch that does not divide."""
+    model = MLPClassifier(num_classes=10, hidden_sizes=(512,))
+
+    def step(images: mtf.Tensor, labels: mtf.Tensor) -> mtf.Tensor:
+        loss = mtf.reduce_mean(model.metrics({"images": images, "labels": labels}, True)["loss"])
+        mtf.optimize.AdamWOptimizer(0.008, weight_decay=0.1).minimize(loss)
+        return loss
+
+    for size in (64, 30):
+        specs = {
+            "images": mtf.TensorSpec([("batch", size), ("pixels", 64)]),
+            "labels": mtf.TensorSpec([("batch", size)], tf.int32),
+        }
+        report = mtf.function(step, mtf.PlanMeshImpl("rows:2;cols:4", layout), inputs=specs).report()
+        assert report.gathers_for_want == (), size
 
 
 def test_unknown_activation() -> None:

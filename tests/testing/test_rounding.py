@@ -61,6 +61,14 @@ def test_a_bound_that_would_see_nothing_is_refused() -> None:
         assert_close(np.float32([1.0]), np.float32([1.0]), terms=1, steps=10**7)
 
 
+def test_numbers_of_python_need_a_dtype() -> None:
+    losses = [float(np.float32(0.1)), float(np.float32(0.2))]
+    with pytest.raises(ValueError, match=r"in which dtype they were computed; give dtype="):
+        assert_close(losses, losses, terms=1)
+    assert_close([x * (1 + 2.0**-24) for x in losses], losses, terms=4, dtype="float32")
+    assert_close(losses, np.float32(losses), terms=4)
+
+
 def test_the_message_names_the_place_and_what_is_allowed() -> None:
     x = RNG.normal(size=[8, 12]).astype(np.float32)
     wrong = x.copy()

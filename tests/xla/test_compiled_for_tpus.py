@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 
 import pytest
+import tensorflow as tf
 from joint_operations import joint_program
 
 import meshtf as mtf
@@ -58,6 +59,19 @@ def refused(cases: Sequence[str], seed: int, mesh: str, topology: str) -> list[s
 def test_every_operation(number: int, topology: str) -> None:
     """For v5e, v4 or v5p; in the long run for all three."""
     check(batch(number), 0, "rows:2;cols:4", topology)
+
+
+def test_random_numbers_of_float64() -> None:
+    """Which are made from the bits of a float64. The programs above have them where they draw that type."""
+
+    def drawn(mesh: mtf.Mesh) -> list[mtf.Tensor]:
+        shape = mtf.convert_to_shape("n:64;k:8")
+        draws = (mtf.random_uniform, mtf.random_normal, mtf.random_truncated_normal)
+        sampled = mtf.sample_with_temperature(mtf.zeros(mesh, shape, tf.float64), "k")
+        return [sampled, *(draw(mesh, shape, tf.float64) for draw in draws)]
+
+    compiled = mtf.function(drawn, mtf.PlanMeshImpl("all:8", "n:all"), inputs={}).compile("v5e:2x4")
+    assert compiled.memory.peak < compiled.memory.available
 
 
 @pytest.mark.long

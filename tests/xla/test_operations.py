@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from agreement import TORUS, OneCore
+from agreement import TORUS, OneCore, tpu_function
 from xla_run import XlaRun
 
 import meshtf as mtf
@@ -105,6 +105,21 @@ def test_what_random_programs_do_not_draw() -> None:
     specs = {"x": mtf.TensorSpec(x_shape), "dy": mtf.TensorSpec(dy_shape)}
     OneCore.of(gradients_of_convolutions, specs, [fed]).check("rows:2;cols:4", "h:rows;w:cols")
     OneCore.of(variables_and_names, specs, [fed]).check("rows:2;cols:4", "b:rows;h:cols")
+
+
+@pytest.mark.parametrize("layout", ["", "vocab:cols"])
+def test_the_largest_of_random_numbers_compiles(layout: str) -> None:
+    """Where the numbers are drawn in the loop that compares them, of a multiple of 8 iterations, LLVM did not end."""
+    shape = mtf.convert_to_shape("batch:6;vocab:64")
+    logits = np.random.default_rng(0).normal(size=shape.to_integer_list).astype(np.float32)
+
+    def sampled(logits: mtf.Tensor) -> mtf.Tensor:
+        return mtf.sample_with_temperature(logits, "vocab")
+
+    inputs = {"logits": mtf.TensorSpec(shape)}
+    on_one_core = mtf.function(sampled, mtf.SpmdMeshImpl("one:1", "", ["CPU:0"]), inputs=inputs)
+    step = tpu_function(sampled, inputs, "rows:2;cols:4", layout)
+    np.testing.assert_array_equal(step(logits=logits), on_one_core(logits=logits))
 
 
 def printing(x: mtf.Tensor) -> mtf.Tensor:

@@ -40,7 +40,7 @@ class LayersAbreast:
       mesh: where they live.
       scope: of the layers.
       specs: one layer's variables.
-      weights: the variables of all layers, each [*dims, ...], `along` among dims.
+      weights: the variables of all layers, each [*dims, ...]; see `mtf.layers_abreast`.
 
     Examples:
       >>> stage, hidden = mtf.Dimension("stage", 2), mtf.Dimension("hidden", 8)
@@ -110,7 +110,7 @@ def layers_abreast(
       inputs: the shape and dtype of each, `along` included.
       dims: the variables' dimensions that count the layers, in row-major order. In files each layer has its own name,
         `<scope>/<name>_000/...` and so on, as with `mtf.layer_stack`.
-      along: one of them.
+      along: one of them; or, where one of them counts more layers than are computed at once, of its name.
       name: of the layers' scope.
 
     Raises:
@@ -128,7 +128,7 @@ def layers_abreast(
       [Shape[stage:2 _hidden:8 hidden:8], Shape[stage:2 hidden:8]]
     """
     graph = check_mesh(mesh).graph
-    if along not in dims:
+    if along.name not in [d.name for d in dims]:
         raise ShapeError(f'dimension "{along}" is none of those that count the layers, [{Shape(dims)}]')
     if abreast_of(graph.layer_scopes):
         raise GraphError("layers that are computed at once, those of a pipeline, cannot hold another pipeline")

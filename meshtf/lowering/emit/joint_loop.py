@@ -70,9 +70,7 @@ class Holdings:
 
     def __init__(self, plan: Plan) -> None:
         self.mesh_shape = plan.mesh_shape
-        # What each core has of a maximum, or the like, differs although no sum is pending.
-        reductions = [c for c in plan.collectives if c.step.reduction and not {*c.step.axes} <= {*c.input.pending}]
-        self._unreduced = {x.input for c in reductions for x in (c, *c.members)}
+        self._unreduced = plan.unreduced
 
     def axes(self, value: Value) -> Axes:
         """Of the mesh, in its order, along which slices may differ."""

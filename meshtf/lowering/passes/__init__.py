@@ -15,6 +15,7 @@ from meshtf.lowering.passes.compiled_loops import compile_loops
 from meshtf.lowering.passes.cut_feeds import cut_feeds
 from meshtf.lowering.passes.dead_code import remove_dead_code
 from meshtf.lowering.passes.early_updates import update_early
+from meshtf.lowering.passes.gathered_reductions import gather_reductions
 from meshtf.lowering.passes.gradient_sums import sum_gradients
 from meshtf.lowering.passes.gradients_in_place import add_gradients_in_place
 from meshtf.lowering.passes.pacing import pace
@@ -57,6 +58,8 @@ PLAN_PASSES: tuple[PlanPass, ...] = (
     update_early,
     # After all that could do without a fetch's other slices, and before buckets, in which small results travel.
     gather_results,
+    # Before buckets, in which gathers travel as sums do.
+    gather_reductions,
     # When collectives stand where they are wanted: those that come close to one another travel together.
     bucket_collectives,
     # When it is known which collectives are left inside loops, and no instruction is put in another's place any more.

@@ -69,7 +69,8 @@ def _refusal(loop: Loop, options: PassOptions, cores: int) -> str:
         if reason := instruction.operation.why_not_compiled:
             return f"{instruction.operation.name} {reason}"
         if isinstance(instruction, Compute) and instruction.facts.draws_random_bits:
-            # Their hundred integer operations, joined with others, took XLA from seconds to many minutes.
+            # Joined with what reads the bits, as the index of the largest of 8, they keep LLVM without end: it looks
+            # there for a checksum. TensorFlow takes LLVM's options, by which it would not, from XLA_FLAGS alone.
             return f"{instruction.operation.name} draws random bits, which are compiled by themselves"
     if loop.stacked:
         return "a gradient reads what its iterations make"

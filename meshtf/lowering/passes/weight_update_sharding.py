@@ -69,7 +69,7 @@ def sharded_updates(
     stored = {o.variable: storage.layout(o.variable, layouts) for o in operations if isinstance(o, Assign)}
     smallest = options.smallest_divided_update
     divisible = {v for v, layout in stored.items() if v.shape.size >= smallest or layout != layouts[v.value]}
-    region = _update_operations(operations, divisible, pending_sums)
+    region = _update_operations(operations, divisible, layouts, pending_sums)
     read_again = {o.variable for o in with_nested(operations) if isinstance(o, ReadVariable) and o not in region}
     program = _Program(region, _consumers(operations), stored, layouts, pending_sums, read_again)
     kept_in_shares: dict[str, TensorLayout] = {}
@@ -122,7 +122,7 @@ _UPDATES = (ElementwiseOperation, RandomOperation, VariableBits)
 
 
 def _update_operations(
-    operations: Sequence[Operation], assigned: set[Variable], pending_sums: PendingSums
+    operations: Sequence[Operation], assigned: set[Variable], layouts: LayoutTable, pending_sums: PendingSums
 ) -> set[Operation]:
     """Elementwise operations whose results serve assignments and sums over them only, the assignments, the state that
     they read, and random tensors, of which every core can draw any part.
@@ -133,7 +133,7 @@ def _update_operations(
     consumers = _consumers(operations)
     shapes = {_names(v.shape) for v in assigned}
     for operation in reversed(operations):
-        if any(t.is_overridden for t in operation.outputs) or pending_sums.is_passed_by(operation):
+        if any(layouts.resolved(t).is_overridden for t in operation.outputs) or pending_sums.is_passed_by(operation):
             continue
         is_update = isinstance(operation, _UPDATES) and _names(operation.outputs[0].shape) in shapes
         is_state = isinstance(operation, Assign | ReadVariable) and operation.variable in assigned

@@ -19,7 +19,7 @@ from meshtf.mesh_impl.blocks import merge_from_front, split_to_front, static_sha
 from meshtf.mesh_impl.spmd import _bitcast as bitcast
 from meshtf.mesh_impl.spmd._group_facts import LARGEST_ALLTOALL
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
-from meshtf.planning.reductions import NATIVE, Reduction, reduce_with, stacked_sum
+from meshtf.planning.reductions import NATIVE, STACKED, Reduction, reduce_with, stacked_sum
 
 _ALL_TO_ALL_TAKES = NATIVE
 _GATHER_TAKES = tuple(dtype for dtype in NATIVE if dtype != tf.bfloat16)
@@ -267,7 +267,7 @@ class BoundCollectives:
 
         In the order of places, so that sums are the same bits however many processes there really are.
         """
-        combine, elements = _STACKED[merge_op], x.shape.num_elements()
+        combine, elements = STACKED[merge_op], x.shape.num_elements()
         parts = stages.across.size * stages.members
         flat = tf.pad(tf.reshape(x, [elements]), [[0, -elements % parts]])
         own = tf.reshape(flat, [stages.members, -1])
@@ -329,15 +329,6 @@ class BoundCollectives:
         with tf.control_dependencies([result]):
             tf.raw_ops.AssignAddVariableOp(resource=counter, value=self._one)
         return result
-
-
-_STACKED: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
-    "Add": stacked_sum,
-    "Mul": lambda x: tf.reduce_prod(x, axis=0),
-    "Max": lambda x: tf.reduce_max(x, axis=0),
-    "Min": lambda x: tf.reduce_min(x, axis=0),
-}
-"""Of TensorFlow's merge operations, the reduction of what stands one behind the other."""
 
 
 def _timed(communicate: Callable[[], tf.Tensor], sent: tf.Tensor, waited: tf.Tensor) -> tf.Tensor:

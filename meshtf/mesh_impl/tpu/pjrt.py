@@ -58,6 +58,11 @@ _NOT_ON_A_TPU = {
     "TPU_WORKER_ID": "0",
 }
 
+_EXECUTABLE_BUILD_OPTIONS, _DEBUG_OPTIONS, _XLA_BACKEND_EXTRA_OPTIONS = 3, 3, 500
+"""Numbers of fields: in XLA's CompileOptionsProto, ExecutableBuildOptionsProto and DebugOptions."""
+
+_NO_CHECKSUMS = b"-disable-loop-idiom-hashrecognize"
+
 MEMORY = {
     "arguments": "argument_size_in_bytes",
     "results": "output_size_in_bytes",
@@ -352,7 +357,35 @@ def _options(devices: Sequence[Any]) -> Any:
     options.num_replicas, options.num_partitions = len(devices), 1
     numbers = np.array([[device.id] for device in devices])
     options.device_assignment = xla_client.DeviceAssignment.create(numbers)
-    return options
+    return _without_search_for_checksums(options) if devices[0].platform == "cpu" else options
+
+
+def _without_search_for_checksums(options: Any) -> Any:
+    """The same options, with one more of LLVM's, which compiles for CPUs.
+
+    LLVM looks for checksums in loops of 8, 16, 24 and so on iterations: from what a loop selects it goes back by every
+    way there is through the arithmetic. Each of Threefry's 20 rounds multiplies the ways; so the index of the largest
+    of random numbers, which XLA draws where they are compared, never compiled.
+
+    jaxlib has no name for these options. They are a map in a message of protobuf's, and such messages are merged where
+    one's bytes follow another's; so what a user says in XLA_FLAGS stays.
+    """
+    debug_options = _field(_XLA_BACKEND_EXTRA_OPTIONS, _field(1, _NO_CHECKSUMS) + _field(2, b""))
+    added = _field(_EXECUTABLE_BUILD_OPTIONS, _field(_DEBUG_OPTIONS, debug_options))
+    return xla_client.CompileOptions.ParseFromString(options.SerializeAsString() + added)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field of bytes, or of a message, in protobuf's encoding."""
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    low = []
+    while value > 0x7F:
+        low.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*low, value])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 import opt_einsum
 import tensorflow as tf
 
+from meshtf.ops.algebra.wider_operands import wider_operands
 from meshtf.planning.plan import Core
 from meshtf.planning.work_facts import MatrixProduct
 
@@ -172,7 +173,7 @@ def _matrix_product(core: Core, a: tf.Tensor, b: tf.Tensor, plan: MatrixPlan) ->
     a = _reshaped(_ordered(core, a, plan.a_names, plan.a_order), lead + ([k, m] if plan.transpose_a else [m, k]))
     b = _reshaped(_ordered(core, b, plan.b_names, plan.b_order), lead + ([n, k] if plan.transpose_b else [k, n]))
     dtype = core.product_dtype(a.dtype)
-    wide_a, wide_b = tf.cast(a, dtype), tf.cast(b, dtype)
+    wide_a, wide_b = wider_operands(a, b, dtype)
     if plan.is_swapped:
         product = tf.linalg.matmul(wide_b, wide_a, transpose_a=not plan.transpose_b, transpose_b=not plan.transpose_a)
     else:

@@ -21,6 +21,8 @@ class Cover:
         ends = [(j * n + n - 1 + slide.before) // stride + 1 for j in range(parts)]
         length = max(e - s for s, e in zip(starts, ends, strict=True)) if parts > 1 else slide.result_size
         self.window = Window(begin, n, length, stride)
+        self.has_padding = parts > 1 and any(s < 0 or s + length > slide.result_size for s in starts)
+        """Whether some core's windows are none of the result's, but padding before or behind these."""
         self._offsets = [j * n + slide.before - s * stride for j, s in enumerate(starts)]
         self._is_fixed = len(set(self._offsets)) == 1
 
@@ -34,6 +36,11 @@ class Cover:
     def size(self) -> int:
         """Of the slice; or of all that the windows take in, from which each core then cuts its slice."""
         return self.n if self._is_fixed else max(self.slide.length(self.window.length), max(self._offsets) + self.n)
+
+    def counted(self, core: Core) -> tf.Tensor:
+        """Which of a core's windows are the result's."""
+        windows = self.window.start(core.coordinate(self.axes)) + tf.range(self.window.length)
+        return tf.logical_and(windows >= 0, windows < self.slide.result_size)
 
     def cut(self, core: Core, dx: tf.Tensor, axis: int) -> tf.Tensor:
         if self._is_fixed:

@@ -11,10 +11,13 @@ import dataclasses
 import functools
 import itertools
 import math
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+from meshtf.ops.algebra.wider_operands import wider_operands
 
 _NATIVE = (tf.float32, tf.float64)
 _WIDER = {
@@ -60,7 +63,7 @@ def _in_wider_dtype(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tens
         wider = _WIDER.get(first.dtype)
         if wider is None:
             return function(first, second, *rest)
-        result = function(tf.cast(first, wider), tf.cast(second, wider), *rest)
+        result = function(*wider_operands(first, second, wider), *rest)
         return tf.cast(result, first.dtype)
 
     return wrapper
@@ -89,23 +92,31 @@ def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
 
 
 @_in_wider_dtype
-def image_gradient(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
-    """[batch, *sizes, groups, inner]."""
+def image_gradient(
+    dy: tf.Tensor,
+    w: tf.Tensor,
+    sliding: Sliding,
+    sizes: Sequence[int],
+    counted: Mapping[int, tf.Tensor] = types.MappingProxyType({}),
+) -> tf.Tensor:
+    """[batch, *sizes, groups, inner]. counted: of spatial dimensions where not all windows count, bool [windows].
+
+    Of windows that do not count dy is zero, and zero times an infinite element of the kernel is NaN; so are the zeros
+    that some ways of computing it put around dy and between its elements. Where the kernel has such an element, no
+    window gives to others than its own by it, in whatever way.
+    """
     if dy.shape.rank == 4:
-        return tf.squeeze(image_gradient(dy[:, None], w[None], _widened(sliding), [1, *sizes]), [1])
-    groups, inner = w.shape[-3], w.shape[-2]
+        counted = {i + 1: mask for i, mask in counted.items()}
+        return tf.squeeze(image_gradient(dy[:, None], w[None], _widened(sliding), [1, *sizes], counted), [1])
     if 0 in dy.shape or 0 in w.shape:
-        return tf.zeros([dy.shape[0], *sizes, groups, inner], dy.dtype)
-    if _is_native(dy, w) and not sliding.is_dilated:
-        dx = _native_image_gradient(_without_groups(dy, 2), _kernel_without_groups(w), sliding, sizes)
-        return tf.reshape(dx, [*dx.shape[:-1], groups, inner])
-    if dy.shape.rank == 5 and groups == 1 and dy.dtype in _NATIVE:
-        return _cut(_turned(dy, w, sliding), sliding, sizes)
-    total = None
-    for tap in _taps(w.shape[:-3]):
-        term = _spread(_times(dy, tf.linalg.matrix_transpose(w[tap])), tap, sliding, sizes)
-        total = term if total is None else total + term
-    return _cut(total, sliding, sizes)
+        return tf.zeros([dy.shape[0], *sizes, w.shape[-3], w.shape[-2]], dy.dtype)
+    if not w.dtype.is_floating or not (counted or _multiplies_zeros(dy, w, sliding)):
+        return _image_gradient_of_all(dy, w, sliding, sizes)
+    return tf.cond(
+        tf.reduce_all(tf.math.is_finite(w)),
+        lambda: _image_gradient_of_all(dy, w, sliding, sizes),
+        lambda: _image_gradient_of_some(dy, w, sliding, sizes, counted),
+    )
 
 
 @_in_wider_dtype
@@ -267,6 +278,45 @@ def _spread(term: tf.Tensor, tap: Sequence[int], sliding: Sliding, sizes: Sequen
     return tf.pad(term, [[0, 0], *around, [0, 0], [0, 0]])
 
 
+def _image_gradient_of_all(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
+    if _is_native(dy, w) and not sliding.is_dilated:
+        dx = _native_image_gradient(_without_groups(dy, 2), _kernel_without_groups(w), sliding, sizes)
+        return tf.reshape(dx, [*dx.shape[:-1], w.shape[-3], w.shape[-2]])
+    if _is_native(dy, w) and dy.shape.rank == 5:
+        return _cut(_turned(dy, w, sliding), sliding, sizes)
+    total = None
+    for tap in _taps(w.shape[:-3]):
+        term = _spread(_times(dy, tf.linalg.matrix_transpose(w[tap])), tap, sliding, sizes)
+        total = term if total is None else total + term
+    return _cut(total, sliding, sizes)
+
+
+def _multiplies_zeros(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> bool:
+    """Whether `_image_gradient_of_all` has zeros around dy or between its elements, as TensorFlow's own has in three
+    dimensions, and what is done where it has none."""
+    return _is_native(dy, w) and sliding.is_dilated == (dy.shape.rank == 5)
+
+
+def _image_gradient_of_some(
+    dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int], counted: Mapping[int, tf.Tensor]
+) -> tf.Tensor:
+    """The gradient by the image of the windows that count: all taps beside each other, then added up along each
+    dimension."""
+    count, taps, windows = len(sizes), w.shape[:-3], _spatial(dy)
+    groups, outer = w.shape[-3], w.shape[-1]
+    beside = tf.transpose(w, [count, count + 2, *range(count), count + 1])
+    total = _times(dy, tf.reshape(beside, [groups, outer, -1]))
+    for i, mask in counted.items():
+        mask = tf.reshape(mask, [windows[i] if axis == i + 1 else 1 for axis in range(total.shape.rank)])
+        total = tf.where(mask, total, tf.zeros([], total.dtype))
+    for i, size in enumerate(sizes):
+        windows[i], along = size, _alone(sliding, i)
+        parts = enumerate(tf.split(total, taps[i], -1))
+        terms = [_spread(part, [k if j == i else 0 for j in range(count)], along, windows) for k, part in parts]
+        total = _cut(functools.reduce(tf.add, terms), along, windows)
+    return total
+
+
 def _with_gaps(x: tf.Tensor, sliding: Sliding) -> tf.Tensor:
     """stride - 1 zeros between neighbours."""
     for axis, stride in enumerate(sliding.strides, start=1):
@@ -341,6 +391,13 @@ def _side_by_side(sliding: Sliding, i: int) -> Sliding:
     """The windows of one dimension side by side, without zeros around."""
     strides, dilations, paddings = list(sliding.strides), list(sliding.dilations), list(sliding.paddings)
     strides[i], dilations[i], paddings[i] = 1, 1, (0, 0)
+    return Sliding(tuple(strides), tuple(dilations), tuple(paddings))
+
+
+def _alone(sliding: Sliding, i: int) -> Sliding:
+    """The windows of one dimension, and side by side, one element each, along all others."""
+    paddings = [padding if j == i else (0, 0) for j, padding in enumerate(sliding.paddings)]
+    strides, dilations = ([n if j == i else 1 for j, n in enumerate(x)] for x in (sliding.strides, sliding.dilations))
     return Sliding(tuple(strides), tuple(dilations), tuple(paddings))
 
 

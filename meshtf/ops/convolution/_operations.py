@@ -114,9 +114,11 @@ class ConvolutionImageOperation(Operation):
         to_result, to_kernel = _canonical(geometry, "result"), _canonical(geometry, "kernel")
         to_image = _restored(geometry.image, geometry.image_order, size)
         sliding, sizes = _sliding(geometry, [c.padding for c in covers]), [c.size for c in covers]
+        partly = {i: cover for i, cover in enumerate(covers) if cover.has_padding}
 
         def emit(core: Core, g: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
-            dx = kernels.image_gradient(to_result(g), to_kernel(w), sliding, sizes)
+            counted = {i: cover.counted(core) for i, cover in partly.items()}
+            dx = kernels.image_gradient(to_result(g), to_kernel(w), sliding, sizes, counted)
             for axis, cover in enumerate(covers, start=1):
                 dx = cover.cut(core, dx, axis)
             return to_image(dx)

@@ -19,8 +19,13 @@ _KEY = Dimension("random_key", 2)
 class DropoutKey(KeyedOperation):
     """The key of a mask: uint32 [random_key:2], in each layer that is computed at once."""
 
-    def __init__(self, mesh: Mesh, name: str) -> None:
+    def __init__(self, mesh: Mesh, name: str, *, rate: float) -> None:
         super().__init__(mesh, Shape([_KEY]), tf.uint32, name)
+        self._keep = 1.0 - rate
+
+    def draw(self, *where: object) -> tf.Tensor:
+        """bool: which elements are kept, of the part of the mask that `random.keep_mask` is told."""
+        return random.keep_mask(*where, keep_prob=self._keep)  # type: ignore[arg-type]
 
     def lower(self, planner: Planner) -> None:
         (output,) = self.outputs

@@ -6,11 +6,9 @@ import math
 
 import tensorflow as tf
 
-from meshtf import random
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import ShapeError
 from meshtf.graph import Mesh, Operation, Tensor
-from meshtf.layer_scopes import Abreast
 from meshtf.layout import TensorLayout
 from meshtf.ops.random._dropout_key import DropoutKey
 from meshtf.ops.random._stretches import Stretch, cuts_of, drawn_part
@@ -32,21 +30,13 @@ class DropoutInBlocks:
         dim = shape.get_dim_by_name(cut)
         if dim.size % count:
             raise ShapeError(f'dimension "{cut}" of [{shape}] does not divide into {count} blocks')
-        self._key = DropoutKey(mesh, name)
+        self.key = DropoutKey(mesh, name, rate=rate)
         self._shape = Shape([Dimension(cut, dim.size // count) if d == dim else d for d in shape])
-        self._cut, self._count, self._keep = cut, count, 1.0 - rate
+        self._cut, self._count = cut, count
 
     def block(self, number: Tensor) -> Tensor:
         """bool, the shape with the block's positions: whether each is kept. number: int32 [], which block."""
         return _DropoutBlock(self, number).outputs[0]
-
-    @property
-    def key(self) -> Tensor:
-        return self._key.outputs[0]
-
-    @property
-    def abreast(self) -> Abreast | None:
-        return self._key.abreast
 
     @property
     def shape(self) -> Shape:
@@ -59,9 +49,6 @@ class DropoutInBlocks:
             return stretch
         return Stretch(stretch.whole, stretch.size, stretch.axes, ((self._count, number),))
 
-    def draw(self, *where: object) -> tf.Tensor:
-        return random.keep_mask(*where, keep_prob=self._keep)  # type: ignore[arg-type]
-
 
 class _DropoutBlock(Operation):
     """One block of a mask."""
@@ -69,13 +56,13 @@ class _DropoutBlock(Operation):
     takes_padding = True
 
     def __init__(self, mask: DropoutInBlocks, number: Tensor) -> None:
-        abreast = mask.abreast
+        abreast = mask.key.abreast
         told_by = abreast.inputs if abreast else []
         shape = mask.shape
         if abreast and not shape.has(abreast.along.name):
             shape = Shape([abreast.along, *shape])
         name = "dropout_block"
-        super().__init__([mask.key, number, *told_by], [(shape, tf.bool)], name=name, mesh=number.mesh)
+        super().__init__([mask.key.outputs[0], number, *told_by], [(shape, tf.bool)], name=name, mesh=number.mesh)
         self._mask = mask
 
     @property
@@ -84,7 +71,7 @@ class _DropoutBlock(Operation):
 
     def lower(self, planner: Planner) -> None:
         (output,), (keys, number, *told_by) = self.outputs, self.inputs
-        layout, abreast = planner.layouts[output], self._mask.abreast
+        layout, abreast = planner.layouts[output], self._mask.key.abreast
         size = layout.slice_shape(output.shape, planner.mesh_shape)
         along = output.shape.axis(abreast.along) if abreast else None
         own_axes = () if along is None else (layout.axes[along],)
@@ -102,10 +89,10 @@ class _DropoutBlock(Operation):
         def emit(core: Core, *values: tf.Tensor) -> tf.Tensor:
             given = dict(zip(inputs, values, strict=True))
             if along is None:
-                return drawn_part(self._mask.draw, given[key_value], stretches, core, given)
+                return drawn_part(self._mask.key.draw, given[key_value], stretches, core, given)
             each = [{**given, **{v: given[v][n] for v in told_values}} for n in range(size[along])]
             drawn = [
-                drawn_part(self._mask.draw, given[key_value][n], stretches, core, own) for n, own in enumerate(each)
+                drawn_part(self._mask.key.draw, given[key_value][n], stretches, core, own) for n, own in enumerate(each)
             ]
             return tf.stack(drawn, along)
 

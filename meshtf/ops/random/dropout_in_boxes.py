@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from meshtf import random
 from meshtf.dimension import Dimension, Shape
 from meshtf.graph import Mesh, Operation, Tensor
-from meshtf.layer_scopes import Abreast
 from meshtf.layout import TensorLayout
 from meshtf.ops.random._dropout_key import DropoutKey
 from meshtf.ops.random._stretches import Stretch, cuts_of, drawn_part
@@ -32,9 +30,9 @@ class DropoutInBoxes:
         self, mesh: Mesh, shape: Shape, inside: Mapping[str, Dimension], places: Dimension, *, rate: float, name: str
     ) -> None:
         """shape: of the whole. inside: of names of its dimensions, what a box has of each. rate: of dropout."""
-        self._key = DropoutKey(mesh, name)
-        self.whole = Shape([d for d in shape if self.abreast is None or d.name != self.abreast.along.name])
-        self.inside, self.places, self.rate = dict(inside), places, rate
+        self.key = DropoutKey(mesh, name, rate=rate)
+        self.whole = Shape([d for d in shape if self.key.abreast is None or d.name != self.key.abreast.along.name])
+        self.inside, self.places = dict(inside), places
 
     def drawn(self, begins: Mapping[str, Tensor]) -> Tensor:
         """bool, [places, and the shape of a box]: whether each element is kept.
@@ -44,20 +42,9 @@ class DropoutInBoxes:
         return _DropoutBoxes(self, [begins[name] for name in self.inside]).outputs[0]
 
     @property
-    def key(self) -> Tensor:
-        return self._key.outputs[0]
-
-    @property
-    def abreast(self) -> Abreast | None:
-        return self._key.abreast
-
-    @property
     def box(self) -> Shape:
         """The shape of one."""
         return Shape([self.inside.get(d.name, d) for d in self.whole])
-
-    def draw(self, *where: object) -> tf.Tensor:
-        return random.keep_mask(*where, keep_prob=1.0 - self.rate)  # type: ignore[arg-type]
 
 
 class _DropoutBoxes(Operation):
@@ -66,9 +53,9 @@ class _DropoutBoxes(Operation):
     takes_padding = True
 
     def __init__(self, mask: DropoutInBoxes, begins: Sequence[Tensor]) -> None:
-        told_by = mask.abreast.inputs if mask.abreast else []
-        layers = [mask.abreast.along] if mask.abreast else []
-        inputs, shape = [mask.key, *begins, *told_by], Shape([*layers, mask.places, *mask.box])
+        told_by = mask.key.abreast.inputs if mask.key.abreast else []
+        layers = [mask.key.abreast.along] if mask.key.abreast else []
+        inputs, shape = [mask.key.outputs[0], *begins, *told_by], Shape([*layers, mask.places, *mask.box])
         super().__init__(inputs, [(shape, tf.bool)], name="dropout_boxes", mesh=mask.key.mesh)
         self._mask, self._num_layers = mask, len(layers)
 
@@ -90,7 +77,7 @@ class _DropoutBoxes(Operation):
 
         def of_layer(core: Core, key_here: tf.Tensor, given: dict[Value, tf.Tensor]) -> tf.Tensor:
             at = [{**given, **{v: given[v][place] for v in begins}} for place in range(size[self._num_layers])]
-            return tf.stack([drawn_part(mask.draw, key_here, stretches, core, own) for own in at])
+            return tf.stack([drawn_part(mask.key.draw, key_here, stretches, core, own) for own in at])
 
         def emit(core: Core, *values: tf.Tensor) -> tf.Tensor:
             given = dict(zip(inputs, values, strict=True))
@@ -110,6 +97,6 @@ class _DropoutBoxes(Operation):
         size = layout.slice_shape(output.shape, planner.mesh_shape)[first:]
         found, shape = [], Shape([*output.shape[: self._num_layers], *mask.whole])
         for whole, n, axes in zip(mask.whole, size, layout.axes[first:], strict=True):
-            cuts = cuts_of(whole, shape, mask.abreast, told_by[1:], planner)
+            cuts = cuts_of(whole, shape, mask.key.abreast, told_by[1:], planner)
             found.append(Stretch(whole.size, n, axes, *cuts, begins.get(whole.name)))
         return found

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import Shape
@@ -18,6 +19,8 @@ from meshtf.layout import Axes, TensorLayout, axes_size, restricted, without_spl
 from meshtf.ops.algebra.broadcasting import aligner
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.padded_moves import relabelled
+from meshtf.planning.padding import Fill
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.window_reads import Window, read_whole_along, read_window
@@ -25,7 +28,8 @@ from meshtf.planning.work_facts import WorkFacts
 
 
 class ConcatOperation(Operation):
-    """Pieces behind one another along a dimension. A piece is a tensor, or a number of elements equal to `fill`.
+    """Pieces behind one another along a dimension. A piece is a tensor, or a number of elements equal to `fill`; with
+    None they are whatever costs nothing.
 
     The tensors have the dimensions of `shape`, in any order.
     """
@@ -42,12 +46,21 @@ class ConcatOperation(Operation):
         tensors = [p for p in pieces if isinstance(p, Tensor)]
         super().__init__(tensors, [(shape, tensors[0].dtype)], name=name)
         self.dim_name = dim_name
-        self.fill = fill
+        self.fill = 0 if fill is None else fill
         self.passes_pending_sums = not fill
+        self._beyond_ends = None if fill is None else Fill(np.asarray(fill).item(), frozenset([dim_name]))
         self._gaps = [None if isinstance(p, Tensor) else p for p in pieces]
 
     def needs_whole(self, name: str) -> bool:
-        return name == self.dim_name
+        return False
+
+    def gathers_because(self, layouts: LayoutTable) -> str:
+        (output,) = self.outputs
+        return _gathers_few(layouts, output, self.dim_name, self._given_sizes)
+
+    @property
+    def _given_sizes(self) -> list[int]:
+        return [x.shape.get_dim_by_name(self.dim_name).size for x in self.inputs]
 
     @property
     def sizes(self) -> list[int]:
@@ -71,22 +84,24 @@ class ConcatOperation(Operation):
             self._lower_whole(planner)
 
     def _lower_by_windows(self, planner: Planner) -> bool:
-        """Each core puts together its own part of the result. False where the dimension is not split evenly."""
+        """Each core puts together its own part of the result. False where the dimension is not split so."""
         (output,) = self.outputs
         layout, axis = planner.layouts[output], output.shape.axis(self.dim_name)
-        parts = axes_size(layout.axes[axis], planner.mesh_shape)
-        sizes = [x.shape.get_dim_by_name(self.dim_name).size for x in self.inputs]
-        if parts == 1 or any(n % parts or not n for n in sizes):
+        if not is_split_for(planner, layout, axis, self._given_sizes):
             return False
-        length = output.shape[axis].size // parts
-        values = planner.read_operands(self, [restricted(layout, output.shape, x.shape) for x in self.inputs])
+        length = layout.slice_shape(output.shape, planner.mesh_shape)[axis]
+        layouts = [restricted(layout, output.shape, x.shape) for x in self.inputs]
+        values = planner.read_operands(self, layouts, self._beyond_ends)
         offsets = list(itertools.accumulate(self.sizes, initial=0))
         begins = [offset for offset, gap in zip(offsets, self._gaps, strict=False) if gap is None]
         windows = [
             read_window(planner, v, v.shape.axis(self.dim_name), Window(-begin, length, length), fill=self.fill)
             for v, begin in zip(values, begins, strict=True)
         ]
-        emit = self._joining_kernel(begins, sizes, layout.axes[axis], length)
+        if len(windows) == 1:
+            planner.write(output, relabelled(planner, windows[0], output.shape))
+            return True
+        emit = self._joining_kernel(begins, self._given_sizes, layout.axes[axis], length)
         spec = (output.shape, output.dtype, layout)
         planner.write(output, planner.compute("concat", emit, windows, [spec], pending=values[0].pending)[0])
         return True
@@ -101,8 +116,6 @@ class ConcatOperation(Operation):
 
         def emit(core: Core, *windows: tf.Tensor) -> tf.Tensor:
             aligned = [align(x) for align, x in zip(aligners, windows, strict=True)]
-            if len(aligned) == 1:
-                return aligned[0]
             position = core.coordinate(axes) * length + tf.range(length)
             position = tf.reshape(position, [length if i == axis else 1 for i in range(rank)])
             y = aligned[0]
@@ -154,7 +167,10 @@ class SplitOperation(Operation):
         self.dim_name = dim_name
 
     def needs_whole(self, name: str) -> bool:
-        return name == self.dim_name
+        return False
+
+    def gathers_because(self, layouts: LayoutTable) -> str:
+        return _gathers_few(layouts, self.inputs[0], self.dim_name, self.sizes)
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         (x,) = self.inputs
@@ -165,11 +181,11 @@ class SplitOperation(Operation):
         (x,) = self.inputs
         axis = x.shape.axis(self.dim_name)
         begins = itertools.accumulate(self.sizes, initial=0)
-        if all(is_even(planner, planner.layouts[x], axis, n) for n in self.sizes):
-            value = planner.read(x)
-            for output, begin, size in zip(self.outputs, begins, self.sizes, strict=False):
+        if is_split_for(planner, planner.layouts[x], axis, self.sizes):
+            value = planner.read(x, fill=None)
+            for output, begin in zip(self.outputs, begins, strict=False):
                 if planner.is_used(output):
-                    planner.write(output, read_stretch(planner, value, axis, begin, size))
+                    planner.write(output, read_stretch(planner, value, axis, begin, output.shape))
             return
         value = planner.read(x, without_split(planner.layouts[x], x.shape, self.dim_name))
         sizes = len(self.sizes) if len(set(self.sizes)) == 1 else self.sizes
@@ -189,7 +205,10 @@ class SliceOperation(Operation):
         self.begin, self.size, self.dim_name = begin, size, dim_name
 
     def needs_whole(self, name: str) -> bool:
-        return name == self.dim_name
+        return False
+
+    def gathers_because(self, layouts: LayoutTable) -> str:
+        return _gathers_few(layouts, self.inputs[0], self.dim_name, [self.size])
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         (x,), (dy,) = self.inputs, grad_ys
@@ -200,11 +219,11 @@ class SliceOperation(Operation):
     def lower(self, planner: Planner) -> None:
         (x,), (output,) = self.inputs, self.outputs
         axis = x.shape.axis(self.dim_name)
-        (held,) = planner.read_operands_as_they_are(self)
+        (held,) = planner.read_operands_as_they_are(self, fill=None)
         if not held.pending:
-            held = planner.read(x)
-        if is_even(planner, held.layout, axis, self.size):
-            planner.write(output, read_stretch(planner, held, axis, self.begin, self.size))
+            held = planner.read(x, fill=None)
+        if is_split_for(planner, held.layout, axis, [self.size]):
+            planner.write(output, read_stretch(planner, held, axis, self.begin, output.shape))
             return
         value = read_whole_along(planner, self, self.dim_name)
         begin = [self.begin if d.name == self.dim_name else 0 for d in output.shape]
@@ -285,16 +304,23 @@ class UnstackOperation(Operation):
             planner.write(output, piece)
 
 
-def is_even(planner: Planner, layout: TensorLayout, axis: int, size: int) -> bool:
-    """Whether a dimension is split, and a stretch of so many elements of it divides into as many parts."""
+def is_split_for(planner: Planner, layout: TensorLayout, axis: int, sizes: Sequence[int]) -> bool:
+    """Whether a dimension is split, and each core may have something of stretches of so many elements of it."""
     parts = axes_size(layout.axes[axis], planner.mesh_shape)
-    return parts > 1 and size > 0 and size % parts == 0
+    return parts > 1 and min(sizes) >= parts
 
 
-def read_stretch(planner: Planner, value: Value, axis: int, begin: int, size: int) -> Value:
-    """Elements [begin, begin + size) of a split dimension, split in the same way."""
-    length = size // axes_size(value.layout.axes[axis], planner.mesh_shape)
-    return read_window(planner, value, axis, Window(begin, length, length))
+def read_stretch(planner: Planner, value: Value, axis: int, begin: int, shape: Shape) -> Value:
+    """Elements of a split dimension from `begin` on, split in the same way: a value of this shape."""
+    length = value.layout.slice_shape(shape, planner.mesh_shape)[axis]
+    return relabelled(planner, read_window(planner, value, axis, Window(begin, length, length)), shape)
+
+
+def _gathers_few(layouts: LayoutTable, whole: Tensor, dim_name: str, sizes: Sequence[int]) -> str:
+    """Why stretches of so many elements of a dimension are not worked on by slices of the whole; empty where they
+    are, and where there is only one part."""
+    parts = axes_size(layouts[whole].axes[whole.shape.axis(dim_name)], layouts.mesh_shape)
+    return f"{min(sizes)} of {dim_name} are too few for {parts} parts" if min(sizes) < parts else ""
 
 
 def _merged(pieces: Sequence[Tensor | int]) -> list[Tensor | int]:

@@ -151,7 +151,7 @@ def pad(
     paddings: Sequence[int],
     dim_name: str | Dimension,
     name: str | None = None,
-    pad_value: Scalar = 0,
+    pad_value: Scalar | None = 0,
 ) -> Tensor:
     """x with elements more along a dimension.
 
@@ -160,7 +160,8 @@ def pad(
       paddings: [before, after]: how many.
       dim_name: the dimension.
       name: of the operation.
-      pad_value: what they are.
+      pad_value: what they are. None: anything, for those that nothing uses. Where x is split unevenly they may then be
+        what its padding is, and nothing is copied.
 
     Raises:
       ShapeError: x lacks the dimension, or paddings are not two numbers of at least 0.
@@ -175,7 +176,7 @@ def pad(
     numbers = [_whole_number(n, "a padding") for n in paddings]
     if len(numbers) != 2 or min(numbers) < 0:
         raise ShapeError(f"paddings are [before, after], two numbers of at least 0, and not {list(paddings)}")
-    fill = scalar_constant(pad_value, x.dtype)
+    fill = None if pad_value is None else scalar_constant(pad_value, x.dtype)
     if not any(numbers):
         return x
     shape = x.shape.resize_dimension(dim.name, dim.size + sum(numbers))

@@ -17,6 +17,7 @@ from meshtf.checkpoint import CheckpointFolder, restore
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.report import accounting
 from meshtf.planning.divided_layouts import MOST_PADDING
+from meshtf.planning.plan import Plan
 from meshtf.testing import assert_close, build
 from tests.lowering.passes.update_programs import EVERY_UPDATE_DIVIDED, OPTIMIZERS, TwoMatrices, known, started
 
@@ -199,6 +200,42 @@ def test_a_reader_that_padding_would_mislead_keeps_the_update_whole() -> None:
     assert [(u.name, u.reason) for u in step_on_four.report().repeated_updates] == [
         ("w", "neither a mesh axis nor two parts of one divide it without padding, which largest needs")
     ]
+
+
+@pytest.mark.parametrize("override", ["", "hidden:cols"])
+def test_an_override_in_micro_batches_leaves_updates_divided(override: str) -> None:
+    """Only what is overridden is laid out so, and not all that the loop over micro-batches gives.
+
+    The batch is large, so that gradients are summed over the cores, and not made of the whole batch on each.
+    """
+    sizes = TwoMatrices.of_sizes(15, 23, 17, batch=512)
+
+    def step(x: mtf.Tensor, y: mtf.Tensor) -> mtf.Tensor:
+        def model(features: dict[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
+            hidden = mtf.layers.dense(features["x"], [sizes.hidden], activation=mtf.tanh)
+            hidden = mtf.with_layout(hidden, override) if override else hidden
+            error = mtf.layers.dense(hidden, [sizes.outer], name="out") - features["y"]
+            return {"loss": mtf.reduce_mean(mtf.square(error)) / 2.0}
+
+        grads, outputs = mtf.serialize_training_step({"x": x, "y": y}, model, sizes.batch, 2)
+        OPTIMIZERS["adamw"].apply_grads(grads, x.graph.trainable_variables)
+        return outputs["loss"]
+
+    def trained(mesh_shape: str, layout: str) -> tuple[Plan, list[float]]:
+        graph, loss = build(step, sizes.inputs)
+        lowering = mtf.Lowering(
+            graph, {loss.mesh: mtf.PlanMeshImpl(mesh_shape, layout)}, pass_options=EVERY_UPDATE_DIVIDED
+        )
+        plan = lowering.plan_for((loss,))
+        interpreter = started(lowering, plan)
+        return plan, [float(interpreter.run({**known(plan), **batch})[0]) for batch in sizes.batches(4)]
+
+    (_, expected), (plan, losses) = trained("rows:1;cols:1", ""), trained("rows:2;cols:2", "batch:rows")
+    assert_close(losses, expected, terms=sizes.terms, steps=np.arange(4), dtype="float32")
+    slots = {n: v for n, v in accounting.stored_variables(plan).items() if n.endswith(("adam_m", "adam_v"))}
+    assert len(slots) == 2 * 4
+    for name, slot in slots.items():
+        assert "rows" in slot.layout.used, name
 
 
 def test_the_report_compares_memory_with_and_without() -> None:

@@ -22,6 +22,7 @@ PRIVATE = [
     (_jax.ExecuteResults, ["consume_with_handlers"]),
     (_jax.Client, ["compile_and_load", "devices", "platform", "process_index"]),
     (xla_client, ["CompileOptions", "DeviceAssignment", "make_cpu_client"]),
+    (xla_client.CompileOptions, ["ParseFromString", "SerializeAsString"]),
     (jax.Array, ["addressable_shards"]),
     (xla_client, ["initialize_pjrt_plugin", "load_pjrt_plugin_dynamically", "make_tfrt_tpu_c_api_device_topology"]),
     (xla_client.DeviceTopology, ["_make_compile_only_devices"]),

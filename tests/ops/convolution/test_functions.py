@@ -371,6 +371,67 @@ def test_windows_that_are_padding_see_nothing_infinite(height: int, stride: int,
         assert_close(found[is_finite], alone[is_finite], terms=image.size)
 
 
+@pytest.mark.parametrize(
+    ("height", "stride", "padding", "dilation"),
+    [(8, 1, "SAME", 1), (9, 1, "VALID", 1), (8, 2, "SAME", 1), (9, 1, "SAME", 2)],
+)
+@pytest.mark.parametrize("tap", [0, 2])
+def test_an_infinite_kernel_meets_no_windows_that_are_padding(
+    height: int, stride: int, padding: str, dilation: int, tap: int
+) -> None:
+    """The image's gradient is not finite where a window gives to an element by an infinite tap, and nowhere else.
+
+    So it is in TensorFlow on one core. At borders of slices there are zeros in place of windows, and zero times
+    infinity is NaN.
+    """
+
+    def gradient(x: mtf.Tensor, w: mtf.Tensor, dy: mtf.Tensor) -> mtf.Tensor:
+        return mtf.gradients(mtf.conv2d(x, w, stride, padding, dilations=dilation), [x], [dy])[0]
+
+    image, kernel, is_tap = np.ones((2, height, 7, 2)), np.ones((3, 3, 2, 2)), np.zeros((3, 3, 2, 2))
+    kernel[tap, 1], is_tap[tap, 1] = np.inf, 1.0
+    results = tf.nn.conv2d(image, is_tap, stride, padding, dilations=dilation).shape
+    dy = RNG.uniform(1.0, 2.0, results)
+    shapes = {"x": f"b:2 h:{height} w:7 i:2", "w": "fh:3 fw:3 i:2 o:2", "dy": f"b:2 h:{results[1]} w:{results[2]} o:2"}
+
+    def found(kernel: np.ndarray, mesh_shape: str, layout: str) -> np.ndarray:
+        values = {"x": image, "w": kernel, "dy": dy}
+        inputs = {name: (shape, values[name].astype(np.float32)) for name, shape in shapes.items()}
+        return interpret(gradient, inputs, mesh_shape, layout).results
+
+    is_finite = found(is_tap, "rows:1;cols:1", "") == 0.0
+    assert 0 < is_finite.sum() < is_finite.size
+    of_ones = found(np.where(np.isinf(kernel), 0.0, kernel), "rows:1;cols:1", "")
+    if dilation == 1:  # TensorFlow has no other on CPUs
+        alone = tf.raw_ops.Conv2DBackpropInput(
+            input_sizes=image.shape, filter=kernel, out_backprop=dy, strides=[1, stride, stride, 1], padding=padding
+        )
+        np.testing.assert_array_equal(np.isfinite(alone), is_finite)
+    for mesh_shape, layout in (("rows:1;cols:1", ""), ("rows:4;cols:2", "h:rows"), ("rows:4;cols:2", "w:cols;h:rows")):
+        values = found(kernel, mesh_shape, layout)
+        np.testing.assert_array_equal(np.isfinite(values), is_finite, err_msg=layout)
+        assert_close(values[is_finite], of_ones[is_finite], terms=kernel.size)
+
+
+def test_an_infinite_kernel_in_three_dimensions_is_so_on_one_core_as_on_many() -> None:
+    """TensorFlow's own kernel, which may put zeros around results, is not what is taken then."""
+    kernel, is_tap = np.ones((3, 3, 3, 2, 2), np.float32), np.zeros((3, 3, 3, 2, 2), np.float32)
+    kernel[0, 1, 2], is_tap[0, 1, 2] = np.inf, 1.0
+    dy = RNG.uniform(1.0, 2.0, (2, 7, 4, 4, 2)).astype(np.float32)
+
+    def found(kernel: np.ndarray, mesh_shape: str, layout: str) -> np.ndarray:
+        inputs = {"dy": ("b:2 d:7 h:4 w:4 o:2", dy), "kernel": ("fd:3 fh:3 fw:3 i:2 o:2", kernel)}
+        return interpret(
+            lambda dy, kernel: mtf.conv3d_backprop_input("b:2 d:7 h:4 w:4 i:2", kernel, dy, 1, "SAME"),
+            inputs, mesh_shape, layout,
+        ).results  # fmt: skip
+
+    is_finite = found(is_tap, "rows:1", "") == 0.0
+    assert 0 < is_finite.sum() < is_finite.size
+    for mesh_shape, layout in (("rows:1;cols:1", ""), ("rows:4;cols:1", "d:rows"), ("rows:2;cols:2", "d:rows;w:cols")):
+        np.testing.assert_array_equal(np.isfinite(found(kernel, mesh_shape, layout)), is_finite, err_msg=layout)
+
+
 def test_where_sizes_divide_nothing_is_done_about_padding() -> None:
     def kinds(height: int) -> set[str]:
         specs = {"x": mtf.TensorSpec(f"b:2 h:{height} w:6 i:3"), "w": mtf.TensorSpec("fh:3 fw:3 i:3 o:4")}

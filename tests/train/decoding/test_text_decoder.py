@@ -124,13 +124,15 @@ def test_scores_are_the_log_softmax_of_whole_passes(lm_training: Training, whole
         math.exp(-total / 20),
         terms=FUNCTION_TERMS,
         magnitude=math.exp(-total / 20) * (1 - total / 20),
+        dtype="float64",
     )
-    assert_close(together.bits_per_byte, -total / math.log(2) / 20, terms=4)
+    assert_close(together.bits_per_byte, -total / math.log(2) / 20, terms=4, dtype="float64")
     assert_close(
         found[0].as_json()["perplexity"],
         math.exp(-found[0].log_likelihood / 2),
         terms=FUNCTION_TERMS,
         magnitude=10 * math.exp(-found[0].log_likelihood / 2),
+        dtype="float64",
     )
 
 
