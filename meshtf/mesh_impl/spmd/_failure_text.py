@@ -14,17 +14,14 @@ _ROOT = re.compile(r"^\s*\(\d+\)\s*([A-Z_]+: .*)$", re.MULTILINE)
 _NOISE = re.compile(
     r'\[\[|File "|Detected at node|Graph execution error|<stack traces|\d+ (root error|successful|derived)'
 )
-_FAILED_FOR_GOOD = (
-    "Collective ops is aborted",
-    "Collective has timed out",
-    "Function was cancelled before it was start",
-)
+_FAILED_FOR_GOOD = ("Collective ops is aborted", "Collective has timed out")
 
 
 def is_collective_failure(error: BaseException) -> bool:
     """Whether a collective failed or timed out, after which the process can run no other.
 
-    A collective that was only cancelled, since an operation failed on another core, leaves the process usable.
+    What was only cancelled since an operation failed on another core, a collective or a core that had not yet begun,
+    leaves the process usable.
     """
     if not isinstance(error, tf.errors.OpError):
         return isinstance(error, CollectiveError)

@@ -6,7 +6,7 @@ import tensorflow as tf
 from meshtf.errors import CollectiveError, ExecutionError
 from meshtf.mesh_impl.spmd._failure_text import is_collective_failure
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
-from meshtf.mesh_impl.spmd.step_errors import collective_scope, failed_collectives, translate
+from meshtf.mesh_impl.spmd.step_errors import collective_scope, failed_collectives, lost_its_text, translate
 
 ABORTED = """Graph execution error:
 
@@ -54,6 +54,16 @@ def test_a_stalled_collective() -> None:
 
 
 CANCELLED = tf.errors.CancelledError(None, None, "RecvAsync is cancelled.\n\t [[{{node Identity_7/_70}}]]")
+NOT_BEGUN = tf.errors.CancelledError(
+    None,
+    None,
+    """Graph execution error:
+
+Detected at node StatefulPartitionedCall_2 defined at (most recent call last):
+<stack traces unavailable>
+Function was cancelled before it was started
+\t [[{{node StatefulPartitionedCall_2}}]] [Op:__inference__on_every_core_48251]""",
+)
 
 
 def test_a_failure_whose_node_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,11 +74,17 @@ def test_a_failure_whose_node_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "failed: train step: no progress for 3 seconds (RecvAsync is cancelled.)" in str(translated)
 
 
-def test_an_error_on_a_core_whose_text_is_lost() -> None:
-    assert not is_collective_failure(CANCELLED)
-    translated = translate(CANCELLED, ORIGINS)
+@pytest.mark.parametrize(
+    ("error", "fact"),
+    [(CANCELLED, "RecvAsync is cancelled."), (NOT_BEGUN, "Function was cancelled before it was started")],
+)
+def test_an_error_on_a_core_whose_text_is_lost(error: tf.errors.CancelledError, fact: str) -> None:
+    """Another core was in a collective, or had not begun, as happens where processors are few and busy."""
+    assert not is_collective_failure(error)
+    translated = translate(error, ORIGINS)
     assert isinstance(translated, ExecutionError)
-    assert "lost its text: the other cores were cancelled (RecvAsync is cancelled.)" in str(translated)
+    assert f"lost its text: the other cores were cancelled ({fact})" in str(translated)
+    assert lost_its_text(translated)
 
 
 def test_an_error_of_a_local_operation() -> None:
