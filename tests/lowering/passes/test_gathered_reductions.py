@@ -10,10 +10,19 @@ import tensorflow as tf
 
 import meshtf as mtf
 
+OTHERS = ["v4:2x2x2", "v5p:2x2x2", "v3:2x2", "v6e:2x4", "tpu7x:2x2x1"]
 MESH, LAYOUT = "rows:2;cols:4", "n:cols;k:rows"
 SHAPE = mtf.convert_to_shape("n:8;k:6")
 WIDE = [tf.float64, tf.int64, tf.uint64]
 NARROW = [tf.float32, tf.int32, tf.bfloat16]
+COMPLEX = [tf.complex64, tf.complex128]
+GATHERED, EXCHANGED = {"all_gather"}, {"all_to_all"}
+KINDS_OF_SUMS = {
+    tf.uint64: GATHERED | EXCHANGED,
+    **dict.fromkeys([tf.float64, *COMPLEX], {"all_reduce"} | EXCHANGED),
+    tf.int64: {"all_reduce", "reduce_scatter"},
+}
+TERMS = mtf.convert_to_shape("n:8;k:6;m:16")
 Reduce = Callable[..., mtf.Tensor]
 
 
@@ -46,13 +55,65 @@ def kinds(report: mtf.Report) -> set[str]:
 def test_of_64_bits_terms_are_gathered(dtype: tf.DType) -> None:
     inputs, x = {"x": mtf.TensorSpec(SHAPE, dtype)}, values(dtype)
     step = mtf.function(reductions, mtf.TpuMeshImpl(MESH, LAYOUT, physical_torus="2x2"), inputs=inputs)
-    assert kinds(step.report()) == {"all_gather"}
+    assert kinds(step.report()) == GATHERED
     assert b"all-reduce" not in step.hlo()
     for actual, own in zip(step(x=x), expected(x), strict=True):
         np.testing.assert_array_equal(actual, own)
     on_cpus = mtf.function(reductions, mtf.PlanMeshImpl(MESH, LAYOUT), inputs=inputs)
     assert kinds(on_cpus.report()) == {"all_reduce"}
     assert on_cpus.compile("v5e:2x4").hlo  # by libtpu, which takes no reduction of these but some sums
+
+
+def sums(x: mtf.Tensor) -> list[mtf.Tensor]:
+    """Whole on every core, and in blocks: of the last dimension, of the first, and of both axes of the mesh."""
+    whole = [mtf.reduce_sum(x, output_shape=shape) for shape in ("k:6", [])]
+    every = [("k:6;m:16", "m:cols"), ("m:16;k:6", "m:cols"), ("m:16", "m:rows+cols")]
+    return [*whole, *(mtf.with_layout(mtf.reduce_sum(x, output_shape=s), layout) for s, layout in every)]
+
+
+def terms(dtype: tf.DType) -> np.ndarray:
+    """Whose sums are exact: small ones, but of uint64 those that come to 2^64 and more."""
+    generator = np.random.default_rng(0)
+    if dtype == tf.uint64:
+        return generator.integers(0, 2**64, TERMS.to_integer_list, np.uint64)
+    real, imaginary = generator.integers(-4, 5, (2, *TERMS.to_integer_list))
+    return (real + 1j * imaginary if dtype.is_complex else real).astype(dtype.as_numpy_dtype)
+
+
+def summed(x: np.ndarray) -> list[np.ndarray]:
+    return [x.sum((0, 2)), x.sum(), x.sum(0), x.sum(0).T, x.sum((0, 1))]
+
+
+@pytest.mark.parametrize("dtype", KINDS_OF_SUMS, ids=lambda d: d.name)
+def test_sums_are_those_of_whole_arrays(dtype: tf.DType) -> None:
+    inputs, x = {"x": mtf.TensorSpec(TERMS, dtype)}, terms(dtype)
+    step = mtf.function(sums, mtf.TpuMeshImpl(MESH, LAYOUT, physical_torus="2x2"), inputs=inputs)
+    assert kinds(step.report()) == KINDS_OF_SUMS[dtype]
+    for actual, own in zip(step(x=x), summed(x), strict=True):
+        np.testing.assert_array_equal(actual, own)
+
+
+@pytest.mark.parametrize("topology", ["v5e:2x4", *(pytest.param(t, marks=pytest.mark.long) for t in OTHERS)])
+@pytest.mark.parametrize("dtype", KINDS_OF_SUMS, ids=lambda d: d.name)
+def test_sums_are_compiled_by_libtpu(dtype: tf.DType, topology: str) -> None:
+    on_cpus = mtf.function(sums, mtf.PlanMeshImpl(MESH, LAYOUT), inputs={"x": mtf.TensorSpec(TERMS, dtype)})
+    assert kinds(on_cpus.report()) == {"all_reduce", "reduce_scatter"}
+    assert on_cpus.compile(topology).hlo
+
+
+@pytest.mark.parametrize("dtype", COMPLEX, ids=lambda d: d.name)
+def test_factors_of_complex_products_are_gathered(dtype: tf.DType) -> None:
+    def products(x: mtf.Tensor) -> list[mtf.Tensor]:
+        return [mtf.reduce_prod(x, output_shape=shape) for shape in ("k:6", [])]
+
+    inputs = {"x": mtf.TensorSpec(SHAPE, dtype)}
+    factors = np.random.default_rng(0).choice([1, 2j, -1, -1j], SHAPE.to_integer_list)  # whose products are exact
+    x = factors.astype(dtype.as_numpy_dtype)
+    step = mtf.function(products, mtf.TpuMeshImpl(MESH, LAYOUT, physical_torus="2x2"), inputs=inputs)
+    assert kinds(step.report()) == GATHERED
+    for actual, own in zip(step(x=x), [x.prod(0), x.prod()], strict=True):
+        np.testing.assert_array_equal(actual, own)
+    assert mtf.function(products, mtf.PlanMeshImpl(MESH, LAYOUT), inputs=inputs).compile("v5e:2x4").hlo
 
 
 @pytest.mark.parametrize("dtype", NARROW, ids=lambda d: d.name)
