@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
@@ -21,10 +22,11 @@ _TASK = re.compile(r"/task:(\d+)")
 _Parts: TypeAlias = tuple[str, int, int, str | None, int | None]
 
 _TOO_FEW = """\
-mesh [{shape}] has {size} cores, and TensorFlow has {cpus} logical CPU{s} and {gpus} logical GPUs.
-Add, before the first TensorFlow op and the first mesh:
-    mtf.virtual_cpus({size})
+mesh [{shape}] has {size} cores, and {where} {cpus} logical CPU{s} and {gpus} logical GPUs.
+Add, before {before}:
+    mtf.virtual_cpus({each})
 or make the mesh smaller."""
+_BEFORE = "the first TensorFlow op and the first mesh"
 
 
 def device_order(name: str) -> tuple[str, int, int, str, int]:
@@ -57,10 +59,19 @@ def default_devices(shape: Shape, axes_over_processes: Axes = ()) -> tuple[str, 
         if sum(map(len, names[kind])) >= shape.size:
             _check_even(names[kind], shape)
             return _of_each(names[kind], laid_over(shape, len(names[kind]), axes_over_processes))
-    names = {kind: [name for own in names[kind] for name in own] for kind in names}
-    cpus = len(names["CPU"])
+    cpus, gpus = (sum(map(len, names[kind])) for kind in ("CPU", "GPU"))
+    processes = len(names["CPU"])
     raise DeviceError(
-        _TOO_FEW.format(shape=shape, size=shape.size, cpus=cpus, s="" if cpus == 1 else "s", gpus=len(names["GPU"]))
+        _TOO_FEW.format(
+            shape=shape,
+            size=shape.size,
+            where="TensorFlow has" if processes == 1 else f"the cluster of {processes} processes has",
+            cpus=cpus,
+            s="" if cpus == 1 else "s",
+            gpus=gpus,
+            before=_BEFORE if processes == 1 else "mtf.initialize_cluster() in each process",
+            each=math.ceil(shape.size / processes),
+        )
     )
 
 
@@ -124,7 +135,7 @@ def checked_devices(shape: Shape, devices: Sequence[str]) -> tuple[str, ...]:
 
 
 def _hint(shape: Shape) -> str:
-    return f"; more CPUs come from mtf.virtual_cpus({shape.size}), called before the first TensorFlow op and mesh"
+    return f"; more CPUs come from mtf.virtual_cpus({shape.size}), called before {_BEFORE}"
 
 
 def _find(device: str, by_spec: Mapping[_Parts, str]) -> str | None:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.cluster.cluster import Cluster
+from meshtf.errors import DeviceError
 from meshtf.lowering.emit.emission import EmittedProgram
 from tests.cluster.joined_processes import JoinedProcesses
 from tests.properties.random_programs.checking import check_values
@@ -70,6 +71,18 @@ def test_many_random_programs(two_processes: JoinedProcesses) -> None:
 @pytest.mark.timeout(1800)
 def test_random_programs_in_four_processes(fresh_processes: Callable[..., JoinedProcesses]) -> None:
     check(fresh_processes(4, cpus=8, heartbeat_timeout_seconds=60), range(20, 29))
+
+
+def refusal_of_a_large_mesh(cluster: Cluster) -> str:
+    with pytest.raises(DeviceError) as caught:
+        mtf.SpmdMeshImpl("rows:45;cols:3", "")
+    return str(caught.value)
+
+
+def test_what_a_larger_mesh_needs_is_told_by_the_process(two_processes: JoinedProcesses) -> None:
+    for text in two_processes.run(refusal_of_a_large_mesh):
+        assert "mesh [rows:45 cols:3] has 135 cores, and the cluster of 2 processes has" in text
+        assert "Add, before mtf.initialize_cluster() in each process:\n    mtf.virtual_cpus(68)\n" in text
 
 
 SHIFTS = [(offset, wrap) for offset in (1, -1, 3) for wrap in (False, True)]
