@@ -299,9 +299,9 @@ class _Pipeline:
         buffers = [mtf.zeros(mesh, [self.stage, *self.cut.part(x)], x.dtype) for x in xs]
         tables = (schedule.rounds, schedule.microbatches, schedule.takes_from_neighbour, ~schedule.is_useful)
         sliced = [self._constant(table, [self.step, self.stage]) for table in tables]
-        weights = [self.places.by_stage(w) for w in self.abreast.weights]
         is_last = self._constant(np.arange(self.stage.size) == self.stage.size - 1, [self.stage])
         with mtf.variable_scope(default_name="pipeline") as scope:
+            weights = [self.places.by_stage(w) for w in self.abreast.weights]
             of_step, of_layer = _policies(recompute, f"{scope}/{_GROUP}")
 
             def one_step(arrived: list[mtf.Tensor], parts: list[mtf.Tensor]) -> CarriedAndResults:
