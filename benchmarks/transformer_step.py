@@ -153,7 +153,6 @@ def fed(step: mtf.Function, sizes: Sizes = SMALL) -> Callable[[], tf.Tensor]:
 
 
 def meshtf_step(mesh_impl: MeshImpl, sizes: Sizes = SMALL) -> mtf.Function:
-    weights = initial_weights(sizes)
     batch, length, memory, vocab, d_model, heads = (
         mtf.Dimension(name, size)
         for name, size in [
@@ -181,7 +180,7 @@ def meshtf_step(mesh_impl: MeshImpl, sizes: Sizes = SMALL) -> mtf.Function:
         return mtf.einsum([mixed, w["output"]], output_shape=x.shape)
 
     def train_step(mesh: mtf.Mesh, inputs: mtf.Tensor, targets: mtf.Tensor) -> mtf.Tensor:
-        w = {name: mtf.get_variable(mesh, name, shapes[name], initializer=value) for name, value in weights.items()}
+        w = {name: mtf.get_variable(mesh, name, dims, initializer=mtf.zeros) for name, dims in shapes.items()}
         is_future = mtf.greater(mtf.range(mesh, memory), mtf.range(mesh, length), output_shape=[length, memory])
         mask = mtf.where(is_future, mtf.constant(mesh, -1e9), 0.0)
         x = mtf.gather(w["embedding"], inputs, vocab) + w["positions"]
@@ -196,7 +195,10 @@ def meshtf_step(mesh_impl: MeshImpl, sizes: Sizes = SMALL) -> mtf.Function:
         return loss
 
     spec = mtf.TensorSpec([batch, length], tf.int32)
-    return mtf.function(train_step, mesh_impl, inputs={"inputs": spec, "targets": spec})
+    step = mtf.function(train_step, mesh_impl, inputs={"inputs": spec, "targets": spec})
+    step.initialize()
+    step.variables.update(initial_weights(sizes))  # as by hand, nothing keeps them beside the variables
+    return step
 
 
 def on_virtual_cpus(mesh_shape: str, layout: str, sizes: Sizes = SMALL) -> Step:
