@@ -22,7 +22,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from benchmarks.machine import machine
-from benchmarks.transformer_step import examples, meshtf_step
+from benchmarks.transformer_step import examples, meshtf_step, with_weights
 from meshtf.checkpoint import BackgroundSaver, CheckpointFolder, restore
 
 STEPS_BETWEEN = 10
@@ -77,7 +77,7 @@ def main() -> None:
     arguments = parser.parse_args()
     mtf.virtual_cpus(8)
     print(machine())
-    program = meshtf_step(mtf.SpmdMeshImpl(arguments.mesh, arguments.layout))
+    program = with_weights(meshtf_step(mtf.SpmdMeshImpl(arguments.mesh, arguments.layout)))
     inputs, targets = map(tf.constant, examples())
 
     def step() -> float:

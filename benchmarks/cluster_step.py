@@ -23,7 +23,7 @@ import meshtf as mtf
 from benchmarks.joined_processes import Cost, Place, Processes, processes
 from benchmarks.limited_links import NoNamespacesError, limited_hosts
 from benchmarks.machine import machine
-from benchmarks.transformer_step import examples, meshtf_step
+from benchmarks.transformer_step import examples, meshtf_step, with_weights
 
 FAST = "10gbit"
 
@@ -68,7 +68,7 @@ class Steps:
 
 @functools.cache
 def started(layout: Layout) -> mtf.Function:
-    step = meshtf_step(mtf.SpmdMeshImpl(layout.mesh_shape, layout.layout))
+    step = with_weights(meshtf_step(mtf.SpmdMeshImpl(layout.mesh_shape, layout.layout)))
     take_step(step)
     return step
 

@@ -147,12 +147,22 @@ def by_hand(sizes: Sizes = SMALL) -> Callable[[], tf.Tensor]:
     return step
 
 
+def with_weights(step: mtf.Function, sizes: Sizes = SMALL) -> mtf.Function:
+    """The step, whose variables have the first weights; as by hand, nothing keeps these beside them."""
+    step.initialize()
+    step.variables.update(initial_weights(sizes))
+    return step
+
+
 def fed(step: mtf.Function, sizes: Sizes = SMALL) -> Callable[[], tf.Tensor]:
+    """The step of these weights and this batch."""
+    with_weights(step, sizes)
     inputs, targets = map(tf.constant, examples(sizes))
     return lambda: step(inputs=inputs, targets=targets)
 
 
 def meshtf_step(mesh_impl: MeshImpl, sizes: Sizes = SMALL) -> mtf.Function:
+    """The step in the language; its weights are zero."""
     batch, length, memory, vocab, d_model, heads = (
         mtf.Dimension(name, size)
         for name, size in [
@@ -195,10 +205,7 @@ def meshtf_step(mesh_impl: MeshImpl, sizes: Sizes = SMALL) -> mtf.Function:
         return loss
 
     spec = mtf.TensorSpec([batch, length], tf.int32)
-    step = mtf.function(train_step, mesh_impl, inputs={"inputs": spec, "targets": spec})
-    step.initialize()
-    step.variables.update(initial_weights(sizes))  # as by hand, nothing keeps them beside the variables
-    return step
+    return mtf.function(train_step, mesh_impl, inputs={"inputs": spec, "targets": spec})
 
 
 def on_virtual_cpus(mesh_shape: str, layout: str, sizes: Sizes = SMALL) -> Step:
