@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from meshtf.garbage_collection import garbage_collection_paused
 from meshtf.lowering.emit._grappler import grappler_off
+from meshtf.lowering.emit._shared_constants import constants_shared
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
 from meshtf.lowering.emit.core_results import CoreResults, asserted_fetches, first_of, whole_fetches
 from meshtf.lowering.emit.fed_slices import FedSlices
@@ -137,6 +138,7 @@ class EmittedProgram:
             experimental_attributes={"_noinline": True},
         )
 
+    @constants_shared()
     def _core_program(self, stretch: Stretch, coordinates: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:
         self.trace_count += 1
         plan, given = self._plan, iter(arguments)

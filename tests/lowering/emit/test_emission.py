@@ -79,6 +79,12 @@ def test_virtual_cpus_share_what_is_compiled() -> None:
     assert given[1] == [1, 1, *[0] * (len(given[1]) - 2)]
 
 
+def test_equal_constants_of_a_core_are_one() -> None:
+    graph = emitted(made()).core_function.get_concrete_function().graph
+    values = [o.get_attr("value").SerializeToString() for o in graph.get_operations() if o.type == "Const"]
+    assert len(set(values)) == len(values) > 0
+
+
 def test_a_function_of_the_users_around_it_is_traced_once() -> None:
     step, traces = made(), []
 
