@@ -1,4 +1,5 @@
-"""Initial values of variables: a program of their own, so that each core computes its slices and no more."""
+"""Initial values of variables: a program of their own, so that each core computes its slices and no more, and of cores
+that are at home on one device and have the same slices only the first."""
 
 from __future__ import annotations
 

@@ -118,11 +118,14 @@ class VariableSlices:
             )
         array = array.astype(self.dtype.as_numpy_dtype)
         sizes = self.layout.slice_shape(self.shape, self.mesh_shape)
+        padded: dict[tuple[int, ...], np.ndarray] = {}
         for core, piece in self.slices.items():
-            part = array[self.box(core)]
-            padded = np.zeros(sizes, array.dtype)
-            padded[tuple(slice(n) for n in part.shape)] = part
-            piece.assign(padded)
+            block = core_positions.block(core, self.layout.axes, self.mesh_shape)
+            if block not in padded:
+                part = array[self.box(core)]
+                padded[block] = np.zeros(sizes, array.dtype)
+                padded[block][tuple(slice(n) for n in part.shape)] = part
+            piece.assign(padded[block])
 
 
 class VariableStore(MutableMapping[str, np.ndarray]):

@@ -13,18 +13,23 @@ from meshtf.mesh_impl.home_device import home_device
 def zero_slices(
     devices: Sequence[str], name: str, slice_shape: Sequence[int], dtype: tf.DType
 ) -> dict[int, tf.Variable]:
-    """By core, of the cores in this process: a slice where the core is at home, zero."""
-    slices = {}
+    """By core, of the cores in this process: a slice where the core is at home, zero.
+
+    Cores that share a device share the memory of the zeros until they write to their slices.
+    """
+    slices: dict[int, tf.Variable] = {}
+    zeros: dict[str, tf.Tensor] = {}
     # A program may first run inside a user's tf.function, which must not own the variables.
     with tf.init_scope():
         for core in local_cores(devices):
-            with tf.device(home_device(devices[core])):
-                slices[core] = _zeros(name.replace("/", "_"), slice_shape, dtype)
+            home = home_device(devices[core])
+            with tf.device(home):
+                value = zeros[home] = zeros[home] if home in zeros else tf.zeros(slice_shape, dtype)
+                slices[core] = _variable(name.replace("/", "_"), value)
     return slices
 
 
-def _zeros(name: str, size: Sequence[int], dtype: tf.DType) -> tf.Variable:
-    """A variable that no GradientTape of the user's watches, which could not see into the program, and for which no
+def _variable(name: str, value: tf.Tensor) -> tf.Variable:
+    """One that no GradientTape of the user's watches, which could not see into the program, and for which no
     tf.function of the user's is traced again."""
-    value = tf.zeros(size, dtype)
     return tf.Variable(value, trainable=False, name=name, experimental_enable_variable_lifting=False)

@@ -12,6 +12,7 @@ import tensorflow as tf
 from meshtf.garbage_collection import garbage_collection_paused
 from meshtf.lowering.emit._grappler import grappler_off
 from meshtf.lowering.emit._shared_constants import constants_shared
+from meshtf.lowering.emit.alike_cores import alike_cores
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
 from meshtf.lowering.emit.core_results import CoreResults, asserted_fetches, first_of, whole_fetches
 from meshtf.lowering.emit.fed_slices import FedSlices
@@ -33,7 +34,8 @@ class EmittedProgram:
       plan: what each core runs.
       mesh_impl: where; it has devices.
       slices: of each variable, by core, of the cores in this process.
-      runs_once: so that what is compiled costs more than what it then saves.
+      runs_once: so that what is compiled costs more than what it then saves, and so does what a core makes that another
+        has.
     """
 
     def __init__(
@@ -48,7 +50,9 @@ class EmittedProgram:
         self._mesh_impl = mesh_impl
         self._slices = slices
         self._runs_once = runs_once
-        self._cores = [(core, mesh_impl.devices[core]) for core in local_cores(mesh_impl.devices)]
+        devices = {core: mesh_impl.devices[core] for core in local_cores(mesh_impl.devices)}
+        self._copying = alike_cores(plan, devices) if runs_once else {}
+        self._cores = [(core, device) for core, device in devices.items() if core not in self._copying]
         self._on_processors = all(tf.DeviceSpec.from_string(d).device_type == "CPU" for _, d in self._cores)
         self._collectives = _collectives(plan, mesh_impl)
         self.trace_count = 0
@@ -68,7 +72,16 @@ class EmittedProgram:
         Inside a tf.function, where nobody can look at the index, a failed check is an InvalidArgumentError.
         """
         with grappler_off():
-            return self._traced(asserted=bool(self._plan.checks) and not tf.executing_eagerly())(*feeds)
+            results = self._traced(asserted=bool(self._plan.checks) and not tf.executing_eagerly())(*feeds)
+        self._copy_assigned()
+        return results
+
+    def _copy_assigned(self) -> None:
+        """To the cores that would have made the same. The memory is shared until one of them writes there."""
+        for assignment in self._plan.assignments:
+            slices = self._slices[assignment.name]
+            for core, source in self._copying.items():
+                slices[core].assign(slices[source])
 
     def start(self, feeds: Sequence[tf.Tensor]) -> Callable[[], Results]:
         """Runs it once, to its end, and returns what gives its results."""
