@@ -17,8 +17,8 @@ def constants_shared() -> Iterator[None]:
     """Inside, a constant that the function being traced has already is not made again.
 
     Sizes of reshapes and axes of sums were more than a third of the operations of a training step, each of which
-    TensorFlow places, partitions and starts anew for every core; Grappler, which would merge them, is off. Bodies of
-    loops and functions called inside are graphs of their own, and keep theirs.
+    TensorFlow places, partitions and starts anew for every core; Grappler, which would merge them, is off. Functions
+    called inside, and bodies of loops, are graphs of their own.
     """
     graph = cast("Any", tf.compat.v1.get_default_graph())
     create = graph._create_op_internal

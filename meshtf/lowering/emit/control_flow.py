@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tensorflow as tf
 
+from meshtf.lowering.emit._shared_constants import constants_shared
 from meshtf.planning.plan import Branch, Carried, Instruction, Loop, Plan, Stacked, Value, walk
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ def _goes_on(program: CoreProgram, loop: Loop, turn: tf.Tensor, count: Any, valu
     return tf.logical_and(turn < count, inner.scalar(loop.condition.goes_on))
 
 
+@constants_shared()
 def _iterate(
     program: CoreProgram,
     loop: Loop,

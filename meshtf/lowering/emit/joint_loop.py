@@ -24,12 +24,13 @@ from meshtf.planning import core_positions
 from meshtf.planning.plan import Collective, Compute, Instruction, Loop, Plan, Value, free_values
 
 _DONE_FOR_MANY = frozenset((
-    "Abs", "AddV2", "All", "Any", "ArgMax", "BatchMatMulV2", "BroadcastTo", "Cast", "ConcatV2", "Const", "Cos",
-    "Einsum", "Equal", "Exp", "ExpandDims", "Fill", "Floor", "FloorDiv", "Greater", "GreaterEqual", "Identity",
-    "IsNan", "Less", "LessEqual", "Log", "LogicalAnd", "LogicalNot", "LogicalOr", "MatMul", "Max", "Maximum", "Min",
-    "Minimum", "Mul", "Neg", "NotEqual", "Pack", "Pow", "Prod", "Range", "RealDiv", "Relu", "Reshape", "Rsqrt",
-    "Select", "SelectV2", "Sigmoid", "Sign", "Sin", "Slice", "Softmax", "Split", "Sqrt", "Square", "Squeeze",
-    "StridedSlice", "Sub", "Sum", "Tanh", "Tile", "Transpose", "Unpack", "ZerosLike",
+    "Abs", "AddV2", "All", "Any", "ArgMax", "BatchMatMulV2", "BroadcastTo", "Cast", "ClipByValue", "ConcatV2",
+    "Const", "Cos", "Einsum", "Equal", "Exp", "ExpandDims", "Fill", "Floor", "FloorDiv", "Greater", "GreaterEqual",
+    "Identity", "IsNan", "Less", "LessEqual", "Log", "LogicalAnd", "LogicalNot", "LogicalOr", "MatMul", "Max",
+    "Maximum", "Min", "Minimum", "Mul", "Neg", "NotEqual", "Pack", "Pow", "Prod", "Range", "RealDiv", "Relu",
+    "Reshape", "Rsqrt", "Select", "SelectV2", "Sigmoid", "Sign", "Sin", "Slice", "Softmax", "Split", "SplitV", "Sqrt",
+    "Square", "Squeeze", "StridedSlice", "Sub", "Sum", "Tanh", "TensorScatterUpdate", "Tile", "Transpose", "Unpack",
+    "ZerosLike",
 ))  # fmt: skip
 """Operations that `tf.vectorized_map` does as they are. Of gathers, for one, it forgets what is to happen outside of
 the table (TensorFlow 2.21); all others are done core by core."""
@@ -116,7 +117,7 @@ class JointProgram(CoreProgram):
         super().__init__(plan, _AskedCore(plan), JointCollectives(plan.mesh_shape, ()), variables)
         self.unrolls_loops = True
         self._lean: dict[Value, tuple[Axes, tf.Tensor]] = {}
-        self._functions: dict[Hashable, Callable[..., list[tf.Tensor]]] = {}
+        self._functions: dict[Hashable, Callable[..., list[tf.Tensor]] | None] = {}
         self._needs: dict[Compute, tuple[set[str], bool]] = {}
 
     def inside(self, given: Mapping[Value, tf.Tensor]) -> JointProgram:
@@ -233,15 +234,15 @@ class JointProgram(CoreProgram):
         key = (tuple(together), tuple(held), tuple(levels))
         if key not in self._functions:  # layers, which are emitted one after the other, share one
             run = functools.partial(self._on_cores, tuple(together), own, held, levels, {})
-            self._functions[key] = tf.function(lambda *slices: run(slices), autograph=False)
-        try:
-            results = self._functions[key](*given)
-        except ValueError:  # what is the same on all cores cannot be cut at places that differ
+            self._functions[key] = _traced(lambda *slices: run(slices), given)
+        function = self._functions[key]
+        if function is None:  # what is the same on all cores cannot be cut at places that differ
             for instruction in together:
                 self._compute_by_core(instruction, axes)
             return
+        results = function(*given)
         for value, result in zip((v for i in together for v in i.outputs), results, strict=True):
-            self._hold(value, axes, tf.reshape(result, [axes_size(axes, self._mesh_shape), *value.slice_shape]))
+            self._hold(value, axes, _reshaped(result, [axes_size(axes, self._mesh_shape), *value.slice_shape]))
 
     def _on_cores(
         self,
@@ -275,7 +276,7 @@ class JointProgram(CoreProgram):
     def _apart(self, value: Value, levels: Sequence[Axes]) -> tf.Tensor:
         """[cores of a level, of another, .., ..]."""
         x = self._held_by(value, tuple(axis for level in levels for axis in level))
-        return tf.reshape(x, [*(axes_size(level, self._mesh_shape) for level in levels), *value.slice_shape])
+        return _reshaped(x, [*(axes_size(level, self._mesh_shape) for level in levels), *value.slice_shape])
 
     def _compute_by_core(self, instruction: Compute, axes: Axes) -> None:
         def on_each(*given: tf.Tensor) -> list[tf.Tensor]:
@@ -291,6 +292,23 @@ class JointProgram(CoreProgram):
         results = self._functions[instruction, axes](*(self._held_by(v, axes) for v in instruction.inputs))
         for value, result in zip(instruction.outputs, results, strict=True):
             self._hold(value, axes, result)
+
+
+def _traced(run: Callable[..., list[tf.Tensor]], given: Sequence[tf.Tensor]) -> Callable[..., list[tf.Tensor]] | None:
+    """A function of tensors like those given; None where TensorFlow cannot do it for many cores.
+
+    It is traced outside of what XLA compiles: inside, each `tf.vectorized_map` makes another function, by AutoGraph.
+    """
+    specs = [tf.TensorSpec(x.shape, x.dtype) for x in given]
+    with tf.init_scope(), tf.Graph().as_default():
+        try:
+            return tf.function(run, autograph=False).get_concrete_function(*specs)
+        except ValueError:
+            return None
+
+
+def _reshaped(x: tf.Tensor, sizes: Sequence[int]) -> tf.Tensor:
+    return x if x.shape == sizes else tf.reshape(x, sizes)
 
 
 def _on_core(

@@ -182,3 +182,26 @@ def test_a_check_inside_ends_the_step_and_nothing_is_assigned() -> None:
     with pytest.raises(NonFiniteError, match="check_finite"):
         step(x=np.ones([4, 8], np.float32))
     assert step.variables["count"] == 0
+
+
+@pytest.mark.parametrize("layout", ["batch:rows;d:cols", "batch:rows+cols", "turns:rows;d:cols", "d:rows"])
+def test_rows_are_written_for_all_cores_at_once_and_those_outside_nowhere(layout: str) -> None:
+    """As a cache of decoding is, whose sequences may have ended, each by itself."""
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        def body(turn: mtf.Tensor, cache: mtf.Tensor) -> list[mtf.Tensor]:
+            place = mtf.range(x.mesh, B, tf.int32) * 13 - 20 + turn  # from -20 to 58
+            row = x + mtf.reduce_max(cache)
+            return [turn + 1, mtf.scatter_update(cache, place, row, TURNS)]
+
+        start = [mtf.constant(x.mesh, 0, dtype=tf.int32), mtf.ones(x.mesh, [B, TURNS, D])]
+        going = lambda turn, _: mtf.less(turn, 39)  # noqa: E731
+        return mtf.while_loop(going, body, start, maximum_iterations=TURNS.size, compiled=True)
+
+    x, found = np.linspace(-2, 1, 32, dtype=np.float32).reshape(4, 8), []
+    for compile_loops in (False, True):
+        mesh_impl = mtf.SpmdMeshImpl("rows:2;cols:2", layout, compile_loops=compile_loops)
+        step = mtf.function(program, mesh_impl, inputs={"x": mtf.TensorSpec([B, D])})
+        found.append(step(x=x)[1].numpy())
+    assert [loop.refusal for loop in step.report().loops] == [""]
+    np.testing.assert_array_equal(*found)
