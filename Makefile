@@ -19,7 +19,9 @@ DECODE_ARGS ?= --model_dir=runs/$(RUN) --prompt='def ' --prompt='import ' --meth
 TEST_ARGS ?=
 BENCH_ARGS ?=
 PLAIN = $(shell grep -rlw plain_cpu tests --include='test_*.py')
-TPU_TESTS := tests/xla tests/mesh_impl/tpu tests/lowering/ahead tests/backends/test_tpu_mesh_impl.py tests/bin/test_compile.py \
+TPU_TESTS := tests/xla tests/mesh_impl/tpu tests/lowering/ahead tests/lowering/emit/test_xla_refusals.py \
+    tests/lowering/emit/test_oversized.py tests/lowering/passes/test_gathered_reductions.py \
+    tests/backends/test_tpu_mesh_impl.py tests/bin/test_compile.py \
     tests/bin/test_on_virtual_tpu.py tests/bin/test_whole_programs_on_virtual_tpu.py tests/train/batches/test_steps_ahead.py \
     tests/cluster/test_tpu_over_processes.py
 WORKERS := -n auto --maxprocesses=4 --dist worksteal

@@ -25,7 +25,11 @@ Training.checkpoint_every_minutes = None
 Training.evaluate_every = None
 Training.check_gradients = True
 """
-MESH = ("rows:2;cols:4", "batch:rows;hidden:cols")
+MESHES = [
+    ("rows:2;cols:4", "batch:rows;hidden:cols"),
+    pytest.param(("x:2;y:2;z:2", "batch:x;pixels:y;hidden:z"), marks=pytest.mark.long),
+    pytest.param(("all:8", "batch:all"), marks=pytest.mark.long),
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,10 +75,11 @@ class Runs:
 
 
 @pytest.mark.timeout(1200)
-def test_trained_killed_resumed_and_evaluated(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: mesh[0])
+def test_trained_killed_resumed_and_evaluated(mesh: tuple[str, str], tmp_path: Path) -> None:
     """Resumed runs end in the same bits; on virtual CPUs losses are the same to rounding, and checkpoints go there."""
     (tmp_path / "run.gin").write_text(CONFIGURATION)
-    runs = Runs(tmp_path, MESH)
+    runs = Runs(tmp_path, mesh)
     runs.train("whole", *TPU)
     runs.kill("parts", 2, *TPU)
     runs.train("parts", *TPU)

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.checkpoint import CheckpointFolder, restore
 from meshtf.errors import SaveError
 from meshtf.models import MLPClassifier
 from meshtf.testing import FUNCTION_TERMS, assert_close
@@ -20,6 +21,7 @@ from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import ArrayTask, ByteVocabulary, TextTask
 from meshtf.train.decoding import Decoding
 from meshtf.train.export import check_output, exported_model
+from meshtf.train.step_programs import training_step
 from tests.train.decoding.small_run import LENGTH, write_small_run
 
 PIXELS = 4
@@ -47,9 +49,30 @@ def test_predictions_of_any_number_of_rows(classifier: Training, tmp_path: Path)
     exported.check_fits()
     exported.restorable.initialize()
     assert exported.write(tmp_path / "saved", {}) == ["predict", "serving_default"]
-    predict = tf.saved_model.load(str(tmp_path / "saved")).signatures["predict"]
+    check_predictions(tmp_path / "saved", exported.restorable.variables)
+
+
+def test_trained_on_a_virtual_tpu(classifier: Training, tmp_path: Path) -> None:
+    """Kept in slices there, and saved whole."""
+    mesh_impl = mtf.TpuMeshImpl("rows:2;cols:4", "batch:rows;hidden:cols", parameter_layout="pixels:rows")
+    step, random = training_step(classifier, mesh_impl), np.random.default_rng(1)
+    step.initialize()
+    start = step.variables["hidden_0/kernel"]
+    for _ in range(3):
+        images = random.normal(size=(8, PIXELS)).astype(np.float32)
+        step(images=images, labels=random.integers(0, 3, 8, np.int32))
+    assert np.any(step.variables["hidden_0/kernel"] != start)
+    checkpoints = CheckpointFolder(tmp_path / "checkpoints")
+    checkpoints.save(3, step.variables, {})
+    exported = exported_model(classifier, Decoding(), batch_size=4)
+    restore(checkpoints.open(3), [exported.restorable], ignore_unused=True)
+    exported.write(tmp_path / "saved", {})
+    check_predictions(tmp_path / "saved", step.variables)
+
+
+def check_predictions(saved: Path, store: mtf.VariableStore) -> None:
+    predict = tf.saved_model.load(str(saved)).signatures["predict"]
     images = np.random.default_rng(0).normal(size=(7, PIXELS)).astype(np.float32)
-    store = exported.restorable.variables
     hidden = np.maximum(images @ store["hidden_0/kernel"] + store["hidden_0/bias"], 0.0)
     logits = hidden @ store["logits/kernel"] + store["logits/bias"]
     wanted = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)

@@ -14,7 +14,7 @@ from agreement import TORUS, OneCore, tpu_function
 from xla_run import XlaRun
 
 import meshtf as mtf
-from meshtf.errors import CompilationError
+from meshtf.errors import CompilationError, ExecutionError
 from meshtf.ops.variables.program_step import program_step
 from tests.properties.random_programs.builder import RejectedError
 from tests.properties.random_programs.cases import CASES
@@ -23,6 +23,17 @@ from tests.properties.random_programs.generate import draw_layout, random_progra
 from tests.properties.random_programs.program import Program
 
 MESHES = ["rows:2;cols:4", "all:8", "x:2;y:2;z:2"]
+FAULTS_OF_XLA = {
+    ("reduce_max", 3): (
+        "XLA for CPUs makes a convolution anew in each loop that reads it, to other digits: nothing equals its maximum",
+        r"gradient by x3: 1 of 16 elements .*\n.* at e 0, f 1, d 4: 0\.0, expected 0\.17783",
+    ),
+    ("ifft", 1): (
+        "XLA for CPUs lays a gathered array by columns, which its own Fourier transform refuses",
+        r'program "program" failed on the cores .*fft_thunk.*IsMonotonicWithDim0Major',
+    ),
+}
+"""Described in docs/tpu.md; with what the test then says. Where one is mended, its test fails."""
 PAGE = Path(__file__).parents[2] / "docs" / "tpu.md"
 
 
@@ -68,11 +79,29 @@ def test_case(case: str) -> None:
     check_case(case, 0, MESHES[0])
 
 
+class XlaFaultError(Exception):
+    """A program fails just as FAULTS_OF_XLA says."""
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "seed"),
+    [
+        pytest.param(case, seed, marks=[pytest.mark.xfail(raises=XlaFaultError, reason=FAULTS_OF_XLA[case, seed][0])])
+        if (case, seed) in FAULTS_OF_XLA
+        else (case, seed)
+        for seed in (1, 2, 3, 4)
+        for case in CASES
+    ],
+)
 def test_case_among_others(case: str, seed: int) -> None:
-    check_case(case, seed, MESHES[seed % 3], longest=4)
+    try:
+        check_case(case, seed, MESHES[seed % 3], longest=4)
+    except (AssertionError, ExecutionError) as error:
+        _, message = FAULTS_OF_XLA.get((case, seed), ("", None))
+        if message is None or not re.match(message, str(error)):
+            raise
+        raise XlaFaultError(str(error)) from None
 
 
 def test_what_random_programs_do_not_draw() -> None:
