@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import cast
 
 import tensorflow as tf
@@ -13,6 +14,11 @@ from meshtf.errors import ShapeError
 def static_shape(x: tf.Tensor) -> list[int]:
     """The sizes of a tensor whose shape is known when tracing."""
     return cast("list[int]", x.shape.as_list())
+
+
+def reshaped(x: tf.Tensor, sizes: Sequence[int]) -> tf.Tensor:
+    """x in these sizes; x itself, and no operation more, where it has them."""
+    return x if x.shape == sizes else tf.reshape(x, sizes)
 
 
 def split_to_front(x: tf.Tensor, dim: int, blocks: int) -> tf.Tensor:

@@ -19,6 +19,7 @@ from meshtf.layout import Axes, axes_size
 from meshtf.lowering.emit.control_flow import emit_op_by_op, taken_apart
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
 from meshtf.lowering.emit.variable_slices import SlicesByValue, VariableSlices
+from meshtf.mesh_impl.blocks import reshaped
 from meshtf.mesh_impl.spmd.joint_collectives import JointCollectives
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Collective, Compute, Instruction, Loop, Plan, Value, free_values
@@ -242,7 +243,7 @@ class JointProgram(CoreProgram):
             return
         results = function(*given)
         for value, result in zip((v for i in together for v in i.outputs), results, strict=True):
-            self._hold(value, axes, _reshaped(result, [axes_size(axes, self._mesh_shape), *value.slice_shape]))
+            self._hold(value, axes, reshaped(result, [axes_size(axes, self._mesh_shape), *value.slice_shape]))
 
     def _on_cores(
         self,
@@ -276,7 +277,7 @@ class JointProgram(CoreProgram):
     def _apart(self, value: Value, levels: Sequence[Axes]) -> tf.Tensor:
         """[cores of a level, of another, .., ..]."""
         x = self._held_by(value, tuple(axis for level in levels for axis in level))
-        return _reshaped(x, [*(axes_size(level, self._mesh_shape) for level in levels), *value.slice_shape])
+        return reshaped(x, [*(axes_size(level, self._mesh_shape) for level in levels), *value.slice_shape])
 
     def _compute_by_core(self, instruction: Compute, axes: Axes) -> None:
         def on_each(*given: tf.Tensor) -> list[tf.Tensor]:
@@ -305,10 +306,6 @@ def _traced(run: Callable[..., list[tf.Tensor]], given: Sequence[tf.Tensor]) -> 
             return tf.function(run, autograph=False).get_concrete_function(*specs)
         except ValueError:
             return None
-
-
-def _reshaped(x: tf.Tensor, sizes: Sequence[int]) -> tf.Tensor:
-    return x if x.shape == sizes else tf.reshape(x, sizes)
 
 
 def _on_core(

@@ -31,7 +31,7 @@ import tensorflow as tf
 from meshtf.dimension import Dimension, Shape
 from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.lowering.passes.pass_options import PassOptions
-from meshtf.mesh_impl.blocks import merge_from_front, split_to_front
+from meshtf.mesh_impl.blocks import merge_from_front, reshaped, split_to_front
 from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.plan import (
     AssignVariable,
@@ -226,7 +226,7 @@ def _packing(step: CollectiveStep, members: Sequence[Collective], parts: int) ->
 
     def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
         if step.split_dim is None:
-            return tf.concat([tf.reshape(x, [-1]) for x in slices], 0)
+            return tf.concat([reshaped(x, [math.prod(x.shape)]) for x in slices], 0)
         cut = [split_to_front(x, d, parts) for x, d in zip(slices, dims, strict=True) if d is not None]
         blocks = [tf.reshape(x, [parts, -1]) for x in cut]
         return tf.reshape(tf.concat(blocks, 1), [-1])
@@ -242,7 +242,7 @@ def _unpacking(step: CollectiveStep, members: Sequence[Collective], parts: int) 
     def emit(core: Core, x: tf.Tensor) -> list[tf.Tensor]:
         if step.concat_dim is None:
             flat = tf.split(x, [math.prod(size) for size in after])
-            return [tf.reshape(y, size) for y, size in zip(flat, after, strict=True)]
+            return [reshaped(y, size) for y, size in zip(flat, after, strict=True)]
         flat = tf.split(tf.reshape(x, [parts, -1]), [math.prod(size) for size in sent], axis=1)
         blocks = [tf.reshape(y, [parts, *size]) for y, size in zip(flat, sent, strict=True)]
         return [merge_from_front(x, d) for x, d in zip(blocks, dims, strict=True) if d is not None]

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import UsageError
 from meshtf.lowering.interpreter import Interpreter
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.lowering.report import accounting
+from meshtf.mesh_impl.blocks import reshaped
 from meshtf.planning.plan import Collective, Loop, Plan
 from meshtf.testing import FUNCTION_TERMS, assert_close, build
 
@@ -223,3 +225,9 @@ def test_a_bucket_size_that_is_none(bucket_bytes: int) -> None:
     for mesh_impl in (mtf.PlanMeshImpl, mtf.SpmdMeshImpl):
         with pytest.raises(UsageError, match=r"number of bytes .* 0 for each alone; it is"):
             mesh_impl("all:1", "", bucket_bytes=bucket_bytes)
+
+
+def test_what_has_its_sizes_is_not_reshaped() -> None:
+    x = tf.range(6)
+    assert reshaped(x, [6]) is x
+    np.testing.assert_array_equal(reshaped(x, (2, 3)), [[0, 1, 2], [3, 4, 5]])
