@@ -337,6 +337,6 @@ def test_one_trace_of_the_body() -> None:
         operations = len(definition.node) + sum(len(f.node_def) for f in definition.library.function)
         return emitted.trace_count, operations
 
-    (few_traces, few), (many_traces, many) = sizes(2), sizes(32)
+    (few_traces, few), (many_traces, many) = sizes(7), sizes(33)
     assert few_traces == many_traces == 1
     assert few == many
