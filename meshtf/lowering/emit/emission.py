@@ -20,11 +20,15 @@ from meshtf.lowering.emit.joint_loop import JointLoop
 from meshtf.lowering.emit.stretches import Stretch, stretches
 from meshtf.lowering.emit.variable_slices import SlicesByHandle
 from meshtf.mesh_impl.device_names import local_cores
+from meshtf.mesh_impl.freed_memory import hand_back_freed_memory
 from meshtf.mesh_impl.home_device import home_device
 from meshtf.mesh_impl.mesh_impl import MeshImpl, Results
 from meshtf.mesh_impl.spmd.spmd_collectives import DeviceMesh, SpmdCollectives
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Plan, Value
+
+_MANY_BYTES = 64 << 20
+"""Of slices that a program makes. To look for what was freed takes milliseconds, as many as a small program's steps."""
 
 
 class EmittedProgram:
@@ -71,9 +75,16 @@ class EmittedProgram:
 
         Inside a tf.function, where nobody can look at the index, a failed check is an InvalidArgumentError.
         """
+        asserted = bool(self._plan.checks) and not tf.executing_eagerly()
+        is_first = asserted not in self._on_all_cores
         with grappler_off():
-            results = self._traced(asserted=bool(self._plan.checks) and not tf.executing_eagerly())(*feeds)
+            program = self._traced(asserted=asserted) if is_first else self._on_all_cores[asserted]
+            if is_first:
+                self._hand_back_freed_memory()
+            results = program(*feeds)
         self._copy_assigned()
+        if is_first:
+            self._hand_back_freed_memory()
         return results
 
     def _copy_assigned(self) -> None:
@@ -89,12 +100,17 @@ class EmittedProgram:
         return lambda: results
 
     def _traced(self, *, asserted: bool) -> Callable[..., tuple[list[tf.Tensor], tf.Tensor]]:
-        if asserted not in self._on_all_cores:
-            body = self._on_every_core_asserted if asserted else self._on_every_core
-            specs = [tf.TensorSpec(f.output.shape.to_integer_list, f.output.dtype) for f in self._plan.feeds]
-            with garbage_collection_paused():
-                self._on_all_cores[asserted] = tf.function(body, autograph=False).get_concrete_function(*specs)
+        body = self._on_every_core_asserted if asserted else self._on_every_core
+        specs = [tf.TensorSpec(f.output.shape.to_integer_list, f.output.dtype) for f in self._plan.feeds]
+        with garbage_collection_paused():
+            self._on_all_cores[asserted] = tf.function(body, autograph=False).get_concrete_function(*specs)
         return self._on_all_cores[asserted]
+
+    def _hand_back_freed_memory(self) -> None:
+        """So that what tracing and compiling have freed, and initial values, is not there beside what steps take."""
+        made = sum(v.slice_bytes for i in self._plan.instructions for v in i.outputs)
+        if self._mesh_impl.options.keep_freed_memory and made * len(self._cores) >= _MANY_BYTES:
+            hand_back_freed_memory()
 
     def _on_every_core(self, *feeds: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
         results = self._started(feeds)
