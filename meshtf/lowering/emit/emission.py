@@ -57,7 +57,6 @@ class EmittedProgram:
         devices = {core: mesh_impl.devices[core] for core in local_cores(mesh_impl.devices)}
         self._copying = alike_cores(plan, devices) if runs_once else {}
         self._cores = [(core, device) for core, device in devices.items() if core not in self._copying]
-        self._on_processors = all(tf.DeviceSpec.from_string(d).device_type == "CPU" for _, d in self._cores)
         self._collectives = _collectives(plan, mesh_impl)
         self.trace_count = 0
         self._stretches = [Stretch(tuple(plan.instructions))] if runs_once else stretches(plan)
@@ -126,13 +125,12 @@ class EmittedProgram:
         """What each core of this process gives: slices of the fetches, and the index of the failed check."""
         slices = FedSlices(self._plan, feeds)
         fed = {core: slices.of(core, device) for core, device in self._cores}
-        handles = {core: self._handles(core, device) for core, device in self._cores}
         held: dict[int, dict[Value, tf.Tensor]] = {core: {} for core, _ in self._cores}
         for number, stretch in enumerate(self._stretches):
             results = {}
             for core, device in self._cores:
                 entering = [held[core][v] for v in stretch.entering]
-                results[core] = self._on_core(number, core, device, [*fed[core], *entering, *handles[core]])
+                results[core] = self._on_core(number, core, device, [*fed[core], *entering])
             if stretch.loop is not None:
                 for core, own in results.items():
                     held[core].update(zip(stretch.leaving, own, strict=True))
@@ -143,29 +141,10 @@ class EmittedProgram:
         """What a stretch gives there."""
         # Collectives go to the core's own device, since they take tokens that are there.
         with tf.device(home_device(device)):
+            handles = [self._slices[name][core].handle for name in self._plan.variable_names]
             coordinates = tf.constant(list(core_positions.coordinates(core, self._plan.mesh_shape).values()), tf.int32)
             arguments = self._collectives.arguments(core)
-            return self._core_functions[number](coordinates, *arguments, *given)
-
-    def _handles(self, core: int, device: str) -> list[tf.Tensor]:
-        """Of its slices of the variables, as `_handle_specs`."""
-        handles = [self._slices[name][core].handle for name in self._plan.variable_names]
-        if not self._packs_handles:
-            return handles
-        with tf.init_scope(), tf.device(home_device(device)):
-            return [tf.raw_ops.Pack(values=handles, axis=0)]
-
-    @property
-    def _packs_handles(self) -> bool:
-        """Whether all handles of a core are one tensor: a function's arguments are operations, and it is handed each of
-        them at each start. Other devices have no such tensors."""
-        return self._on_processors and bool(self._plan.variable_names)
-
-    def _handle_specs(self) -> list[tf.TensorSpec]:
-        number = len(self._plan.variable_names)
-        if self._packs_handles:
-            return [tf.TensorSpec([number], tf.resource)]
-        return [tf.TensorSpec([], tf.resource)] * number
+            return self._core_functions[number](coordinates, *arguments, *given, *handles)
 
     def _run_joint(self, loop: JointLoop, held: Mapping[int, dict[Value, tf.Tensor]]) -> None:
         """Runs it, and adds what it makes to what each core holds."""
@@ -179,7 +158,7 @@ class EmittedProgram:
         values = [*(f.output for f in plan.feeds), *stretch.entering]
         signature = [tf.TensorSpec([plan.mesh_shape.ndims], tf.int32), *self._collectives.signature()]
         signature += [tf.TensorSpec(v.slice_shape, v.dtype) for v in values]
-        signature += self._handle_specs()
+        signature += [tf.TensorSpec([], tf.resource) for _ in plan.variable_names]
         return tf.function(
             functools.partial(self._core_program, stretch),
             input_signature=signature,
@@ -195,14 +174,15 @@ class EmittedProgram:
         bound = self._collectives.bind([next(given) for _ in self._collectives.signature()])
         feeds = {f.name: next(given) for f in plan.feeds}
         entering = {v: next(given) for v in stretch.entering}
-        each = tf.unstack(next(given), len(plan.variable_names)) if self._packs_handles else given
-        handles = dict(zip(plan.variable_names, each, strict=True))
+        handles = dict(zip(plan.variable_names, given, strict=True))
+        devices = [device for _, device in self._cores]
+        on_processors = all(tf.DeviceSpec.from_string(d).device_type == "CPU" for d in devices)
         body = CoreProgram(
             plan,
-            TracedCore(plan, coordinates, on_processors=self._on_processors),
+            TracedCore(plan, coordinates, on_processors=on_processors),
             bound,
             SlicesByHandle(handles),
-            on_processors=self._on_processors,
+            on_processors=on_processors,
             compiles_loops=not self._runs_once,
         )
         body.take(entering)

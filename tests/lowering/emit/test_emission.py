@@ -79,14 +79,6 @@ def test_virtual_cpus_share_what_is_compiled() -> None:
     assert given[1] == [1, 1, *[0] * (len(given[1]) - 2)]
 
 
-def test_a_core_is_handed_its_variables_as_one_argument() -> None:
-    """Three of each weight, and the step and Adam's powers, make no difference."""
-    program = emitted(made())
-    (specs, _) = program.core_function.get_concrete_function().structured_input_signature
-    assert len(program._plan.variable_names) > 6
-    assert [s.shape for s in specs if s.dtype == tf.resource and s.shape.rank] == [len(program._plan.variable_names)]
-
-
 def test_equal_constants_of_a_core_are_one() -> None:
     graph = emitted(made()).core_function.get_concrete_function().graph
     values = [o.get_attr("value").SerializeToString() for o in graph.get_operations() if o.type == "Const"]
