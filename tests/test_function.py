@@ -104,6 +104,32 @@ def test_two_programs_in_one_tf_function_share_a_store(step: mtf.Function) -> No
     assert [float(y) for y in both(X)] == [0, 28, 56]
 
 
+@pytest.mark.parametrize("mesh", ["all:1", "all:4"])
+def test_of_two_programs_in_one_tf_function_the_second_waits_for_the_first(mesh: str) -> None:
+    """By TensorFlow's automatic control dependencies, which go by the handles of the variables that both have."""
+    store = mtf.VariableStore()
+
+    def add(mesh: mtf.Mesh) -> None:
+        total = mtf.get_variable(mesh, "total", [])
+        mtf.assign(total, total + 1.0)
+
+    def read(mesh: mtf.Mesh) -> mtf.Tensor:
+        return mtf.get_variable(mesh, "total", []) * 1.0
+
+    first, second = (mtf.function(f, mtf.SpmdMeshImpl(mesh, ""), inputs={}, variables=store) for f in (add, read))
+    for program in (first, second):
+        program.initialize()
+
+    @tf.function(autograph=False)
+    def both() -> tf.Tensor:
+        first()
+        return second()
+
+    calls = [o for o in both.get_concrete_function().graph.get_operations() if o.type == "StatefulPartitionedCall"]
+    assert len(calls) == 2
+    assert calls[0] in calls[1].control_inputs
+
+
 @pytest.mark.parametrize(
     "value", [X, X.tolist(), tuple(map(tuple, X.tolist())), tf.constant(X), tf.Variable(X), X.astype(int).tolist()]
 )
