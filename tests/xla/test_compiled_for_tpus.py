@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import tensorflow as tf
 from joint_operations import joint_program
 
 import meshtf as mtf
-from meshtf.errors import MeshtfError
+from meshtf.errors import CompilationError, MeshtfError
 from tests.properties.random_programs.cases import CASES
 
 TOPOLOGIES = ["v5e:2x4", "v4:2x2x2", "v5p:2x2x2"]
 OTHERS = ["v2:2x2", "v3:2x2", "v6e:2x4", "tpu7x:2x2x1"]
 BATCHES = 4
+COMPLEX128 = "libtpu's compiler aborts on quotients and abs of complex128: docs/tpu.md"
+ABORTS = "Check failed: operand->shape().IsTuple()"
 
 
 def batch(number: int) -> tuple[str, ...]:
@@ -33,18 +35,22 @@ def check(cases: tuple[str, ...], seed: int, mesh: str, topology: str) -> None:
     try:
         compiled = lowering.compile(topology, fetches)
     except MeshtfError as error:
-        raise AssertionError(f"{refused(cases, seed, mesh, topology)}\n{error}") from None
+        found = refused(cases, seed, mesh, topology)
+        if not found or not all(ABORTS in message for message in found.values()):
+            raise AssertionError(f"{sorted(found)}\n{error}") from None
+        pytest.xfail(COMPLEX128)
     assert compiled.memory.peak < compiled.memory.available
 
 
-def refused(cases: Sequence[str], seed: int, mesh: str, topology: str) -> list[str]:
-    found = []
+def refused(cases: Sequence[str], seed: int, mesh: str, topology: str) -> dict[str, str]:
+    """Why, by case."""
+    found = {}
     for case in cases:
         lowering, fetches = program((case,), seed, mesh)
         try:
             lowering.compile(topology, fetches)
-        except MeshtfError:
-            found.append(case)
+        except MeshtfError as error:
+            found[case] = str(error)
     return found
 
 
@@ -72,6 +78,15 @@ def test_random_numbers_of_float64() -> None:
 
     compiled = mtf.function(drawn, mtf.PlanMeshImpl("all:8", "n:all"), inputs={}).compile("v5e:2x4")
     assert compiled.memory.peak < compiled.memory.available
+
+
+@pytest.mark.long
+@pytest.mark.xfail(raises=CompilationError, reason=COMPLEX128)
+@pytest.mark.parametrize("fn", [mtf.abs, lambda x: mtf.divide(x, mtf.conj(x))], ids=["abs", "divide"])
+def test_complex128(fn: Callable[[mtf.Tensor], mtf.Tensor]) -> None:
+    """By itself: a random program with one of them is expected to fail, too."""
+    inputs = {"x": mtf.TensorSpec("n:8;k:6", tf.complex128)}
+    assert mtf.function(fn, mtf.PlanMeshImpl("all:8", "n:all"), inputs=inputs).compile("v5e:2x4").hlo
 
 
 @pytest.mark.long
