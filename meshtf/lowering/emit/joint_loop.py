@@ -301,7 +301,7 @@ def _traced(run: Callable[..., list[tf.Tensor]], given: Sequence[tf.Tensor]) -> 
     It is traced outside of what XLA compiles: inside, each `tf.vectorized_map` makes another function, by AutoGraph.
     """
     specs = [tf.TensorSpec(x.shape, x.dtype) for x in given]
-    with tf.init_scope(), tf.Graph().as_default():
+    with tf.init_scope():
         try:
             return tf.function(run, autograph=False).get_concrete_function(*specs)
         except ValueError:
