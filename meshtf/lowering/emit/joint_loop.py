@@ -119,6 +119,7 @@ class JointProgram(CoreProgram):
         self.unrolls_loops = True
         self._lean: dict[Value, tuple[Axes, tf.Tensor]] = {}
         self._functions: dict[Hashable, Callable[..., list[tf.Tensor]] | None] = {}
+        self._by_core: dict[tuple[Compute, Axes], Callable[..., list[tf.Tensor]]] = {}
         self._needs: dict[Compute, tuple[set[str], bool]] = {}
 
     def inside(self, given: Mapping[Value, tf.Tensor]) -> JointProgram:
@@ -288,9 +289,9 @@ class JointProgram(CoreProgram):
                 each.append(_on_core(core, [instruction], slices))
             return [tf.stack([made[value] for made in each]) for value in instruction.outputs]
 
-        if (instruction, axes) not in self._functions:
-            self._functions[instruction, axes] = tf.function(on_each, autograph=False)
-        results = self._functions[instruction, axes](*(self._held_by(v, axes) for v in instruction.inputs))
+        if (instruction, axes) not in self._by_core:
+            self._by_core[instruction, axes] = tf.function(on_each, autograph=False)
+        results = self._by_core[instruction, axes](*(self._held_by(v, axes) for v in instruction.inputs))
         for value, result in zip(instruction.outputs, results, strict=True):
             self._hold(value, axes, result)
 
