@@ -38,8 +38,7 @@ class EmittedProgram:
       plan: what each core runs.
       mesh_impl: where; it has devices.
       slices: of each variable, by core, of the cores in this process.
-      runs_once: so that what is compiled costs more than what it then saves, and so does what a core makes that another
-        has.
+      runs_once: so that to compile costs more than it then saves; and what several cores make alike, one of them makes.
     """
 
     def __init__(
