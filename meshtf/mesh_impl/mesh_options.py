@@ -23,7 +23,8 @@ SUM_DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 class MeshOptions:
     """How programs are planned and run on a mesh, beside its shape and the layout.
 
-    None changes what a program computes; `gradient_sum_dtype` and `compile_loops` change how it is rounded.
+    None changes what a program computes; `gradient_sum_dtype`, `share_memory` and `compile_loops` change how it is
+    rounded.
 
     Attributes:
       parameter_layout: of parameters and optimizer state as they are kept between steps; None: that of the mesh.
@@ -44,6 +45,8 @@ class MeshOptions:
       keep_freed_memory: whether this process keeps memory that a step has freed for the next one, up to a gibibyte; the
         first mesh on devices that asks for it decides for the process, all of it: see
         `meshtf.mesh_impl.freed_memory`.
+      share_memory: whether virtual CPUs of one process hand one another their slices where these are, in the memory
+        that they have in common; False: by TensorFlow's collectives, as GPUs and hosts do.
       compile_loops: whether loops that ask for it, as those of decoding, become one function compiled by XLA where that
         is possible and pays: a program's report says which do. Their floats may differ in the last bits from those of
         loops that are not compiled.
@@ -56,7 +59,8 @@ class MeshOptions:
       DeviceError: `collective_timeout_seconds` or `num_processes` is not positive.
       LayoutError: `parameter_layout` or `activation_layout` is no layout, `axis_parts` are no parts.
       UsageError: `bucket_bytes` are no number of bytes, gradients cannot be summed in `gradient_sum_dtype`,
-        `max_padding` is no share, or `check_memory`, `keep_freed_memory` or `compile_loops` is neither True nor False.
+        `max_padding` is no share, or `check_memory`, `keep_freed_memory`, `share_memory` or `compile_loops` is neither
+        True nor False.
 
     Examples:
       >>> options = mtf.MeshOptions(parameter_layout="hidden:rows", bucket_bytes=0)
@@ -74,6 +78,7 @@ class MeshOptions:
     max_padding: float = MAX_PADDING
     check_memory: bool = True
     keep_freed_memory: bool = True
+    share_memory: bool = True
     compile_loops: bool = True
     axes_over_processes: tuple[str, ...] = ()
     num_processes: int | None = None
@@ -92,7 +97,7 @@ class MeshOptions:
             )
         if not isinstance(self.max_padding, int | float) or not 0 <= self.max_padding <= 1:
             raise UsageError(f"max_padding is a share, from 0 to 1, and is {self.max_padding!r}")
-        for name in ("check_memory", "keep_freed_memory", "compile_loops"):
+        for name in ("check_memory", "keep_freed_memory", "share_memory", "compile_loops"):
             if not isinstance(getattr(self, name), bool):
                 raise UsageError(f"{name} must be True or False, and is {getattr(self, name)!r}")
         if isinstance(self.axes_over_processes, str):
@@ -140,6 +145,7 @@ class MeshOptionKeywords(TypedDict, total=False):
     max_padding: float
     check_memory: bool
     keep_freed_memory: bool
+    share_memory: bool
     compile_loops: bool
     axes_over_processes: tuple[str, ...]
     num_processes: int | None

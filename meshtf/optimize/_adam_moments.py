@@ -9,6 +9,17 @@ import meshtf as mtf
 from meshtf.optimize.parameter import Parameter
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class BiasCorrection:
+    """What takes the moments' bias towards the zero they began with away, at one step: the same for all parameters.
+
+    mean: times the first moment. root: times the root of the second. Both are float32 scalars.
+    """
+
+    mean: mtf.Tensor
+    root: mtf.Tensor
+
+
 @dataclasses.dataclass(frozen=True)
 class AdamMoments:
     """Means of the gradients and of their squares over the steps, the later ones counting more.
@@ -25,17 +36,16 @@ class AdamMoments:
         mean = parameter.moving_mean("adam_m", self.beta_1, parameter.grad)
         return mean, parameter.moving_mean("adam_v", self.beta_2, mtf.square(parameter.grad))
 
-    def direction(self, parameter: Parameter, step: mtf.Tensor) -> mtf.Tensor:
-        """The first over the root of the second, [parameter], each less its bias towards the zero it began with.
+    def correction(self, step: mtf.Tensor) -> BiasCorrection:
+        """At a step of this number, from 1 (float32 scalar)."""
+        mean, square = (_share_of_gradients(beta, step) for beta in (self.beta_1, self.beta_2))
+        return BiasCorrection(mtf.reciprocal(mean), mtf.rsqrt(square))
 
-        Args:
-          parameter: whose gradient is counted.
-          step: the number of this one, from 1 (float32 scalar).
-        """
+    def direction(self, parameter: Parameter, correction: BiasCorrection) -> mtf.Tensor:
+        """The first over the root of the second, [parameter], each without its bias; the gradient is counted."""
         mean, square = self.updated(parameter)
-        mean_scale = parameter.scalar(mtf.reciprocal(_bias_correction(self.beta_1, step)))
-        square_scale = parameter.scalar(mtf.rsqrt(_bias_correction(self.beta_2, step)))
-        return mean * mean_scale / (mtf.sqrt(square) * square_scale + self.epsilon)
+        scaled = mtf.sqrt(square) * parameter.scalar(correction.root)
+        return mean * parameter.scalar(correction.mean) / (scaled + self.epsilon)
 
     def direction_without_correction(self, parameter: Parameter) -> mtf.Tensor:
         """The first over the root of the second as they are, [parameter]."""
@@ -43,6 +53,6 @@ class AdamMoments:
         return mean / (mtf.sqrt(square) + self.epsilon)
 
 
-def _bias_correction(beta: float, step: mtf.Tensor) -> mtf.Tensor:
-    """1 - beta^step, without the cancellation while it is small."""
+def _share_of_gradients(beta: float, step: mtf.Tensor) -> mtf.Tensor:
+    """1 - beta^step, what a mean has of gradients and not of its zero, without cancellation while that is small."""
     return -mtf.expm1(step * math.log(beta)) if beta else mtf.ones_like(step)

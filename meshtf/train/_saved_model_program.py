@@ -72,13 +72,13 @@ class SavedModelProgram:
 
     def function(self) -> Run:
         """The program as a function from feeds by name to results by name, for use in a tf.function."""
-        emitted = EmittedProgram(self.plan, self.program.lowering.device_mesh, {})
+        (core_function,) = EmittedProgram(self.plan, self.program.lowering.device_mesh, {}).core_functions
         variables, plan = list(self.variables.values()), self.plan
 
         def run(feeds: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             coordinates = tf.zeros([plan.mesh_shape.ndims], tf.int32)
             arguments = [feeds[f.name] if f.name in feeds else tf.constant(_constant(f)) for f in plan.feeds]
-            *results, _ = emitted.core_function(coordinates, *arguments, *(v.handle for v in variables))
+            *results, _ = core_function(coordinates, *arguments, *(v.handle for v in variables))
             return dict(zip(self.names, results, strict=True))
 
         return run

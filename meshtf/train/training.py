@@ -69,7 +69,7 @@ class Training(mtf.MeshOptions):
       log_every: steps between two lines of metrics, shown and written.
       check_gradients: whether a step whose gradients are not finite ends training before it is taken, although its loss
         is; their norm is then written, too. This wants whole gradients, where updates may need parts of them only.
-      parameter_layout: see `mtf.MeshOptions`, as are the next twelve. A layout is text, or what Python has for it.
+      parameter_layout: see `mtf.MeshOptions`, as are the next thirteen. A layout is text, or what Python has for it.
       activation_layout: of what flows between layers.
       axis_parts: mesh axes in parts.
       shard_weight_update: whether repeated updates are divided.
@@ -79,6 +79,7 @@ class Training(mtf.MeshOptions):
       max_padding: how much of what cores hold along a dimension that does not divide may be padding.
       check_memory: whether a training that needs more memory than the machine has left is refused.
       keep_freed_memory: whether the process keeps memory that a step has freed for the next one.
+      share_memory: whether virtual CPUs of one process hand one another their slices in memory.
       compile_loops: whether loops that ask for it, as those of decoding, are compiled.
       axes_over_processes: laid over the processes of a cluster before the others.
       num_processes: over how many processes to plan.
@@ -123,6 +124,7 @@ class Training(mtf.MeshOptions):
         self._check_boolean("check_gradients")
         self._check_boolean("check_memory")
         self._check_boolean("keep_freed_memory")
+        self._check_boolean("share_memory")
         self._check_boolean("compile_loops")
         self._check_dtype("activation_dtype", _ACTIVATION_DTYPES)
         self._check_dtype("gradient_sum_dtype", SUM_DTYPES, may_be_none=True)

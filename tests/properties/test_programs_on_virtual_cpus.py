@@ -1,4 +1,5 @@
-"""Promise 1 on real collectives: random programs under random layouts, devices in any order, in worker processes."""
+"""Promise 1 on virtual CPUs: random programs under random layouts, in worker processes; half of them by TensorFlow's
+collectives, with devices in any order."""
 
 from __future__ import annotations
 
@@ -27,9 +28,11 @@ def batches(seeds: Sequence[int]) -> Iterator[Batch]:
     for number in range(math.ceil(len(order) / _PROGRAMS_OF_A_BATCH)):
         mesh_shape = _MESHES[number % len(_MESHES)]
         size = math.prod(int(axis.split(":")[1]) for axis in mesh_shape.split(";"))
-        devices = rng.sample(range(8), size) if number % 2 else range(size)
+        by_runtime = bool(number % 2)
+        devices = rng.sample(range(8), size) if by_runtime else range(size)
         start = number * _PROGRAMS_OF_A_BATCH
-        yield Batch(mesh_shape, tuple(devices), tuple(order[start : start + _PROGRAMS_OF_A_BATCH]))
+        seeds_of_it = tuple(order[start : start + _PROGRAMS_OF_A_BATCH])
+        yield Batch(mesh_shape, tuple(devices), seeds_of_it, shares_memory=not by_runtime)
 
 
 def check(seeds: Sequence[int]) -> None:
@@ -44,11 +47,13 @@ def test_random_programs() -> None:
 
 
 @pytest.mark.timeout(600)
-def test_loops_and_branches() -> None:
+@pytest.mark.parametrize("shares_memory", [True, False])
+def test_loops_and_branches(shares_memory: bool) -> None:
     """One of each in one program: their frames and collectives must not be taken for one another's."""
     names = list(EVERY_CASE)
     cases = [*control_flow.CASES, *nested.CASES]
-    found = run_batches([Batch("rows:2;cols:2", (3, 1, 0, 2), tuple(map(names.index, cases)))], workers=1)
+    batch = Batch("rows:2;cols:2", (3, 1, 0, 2), tuple(map(names.index, cases)), shares_memory=shares_memory)
+    found = run_batches([batch], workers=1)
     assert not found, "\n\n".join(found)
 
 

@@ -9,6 +9,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
+from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.variable_slices import SlicesByValue
 from meshtf.mesh_impl.tpu.xla_collectives import XlaCollectives
 from meshtf.planning import core_positions
@@ -39,7 +40,7 @@ def emit_for_xla(
     table = tf.constant(everyone, tf.int32, [mesh_shape.size, mesh_shape.ndims])
     variables = SlicesByValue(dict(zip(plan.variable_names, slices, strict=True)))
     body = CoreProgram(
-        plan,
+        PlanFacts.of(plan, writes_in_place=False),
         TracedCore(plan, tf.gather(table, gen_xla_ops.xla_replica_id())),
         XlaCollectives(mesh_shape),
         variables,

@@ -13,7 +13,7 @@ from meshtf.planning.plan import Branch, Carried, Instruction, Loop, Plan, Stack
 if TYPE_CHECKING:
     from meshtf.lowering.emit.core_program import CoreProgram
 
-_Stack: TypeAlias = "tf.Tensor | tf.TensorArray"
+Stack: TypeAlias = "tf.Tensor | tf.TensorArray"
 
 _MOST_UNROLLED = 1024
 """Instructions. XLA compiles a hundred or two in a second."""
@@ -48,7 +48,7 @@ def emit_op_by_op(program: CoreProgram, loop: Loop) -> None:
     """Emits it as TensorFlow's loop, into the function that is being traced."""
     slices = program.slices
     count: Any = loop.length if loop.count is None else program.scalar(loop.count)
-    stacks = [_new_stack(program, loop, s) for s in loop.stacked]
+    stacks = [_stack_in(program, loop, s) for s in loop.stacked]
     in_parts = _carried_in_parts(loop) if program.unrolls_loops else frozenset()
     carried = [program.parts_of(c.initial) if c in in_parts else slices[c.initial] for c in loop.carried]
     results = tf.while_loop(
@@ -68,16 +68,26 @@ def emit_op_by_op(program: CoreProgram, loop: Loop) -> None:
             program.take({stacked.whole: program.stack_of(stack)})
 
 
-def _new_stack(program: CoreProgram, loop: Loop, stacked: Stacked) -> _Stack:
-    """Room for all parts: on processors, where parts are written in place, one tensor; it is never there twice."""
+def new_stack(loop: Loop, stacked: Stacked, *, in_place: bool, element_shape: Sequence[int] | None = None) -> Stack:
+    """Room for all parts. One tensor, where parts may be written to it in place: it is never there twice.
+
+    element_shape: of what stands for a part, if not its slice.
+    """
     part = stacked.part
-    if program.on_processors and loop.is_bounded and stacked.whole not in program.only_sliced:
+    if in_place and loop.is_bounded:
         is_filled = loop.count is None and loop.condition is None
         return tf.raw_ops.Empty(shape=[loop.length, *part.slice_shape], dtype=part.dtype, init=not is_filled)
-    return tf.TensorArray(part.dtype, loop.length, element_shape=program.shape_of(part), clear_after_read=False)
+    shape = part.slice_shape if element_shape is None else element_shape
+    return tf.TensorArray(part.dtype, loop.length, element_shape=shape, clear_after_read=False)
 
 
-def _written(stack: _Stack, index: tf.Tensor, part: tf.Tensor) -> _Stack:
+def _stack_in(program: CoreProgram, loop: Loop, stacked: Stacked) -> Stack:
+    """On processors parts are written in place, but of what loops take apart again."""
+    in_place = program.on_processors and stacked.whole not in program.only_sliced
+    return new_stack(loop, stacked, in_place=in_place, element_shape=program.shape_of(stacked.part))
+
+
+def written(stack: Stack, index: tf.Tensor, part: tf.Tensor) -> Stack:
     """The stack with a part in its place. Only the loop has the tensor, which it makes anew in each run."""
     if isinstance(stack, tf.Tensor):
         return tf.raw_ops.InplaceUpdate(x=stack, i=[index], v=part[tf.newaxis])
@@ -100,8 +110,8 @@ def _iterate(
     turn: tf.Tensor,
     count: Any,
     values: Sequence[tf.Tensor],
-    stacks: Sequence[_Stack],
-) -> tuple[tf.Tensor, list[tf.Tensor], list[_Stack]]:
+    stacks: Sequence[Stack],
+) -> tuple[tf.Tensor, list[tf.Tensor], list[Stack]]:
     index = count - 1 - turn if loop.is_reversed else turn
     given: dict[Value, tf.Tensor] = {loop.index: index}
     for s in loop.sliced:
@@ -110,12 +120,12 @@ def _iterate(
     inner = program.inside(given)
     inner.take({c.entering: value for c, value in zip(loop.carried, values, strict=True)})
     inner.emit(loop.body)
-    written = [_written(own, index, inner.slices[s.part]) for own, s in zip(stacks, loop.stacked, strict=True)]
+    filled = [written(own, index, inner.slices[s.part]) for own, s in zip(stacks, loop.stacked, strict=True)]
     leaving = [
         inner.parts[c.leaving] if isinstance(value, list) else inner.slices[c.leaving]
         for c, value in zip(loop.carried, values, strict=True)
     ]
-    return turn + 1, leaving, written
+    return turn + 1, leaving, filled
 
 
 def _is_unrollable(loop: Loop) -> bool:

@@ -9,11 +9,12 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.layout import Axes
-from meshtf.lowering.emit.control_flow import emit_branch, emit_loop, only_sliced
+from meshtf.lowering.emit.control_flow import emit_branch, emit_loop
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
+from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.emit.variable_slices import VariableSlices
-from meshtf.lowering.passes.update_fusion import FusedUpdate, consumers_of, updates_in_place
+from meshtf.lowering.passes.update_fusion import FusedUpdate
 from meshtf.mesh_impl.processor_products import product_dtype
 from meshtf.planning.adding_in_place import AddToPart, Zeros
 from meshtf.planning.collectives.backend_collectives import BackendCollectives
@@ -29,7 +30,6 @@ from meshtf.planning.plan import (
     Plan,
     ReadVariable,
     Value,
-    walk,
 )
 
 
@@ -85,7 +85,7 @@ class CoreProgram:
 
     def __init__(
         self,
-        plan: Plan,
+        facts: PlanFacts,
         core: TracedCore,
         collectives: BackendCollectives,
         variables: VariableSlices,
@@ -100,8 +100,9 @@ class CoreProgram:
         self.parts: dict[Value, list[tf.Tensor]] = {}
         """What is there in parts, too, along the first dimension. XLA does not make a whole that nothing uses."""
         self.unrolls_loops = False
-        self.only_sliced = only_sliced(plan)
-        self._plan = plan
+        self.only_sliced = facts.only_sliced
+        self._facts = facts
+        self._plan = facts.plan
         self._core = core
         self._collectives = collectives
         self._variables = variables
@@ -109,11 +110,8 @@ class CoreProgram:
         self.compiles_loops = compiles_loops
         self._may_assign = may_assign
         """Where it is false, every check fails. None where nothing before can have failed."""
-        self._checked = frozenset(check.value for check in plan.checks)
-        self._numbers = {instruction: n for n, (instruction, _) in enumerate(walk(plan.instructions))}
+        self._checked = frozenset(check.value for check in facts.plan.checks)
         self._feeds: Mapping[str, tf.Tensor] = {}
-        self._in_place = updates_in_place(plan) if variables.handles else {}
-        self._consumers = consumers_of(plan)
 
     def run(self, feeds: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
         """Emits everything; returns the slices of the fetches and the index of the first failed check."""
@@ -123,12 +121,12 @@ class CoreProgram:
     def emit_stretch(self, instructions: Sequence[Instruction], feeds: Mapping[str, tf.Tensor]) -> None:
         """Emits instructions of the plan, in order, but those that assign variables."""
         self._feeds = feeds
-        self.emit([i for i in instructions if not isinstance(i, AssignVariable) and self._is_needed(i)])
+        unread = self._facts.unread
+        self.emit([i for i in instructions if not isinstance(i, AssignVariable) and unread.isdisjoint(i.outputs)])
 
     def finish(self) -> list[tf.Tensor]:
         """Assigns variables; returns the slices of the fetches and the index of the first failed check."""
-        done = {name for pairs in self._in_place.values() for _, name in pairs.values()}
-        assignments = [i for i in self._plan.assignments if i.name not in done]
+        assignments = self._facts.late_assignments
         failed = self._first_failed_check()
         if assignments:
             succeeded = tf.equal(failed, NO_CHECK_FAILED) if self._plan.checks else None
@@ -138,7 +136,7 @@ class CoreProgram:
     def emit(self, instructions: Sequence[Instruction]) -> None:
         """Emits instructions, in order."""
         for instruction in instructions:
-            scope = scope_name(self._numbers[instruction], instruction)
+            scope = scope_name(self._facts.numbers[instruction], instruction)
             with tf.name_scope(scope), tf.control_dependencies(self._awaited(instruction)):
                 _EMITTERS[type(instruction)](self, instruction)
             for value in instruction.outputs:
@@ -195,24 +193,11 @@ class CoreProgram:
         return inner
 
     def _awaited(self, instruction: Instruction) -> list[tf.Tensor]:
-        awaited = self._plan.awaited.get(instruction)
         # What an earlier stretch made is there.
-        return [] if awaited is None or awaited.outputs[0] not in self.slices else [self.slices[awaited.outputs[0]]]
-
-    def _is_needed(self, instruction: Instruction) -> bool:
-        """False for a read of what only updates in place use: it would hold on to the memory that they write to."""
-        if not isinstance(instruction, ReadVariable):
-            return True
-        users = self._consumers.get(instruction.output, [])
-        return not users or not all(self._updates(user, instruction.name) for user in users)
-
-    def _updates(self, instruction: Instruction | None, name: str) -> bool:
-        """Whether an instruction updates a variable where it is."""
-        pairs = self._in_place.get(instruction, {}) if isinstance(instruction, Compute) else {}
-        return any(name == own for _, own in pairs.values())
+        return [self.slices[v] for v in self._facts.awaited_by(instruction) if v in self.slices]
 
     def _compute(self, instruction: Compute) -> None:
-        if instruction in self._in_place:
+        if instruction in self._facts.in_place:
             return self._update_in_place(instruction)
         slices = [self.slices[v] for v in instruction.inputs]
         if self.on_processors and isinstance(instruction.emit, FusedUpdate):
@@ -227,7 +212,7 @@ class CoreProgram:
             self.slices[value] = result
 
     def _update_in_place(self, instruction: Compute) -> None:
-        pairs = self._in_place[instruction]
+        pairs = self._facts.in_place[instruction]
         variables = {n: (result, self._variables.handles[name]) for n, (result, name) in pairs.items()}
         slices = [self.slices[v] for n, v in enumerate(instruction.inputs) if n not in variables]
         assert isinstance(instruction.emit, FusedUpdate)

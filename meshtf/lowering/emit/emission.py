@@ -4,28 +4,33 @@ There is one, but where a loop is compiled for all cores at once: then one befor
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
 from meshtf.garbage_collection import garbage_collection_paused
+from meshtf.lowering.emit._function_calls import called
 from meshtf.lowering.emit._grappler import grappler_off
 from meshtf.lowering.emit._shared_constants import constants_shared
 from meshtf.lowering.emit.alike_cores import alike_cores
+from meshtf.lowering.emit.all_cores import AllCores, takes_all_cores
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
 from meshtf.lowering.emit.core_results import CoreResults, asserted_fetches, first_of, whole_fetches
 from meshtf.lowering.emit.fed_slices import FedSlices
 from meshtf.lowering.emit.joint_loop import JointLoop
-from meshtf.lowering.emit.stretches import Stretch, stretches
+from meshtf.lowering.emit.plan_facts import PlanFacts
+from meshtf.lowering.emit.stretches import Stretch, stretches_of_program
 from meshtf.lowering.emit.variable_slices import SlicesByHandle
 from meshtf.mesh_impl.device_names import local_cores
 from meshtf.mesh_impl.freed_memory import hand_back_freed_memory
-from meshtf.mesh_impl.home_device import home_device
+from meshtf.mesh_impl.home_device import have_one_home, home_device
 from meshtf.mesh_impl.mesh_impl import MeshImpl, Results
 from meshtf.mesh_impl.spmd.spmd_collectives import DeviceMesh, SpmdCollectives
 from meshtf.planning import core_positions
-from meshtf.planning.plan import Plan, Value
+from meshtf.planning.plan import Instruction, Loop, Plan, Value
 
 _MANY_BYTES = 64 << 20
 """Of slices that a program makes. To look for what was freed takes milliseconds, as many as a small program's steps."""
@@ -39,6 +44,9 @@ class EmittedProgram:
       mesh_impl: where; it has devices.
       slices: of each variable, by core, of the cores in this process.
       runs_once: so that to compile costs more than it then saves; and what several cores make alike, one of them makes.
+
+    Attributes:
+      traces: how often each stretch has been traced, those inside of loops and branches too.
     """
 
     def __init__(
@@ -56,17 +64,30 @@ class EmittedProgram:
         devices = {core: mesh_impl.devices[core] for core in local_cores(mesh_impl.devices)}
         self._copying = alike_cores(plan, devices) if runs_once else {}
         self._cores = [(core, device) for core, device in devices.items() if core not in self._copying]
-        self._collectives = _collectives(plan, mesh_impl)
-        self.trace_count = 0
-        self._stretches = [Stretch(tuple(plan.instructions))] if runs_once else stretches(plan)
-        self._core_functions = [self._function(stretch) for stretch in self._stretches]
-        self._joint_loops = [JointLoop(plan, s.loop) for s in self._stretches if s.loop is not None]
+        self._shares_memory = shares_memory(plan, mesh_impl)
+        self._collectives = _collectives(plan, mesh_impl, by_runtime=not self._shares_memory)
+        self.traces: collections.Counter[Stretch] = collections.Counter()
+        facts = PlanFacts.of(plan, writes_in_place=True)
+        self._stretches = stretches_of_program(facts, self._is_together)
+        crossing = {v for stretch in self._stretches for v in (*stretch.entering, *stretch.leaving)}
+        self._facts = dataclasses.replace(facts, only_sliced=facts.only_sliced - crossing)
+        self._all_cores = AllCores(self._facts, self._run_stretch)
+        self._joint_loops: dict[Loop, JointLoop] = {}
+        self._functions: dict[Stretch, tf.types.experimental.ConcreteFunction] = {}
         self._on_all_cores: dict[bool, Callable[..., tuple[list[tf.Tensor], tf.Tensor]]] = {}
 
+    def _is_together(self, instruction: Instruction) -> bool:
+        """Whether it is done for all cores at once: a loop that is compiled so; in one memory, what communicates."""
+        return self._is_joint(instruction) or (self._shares_memory and takes_all_cores(instruction))
+
+    def _is_joint(self, instruction: Instruction) -> bool:
+        compilation = instruction.compilation if isinstance(instruction, Loop) else None
+        return compilation is not None and compilation.is_joint and not self._runs_once
+
     @property
-    def core_function(self) -> Callable[..., Sequence[tf.Tensor]]:
-        """What each core runs; of a program in stretches, the first."""
-        return self._core_functions[0]
+    def core_functions(self) -> list[tf.types.experimental.ConcreteFunction]:
+        """What each core runs, one after the other; between them stands what all cores do at once."""
+        return [self._function(stretch) for stretch in self._stretches]
 
     def __call__(self, feeds: Sequence[tf.Tensor]) -> Results:
         """Runs the program once. Returns the fetches, whole, and the index of the check that failed, or -1.
@@ -120,64 +141,75 @@ class EmittedProgram:
         with tf.device(self._cores[0][1]):
             return asserted_fetches(self._plan, results)
 
+    @constants_shared()
     def _started(self, feeds: Sequence[tf.Tensor]) -> CoreResults:
         """What each core of this process gives: slices of the fetches, and the index of the failed check."""
         slices = FedSlices(self._plan, feeds)
-        fed = {core: slices.of(core, device) for core, device in self._cores}
+        self._fed = {core: slices.of(core, device) for core, device in self._cores}
         held: dict[int, dict[Value, tf.Tensor]] = {core: {} for core, _ in self._cores}
-        for number, stretch in enumerate(self._stretches):
-            results = {}
-            for core, device in self._cores:
-                entering = [held[core][v] for v in stretch.entering]
-                results[core] = self._on_core(number, core, device, [*fed[core], *entering])
-            if stretch.loop is not None:
-                for core, own in results.items():
-                    held[core].update(zip(stretch.leaving, own, strict=True))
-                self._run_joint(self._joint_loops[number], held)
+        results: dict[int, Sequence[tf.Tensor]] = {}
+        for stretch in self._stretches:
+            for core, own in held.items():
+                results[core] = self._run_stretch(stretch, core, own)
+                own.update(zip(stretch.leaving, results[core], strict=False))
+            for instruction in stretch.together:
+                with tf.device(home_device(self._cores[0][1])):
+                    self._do_together(instruction, held)
         return results
 
-    def _on_core(self, number: int, core: int, device: str, given: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """What a stretch gives there."""
-        # Collectives go to the core's own device, since they take tokens that are there.
-        with tf.device(home_device(device)):
-            handles = [self._slices[name][core].handle for name in self._plan.variable_names]
+    def _do_together(self, instruction: Instruction, held: Mapping[int, dict[Value, tf.Tensor]]) -> None:
+        """For all cores, and adds what it makes to what each of them holds."""
+        if not self._is_joint(instruction):
+            return self._all_cores.run_together(instruction, held)
+        assert isinstance(instruction, Loop)
+        if instruction not in self._joint_loops:
+            self._joint_loops[instruction] = JointLoop(self._plan, instruction)
+        made_by_core = self._joint_loops[instruction](list(held.values()))
+        for own, made in zip(held.values(), made_by_core, strict=True):
+            own.update(made)
+
+    def _run_stretch(self, stretch: Stretch, core: int, held: Mapping[Value, tf.Tensor]) -> Sequence[tf.Tensor]:
+        """What a stretch gives on a core."""
+        # Collectives of the runtime go to the core's own device, since they take tokens that are there.
+        with tf.device(home_device(self._mesh_impl.devices[core])):
+            handles = [self._slices[name][core].handle for name in stretch.variables]
             coordinates = tf.constant(list(core_positions.coordinates(core, self._plan.mesh_shape).values()), tf.int32)
+            fed = [self._fed[core][name] for name in stretch.feeds]
+            given = [held[v] for v in stretch.entering]
             arguments = self._collectives.arguments(core)
-            return self._core_functions[number](coordinates, *arguments, *given, *handles)
+            return called(self._function(stretch), [coordinates, *arguments, *fed, *given, *handles])
 
-    def _run_joint(self, loop: JointLoop, held: Mapping[int, dict[Value, tf.Tensor]]) -> None:
-        """Runs it, and adds what it makes to what each core holds."""
-        with tf.device(home_device(self._cores[0][1])):
-            for own, made in zip(held.values(), loop(list(held.values())), strict=True):
-                own.update(made)
-
-    def _function(self, stretch: Stretch) -> Callable[..., Sequence[tf.Tensor]]:
-        """Of what a core runs, traced when first called."""
-        plan = self._plan
-        values = [*(f.output for f in plan.feeds), *stretch.entering]
-        signature = [tf.TensorSpec([plan.mesh_shape.ndims], tf.int32), *self._collectives.signature()]
-        signature += [tf.TensorSpec(v.slice_shape, v.dtype) for v in values]
-        signature += [tf.TensorSpec([], tf.resource) for _ in plan.variable_names]
-        return tf.function(
-            functools.partial(self._core_program, stretch),
-            input_signature=signature,
-            autograph=False,
-            # Inlined, a collective inside a loop would get a different name on each core, and time out.
-            experimental_attributes={"_noinline": True},
-        )
+    def _function(self, stretch: Stretch) -> tf.types.experimental.ConcreteFunction:
+        """Of what a core runs, traced when first asked for."""
+        if stretch not in self._functions:
+            outputs = {f.name: f.output for f in self._plan.feeds}
+            values = [*(outputs[name] for name in stretch.feeds), *stretch.entering]
+            signature = [tf.TensorSpec([self._plan.mesh_shape.ndims], tf.int32), *self._collectives.signature()]
+            signature += [tf.TensorSpec(v.slice_shape, v.dtype) for v in values]
+            signature += [tf.TensorSpec([], tf.resource) for _ in stretch.variables]
+            traced = tf.function(
+                functools.partial(self._core_program, stretch),
+                input_signature=signature,
+                autograph=False,
+                # Inlined, a collective inside a loop would get a different name on each core, and time out; and what
+                # several cores call would be placed and optimized anew for each.
+                experimental_attributes={"_noinline": True},
+            )
+            self._functions[stretch] = traced.get_concrete_function()
+        return self._functions[stretch]
 
     @constants_shared()
     def _core_program(self, stretch: Stretch, coordinates: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:
-        self.trace_count += 1
+        self.traces[stretch] += 1
         plan, given = self._plan, iter(arguments)
         bound = self._collectives.bind([next(given) for _ in self._collectives.signature()])
-        feeds = {f.name: next(given) for f in plan.feeds}
+        feeds = {name: next(given) for name in stretch.feeds}
         entering = {v: next(given) for v in stretch.entering}
-        handles = dict(zip(plan.variable_names, given, strict=True))
+        handles = dict(zip(stretch.variables, given, strict=True))
         devices = [device for _, device in self._cores]
         on_processors = all(tf.DeviceSpec.from_string(d).device_type == "CPU" for d in devices)
         body = CoreProgram(
-            plan,
+            self._facts,
             TracedCore(plan, coordinates, on_processors=on_processors),
             bound,
             SlicesByHandle(handles),
@@ -186,11 +218,20 @@ class EmittedProgram:
         )
         body.take(entering)
         body.emit_stretch(stretch.instructions, feeds)
-        return body.finish() if stretch.loop is None else [body.slice_of(v) for v in stretch.leaving]
+        return body.finish() if stretch.ends_program else [body.slice_of(v) for v in stretch.leaving]
 
 
-def _collectives(plan: Plan, mesh_impl: MeshImpl) -> SpmdCollectives:
-    steps = [c.step for c in plan.collectives]
+def shares_memory(plan: Plan, mesh_impl: MeshImpl) -> bool:
+    """Whether cores hand one another their slices where they are: virtual CPUs of one process, which stand for no
+    others."""
+    devices = mesh_impl.devices
+    if not mesh_impl.options.share_memory:
+        return False
+    return have_one_home(devices) and len(local_cores(devices)) == len(devices) and not plan.process_of_core
+
+
+def _collectives(plan: Plan, mesh_impl: MeshImpl, *, by_runtime: bool) -> SpmdCollectives:
+    steps = [c.step for c in plan.collectives] if by_runtime else []
     axes = dict.fromkeys(s.axes for s in steps if s.destinations is None)
     permutations = dict.fromkeys(s.destinations for s in steps if s.destinations is not None)
     exchanging = [s.axes for s in steps if s.split_dim is not None]

@@ -15,13 +15,13 @@ class FedSlices:
 
     def __init__(self, plan: Plan, feeds: Sequence[tf.Tensor]) -> None:
         self._mesh_shape = plan.mesh_shape
-        self._fed = [(feed.output, x) for feed, x in zip(plan.feeds, feeds, strict=True)]
+        self._fed = [(feed.name, feed.output, x) for feed, x in zip(plan.feeds, feeds, strict=True)]
         self._cut: dict[tuple[str, Value, tuple[int, ...]], tf.Tensor] = {}
 
-    def of(self, core: int, device: str) -> list[tf.Tensor]:
-        """The slices of a core, in the order of the feeds. Cores of one host that read the same share it."""
+    def of(self, core: int, device: str) -> dict[str, tf.Tensor]:
+        """The slices of a core, by the names of the feeds. Cores of one host that read the same share it."""
         host = tf.DeviceSpec.from_string(device).replace(device_type="CPU", device_index=0).to_string()
-        return [self._slice(value, x, core, host) for value, x in self._fed]
+        return {name: self._slice(value, x, core, host) for name, value, x in self._fed}
 
     def _slice(self, value: Value, x: tf.Tensor, core: int, host: str) -> tf.Tensor:
         if value.slice_shape == tuple(value.shape.to_integer_list):

@@ -18,6 +18,7 @@ import tensorflow as tf
 from meshtf.layout import Axes, axes_size
 from meshtf.lowering.emit.control_flow import emit_op_by_op, taken_apart
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
+from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.variable_slices import SlicesByValue, VariableSlices
 from meshtf.mesh_impl.blocks import reshaped
 from meshtf.mesh_impl.spmd.joint_collectives import JointCollectives
@@ -115,7 +116,8 @@ class JointProgram(CoreProgram):
     def __init__(self, plan: Plan, variables: VariableSlices) -> None:
         self._holdings = Holdings(plan)
         self._mesh_shape = plan.mesh_shape
-        super().__init__(plan, _AskedCore(plan), JointCollectives(plan.mesh_shape, ()), variables)
+        facts = PlanFacts.of(plan, writes_in_place=False)
+        super().__init__(facts, _AskedCore(plan), JointCollectives(plan.mesh_shape, ()), variables)
         self.unrolls_loops = True
         self._lean: dict[Value, tuple[Axes, tf.Tensor]] = {}
         self._functions: dict[Hashable, Callable[..., list[tf.Tensor]] | None] = {}

@@ -313,7 +313,8 @@ def _divide_gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None
 
 
 def _square_gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:
-    return [multiply(dy, conjugate(multiply(2, op.inputs[0])))]
+    # The gradient of a mean has fewer dimensions than x.
+    return [multiply(multiply(dy, 2), conjugate(op.inputs[0]))]
 
 
 def _reciprocal_gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:

@@ -333,9 +333,9 @@ def test_one_trace_of_the_body() -> None:
         step = mtf.function(program, mtf.SpmdMeshImpl("rows:2;cols:2", "batch:rows"), inputs=specs)
         step(x=np.ones((4, 4), np.float32), w=np.ones((count, 4, 4), np.float32))
         emitted = step._execution.program
-        definition = emitted.core_function.get_concrete_function().graph.as_graph_def()
-        operations = len(definition.node) + sum(len(f.node_def) for f in definition.library.function)
-        return emitted.trace_count, operations
+        definitions = [function.graph.as_graph_def() for function in emitted.core_functions]
+        operations = sum(len(d.node) + sum(len(f.node_def) for f in d.library.function) for d in definitions)
+        return max(emitted.traces.values()), operations
 
     (few_traces, few), (many_traces, many) = sizes(7), sizes(33)
     assert few_traces == many_traces == 1

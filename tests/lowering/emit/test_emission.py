@@ -13,6 +13,7 @@ from meshtf.lowering.variable_store import handles
 
 BATCH, ROWS, COLUMNS = mtf.Dimension("batch", 8), mtf.Dimension("rows", 128), mtf.Dimension("columns", 512)
 MESH = mtf.SpmdMeshImpl("all:2", "batch:all")
+BY_RUNTIME = mtf.SpmdMeshImpl("all:2", "batch:all", share_memory=False)
 
 
 def there_and_back(x: mtf.Tensor) -> mtf.Tensor:  # [batch, rows]
@@ -26,14 +27,15 @@ def there_and_back(x: mtf.Tensor) -> mtf.Tensor:  # [batch, rows]
     return loss
 
 
-def made() -> mtf.Function:
-    return mtf.function(there_and_back, MESH, inputs={"x": mtf.TensorSpec([BATCH, ROWS])})
+def made(mesh_impl: mtf.SpmdMeshImpl = MESH) -> mtf.Function:
+    return mtf.function(there_and_back, mesh_impl, inputs={"x": mtf.TensorSpec([BATCH, ROWS])})
 
 
 def compiled_calls(program: EmittedProgram) -> list[tuple[str, str]]:
     """The name of each compiled function that each core calls, and the device that the call is bound to."""
-    graph = program.core_function.get_concrete_function().graph
-    graphs = [graph, *(f.graph for f in graph._functions.values() if "_XlaMustCompile" not in f.definition.attr)]
+    graphs = [function.graph for function in program.core_functions]
+    inside = [f for graph in graphs for f in graph._functions.values()]
+    graphs += [f.graph for f in inside if "_XlaMustCompile" not in f.definition.attr]
     calls = [o for g in graphs for o in g.get_operations() if "_XlaMustCompile" in o.node_def.attr]
     return [(o.get_attr("f").name, o.device) for o in calls]
 
@@ -64,8 +66,8 @@ def test_shapes_of_updates_come_back() -> None:
 
 def test_virtual_cpus_share_what_is_compiled() -> None:
     """Each device compiles for itself: all cores call their program on the first, where all slices are, and only
-    collectives, which take tokens of their core's own device, are elsewhere."""
-    step = made()
+    collectives of the runtime, which take tokens of their core's own device, are elsewhere."""
+    step = made(BY_RUNTIME)
     step.initialize()
     assert {number(own.device) for own in handles(step.variables, ["there"])["there"].values()} == {0}
     program = emitted(step)
@@ -80,8 +82,10 @@ def test_virtual_cpus_share_what_is_compiled() -> None:
 
 
 def test_equal_constants_of_a_core_are_one() -> None:
-    graph = emitted(made()).core_function.get_concrete_function().graph
-    values = [o.get_attr("value").SerializeToString() for o in graph.get_operations() if o.type == "Const"]
+    (core_function,) = emitted(made(BY_RUNTIME)).core_functions
+    values = [
+        o.get_attr("value").SerializeToString() for o in core_function.graph.get_operations() if o.type == "Const"
+    ]
     assert len(set(values)) == len(values) > 0
 
 
@@ -96,4 +100,4 @@ def test_a_function_of_the_users_around_it_is_traced_once() -> None:
     for _ in range(2):
         twice(tf.ones([8, 128]))
     assert len(traces) == 1
-    assert emitted(step).trace_count == 1
+    assert set(emitted(step).traces.values()) == {1}

@@ -159,7 +159,7 @@ def test_a_loop_with_collectives_is_one_function_for_all_cores(layout: str) -> N
     assert [loop.refusal for loop in step.report().loops] == [""]
     program = step._execution.program
     assert isinstance(program, EmittedProgram)
-    assert program.trace_count == 2  # what each core runs before it, and behind it
+    assert list(program.traces.values()) == [1, 1]  # what each core runs before it, and behind it
     graph = program._on_all_cores[False].graph
     assert len([o for o in graph.get_operations() if "_XlaMustCompile" in o.node_def.attr]) == 1
     terms = 37 * LAYERS.size * (2 * FUNCTION_TERMS + TURNS.size + VOCAB.size + 2 * D.size)

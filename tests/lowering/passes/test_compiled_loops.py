@@ -154,11 +154,11 @@ def test_it_computes_the_same_and_is_one_function() -> None:
         assert step.variables["count"] == 37
         program = step._execution.program
         assert isinstance(program, EmittedProgram)
-        graph = program.core_function.get_concrete_function().graph
+        graph = program.core_functions[0].graph
         calls = [o for o in graph.get_operations() if "_XlaMustCompile" in o.node_def.attr]
         loops = [o for o in graph.get_operations() if o.type in ("While", "StatelessWhile")]
         assert (len(calls), len(loops)) == ((1, 0) if compile_loops else (0, 1))
-        assert program.trace_count == 1
+        assert set(program.traces.values()) == {1}
         anew = mtf.function(many_things, mesh_impl, inputs={"x": mtf.TensorSpec([BATCH, D])}, seed=3)
         again.append([y.numpy() for y in anew(x=x)])
     for one, other in zip(again, (found[False], found[True]), strict=True):
@@ -205,7 +205,7 @@ def test_layers_inside_have_their_caches_one_by_one() -> None:
         found.append([y.numpy() for y in step(x=x)])
     program = step._execution.program
     assert isinstance(program, EmittedProgram)
-    functions = program.core_function.get_concrete_function().graph.as_graph_def().library.function
+    functions = program.core_functions[0].graph.as_graph_def().library.function
     (loop,) = [node for f in functions for node in f.node_def if node.op in ("While", "StatelessWhile")]
     sizes = [[d.size for d in shape.dim] for shape in loop.attr["output_shapes"].list.shape]
     assert sizes.count([BATCH.size, TURNS.size, D.size]) == LAYERS.size
@@ -235,7 +235,7 @@ def test_loops_in_loops_are_not_unrolled_beyond_measure() -> None:
     np.testing.assert_array_equal(step(x=np.zeros([4, 8], np.float32))[0].numpy(), np.full([4, 8], 40 * 30 * 40.0))
     program = step._execution.program
     assert isinstance(program, EmittedProgram)
-    functions = program.core_function.get_concrete_function().graph.as_graph_def().library.function
+    functions = program.core_functions[0].graph.as_graph_def().library.function
     assert len([n for f in functions for n in f.node_def if n.op in ("While", "StatelessWhile")]) == 2
 
 

@@ -22,11 +22,13 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1, help="of consecutive seeds, from each on")
     parser.add_argument("--mesh_shape", help="by default one that is drawn; needed with --devices")
     parser.add_argument("--devices", help="numbers of virtual CPUs, in the order of the mesh")
+    parser.add_argument("--by_runtime", action="store_true", help="collectives, in place of memory that is shared")
     arguments = parser.parse_args()
     seeds = [seed + k for seed in arguments.seeds for k in range(arguments.count)]
     if arguments.devices:
         devices = tuple(map(int, arguments.devices.split(",")))
-        failures = run_batches([Batch(arguments.mesh_shape, devices, tuple(seeds))], workers=1)
+        batch = Batch(arguments.mesh_shape, devices, tuple(seeds), shares_memory=not arguments.by_runtime)
+        failures = run_batches([batch], workers=1)
         for failure in failures:
             print(failure, flush=True)
     else:

@@ -22,11 +22,13 @@ _TIMEOUT_SECONDS = 500.0
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """What to run: a mesh, the order of its devices, and a program for each seed."""
+    """What to run: a mesh, the order of its devices, a program for each seed, and whether cores hand one another their
+    slices in memory, or by TensorFlow's collectives."""
 
     mesh_shape: str
     devices: tuple[int, ...]
     seeds: tuple[int, ...]
+    shares_memory: bool = True
 
     def alone(self) -> list[Batch]:
         """Each program in a batch of its own."""
@@ -34,6 +36,7 @@ class Batch:
 
     def __str__(self) -> str:
         where = f'--mesh_shape="{self.mesh_shape}" --devices={",".join(map(str, self.devices))}'
+        where += "" if self.shares_memory else " --by_runtime"
         return AGAIN.format(f"{where} {' '.join(map(str, self.seeds))}")
 
 
@@ -76,7 +79,7 @@ def run_batch(batch: Batch) -> list[str]:
     A CollectiveError goes through: no more can be run in this process.
     """
     joint = Joint(batch)
-    lowering, values = run_joint(joint, [f"CPU:{d}" for d in batch.devices])
+    lowering, values = run_joint(joint, [f"CPU:{d}" for d in batch.devices], share_memory=batch.shares_memory)
     return _differences(joint, values, lowering, batch)
 
 
@@ -95,7 +98,8 @@ def run_joint(joint: Joint, devices: Sequence[str] | None, **options: Any) -> tu
     fetches = [x for program in joint.programs for x in program.fetches]
     values = lowering.run(fetches, {name: x for program in joint.programs for name, x in program.feeds.items()})
     assert isinstance(values, list)
-    assert lowering.execution(fetches).program.trace_count == 1, "the per-core program was traced more than once"
+    traces = lowering.execution(fetches).program.traces
+    assert set(traces.values()) == {1}, "the per-core program was traced more than once"
     return lowering, values
 
 

@@ -1,0 +1,150 @@
+"""The cores of a process that share a memory, side by side in the trace of one function.
+
+Each core runs stretches of the plan, every one a function traced once. Between them stands what takes all cores: a
+collective, which is arithmetic on their slices, and a loop or a branch that has collectives inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from meshtf.lowering.emit.control_flow import Stack, new_stack, written
+from meshtf.lowering.emit.plan_facts import PlanFacts
+from meshtf.lowering.emit.scopes import scope_name
+from meshtf.lowering.emit.stretches import Stretch, stretches_of_body
+from meshtf.mesh_impl.spmd.shared_memory_collectives import emit_for_all
+from meshtf.planning.plan import Branch, Collective, Instruction, Loop, Value, walk
+
+HeldByCore = Mapping[int, dict[Value, tf.Tensor]]
+"""What each core holds, by value."""
+
+
+class RunStretch(Protocol):
+    """Runs a stretch on one core, and returns the values that leave it."""
+
+    def __call__(self, stretch: Stretch, core: int, held: Mapping[Value, tf.Tensor]) -> Sequence[tf.Tensor]: ...
+
+
+def takes_all_cores(instruction: Instruction) -> bool:
+    """Whether it is a collective, or has one inside."""
+    return any(isinstance(i, Collective) for i, _ in walk([instruction]))
+
+
+class AllCores:
+    """Runs stretches on each core, and between them what takes all of them."""
+
+    def __init__(self, facts: PlanFacts, run_stretch: RunStretch) -> None:
+        self._facts = facts
+        self._run_stretch = run_stretch
+        self._bodies: dict[tuple[Instruction, ...], list[Stretch]] = {}
+
+    def run_together(self, instruction: Instruction, held: HeldByCore) -> None:
+        """Does an instruction that takes all cores; what it makes is held afterwards."""
+        awaited = [own[v] for v in self._facts.awaited_by(instruction) for own in held.values()]
+        with tf.name_scope(scope_name(self._facts.numbers[instruction], instruction)), tf.control_dependencies(awaited):
+            _EMITTERS[type(instruction)](self, instruction, held)
+
+    def _run(self, instructions: tuple[Instruction, ...], results: Sequence[Value], held: HeldByCore) -> None:
+        """Does the instructions inside of another, of which results are wanted."""
+        if instructions not in self._bodies:
+            self._bodies[instructions] = stretches_of_body(instructions, results, self._facts, takes_all_cores)
+        for stretch in self._bodies[instructions]:
+            for core, own in held.items():
+                own.update(zip(stretch.leaving, self._run_stretch(stretch, core, own), strict=True))
+            for instruction in stretch.together:
+                self.run_together(instruction, held)
+
+    def _collective(self, collective: Collective, held: HeldByCore) -> None:
+        slices = [own[collective.input] for own in held.values()]
+        results = emit_for_all(collective.step, slices, self._facts.plan.mesh_shape)
+        for own, result in zip(held.values(), results, strict=True):
+            own[collective.output] = result
+
+    def _loop(self, loop: Loop, held: HeldByCore) -> None:
+        """As TensorFlow's loop, which carries the values of all cores."""
+        count: Any = loop.length if loop.count is None else _any_of(held)[loop.count]
+        carried = [[own[c.initial] for c in loop.carried] for own in held.values()]
+        stacks = [[new_stack(loop, s, in_place=True) for s in loop.stacked] for _ in held]
+        trips, finals, filled = tf.while_loop(
+            lambda turn, values, _: self._goes_on(loop, turn, count, values, held),
+            lambda turn, values, stacks: self._iterate(loop, turn, count, values, stacks, held),
+            (tf.constant(0), carried, stacks),
+            parallel_iterations=1,
+        )
+        for own, final, parts in zip(held.values(), finals, filled, strict=True):
+            own[loop.trips] = trips
+            own.update(zip((c.result for c in loop.carried), final, strict=True))
+            wholes = [x if isinstance(x, tf.Tensor) else x.stack() for x in parts]
+            own.update(zip((s.whole for s in loop.stacked), wholes, strict=True))
+
+    def _goes_on(
+        self, loop: Loop, turn: tf.Tensor, count: Any, values: Sequence[Sequence[tf.Tensor]], held: HeldByCore
+    ) -> tf.Tensor:
+        if loop.condition is None:
+            return turn < count
+        entering = loop.condition.entering
+        inside = {
+            core: {**own, loop.index: turn, **dict(zip(entering, carried, strict=False))}
+            for (core, own), carried in zip(held.items(), values, strict=True)
+        }
+        self._run(loop.condition.instructions, [loop.condition.goes_on], inside)
+        return tf.logical_and(turn < count, _any_of(inside)[loop.condition.goes_on])
+
+    def _iterate(
+        self,
+        loop: Loop,
+        turn: tf.Tensor,
+        count: Any,
+        values: Sequence[Sequence[tf.Tensor]],
+        stacks: Sequence[Sequence[Stack]],
+        held: HeldByCore,
+    ) -> tuple[tf.Tensor, list[list[tf.Tensor]], list[list[Stack]]]:
+        index = count - 1 - turn if loop.is_reversed else turn
+        parts: dict[Any, tf.Tensor] = {}  # those of what cores have alike, once
+        inside: dict[int, dict[Value, tf.Tensor]] = {}
+        for (core, own), carried in zip(held.items(), values, strict=True):
+            inside[core] = {**own, loop.index: index}
+            for s in loop.sliced:
+                key = (own[s.whole].ref(), s.dim)
+                if key not in parts:
+                    parts[key] = tf.gather(own[s.whole], index, axis=s.dim)
+                inside[core][s.part] = parts[key]
+            inside[core].update(zip((c.entering for c in loop.carried), carried, strict=True))
+        results = [*(c.leaving for c in loop.carried), *(s.part for s in loop.stacked)]
+        self._run(loop.body, results, inside)
+        made = list(inside.values())
+        leaving = [[own[c.leaving] for c in loop.carried] for own in made]
+        filled = [
+            [written(stack, index, own[s.part]) for stack, s in zip(parts_of, loop.stacked, strict=True)]
+            for parts_of, own in zip(stacks, made, strict=True)
+        ]
+        return turn + 1, leaving, filled
+
+    def _branch(self, branch: Branch, held: HeldByCore) -> None:
+        def take(instructions: tuple[Instruction, ...], results: Sequence[Value]) -> list[list[tf.Tensor]]:
+            inside = {core: dict(own) for core, own in held.items()}
+            self._run(instructions, results, inside)
+            return [[tf.identity(own[v]) for v in results] for own in inside.values()]
+
+        taken = tf.cond(
+            _any_of(held)[branch.predicate],
+            lambda: take(branch.if_true, branch.true_results),
+            lambda: take(branch.if_false, branch.false_results),
+        )
+        for own, results in zip(held.values(), taken, strict=True):
+            own.update(zip(branch.results, results, strict=True))
+
+
+def _any_of(held: HeldByCore) -> Mapping[Value, tf.Tensor]:
+    """What one core holds, of numbers that all have alike."""
+    return next(iter(held.values()))
+
+
+_EMITTERS: dict[type, Callable[[AllCores, Any, HeldByCore], None]] = {
+    Collective: AllCores._collective,
+    Loop: AllCores._loop,
+    Branch: AllCores._branch,
+}

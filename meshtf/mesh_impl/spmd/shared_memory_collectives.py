@@ -1,0 +1,141 @@
+"""Collectives of cores that share a memory, inside of a program that has the slices of all: nothing is sent.
+
+A sum over eight cores is seven additions, and each core is handed the one result; of a gathered weight there is one
+copy, and not one for each. The runtime's collectives would copy blocks from device to device, and let each core add
+them up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.planning.collectives.collective_step import CollectiveStep
+from meshtf.planning.process_spans import groups_over
+from meshtf.planning.reductions import Reduction
+
+_COMBINE: dict[Reduction, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
+    "add": tf.add,
+    "multiply": tf.multiply,
+    "max": tf.maximum,
+    "min": tf.minimum,
+}
+_COMBINE_BOOLS: dict[Reduction, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
+    "add": tf.logical_or,
+    "multiply": tf.logical_and,
+    "max": tf.logical_or,
+    "min": tf.logical_and,
+}
+
+SlicesByCore = Sequence[tf.Tensor]
+"""Of one value; the same tensor where cores have been handed the same."""
+
+
+def emit_for_all(step: CollectiveStep, slices: SlicesByCore, mesh_shape: Shape) -> SlicesByCore:
+    """What each core of a mesh holds after a collective of the slices that they hold before.
+
+    What the collective does is said for one core, in terms of what every backend offers. So it is followed on all cores
+    up to where they ask for something of one another, which then is done for all, and so on to the end; what it does by
+    itself up to there is emitted again, and TensorFlow leaves out what nothing uses.
+    """
+    shared, answers = SharedMemoryCollectives(mesh_shape), list[SlicesByCore]()
+    while True:
+        results, asked = [], []
+        for core, x in enumerate(slices):
+            try:
+                results.append(step.emit(_OfOneCore([answer[core] for answer in answers]), x))
+            except _AskedForMoreError as question:
+                asked.append(question)
+        if not asked:
+            return results
+        answers.append(asked[0].ask(shared, [question.x for question in asked]))
+
+
+class SharedMemoryCollectives:
+    """Each collective as `BackendCollectives` defines it, of the slices of all cores of a mesh."""
+
+    def __init__(self, mesh_shape: Shape) -> None:
+        self._mesh_shape = mesh_shape
+
+    def all_reduce(self, x: SlicesByCore, axes: Sequence[str], reduction: Reduction) -> SlicesByCore:
+        return self._in_groups(x, axes, lambda group: [_reduced(group, reduction)] * len(group))
+
+    def all_gather(self, x: SlicesByCore, axes: Sequence[str], dim: int) -> SlicesByCore:
+        return self._in_groups(x, axes, lambda group: [tf.concat(group, dim)] * len(group))
+
+    def all_to_all(self, x: SlicesByCore, axes: Sequence[str], split_dim: int, concat_dim: int) -> SlicesByCore:
+        def exchanged(group: SlicesByCore) -> SlicesByCore:
+            blocks = [tf.split(own, len(group), split_dim) for own in group]
+            return [tf.concat([own[position] for own in blocks], concat_dim) for position in range(len(group))]
+
+        return self._in_groups(x, axes, exchanged)
+
+    def reduce_scatter(self, x: SlicesByCore, axes: Sequence[str], dim: int) -> SlicesByCore:
+        return self._in_groups(x, axes, lambda group: tf.split(_reduced(group, "add"), len(group), dim))
+
+    def permute(self, x: SlicesByCore, destinations: Sequence[int]) -> SlicesByCore:
+        return [x[source] for source in np.argsort(destinations)]
+
+    def _in_groups(
+        self, x: SlicesByCore, axes: Sequence[str], received: Callable[[SlicesByCore], SlicesByCore]
+    ) -> SlicesByCore:
+        """By core, what a function of a group's slices, by position along the axes, gives for each of its cores."""
+        result = list(x)
+        for group in groups_over(axes, self._mesh_shape):
+            for core, own in zip(group, received([x[core] for core in group]), strict=True):
+                result[core] = own
+        return result
+
+
+@dataclasses.dataclass(eq=False)
+class _AskedForMoreError(Exception):
+    """Ends what a core does where it asks for something of the others.
+
+    x: what it sends. ask: does it, for what all send.
+    """
+
+    x: tf.Tensor
+    ask: Callable[[SharedMemoryCollectives, SlicesByCore], SlicesByCore]
+
+
+class _OfOneCore:
+    """`BackendCollectives` of a core that has the answers to what it asks first."""
+
+    def __init__(self, answers: Sequence[tf.Tensor]) -> None:
+        self._answers = iter(answers)
+
+    def all_reduce(self, x: tf.Tensor, axes: Sequence[str], reduction: Reduction) -> tf.Tensor:
+        return self._answer(x, lambda shared, slices: shared.all_reduce(slices, axes, reduction))
+
+    def all_gather(self, x: tf.Tensor, axes: Sequence[str], dim: int) -> tf.Tensor:
+        return self._answer(x, lambda shared, slices: shared.all_gather(slices, axes, dim))
+
+    def all_to_all(self, x: tf.Tensor, axes: Sequence[str], split_dim: int, concat_dim: int) -> tf.Tensor:
+        return self._answer(x, lambda shared, slices: shared.all_to_all(slices, axes, split_dim, concat_dim))
+
+    def reduce_scatter(self, x: tf.Tensor, axes: Sequence[str], dim: int) -> tf.Tensor:
+        return self._answer(x, lambda shared, slices: shared.reduce_scatter(slices, axes, dim))
+
+    def permute(self, x: tf.Tensor, destinations: Sequence[int]) -> tf.Tensor:
+        return self._answer(x, lambda shared, slices: shared.permute(slices, destinations))
+
+    def _answer(self, x: tf.Tensor, ask: Callable[[SharedMemoryCollectives, SlicesByCore], SlicesByCore]) -> tf.Tensor:
+        for answer in self._answers:
+            return answer
+        raise _AskedForMoreError(x, ask)
+
+
+def _reduced(group: SlicesByCore, reduction: Reduction) -> tf.Tensor:
+    """Term by term in the order of the cores, whatever is there first: the same bits in each run."""
+    dtype = group[0].dtype
+    if dtype == tf.bool:
+        return functools.reduce(_COMBINE_BOOLS[reduction], group)
+    if dtype in (tf.bfloat16, tf.float16):  # sums of many small terms would lose them
+        wide = functools.reduce(_COMBINE[reduction], [tf.cast(x, tf.float32) for x in group])
+        return tf.cast(wide, dtype)
+    return functools.reduce(_COMBINE[reduction], group)

@@ -1,0 +1,129 @@
+"""Cores of one process that hand one another their slices in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.lowering.emit.emission import EmittedProgram
+from meshtf.testing import FUNCTION_TERMS, assert_close
+
+B, D, LAYERS = mtf.Dimension("batch", 8), mtf.Dimension("d", 8), mtf.Dimension("layers", 3)
+X = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
+W = np.random.default_rng(1).normal(size=(3, 8, 8)).astype(np.float32)
+SHARED = mtf.SpmdMeshImpl("rows:2;cols:4", "batch:rows;d:cols")
+
+
+def trained(x: mtf.Tensor) -> list[mtf.Tensor]:
+    """With collectives in a loop over layers and in its gradient, in a loop's condition, and in a branch."""
+    next_d = mtf.Dimension("next_d", D.size)
+    w = mtf.get_variable(x.mesh, "w", [LAYERS, D, next_d], initializer=W)
+
+    def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+        y = mtf.rename_dimension(mtf.einsum([carried[0], parts[0]], [B, next_d]), "next_d", "d")
+        return [mtf.softmax(y, D)], [mtf.reduce_sum(y, reduced_dim=D)]
+
+    (y,), (sums,) = mtf.scan(layer, [x], [w], LAYERS)
+    turns, doubled = mtf.while_loop(
+        lambda turn, y: mtf.less(mtf.reduce_max(y), 20.0),
+        lambda turn, y: [turn + 1, 2.0 * y + mtf.reduce_mean(y)],
+        [mtf.constant(x.mesh, 0, dtype=tf.int32), y],
+        maximum_iterations=20,
+    )
+    (chosen,) = mtf.cond(
+        mtf.greater(mtf.reduce_sum(doubled), 0.0), lambda: mtf.reduce_max(y), lambda: mtf.reduce_min(y)
+    )
+    loss = mtf.reduce_mean(mtf.square(y - x)) + mtf.reduce_mean(mtf.square(sums)) + chosen
+    mtf.optimize.AdamOptimizer(0.01).minimize(loss)
+    return [loss, doubled, turns]
+
+
+def run(mesh_impl: mtf.SpmdMeshImpl, steps: int = 3) -> tuple[mtf.Function, list[list[np.ndarray]]]:
+    step = mtf.function(trained, mesh_impl, inputs={"x": mtf.TensorSpec([B, D])})
+    return step, [[y.numpy() for y in step(x=X)] for _ in range(steps)]
+
+
+def nodes(step: mtf.Function) -> list[Any]:
+    """Of all functions of the program, as it is started."""
+    program = step._execution.program
+    assert isinstance(program, EmittedProgram)
+    definition = program._traced(asserted=False).graph.as_graph_def()  # type: ignore[attr-defined]
+    return [*definition.node, *(node for f in definition.library.function for node in f.node_def)]
+
+
+def test_loops_branches_and_updates() -> None:
+    """As on one core, and as by TensorFlow's collectives; each stretch is traced once, and nothing waits for a core."""
+    one, expected = run(mtf.SpmdMeshImpl("all:1", ""))
+    shared, found = run(SHARED)
+    by_runtime, others = run(mtf.SpmdMeshImpl("rows:2;cols:4", "batch:rows;d:cols", share_memory=False))
+    terms = 3 * LAYERS.size * (D.size + FUNCTION_TERMS) * B.size
+    for step in range(3):
+        for own in (found[step], others[step]):
+            assert own[2] == expected[step][2] > 2
+            assert_close(own[0], expected[step][0], terms=terms)
+            assert_close(own[1], expected[step][1], terms=terms * 2 ** int(own[2]), magnitude=40.0)
+    assert_close(shared.variables["w"], one.variables["w"], terms=terms, magnitude=4.0)
+    assert_close(by_runtime.variables["w"], one.variables["w"], terms=terms, magnitude=4.0)
+    program = shared._execution.program
+    assert isinstance(program, EmittedProgram)
+    assert set(program.traces.values()) == {1}
+    assert not [n.op for n in nodes(shared) if n.op.startswith("Collective")]
+    assert [n.op for n in nodes(by_runtime) if n.op.startswith("Collective")]
+
+
+def test_the_same_bits_again() -> None:
+    (_, first), (_, second) = run(SHARED), run(SHARED)
+    for one, other in zip(first, second, strict=True):
+        for y, z in zip(one, other, strict=True):
+            np.testing.assert_array_equal(y, z)
+
+
+def test_a_gathered_weight_is_there_once() -> None:
+    """Kept in eight parts, gathered by one operation, and handed to each core's product."""
+
+    def product(x: mtf.Tensor) -> mtf.Tensor:
+        w = mtf.get_variable(x.mesh, "w", "d:8 wide:16")
+        return mtf.reduce_sum(mtf.einsum([x, w], "batch:8 wide:16"))
+
+    mesh_impl = mtf.SpmdMeshImpl("all:8", "batch:all", parameter_layout="wide:all")
+    step = mtf.function(product, mesh_impl, inputs={"x": mtf.TensorSpec([B, D])})
+    assert [c.kind for c in step.report().collectives] == ["all_gather", "all_reduce"]
+    step(x=X)
+    program = step._execution.program
+    assert isinstance(program, EmittedProgram)
+    graph = program._traced(asserted=False).graph  # type: ignore[attr-defined]
+    calls = [o for o in graph.get_operations() if o.type == "StatefulPartitionedCall"]
+    (gather,) = [o for o in graph.get_operations() if o.type == "ConcatV2"]
+    assert sum(any(x is gather.outputs[0] for x in call.inputs) for call in calls) == 8
+
+
+def test_a_training_has_few_stretches() -> None:
+    """An update waits for its gradient's sum alone: weights are gathered and sums are made between the same calls."""
+
+    def deep(x: mtf.Tensor) -> mtf.Tensor:
+        for n in range(12):
+            w = mtf.get_variable(x.mesh, f"w_{n}", [D, mtf.Dimension("next_d", 2048)])
+            v = mtf.get_variable(x.mesh, f"v_{n}", [mtf.Dimension("next_d", 2048), D])
+            x += mtf.einsum([mtf.relu(mtf.einsum([x, w], "batch:8 next_d:2048")), v], [B, D])
+        loss = mtf.reduce_mean(mtf.square(x))
+        mtf.optimize.AdamOptimizer(0.01).minimize(loss)
+        return loss
+
+    mesh_impl = mtf.SpmdMeshImpl("all:8", "batch:all", bucket_bytes=0)
+    step = mtf.function(deep, mesh_impl, inputs={"x": mtf.TensorSpec([B, D])})
+    step.initialize()
+    program = step._execution.program
+    assert isinstance(program, EmittedProgram)
+    kinds = [c.kind for c in step.report().collectives]
+    assert (kinds.count("reduce_scatter"), kinds.count("all_gather")) == (24, 24)
+    assert len(program.core_functions) <= 24 + 3
+
+
+@pytest.mark.parametrize("value", [None, 1, "yes"])
+def test_bad_options(value: Any) -> None:
+    with pytest.raises(mtf.errors.UsageError, match=r"share_memory must be True or False, and is"):
+        mtf.SpmdMeshImpl("all:2", "", share_memory=value)
