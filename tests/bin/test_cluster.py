@@ -35,6 +35,8 @@ TRAIN = [
     "--gin_param=Training.evaluate_every=20", "--gin_param=Training.checkpoint_every_steps=20",
     "--gin_param=Training.log_every=1",
 ]  # fmt: skip
+AS_TWO_PROCESSES = "--gin_param=Training.num_processes=2"
+"""In one process: sums are taken in the order of two."""
 ONE_SIDED = """\
 import gin
 import numpy as np
@@ -132,7 +134,7 @@ def test_training_and_evaluation_in_two_processes_are_those_of_one(tmp_path: Pat
     callbacks = "Training.callbacks = [@OneSided(), @BestCheckpoint(), @EarlyStopping()]"
     (tmp_path / "callbacks.gin").write_text(f"import one_sided\n{callbacks}\n")
     train = [*TRAIN, "--gin_file=callbacks.gin", steps(60)]
-    one_alone = run_fresh([*train, "--model_dir=one"], tmp_path, timeout_seconds=400)
+    one_alone = run_fresh([*train, AS_TWO_PROCESSES, "--model_dir=one"], tmp_path, timeout_seconds=400)
     assert one_alone.status == ExitStatus.DONE, one_alone.stderr
     leader, other = run_together(2, [*train, "--model_dir=two"], tmp_path)
     assert (leader.status, other.status) == (ExitStatus.DONE, ExitStatus.DONE), leader.stderr + other.stderr
@@ -227,7 +229,8 @@ def test_an_id_outside_of_its_range_in_the_rows_of_one_process_ends_the_others_a
 
 
 def test_a_killed_process_ends_the_others_and_the_next_start_goes_on(tmp_path: Path) -> None:
-    assert run_fresh([*TRAIN, steps(300), "--model_dir=one"], tmp_path, timeout_seconds=400).status == ExitStatus.DONE
+    alone = run_fresh([*TRAIN, steps(300), AS_TWO_PROCESSES, "--model_dir=one"], tmp_path, timeout_seconds=400)
+    assert alone.status == ExitStatus.DONE, alone.stderr
     run = [*TRAIN, steps(300), "--model_dir=two"]
     survivor, killed = started(2, run, tmp_path)
     wait_until((tmp_path / "two" / "checkpoints" / "step_00000040").exists)
@@ -269,7 +272,8 @@ def test_cores_that_do_not_fit_the_mesh(number: int, cores: int | None, message:
 
 @pytest.mark.long
 def test_the_launcher_starts_again_what_was_killed_and_ends_in_the_same_bits(tmp_path: Path) -> None:
-    assert run_fresh([*TRAIN, steps(300), "--model_dir=one"], tmp_path, timeout_seconds=400).status == ExitStatus.DONE
+    alone = run_fresh([*TRAIN, steps(300), AS_TWO_PROCESSES, "--model_dir=one"], tmp_path, timeout_seconds=400)
+    assert alone.status == ExitStatus.DONE, alone.stderr
     options = ["--processes=2", "--cores_per_process=4", "--max_restarts=3"]
     command = [*LAUNCH, *options, "--", sys.executable, *TRAIN, steps(300), "--model_dir=two"]
     job = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
