@@ -19,8 +19,8 @@ class CompiledMemory:
 
     arguments: variables and inputs. results: new values of variables, and fetches; aliased: those of them that are in
     the memory of arguments. temporaries: what is set aside in high-bandwidth memory for all else that a step makes.
-    code: the program itself. peak: the most that is in use at once, arguments and on-chip memory included; this is what
-    the compiler compares with what is available to a program.
+    code: the program itself. peak: arguments, and the most that is in use at once besides, in high-bandwidth memory or
+    in that on the chip, whichever is more; this is what the compiler compares with what is available to a program.
     """
 
     arguments: int

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 
+import tensorflow as tf
+
 from meshtf.dimension import Shape
 from meshtf.errors import CompilationError, DeviceError
 from meshtf.lowering.ahead.changes import PlanWith
 from meshtf.lowering.ahead.compilation import Compilation, CompiledMemory
 from meshtf.lowering.ahead.refusals import refused_by_compiler, too_large
 from meshtf.lowering.emit.oversized import oversized, says_oversized
-from meshtf.lowering.emit.scopes import origins
+from meshtf.lowering.emit.scopes import origins, scope_name
 from meshtf.lowering.report.compiled_memory import compiled_peak_memory
 from meshtf.mesh_impl.tpu.ahead_compiler import CompilerAnswer, Waiting, compile_ahead, libtpu_version
 from meshtf.mesh_impl.tpu.topology import TpuTopology
-from meshtf.planning.plan import Plan
+from meshtf.ops.fourier.fft import FourierOperation
+from meshtf.planning.plan import Plan, walk
 
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 
@@ -51,8 +54,19 @@ def compile_for(wanted: ToCompile, topology: TpuTopology, waiting: Waiting) -> C
         raise DeviceError(too_large(answer.refused, wanted.program, wanted.plan, topology, wanted.plan_with))
     if answer.refused:
         scopes = origins(wanted.plan.instructions)
-        raise CompilationError(refused_by_compiler(answer.refused, wanted.program, topology, scopes))
+        transforms = _wide_transforms(wanted.plan)
+        raise CompilationError(refused_by_compiler(answer.refused, wanted.program, topology, scopes, transforms))
     return _compilation(wanted, topology, answer, version)
+
+
+def _wide_transforms(plan: Plan) -> list[str]:
+    """Scopes of Fourier transforms of 64-bit numbers, real or complex."""
+    numbered = enumerate(i for i, _ in walk(plan.instructions))
+    return [
+        scope_name(number, i)
+        for number, i in numbered
+        if isinstance(i.operation, FourierOperation) and {v.dtype for v in i.inputs} & {tf.float64, tf.complex128}
+    ]
 
 
 def _compilation(wanted: ToCompile, topology: TpuTopology, answer: CompilerAnswer, version: str) -> Compilation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from meshtf.lowering.ahead.advice import advice
 from meshtf.lowering.ahead.changes import PlanWith
@@ -15,6 +15,7 @@ from meshtf.planning.plan import Plan
 _GIB = 2**30
 _LONGEST_FACT = 600
 _MOST_NAMED = 4
+_TRANSFORM = "operand type for FFT"
 _WORD = re.compile(r"[A-Za-z]\w*")
 
 _REFUSED = """\
@@ -32,7 +33,9 @@ up to {gradients:.3g}, activations up to {activations:.3g}. The largest then:
 {advice}"""
 
 
-def refused_by_compiler(text: str, program: str, topology: TpuTopology, scope_to_origin: Mapping[str, str]) -> str:
+def refused_by_compiler(
+    text: str, program: str, topology: TpuTopology, scope_to_origin: Mapping[str, str], transforms: Sequence[str] = ()
+) -> str:
     """The message of a CompilationError.
 
     Args:
@@ -40,8 +43,10 @@ def refused_by_compiler(text: str, program: str, topology: TpuTopology, scope_to
       program: its name.
       topology: for which it was compiled.
       scope_to_origin: from the name scope of an instruction, as `Compute_17`, to its operation and the user's line.
+      transforms: scopes of Fourier transforms of 64-bit numbers. A text that refuses one names none.
     """
-    origin = next((scope_to_origin[word] for word in _WORD.findall(text) if word in scope_to_origin), None)
+    scopes = [*_WORD.findall(text), *(transforms if _TRANSFORM in text else ())]
+    origin = next((scope_to_origin[scope] for scope in scopes if scope in scope_to_origin), None)
     fact = " ".join(text.split())[:_LONGEST_FACT]
     named = origin or "that the compiler does not name"
     return _REFUSED.format(program=program, topology=topology, fact=fact, origin=named)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
+from meshtf.lowering.emit._done_before_loops import done_before_loops
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
 from meshtf.lowering.emit.plan_facts import PlanFacts
@@ -45,6 +46,7 @@ def emit_for_xla(
         XlaCollectives(mesh_shape),
         variables,
         may_assign=tf.equal(earlier, NO_CHECK_FAILED),
+        done_before=done_before_loops(plan),
     )
     *fetches, failed = body.run(dict(zip((f.name for f in plan.feeds), feeds, strict=True)))
     assigned = [variables.assigned[name] for name in assigned_names(plan)]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from meshtf.layout import Axes
 from meshtf.lowering.emit.control_flow import emit_branch, emit_loop
@@ -93,6 +94,7 @@ class CoreProgram:
         on_processors: bool = False,
         compiles_loops: bool = False,
         may_assign: tf.Tensor | None = None,
+        done_before: Mapping[Loop, Sequence[Value]] | None = None,
     ) -> None:
         self.slices: dict[Value, tf.Tensor] = {}
         self.arrays: dict[Value, tf.TensorArray] = {}
@@ -110,6 +112,8 @@ class CoreProgram:
         self.compiles_loops = compiles_loops
         self._may_assign = may_assign
         """Where it is false, every check fails. None where nothing before can have failed."""
+        self._done_before = done_before or {}
+        """By loop, what is to be there when it begins, for a compiler that chooses an order of its own."""
         self._checked = frozenset(check.value for check in facts.plan.checks)
         self._feeds: Mapping[str, tf.Tensor] = {}
 
@@ -192,6 +196,13 @@ class CoreProgram:
         inner.compiles_loops = inner.on_processors = False
         return inner
 
+    def _loop(self, loop: Loop) -> None:
+        if loop in self._done_before:
+            values = list(dict.fromkeys([*(c.initial for c in loop.carried), *self._done_before[loop]]))
+            tied = gen_xla_ops.xla_optimization_barrier(input=[self.slices[v] for v in values])
+            self.slices.update(zip(values, tied, strict=True))
+        emit_loop(self, loop)
+
     def _awaited(self, instruction: Instruction) -> list[tf.Tensor]:
         # What an earlier stretch made is there.
         return [self.slices[v] for v in self._facts.awaited_by(instruction) if v in self.slices]
@@ -245,6 +256,6 @@ _EMITTERS: dict[type, Callable[[CoreProgram, Any], None]] = {
     Feed: CoreProgram._feed,
     ReadVariable: CoreProgram._read,
     AssignVariable: CoreProgram._assign,
-    Loop: emit_loop,
+    Loop: CoreProgram._loop,
     Branch: emit_branch,
 }

@@ -5,7 +5,8 @@ through memory. A pass ends where something else must be complete first: what fo
 reads it anew, as XLA's fusions do; so of a normalization one pass has the statistics and one the result.
 
 What can be made anew of no more bytes than it has itself, as a cast of a smaller type, is not written for other passes:
-each makes it. Elementwise work that alone reads a product of matrices is done as the product is written.
+each makes it. So does a product of matrices, unless so many read it that it moves fewer bytes to write it for them.
+Elementwise work that alone reads a product is done as the product is written.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ import collections
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence, Set
 
+import tensorflow as tf
+
 from meshtf.planning.plan import Compute, Instruction, Plan, Value, nested, used_directly
+
+_MADE_ONCE = frozenset([tf.sin, tf.cos])
+"""Kernels of which a TPU's units have none: each element takes tens of operations, as no exponential does."""
 
 _MADE_AGAIN = 1.125
 """How many times a value's own bytes a pass reads at most to make it anew: a tensor, and a statistic of it."""
@@ -81,6 +87,21 @@ def is_fusable(instruction: Instruction) -> bool:
     return makes_elements or facts.adds_to_part or facts.is_trivial or facts.draws_random_bits
 
 
+def is_product(instruction: Instruction) -> bool:
+    """Of matrices."""
+    return isinstance(instruction, Compute) and bool(instruction.facts.products)
+
+
+def moves_elements(instruction: Instruction) -> bool:
+    """Whether it does nothing else, in memory that is not its input's."""
+    return isinstance(instruction, Compute) and instruction.facts.only_moves and bool(instruction.inputs)
+
+
+def size_in_products(dtype: tf.DType) -> int:
+    """Bytes of each number as a product reads it: of float32 a TPU's units multiply bfloat16."""
+    return tf.bfloat16.size if dtype == tf.float32 else dtype.size
+
+
 class _Chains:
     """The chains of instructions that stand in one list."""
 
@@ -93,6 +114,8 @@ class _Chains:
         self._chain: dict[Instruction, Instruction] = {}
         self._sources: dict[Value, tuple[Value, ...]] = {}
         self._join_all()
+        products = (i for i in self._work if is_product(i))
+        self._products_reading = collections.Counter(v for i in products for v in self._read[i])
         self._from_memory = {i: self._read_from_memory(i) for i in self._work}
         self._needed, self._chains_reading = self._uses()
 
@@ -136,12 +159,22 @@ class _Chains:
     def _read_from_memory(self, instruction: Instruction) -> list[Value]:
         """What its pass must find in memory for it."""
         if not is_fusable(instruction):
-            return self._read[instruction]
+            return list(dict.fromkeys(s for v in self._read[instruction] for s in self._operand(instruction, v)))
         chain = self._root(instruction)
         outside = [v for v in self._read[instruction] if not self._is_made_by(v, chain)]
         return [
             v for v in dict.fromkeys(s for v in outside for s in self._sources_of(v)) if not self._is_made_by(v, chain)
         ]
+
+    def _operand(self, instruction: Instruction, value: Value) -> tuple[Value, ...]:
+        """What work that is not fused reads to have a value. A product makes it anew from what is not more, where that
+        moves fewer bytes than one pass that writes it, in the shorter numbers that products read."""
+        if not is_product(instruction):
+            return (value,)
+        sources, products = self._sources_of(value), self._products_reading[value]
+        made_anew = products * sum(s.slice_bytes for s in sources)
+        short = value.slice_bytes * size_in_products(value.dtype) // value.dtype.size
+        return sources if made_anew <= sum(s.slice_bytes for s in sources) + (1 + products) * short else (value,)
 
     def _uses(self) -> tuple[set[Value], dict[Value, set[Instruction]]]:
         """Values that must be in memory, and the chains that read each of them there."""
@@ -169,7 +202,7 @@ class _Chains:
     def _follows_product(self, value: Value) -> bool:
         """Whether a product's result is read by one chain alone, of elementwise work."""
         producer = self._producers.get(value)
-        if not isinstance(producer, Compute) or not producer.facts.products or value in self._leaving:
+        if producer is None or not is_product(producer) or value in self._leaving:
             return False
         reading = self._chains_reading.get(value, set())
         return len(reading) == 1 and all(map(is_fusable, reading))
@@ -195,4 +228,6 @@ def _goes_on(instruction: Instruction) -> bool:
 
 def _is_made_anywhere(instruction: Instruction) -> bool:
     """Whether each pass that needs it may make it anew."""
-    return _goes_on(instruction) and isinstance(instruction, Compute) and not instruction.facts.draws_random_bits
+    if not isinstance(instruction, Compute) or instruction.facts.kernel in _MADE_ONCE:
+        return False
+    return _goes_on(instruction) and not instruction.facts.draws_random_bits

@@ -11,10 +11,17 @@ import collections
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 
-import tensorflow as tf
-
-from meshtf.lowering.report._fusion_chains import is_fusable, shown_memory, work_in_memory
-from meshtf.lowering.report.accounting import PeakMemory, memory_owners, stored_variables, variable_bytes
+from meshtf.lowering.report._fusion_chains import (
+    WorkInMemory,
+    is_fusable,
+    is_product,
+    moves_elements,
+    shown_memory,
+    size_in_products,
+    work_in_memory,
+)
+from meshtf.lowering.report._tiles import bytes_by_rows, tiled_bytes
+from meshtf.lowering.report.accounting import PeakMemory, memory_owners, stored_variables
 from meshtf.planning.plan import Branch, Compute, Instruction, Loop, Plan, ReadVariable, Value
 
 
@@ -22,19 +29,21 @@ def compiled_peak_memory(plan: Plan) -> PeakMemory:
     """As `accounting.peak_memory`, of a program that XLA compiles.
 
     Counted: the slices of all variables and the arrays fed, from beginning to end; of every value that some pass finds
-    in memory, its bytes from where it is made to where it is read last. Work that a pass does for another, as its first
-    or last step, reads for it what it is made of. A loop writes what it stacks where it stays, holds a copy of each
-    slice that it reads while it needs it, and what it carries enters an iteration where its result will be. Weights
-    that a loop reads slice by slice as shorter numbers, in a cast or in a product (of float32 a TPU's units multiply
-    bfloat16), are all brought to them before the first such loop, and stay so to the last; and so is what one
-    loop stacks and others alone read in that way. Single elements are scattered over one row of memory, of which the
-    result is a copy.
+    in memory, its bytes from where it is made to where it is read last, in tiles as on a TPU. Work that a pass does for
+    another, as its first or last step, reads for it what it is made of. What products alone read of float32 is written
+    as bfloat16, which a TPU's units multiply. A loop writes what it stacks where it stays, holds a copy of each
+    slice that it reads while it needs it, and a second one, in another order, where products and elementwise work both
+    read it; and what it carries enters an iteration where its result will be. Weights that a loop reads slice by slice
+    as shorter numbers, in a cast or in a product, are all brought to them before the first such loop, and stay so to
+    the last; and so is what one loop stacks and others alone read in that way. Single elements are scattered over one
+    row of memory, of which the result is a copy. What is packed into one vector, or cut out of one, lies by rows then.
 
-    Not counted: copies in other layouts and in on-chip memory, tiles that are not full, collectives' buffers, and gaps.
+    Not counted: other copies in other orders, arrays in on-chip memory a second time, masks that are broadcast before
+    they are read, collectives' buffers, and gaps.
     """
     moments = _Moments.of_program(plan)
     peak = max(moments, key=lambda m: m.total, default=None)
-    variables, feeds = variable_bytes(plan), sum(f.output.slice_bytes for f in plan.feeds)
+    variables, feeds = _bytes(stored_variables(plan).values()), _bytes([f.output for f in plan.feeds])
     if peak is None or peak.total <= variables + feeds:
         return PeakMemory(variables + feeds, variables, feeds, None)
     return PeakMemory(peak.total, variables, feeds, peak.instruction.operation)
@@ -46,7 +55,7 @@ def largest_at_compiled_peak(plan: Plan, count: int) -> list[tuple[Value, str]]:
     names.update({value: name for name, value in stored_variables(plan).items()})
     peak = max((m.total for m in _Moments.of_program(plan)), default=0)
     there = next((m.there for m in _Moments.of_program(plan) if m.total == peak), frozenset())
-    largest = sorted(there, key=lambda value: (-value.slice_bytes, value.index))[:count]
+    largest = sorted(there, key=lambda value: (-tiled_bytes(value), value.index))[:count]
     return [(value, names[value]) for value in largest]
 
 
@@ -94,23 +103,23 @@ class _Moments:
         return iter(cls(plan.instructions, leaving, kept, standing, (), memory_owners(plan)))
 
     def __iter__(self) -> Iterator[_Moment]:
-        needed, written = self._in_memory()
+        found = work_in_memory(self.instructions, self.leaving)
+        needed, written = self._in_memory(found), {self._own(v) for v in found.written}
         last = {v: position for position, values in needed.items() for v in values}
         staying, cut, there = {self._own(v) for v in self.kept}, set(self.cut), set(self.given)
-        live = sum(v.slice_bytes for v in there)
+        live, sizes = _bytes(there), self._sizes(found)
         begins, ends = self._shortened()
-        saved = self._saved()
         for position, values in needed.items():
             instruction = self.instructions[position]
             made = {v for v in values if v in written or v in cut} - there
             gone = {v for v in values if last[v] == position and (v in there or v in made)} - staying
             live += begins.get(position, 0)
-            new, old = _bytes(made, saved), _bytes(gone - made, saved)
+            new, old = _bytes(made, sizes), _bytes(gone - made, sizes)
             written_over = min(new, old) if is_fusable(instruction) else 0
             yield _Moment(live + new - written_over + _inside(instruction), instruction, there, made)
             there |= made
             there -= gone
-            live += new - _bytes(gone, saved) - ends.get(position, 0)
+            live += new - _bytes(gone, sizes) - ends.get(position, 0)
 
     def _shortened(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
         """Bytes of weights as shorter numbers, by the positions of the first loop and of the last that read them."""
@@ -123,13 +132,38 @@ class _Moments:
             for s in i.sliced:
                 short = _shorter(i.body, s.part)
                 if short is not None and s.whole not in made:
-                    copy = (self._own(s.whole), s.whole.slice_bytes * short // s.whole.dtype.size)
+                    copy = (self._own(s.whole), tiled_bytes(s.whole) * short // s.whole.dtype.size)
                     first.setdefault(copy, position)
                     last[copy] = position
         return _sums(first), _sums(last)
 
-    def _saved(self) -> Mapping[Value, int]:
-        """Bytes by which what loops stack is shorter than it says, as other loops alone read it so."""
+    def _sizes(self, found: WorkInMemory) -> Mapping[Value, int]:
+        """Bytes of values that do not take those of their own numbers in the best order."""
+        return {**self._by_rows(), **self._shortened_stacks(), **self._in_two_orders(), **self._for_products(found)}
+
+    def _by_rows(self) -> Mapping[Value, int]:
+        """Of what is packed into a vector."""
+        packs = [i for i in self.instructions if moves_elements(i) and len(i.outputs[0].slice_shape) == 1]
+        return {self._own(v): bytes_by_rows(v) for i in packs for v in i.inputs}
+
+    def _in_two_orders(self) -> Mapping[Value, int]:
+        """Of slices that products read, and elementwise work besides."""
+        products = {v for i in self.instructions if is_product(i) for v in i.inputs}
+        others = {v for i in self.instructions if not is_product(i) for v in i.inputs}
+        return {v: 2 * tiled_bytes(v) for v in self.cut if v in products and v in others}
+
+    def _for_products(self, found: WorkInMemory) -> Mapping[Value, int]:
+        """Of what is made here for products alone."""
+        others = {self._own(v) for v in (*self.leaving, *self.kept, *self.given, *self.cut)}
+        for i, values in found.needed.items():
+            operands = {self._own(v) for v in i.inputs} if is_product(i) else set()
+            others.update({self._own(v) for v in values} - operands)
+        makers = (i for i in self.instructions if is_product(i) or is_fusable(i))
+        made = {self._own(v) for i in makers for v in i.outputs if v in found.written}
+        return {v: tiled_bytes(v) * size_in_products(v.dtype) // v.dtype.size for v in made - others}
+
+    def _shortened_stacks(self) -> Mapping[Value, int]:
+        """Of what loops stack and other loops alone read as shorter numbers."""
         users: dict[Value, list[Instruction]] = {}
         for i in self.instructions:
             for v in i.inputs:
@@ -146,18 +180,16 @@ class _Moments:
             ]
             numbers = [short for short in shorts if short is not None]
             if len(numbers) == len(shorts) == len(users[whole]):
-                found[whole] = whole.slice_bytes - whole.slice_bytes * max(numbers) // whole.dtype.size
+                found[whole] = tiled_bytes(whole) * max(numbers) // whole.dtype.size
         return found
 
-    def _in_memory(self) -> tuple[dict[int, list[Value]], set[Value]]:
-        """By position, what an instruction finds in memory or writes there; and what is ever written. All by owner."""
-        found = work_in_memory(self.instructions, self.leaving)
-        needed = {
+    def _in_memory(self, found: WorkInMemory) -> dict[int, list[Value]]:
+        """By position, what an instruction finds in memory or writes there, by owner."""
+        return {
             position: [self._own(v) for v in (*found.needed[i], *(v for v in i.outputs if v in found.written))]
             for position, i in enumerate(self.instructions)
             if i in found.needed
         }
-        return needed, {self._own(v) for v in found.written}
 
     def _own(self, value: Value) -> Value:
         return self.owner.get(value, value)
@@ -174,6 +206,9 @@ def _inside(instruction: Instruction) -> int:
     if isinstance(instruction, Branch):
         bodies = (instruction.if_true, instruction.true_results), (instruction.if_false, instruction.false_results)
         return max(_most(_Moments(body, results, results, (), (), shown_memory(body))) for body, results in bodies)
+    if moves_elements(instruction) and len(instruction.inputs[0].slice_shape) == 1:
+        # What is cut out of a vector lies by rows, one after the other.
+        return max((bytes_by_rows(v) for v in instruction.outputs if len(v.slice_shape) > 1), default=0)
     if isinstance(instruction, Compute) and instruction.facts.scatters_elements:
         return _bytes(instruction.outputs)
     return 0
@@ -184,9 +219,9 @@ def _shorter(body: Sequence[Instruction], part: Value) -> int | None:
     sizes = set()
     for i in body:
         if part in i.inputs:
-            is_product = isinstance(i, Compute) and bool(i.facts.products) and part.dtype == tf.float32
             is_cast = isinstance(i, Compute) and i.facts.is_cast
-            sizes.add(tf.bfloat16.size if is_product else i.outputs[0].dtype.size if is_cast else part.dtype.size)
+            read_as = i.outputs[0].dtype.size if is_cast else part.dtype.size
+            sizes.add(size_in_products(part.dtype) if is_product(i) else read_as)
     return max(sizes) if sizes and max(sizes) < part.dtype.size else None
 
 
@@ -201,5 +236,6 @@ def _most(moments: Iterable[_Moment]) -> int:
     return max((m.total for m in moments), default=0)
 
 
-def _bytes(values: Collection[Value], saved: Mapping[Value, int] | None = None) -> int:
-    return sum(v.slice_bytes for v in values) - sum((saved or {}).get(v, 0) for v in values)
+def _bytes(values: Iterable[Value], sizes: Mapping[Value, int] | None = None) -> int:
+    known = sizes or {}
+    return sum(known[v] if v in known else tiled_bytes(v) for v in values)

@@ -1,0 +1,46 @@
+"""Products that a plan does before a loop which does not need them: of the gradient, those of the last layer's weights.
+
+XLA would do them when their results are needed, after the loop, and keep what they are made of all the while: logits
+and their gradient, for a table of embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from meshtf.planning.plan import Compute, Feed, Instruction, Loop, Plan, ReadVariable, Value
+
+
+def done_before_loops(plan: Plan) -> Mapping[Loop, Sequence[Value]]:
+    """By loop that stands in no other, the results that are to be there when it begins.
+
+    They are those that take less memory than what they are made of, variables and feeds aside, which stay anyway.
+    """
+    producers = {v: i for i in plan.instructions for v in i.outputs if not isinstance(i, Feed | ReadVariable)}
+    waiting: list[Compute] = []
+    found: dict[Loop, Sequence[Value]] = {}
+    for instruction in plan.instructions:
+        if isinstance(instruction, Loop) and instruction.carried and waiting:
+            needed = _needed_by(instruction, producers)
+            found[instruction] = [v for i in waiting if i not in needed for v in i.outputs]
+            waiting.clear()
+        elif isinstance(instruction, Compute) and instruction.facts.products and _is_less(instruction, producers):
+            waiting.append(instruction)
+    return {loop: values for loop, values in found.items() if values}
+
+
+def _is_less(instruction: Instruction, producers: Mapping[Value, Instruction]) -> bool:
+    made_of = sum(v.slice_bytes for v in instruction.inputs if v in producers)
+    return sum(v.slice_bytes for v in instruction.outputs) < made_of
+
+
+def _needed_by(instruction: Instruction, producers: Mapping[Value, Instruction]) -> set[Instruction]:
+    found: set[Instruction] = set()
+    waiting = [instruction]
+    while waiting:
+        for value in waiting.pop().inputs:
+            producer = producers.get(value)
+            if producer is not None and producer not in found:
+                found.add(producer)
+                waiting.append(producer)
+    return found
