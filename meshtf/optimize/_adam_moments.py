@@ -25,16 +25,20 @@ class AdamMoments:
         mean = parameter.moving_mean("adam_m", self.beta_1, parameter.grad)
         return mean, parameter.moving_mean("adam_v", self.beta_2, mtf.square(parameter.grad))
 
-    def direction(self, parameter: Parameter, step: mtf.Tensor) -> mtf.Tensor:
-        """The first over the root of the second, [parameter], each less its bias towards the zero it began with.
+    def unbiased(self, step: mtf.Tensor) -> tuple[mtf.Tensor, mtf.Tensor]:
+        """What takes the bias towards the zero they began with off the first, and off the root of the second.
+
+        The same for all parameters: made for each, among many small ones it was a third of a step's operations.
 
         Args:
-          parameter: whose gradient is counted.
           step: the number of this one, from 1 (float32 scalar).
         """
+        return mtf.reciprocal(_bias_correction(self.beta_1, step)), mtf.rsqrt(_bias_correction(self.beta_2, step))
+
+    def direction(self, parameter: Parameter, unbiased: tuple[mtf.Tensor, mtf.Tensor]) -> mtf.Tensor:
+        """The first over the root of the second, [parameter], each less its bias: `unbiased` at this step."""
         mean, square = self.updated(parameter)
-        mean_scale = parameter.scalar(mtf.reciprocal(_bias_correction(self.beta_1, step)))
-        square_scale = parameter.scalar(mtf.rsqrt(_bias_correction(self.beta_2, step)))
+        mean_scale, square_scale = map(parameter.scalar, unbiased)
         return mean * mean_scale / (mtf.sqrt(square) * square_scale + self.epsilon)
 
     def direction_without_correction(self, parameter: Parameter) -> mtf.Tensor:

@@ -56,7 +56,8 @@ class AdamOptimizer(Optimizer):
         steps = count_step(parameters[0].variable.mesh, "adam")
         rate = steps.rate(self.learning_rate)
         moments = AdamMoments(self.beta_1, self.beta_2, self.epsilon)
-        return [p.value - moments.direction(p, steps.number) * p.scalar(rate) for p in parameters]
+        unbiased = moments.unbiased(steps.number)
+        return [p.value - moments.direction(p, unbiased) * p.scalar(rate) for p in parameters]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +104,8 @@ class AdamWOptimizer(Optimizer):
         rate = steps.rate(self.learning_rate)
         moments = AdamMoments(self.beta_1, self.beta_2, self.epsilon)
         decay = WeightDecay.checked(self, parameters, self.weight_decay, self.exclude_from_weight_decay)
-        return [p.value - decay.added_to(moments.direction(p, steps.number), p) * p.scalar(rate) for p in parameters]
+        unbiased = moments.unbiased(steps.number)
+        return [p.value - decay.added_to(moments.direction(p, unbiased), p) * p.scalar(rate) for p in parameters]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -62,7 +62,8 @@ class LambOptimizer(Optimizer):
         rate = steps.rate(self.learning_rate)
         moments = AdamMoments(self.beta_1, self.beta_2, self.epsilon)
         decay = WeightDecay.checked(self, parameters, self.weight_decay, self.exclude_from_weight_decay)
-        directions = [decay.added_to(moments.direction(p, steps.number), p) for p in parameters]
+        unbiased = moments.unbiased(steps.number)
+        directions = [decay.added_to(moments.direction(p, unbiased), p) for p in parameters]
         return [
             p.value - direction * (_ratio(norm(p.value, p), norm(direction, p)) * p.scalar(rate))
             for p, direction in zip(parameters, directions, strict=True)
