@@ -124,7 +124,7 @@ class SpmdMeshImpl:
 
     def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> dict[int, tf.Variable]:
         """A new variable: for each core a slice on its device."""
-        return zero_slices(self.devices, name, slice_shape, dtype)
+        return zero_slices(self.devices, slice_shape, dtype)
 
     def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> Program:
         """The plan as one TensorFlow function, which every device calls."""

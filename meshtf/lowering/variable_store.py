@@ -15,7 +15,7 @@ from meshtf.dimension import Shape, described
 from meshtf.errors import GraphError, LayoutError, ShapeError, UsageError, nearest
 from meshtf.layout import LayoutRules, TensorLayout
 from meshtf.mesh_impl.mesh_impl import MeshImpl
-from meshtf.mesh_impl.slices import Slices, on_host
+from meshtf.mesh_impl.slices import Slices, on_host, to_assign
 from meshtf.planning import core_positions
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.stored_variables import StoredVariable
@@ -118,13 +118,14 @@ class VariableSlices:
             )
         array = array.astype(self.dtype.as_numpy_dtype)
         sizes = self.layout.slice_shape(self.shape, self.mesh_shape)
-        padded: dict[tuple[int, ...], np.ndarray] = {}
+        padded: dict[tuple[int, ...], np.ndarray | tf.Tensor] = {}
         for core, piece in self.slices.items():
             block = core_positions.block(core, self.layout.axes, self.mesh_shape)
             if block not in padded:
                 part = array[self.box(core)]
-                padded[block] = np.zeros(sizes, array.dtype)
-                padded[block][tuple(slice(n) for n in part.shape)] = part
+                whole = np.zeros(sizes, array.dtype)
+                whole[tuple(slice(n) for n in part.shape)] = part
+                padded[block] = to_assign(piece, whole)
             piece.assign(padded[block])
 
 

@@ -40,6 +40,15 @@ def on_host(held: Slice) -> np.ndarray:
     return np.asarray(held)
 
 
+def to_assign(held: Slice, value: np.ndarray) -> np.ndarray | tf.Tensor:
+    """A value in the form in which several slices, alike to this one, are best given it: virtual CPUs share the memory
+    of a tensor until one of them writes there."""
+    if not isinstance(held, tf.Variable):
+        return value
+    with tf.device(cast("Any", held).device):
+        return tf.constant(value)
+
+
 def is_finite(held: Slice) -> bool:
     """Whether a slice of floating-point numbers holds neither a NaN nor an infinity."""
     if isinstance(held, tf.Variable):

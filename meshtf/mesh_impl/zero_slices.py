@@ -10,9 +10,7 @@ from meshtf.mesh_impl.device_names import local_cores
 from meshtf.mesh_impl.home_device import home_device
 
 
-def zero_slices(
-    devices: Sequence[str], name: str, slice_shape: Sequence[int], dtype: tf.DType
-) -> dict[int, tf.Variable]:
+def zero_slices(devices: Sequence[str], slice_shape: Sequence[int], dtype: tf.DType) -> dict[int, tf.Variable]:
     """By core, of the cores in this process: a slice where the core is at home, zero.
 
     Cores that share a device share the memory of the zeros until they write to their slices.
@@ -25,11 +23,12 @@ def zero_slices(
             home = home_device(devices[core])
             with tf.device(home):
                 value = zeros[home] = zeros[home] if home in zeros else tf.zeros(slice_shape, dtype)
-                slices[core] = _variable(name.replace("/", "_"), value)
+                slices[core] = _variable(value)
     return slices
 
 
-def _variable(name: str, value: tf.Tensor) -> tf.Variable:
+def _variable(value: tf.Tensor) -> tf.Variable:
     """One that no GradientTape of the user's watches, which could not see into the program, and for which no
     tf.function of the user's is traced again."""
-    return tf.Variable(value, trainable=False, name=name, experimental_enable_variable_lifting=False)
+    # All have one name, since TensorFlow makes a kernel for each name.
+    return tf.Variable(value, trainable=False, name="slice", experimental_enable_variable_lifting=False)

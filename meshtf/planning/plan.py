@@ -42,6 +42,11 @@ class Core(Protocol):
         """`tf.transpose`, done once for a tensor that several operations need in one order."""
         ...
 
+    def reshaped(self, x: tf.Tensor, size: Sequence[int]) -> tf.Tensor:
+        """`tf.reshape`, done once for a tensor, and from what it was itself reshaped from; none where sizes are the
+        same."""
+        ...
+
     def product_dtype(self, dtype: tf.DType) -> tf.DType:
         """The type in which to multiply matrices of a type, so that sums of products are rounded once, to nearest."""
         ...

@@ -39,6 +39,19 @@ def test_first_adam_step_is_the_learning_rate() -> None:
     assert_close(1 - actual, np.full(4, 1e-3), terms=1, magnitude=1.0)
 
 
+@pytest.mark.parametrize("make", [optimize.AdamOptimizer, optimize.AdamWOptimizer, optimize.LambOptimizer])
+def test_bias_corrections_are_made_once_for_all_weights(make: Callable[[float], optimize.Optimizer]) -> None:
+    def count(weights: int) -> int:
+        graph = mtf.Graph()
+        mesh = mtf.Mesh(graph)
+        with graph:
+            loss = sum(mtf.reduce_sum(mtf.get_variable(mesh, f"w_{n}", [INNER])) for n in range(weights))
+            make(1e-3).minimize(loss)
+        return sum("expm1" in operation.name for operation in graph.operations)
+
+    assert count(3) == count(1) == 2
+
+
 def test_betas_of_zero() -> None:
     actual = one_step(optimize.AdamOptimizer(0.5, beta_1=0, beta_2=0))
     assert_close(actual, np.full(4, 0.5), terms=2 * FUNCTION_TERMS)

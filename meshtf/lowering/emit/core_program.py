@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
@@ -45,12 +46,15 @@ class TracedCore:
         self._coordinates = dict(zip(names, split, strict=True))
         self._positions: dict[Axes, tf.Tensor] = {}
         self._transposed: dict[tuple[Any, tuple[int, ...]], tf.Tensor] = {}
+        self._reshaped: dict[tuple[Any, tuple[int, ...]], tf.Tensor] = {}
+        self._sources: dict[Any, tf.Tensor] = {}
         self._begins: dict[tuple[int, tuple[Cut, ...]], tf.Tensor] = {}
 
     def inside(self) -> TracedCore:
         """The same core inside a loop or a branch: it may use what was made outside, and keeps its own there."""
         inner = copy.copy(self)
         inner._positions, inner._transposed = dict(self._positions), dict(self._transposed)
+        inner._reshaped, inner._sources = dict(self._reshaped), dict(self._sources)
         inner._begins = dict(self._begins)
         return inner
 
@@ -76,6 +80,16 @@ class TracedCore:
         if key not in self._transposed:
             self._transposed[key] = tf.transpose(x, permutation)
         return self._transposed[key]
+
+    def reshaped(self, x: tf.Tensor, size: Sequence[int]) -> tf.Tensor:
+        source = self._sources.get(x.ref(), x)
+        if source.shape.as_list() == list(size):
+            return source  # each operation costs the executor some ten microseconds on every core
+        key = (source.ref(), tuple(size))
+        if key not in self._reshaped:
+            made = self._reshaped[key] = tf.reshape(source, np.array(size, np.int32))  # a list takes far longer
+            self._sources[made.ref()] = source
+        return self._reshaped[key]
 
     def product_dtype(self, dtype: tf.DType) -> tf.DType:
         return product_dtype(dtype) if self._on_processors else dtype

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from meshtf.errors import DeviceError
+from meshtf.garbage_collection import garbage_collection_paused
 from meshtf.lowering.report.accounting import PeakMemory, peak_memory, stored_variables
 from meshtf.mesh_impl.device_names import local_cores
 from meshtf.mesh_impl.host_memory import HostMemory, host_memory
@@ -21,6 +22,7 @@ Training.check_memory = False."""
 _GIB = 2**30
 
 
+@garbage_collection_paused()
 def check_memory(plan: Plan, mesh_impl: MeshImpl, program: str, there: Collection[str], besides: int = 0) -> None:
     """Compares what all cores need at once with the memory that the machine has left, where they are its CPUs.
 

@@ -8,7 +8,6 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
-import numpy as np
 import opt_einsum
 import tensorflow as tf
 
@@ -170,8 +169,8 @@ def _matrix_product(core: Core, a: tf.Tensor, b: tf.Tensor, plan: MatrixPlan) ->
     groups = [plan.batch, plan.rows, plan.columns, plan.contracted]
     batch, m, n, k = (math.prod(sizes[name] for name in group) for group in groups)
     lead = [batch] if plan.batch else []
-    a = _reshaped(_ordered(core, a, plan.a_names, plan.a_order), lead + ([k, m] if plan.transpose_a else [m, k]))
-    b = _reshaped(_ordered(core, b, plan.b_names, plan.b_order), lead + ([n, k] if plan.transpose_b else [k, n]))
+    a = core.reshaped(_ordered(core, a, plan.a_names, plan.a_order), lead + ([k, m] if plan.transpose_a else [m, k]))
+    b = core.reshaped(_ordered(core, b, plan.b_names, plan.b_order), lead + ([n, k] if plan.transpose_b else [k, n]))
     dtype = core.product_dtype(a.dtype)
     wide_a, wide_b = wider_operands(a, b, dtype)
     if plan.is_swapped:
@@ -180,12 +179,7 @@ def _matrix_product(core: Core, a: tf.Tensor, b: tf.Tensor, plan: MatrixPlan) ->
         product = tf.linalg.matmul(wide_a, wide_b, transpose_a=plan.transpose_a, transpose_b=plan.transpose_b)
     product = tf.cast(product, a.dtype)
     shape = [sizes[name] for name in plan.product]
-    return _ordered(core, _reshaped(product, shape), plan.product, plan.output)
-
-
-def _reshaped(x: tf.Tensor, shape: list[int]) -> tf.Tensor:
-    """No operation where the shape is the same: each costs the executor some ten microseconds on every core."""
-    return x if x.shape.as_list() == shape else tf.reshape(x, np.array(shape, np.int32))  # a list takes far longer
+    return _ordered(core, core.reshaped(product, shape), plan.product, plan.output)
 
 
 def _orders(group: Names, *like: Names) -> list[Names]:
@@ -210,4 +204,4 @@ def _expanded(core: Core, x: tf.Tensor, names: Names, full: Names) -> tf.Tensor:
     order = tuple(n for n in full if n in names)
     x = _ordered(core, x, names, order)
     sizes = dict(zip(order, x.shape.as_list(), strict=True))
-    return _reshaped(x, [sizes.get(n, 1) for n in full])
+    return core.reshaped(x, [sizes.get(n, 1) for n in full])

@@ -1,8 +1,9 @@
 """Convolutions of whole local arrays, and their gradients, exact for every stride and dilation.
 
 Images are [batch, *spatial, groups, inner], kernels [*taps, groups, inner, outer], results [batch, *windows, groups,
-outer]. One or two spatial dimensions without dilation go to TensorFlow's kernels; what those refuse on a CPU is done
-window element by window element ("tap by tap") with matrix products.
+outer]; where there are no groups, all may lack the axis. One or two spatial dimensions without dilation go to
+TensorFlow's kernels; what those refuse on a CPU is done window element by window element ("tap by tap") with matrix
+products.
 """
 
 from __future__ import annotations
@@ -72,6 +73,10 @@ def _in_wider_dtype(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tens
 @_in_wider_dtype
 def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
     """[batch, *windows, groups, outer]."""
+    if _lacks_groups(x, sliding):
+        if _is_plain(x, w, sliding) and not any(_single_windows(_counts(x, w.shape, sliding), sliding)):
+            return _native(x, w, sliding)
+        return tf.squeeze(convolved(_grouped(x), _grouped(w, 2), sliding), [-2])
     if x.shape.rank == 4:
         y = convolved(x[:, None], w[None], _widened(sliding))
         return tf.squeeze(y, [1])
@@ -105,6 +110,10 @@ def image_gradient(
     that some ways of computing it put around dy and between its elements. Where the kernel has such an element, no
     window gives to others than its own by it, in whatever way.
     """
+    if _lacks_groups(dy, sliding):
+        if _is_plain(dy, w, sliding) and not sliding.is_dilated and not counted:
+            return _native_image_gradient(dy, w, sliding, sizes)
+        return tf.squeeze(image_gradient(_grouped(dy), _grouped(w, 2), sliding, sizes, counted), [-2])
     if dy.shape.rank == 4:
         counted = {i + 1: mask for i, mask in counted.items()}
         return tf.squeeze(image_gradient(dy[:, None], w[None], _widened(sliding), [1, *sizes], counted), [1])
@@ -122,6 +131,10 @@ def image_gradient(
 @_in_wider_dtype
 def kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequence[int]) -> tf.Tensor:
     """[*taps, groups, inner, outer]."""
+    if _lacks_groups(x, sliding):
+        if _is_plain(x, dy, sliding) and not (sliding.is_dilated or _leaves_gaps(sliding, taps)):
+            return _native_kernel_gradient(x, dy, sliding, [*taps, x.shape[-1], dy.shape[-1]])
+        return tf.squeeze(kernel_gradient(_grouped(x), _grouped(dy), sliding, taps), [-3])
     if x.shape.rank == 4:
         return tf.squeeze(kernel_gradient(x[:, None], dy[:, None], _widened(sliding), [1, *taps]), [0])
     groups, inner, outer = x.shape[-2], x.shape[-1], dy.shape[-1]
@@ -219,7 +232,7 @@ def _sound(x: tf.Tensor, taps: Sequence[int], sliding: Sliding) -> tuple[tf.Tens
     nothing lies between several.
     """
     counts = _counts(x, taps, sliding)
-    single = [count == 1 and stride > 1 for count, stride in zip(counts, sliding.strides, strict=True)]
+    single = _single_windows(counts, sliding)
     apart = [x.shape.rank == 6 and stride > k for stride, k in zip(sliding.strides, taps, strict=False)]
     if not any(single + apart):
         return x, sliding
@@ -230,6 +243,11 @@ def _sound(x: tf.Tensor, taps: Sequence[int], sliding: Sliding) -> tuple[tf.Tens
         elif apart[i]:
             x, strides[i] = _without_gaps(x, i + 1, count, (strides[i], taps[i])), taps[i]
     return x, Sliding(tuple(strides), sliding.dilations, ((0, 0),) * len(strides))
+
+
+def _single_windows(counts: Sequence[int], sliding: Sliding) -> list[bool]:
+    """By dimension, whether its only window has a stride all the same."""
+    return [count == 1 and stride > 1 for count, stride in zip(counts, sliding.strides, strict=True)]
 
 
 def _without_gaps(x: tf.Tensor, axis: int, count: int, sizes: tuple[int, int]) -> tf.Tensor:
@@ -251,6 +269,11 @@ def _resized(x: tf.Tensor, axis: int, size: int) -> tf.Tensor:
 
 def _is_native(x: tf.Tensor, w: tf.Tensor) -> bool:
     return x.dtype in _NATIVE and w.shape[-3] == 1
+
+
+def _is_plain(x: tf.Tensor, other: tf.Tensor, sliding: Sliding) -> bool:
+    """Without an axis of groups: whether TensorFlow's kernels may take it as it is, in two dimensions."""
+    return x.dtype in _NATIVE and len(sliding.strides) == 2 and 0 not in (*x.shape, *other.shape)
 
 
 # Tap by tap
@@ -365,12 +388,24 @@ def _times(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
 
 def _counts(x: tf.Tensor, taps: Sequence[int], sliding: Sliding) -> list[int]:
     """How many windows there are along each dimension of an image."""
-    steps = zip(sliding.padded_sizes(_spatial(x)), taps, sliding.strides, sliding.dilations, strict=False)
+    spatial = x.shape.as_list()[1 : 1 + len(sliding.strides)]
+    steps = zip(sliding.padded_sizes(spatial), taps, sliding.strides, sliding.dilations, strict=False)
     return [(n - (k - 1) * d - 1) // s + 1 for n, k, s, d in steps]
 
 
 def _spatial(x: tf.Tensor) -> list[int]:
     return x.shape.as_list()[1:-2]
+
+
+def _lacks_groups(x: tf.Tensor, sliding: Sliding) -> bool:
+    """Whether an image or a result has no axis of groups, as where there are none."""
+    return x.shape.rank == len(sliding.strides) + 2
+
+
+def _grouped(x: tf.Tensor, trailing: int = 1) -> tf.Tensor:
+    """With one group, before as many axes."""
+    shape = x.shape.as_list()
+    return tf.reshape(x, [*shape[:-trailing], 1, *shape[-trailing:]])
 
 
 def _without_groups(x: tf.Tensor, trailing: int) -> tf.Tensor:

@@ -252,17 +252,18 @@ def _canonical(geometry: Geometry, which: str) -> Callable[[tf.Tensor], tf.Tenso
     shape: Shape = getattr(geometry, which)
     order: list[str] = getattr(geometry, f"{which}_order")
     permutation = [shape.axis(name) for name in order]
-    spatial, groups, inner, outer = len(geometry.slides), len(geometry.groups), len(geometry.inner), len(geometry.outer)
+    spatial, inner, outer = len(geometry.slides), len(geometry.inner), len(geometry.outer)
+    groups = [len(geometry.groups)] if geometry.groups else []
     runs = {
-        "image": [len(geometry.batch), *[1] * spatial, groups, inner],
-        "kernel": [*[1] * spatial, groups, inner, outer],
-        "result": [len(geometry.batch), *[1] * spatial, groups, outer],
+        "image": [len(geometry.batch), *[1] * spatial, *groups, inner],
+        "kernel": [*[1] * spatial, *groups, inner, outer],
+        "result": [len(geometry.batch), *[1] * spatial, *groups, outer],
     }[which]
 
     def brought(x: tf.Tensor) -> tf.Tensor:
         x = x if permutation == sorted(permutation) else tf.transpose(x, permutation)
         sizes = iter(x.shape.as_list())
-        return tf.reshape(x, [math.prod(next(sizes) for _ in range(n)) for n in runs])
+        return _reshaped(x, [math.prod(next(sizes) for _ in range(n)) for n in runs])
 
     return brought
 
@@ -273,7 +274,12 @@ def _restored(shape: Shape, order: Sequence[str], size: Sequence[int]) -> Callab
     permutation = [list(order).index(d.name) for d in shape]
 
     def restored(y: tf.Tensor) -> tf.Tensor:
-        y = tf.reshape(y, inside)
+        y = _reshaped(y, inside)
         return y if permutation == sorted(permutation) else tf.transpose(y, permutation)
 
     return restored
+
+
+def _reshaped(x: tf.Tensor, size: list[int]) -> tf.Tensor:
+    """No operation where the shape is the same: a network has six for each convolution."""
+    return x if x.shape.as_list() == size else tf.reshape(x, size)

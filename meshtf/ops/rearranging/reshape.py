@@ -150,10 +150,9 @@ def _local(planner: Planner, value: Value, shape: Shape) -> TensorLayout | None:
 def _reshaped(planner: Planner, value: Value, shape: Shape, layout: TensorLayout) -> Value:
     """The value's slices reshaped where they are."""
     size = layout.slice_shape(shape, planner.mesh_shape)
-    is_same = size == value.slice_shape
 
     def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
-        return x if is_same else tf.reshape(x, size)
+        return core.reshaped(x, size)
 
     spec = (shape, value.dtype, layout)
     return planner.compute("reshape", emit, [value], [spec], pending=value.pending, facts=WorkFacts(is_view=True))[0]

@@ -89,6 +89,23 @@ def test_equal_constants_of_a_core_are_one() -> None:
     assert len(set(values)) == len(values) > 0
 
 
+def test_a_tensor_is_reshaped_once_for_all_that_multiply_it() -> None:
+    head, depth = mtf.Dimension("head", 4), mtf.Dimension("depth", 8)
+
+    def step(x: mtf.Tensor) -> list[mtf.Tensor]:  # [batch, rows, head]
+        first = mtf.einsum([x, mtf.get_variable(x.mesh, "first", [head, depth])], reduced_dims=[head])
+        second = mtf.einsum([x, mtf.get_variable(x.mesh, "second", [head, depth])], reduced_dims=[head])
+        back = mtf.einsum([first, mtf.get_variable(x.mesh, "back", [depth, head])], reduced_dims=[depth])
+        return [mtf.reduce_sum(second), mtf.reduce_sum(back)]
+
+    program = mtf.function(step, BY_RUNTIME, inputs={"x": mtf.TensorSpec([BATCH, ROWS, head])})
+    (core_function,) = emitted(program).core_functions
+    reshaped = [o.inputs[0].op.type for o in core_function.graph.get_operations() if o.type == "Reshape"]
+    assert reshaped.count("Placeholder") == 1  # x
+    assert reshaped.count("MatMul") == 3  # of which the first is multiplied again as it came from the product
+    assert "Reshape" not in reshaped
+
+
 def test_a_function_of_the_users_around_it_is_traced_once() -> None:
     step, traces = made(), []
 

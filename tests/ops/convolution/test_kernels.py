@@ -76,6 +76,18 @@ def test_convolutions_of_whole_images(count: int, number: int) -> None:
             check_convolution(case, x, w, dy.astype(dtype))
 
 
+def test_convolutions_without_groups_are_no_more_than_tensorflow_s() -> None:
+    case = Case(2, (5, 4), (3, 2), Sliding((1, 1), (1, 1), ((1, 1), (0, 1))), (1, 3, 8), "SAME")
+
+    @tf.function(autograph=False)
+    def compute(x: tf.Tensor, w: tf.Tensor, dy: tf.Tensor) -> list[tf.Tensor]:
+        return computed(case, x, w, dy)
+
+    specs = [tf.TensorSpec(shape) for shape in ([2, 5, 4, 3], [3, 2, 3, 8], [2, 5, 4, 8])]
+    types = {operation.type for operation in compute.get_concrete_function(*specs).graph.get_operations()}
+    assert types == {"Placeholder", "Const", "Identity", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"}
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("nothing", ["batch", "inner", "outer"])
 def test_convolutions_of_nothing_are_zeros(count: int, nothing: str) -> None:
@@ -120,13 +132,24 @@ def test_windows_that_tensorflow_takes_from_wrong_places(
     check_convolution(case, x, w, dy.astype(dtype))
 
 
-def check_convolution(case: Case, x: np.ndarray, w: np.ndarray, dy: np.ndarray) -> None:
-    sliding, wide = case.sliding, [a.astype(np.float64) for a in (x, w, dy)]
-    found = [
-        kernels.convolved(tf.constant(x), tf.constant(w), sliding),
-        kernels.image_gradient(tf.constant(dy), tf.constant(w), sliding, case.sizes),
-        kernels.kernel_gradient(tf.constant(x), tf.constant(dy), sliding, case.taps),
+def computed(case: Case, *given: np.ndarray | tf.Tensor) -> list[tf.Tensor]:
+    """A convolution and its gradients, of an image, a kernel and the result's gradient."""
+    x, w, dy = map(tf.convert_to_tensor, given)
+    return [
+        kernels.convolved(x, w, case.sliding),
+        kernels.image_gradient(dy, w, case.sliding, case.sizes),
+        kernels.kernel_gradient(x, dy, case.sliding, case.taps),
     ]
+
+
+def check_convolution(case: Case, x: np.ndarray, w: np.ndarray, dy: np.ndarray) -> None:
+    """With an axis of groups and, where there is one group, without it, which is to be the same to the bit."""
+    sliding, wide = case.sliding, [a.astype(np.float64) for a in (x, w, dy)]
+    found = computed(case, x, w, dy)
+    if case.channels[0] == 1:
+        without = computed(case, *(np.squeeze(a, axis) for a, axis in ((x, -2), (w, -3), (dy, -2))))
+        for whole, y, axis in zip(found, without, (-2, -2, -3), strict=True):
+            np.testing.assert_array_equal(np.squeeze(whole.numpy(), axis), y.numpy())
     wanted = [convolved(*wide[:2], sliding), *convolution_gradients(*wide, sliding)]
     sizes = [np.abs(a) for a in wide]
     magnitudes = [convolved(*sizes[:2], sliding), *convolution_gradients(*sizes, sliding)]
