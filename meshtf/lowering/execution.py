@@ -202,7 +202,7 @@ def make_variables(values: Mapping[str, Any], plan: Plan, lowering: Lowering) ->
     try:
         for name in made:
             variable = lowering.graph.variables[name]
-            store.create(variable, layouts[name], lowering.device_mesh, lowering.axis_parts)
+            store.create(variable, layouts[name], lowering.device_mesh, lowering.axis_parts)  # type: ignore[arg-type]
         store.update(values)
     except BaseException:
         # A variable without its value must not be taken for one that has it.

@@ -211,7 +211,7 @@ class CoreProgram:
         pairs = self._in_place.get(instruction, {}) if isinstance(instruction, Compute) else {}
         return any(name == own for _, own in pairs.values())
 
-    def _compute(self, instruction: Compute) -> None:
+    def compute(self, instruction: Compute) -> None:
         if instruction in self._in_place:
             return self._update_in_place(instruction)
         slices = [self.slices[v] for v in instruction.inputs]
@@ -255,7 +255,7 @@ class CoreProgram:
 
 
 _EMITTERS: dict[type, Callable[[CoreProgram, Any], None]] = {
-    Compute: CoreProgram._compute,
+    Compute: lambda program, compute: program.compute(compute),
     Collective: lambda program, collective: program.collective(collective),
     Feed: CoreProgram._feed,
     ReadVariable: CoreProgram._read,
