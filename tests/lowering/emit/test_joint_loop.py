@@ -162,6 +162,9 @@ def test_a_loop_with_collectives_is_one_function_for_all_cores(layout: str) -> N
     assert program.trace_count == 2  # what each core runs before it, and behind it
     graph = program._on_all_cores[False].graph
     assert len([o for o in graph.get_operations() if "_XlaMustCompile" in o.node_def.attr]) == 1
+    bodies = [f for f in graph.as_graph_def().library.function if "while_body" in f.signature.name]
+    layers = [n.attr["f"].func.name for f in bodies for n in f.node_def if n.op.endswith("PartitionedCall")]
+    assert layers == [layers[0]] * LAYERS.size  # one function for all
     terms = 37 * LAYERS.size * (2 * FUNCTION_TERMS + TURNS.size + VOCAB.size + 2 * D.size)
     for others in found[:2]:
         np.testing.assert_array_equal(found[-1][1], others[1])
