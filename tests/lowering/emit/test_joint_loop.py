@@ -95,7 +95,8 @@ def test_random_programs() -> None:
     seeds = [seed for seed, case in enumerate(EVERY_CASE) if names.search(case)]
     assert len(seeds) > 30
     # The last three are wrong where kernels are traced in a tf.Graph, in which == of tensors is Python's.
-    found = failures_of([*seeds[::4], 444, 534, 738])
+    # In 512776 there is nothing to scatter; in 168 a loop that is not unrolled takes parts of what is there for few.
+    found = failures_of([*seeds[::4], 168, 512776, 444, 534, 738])
     assert not found, "\n\n".join(found[:3])
 
 
