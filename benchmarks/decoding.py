@@ -39,7 +39,7 @@ def program(mesh_shape: str, layout: str, *, compile_loops: bool) -> mtf.Functio
     mesh_impl: MeshImpl = mtf.SpmdMeshImpl(mesh_shape, layout, compile_loops=compile_loops)
     gin.clear_config()
     gin.parse_config_files_and_bindings([str(find_gin_file("lm_tiny.gin"))], [])
-    made = generation_program(Training(), mesh_impl, Sizes(BATCH, PROMPT + NEW), Decoding())
+    made = generation_program(Training(), mesh_impl, Sizes(BATCH, PROMPT + NEW, prompts=PROMPT), Decoding())
     gin.clear_config()
     return made
 

@@ -108,14 +108,25 @@ class Function:
         """What its body returned: `mtf.Tensor`s, in their structure."""
         return self._results
 
-    def initialize(self) -> None:
+    def initialize(self, values: Mapping[str, Any] | None = None) -> None:
         """Makes the variables that the store lacks, with their initial values, without running the program.
+
+        Args:
+          values: whole arrays that some variables get instead, by name; those have no initial value computed.
 
         Raises:
           DeviceError: the program needs more memory than there is: see `check_memory`.
+          GraphError: a value is of no variable. ShapeError: it does not fit.
+
+        Examples:
+          >>> scaled = lambda x: x * mtf.get_variable(x.mesh, "scale", [])
+          >>> step = mtf.function(scaled, mtf.SpmdMeshImpl("rows:2", "batch:rows"), {"x": mtf.TensorSpec("batch:2")})
+          >>> step.initialize({"scale": 3.0})
+          >>> step(x=np.ones([2], np.float32)).numpy()
+          array([3., 3.], dtype=float32)
         """
         self.check_memory()
-        self._execution.initialize()
+        self._execution.initialize(values or {})
 
     def check_memory(self, besides: int = 0) -> None:
         """Compares the program's need, counted from its plan, with the memory that is left. Done before it first runs.

@@ -63,23 +63,26 @@ class IncrementalDecoder:
         with mtf.variable_scope(self.scope):
             return self.stack.start(DecodingSpace(mesh, batch_dims, max_length, dtype), context)
 
-    def fill(self, prompts: mtf.Tensor, prompt_lengths: mtf.Tensor) -> list[mtf.Tensor]:
+    def fill(self, prompts: mtf.Tensor, prompt_lengths: mtf.Tensor, max_length: int | None = None) -> list[mtf.Tensor]:
         """The state after prompts, from one pass over all of their tokens.
 
         Args:
-          prompts: int32 [batch dimensions, length], as long as the longest sequence to be decoded; what stands behind a
-            prompt does not matter.
+          prompts: int32 [batch dimensions, length], as long as the longest prompt; what stands behind a prompt does not
+            matter.
           prompt_lengths: int32 [batch dimensions].
+          max_length: tokens of the longest sequence, prompts included; by default as many as `prompts` has room for.
 
         Raises:
           ShapeError: the model has fewer positions.
         """
         length = prompts.shape.get_dim_by_name("length")
-        self._check_length(length.size)
+        max_length = length.size if max_length is None else max_length
+        self._check_length(max_length)
         places = mtf.range(prompts.mesh, length)
         is_prompt = mtf.greater(prompt_lengths, places)  # [batch dimensions, length], as the prompts
         is_prefix = mtf.cast(is_prompt, tf.int32) if self.mask.sees_prefix else None
-        context = Context(self.mask, Tokens(places, is_prefix=is_prefix), places, memory=self.memory)
+        tokens = Tokens(places, is_prefix=is_prefix)
+        context = Context(self.mask, tokens, places, memory=self.memory, max_length=max_length)
         self.embedding.vocabulary.checked(prompts, is_prompt)
         ids = shifted_right(prompts, self.start_id)
         x = self.embedding(ids, places, self.d_model, is_training=False, are_checked=True)

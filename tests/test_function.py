@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.errors import GraphError, ShapeError
 from meshtf.testing import FUNCTION_TERMS, assert_close
 
 X = np.arange(8, dtype=np.float32).reshape(4, 2)
@@ -231,6 +232,28 @@ def test_initialize_makes_variables_and_runs_nothing(step: mtf.Function) -> None
     assert step.variables["total"] == 0
     step.variables["total"] = 100
     assert float(step(X)) == 128
+
+
+def test_initialize_with_values_computes_no_initial_ones_for_these() -> None:
+    def refused(*_: object) -> mtf.Tensor:
+        raise AssertionError
+
+    def program(mesh: mtf.Mesh) -> list[mtf.Tensor]:
+        row = mtf.Dimension("d", 8)
+        return [mtf.get_variable(mesh, n, [row], initializer=f) for n, f in (("given", refused), ("own", mtf.ones))]
+
+    step = mtf.function(program, mesh_of_four("d:rows"))
+    with pytest.raises(ShapeError, match="given"):
+        step.initialize({"given": np.ones([3])})
+    with pytest.raises(GraphError, match="giver"):
+        step.initialize({"given": np.arange(8), "giver": 1.0})
+    assert list(step.variables) == []
+    step.initialize({"given": np.arange(8)})
+    given, own = step()
+    np.testing.assert_array_equal(given, np.arange(8))
+    np.testing.assert_array_equal(own, np.ones(8))
+    step.initialize({"own": np.zeros(8)})
+    np.testing.assert_array_equal(step()[1], np.zeros(8))
 
 
 def test_under_a_paused_tape(step: mtf.Function) -> None:

@@ -20,8 +20,7 @@ def on_virtual_cpus(mesh_shape: str, layout: str) -> Step:
     """It returns the mean log-likelihood of what was added."""
     mtf.virtual_cpus(mtf.convert_to_shape(mesh_shape).size)
     decode, given = program(mesh_shape, layout, compile_loops=True), prompts()
-    decode.initialize()
-    decode.variables.update(weights())
+    decode.initialize(weights())
     return lambda: decode(**given)["log_likelihoods"].numpy().mean()
 
 

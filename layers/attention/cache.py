@@ -65,11 +65,19 @@ class KeyValueCache:
         return cls(mtf.zeros(mesh, shape, dtype), mtf.zeros(mesh, shape, dtype), is_window)
 
     @classmethod
-    def of_tokens(cls, k: mtf.Tensor, v: mtf.Tensor, config: AttentionConfig) -> KeyValueCache:
-        """Full: the keys and values of all positions, as `project_keys_and_values` gives them."""
-        memory = mtf.Shape([k.shape.get_dim_by_name(MEMORY_LENGTH), config.d_kv_dim])
+    def of_tokens(
+        cls, k: mtf.Tensor, v: mtf.Tensor, config: AttentionConfig, max_length: int | None = None
+    ) -> KeyValueCache:
+        """The keys and values of the first positions, as `project_keys_and_values` gives them.
+
+        There is room for `max_length` positions; by default for no more than these.
+        """
+        length = k.shape.get_dim_by_name(MEMORY_LENGTH)
+        memory = mtf.Shape([length, config.d_kv_dim])
         shape = k.shape - memory - config.memory_heads + config.memory_heads + memory
-        return cls(mtf.transpose(k, shape), mtf.transpose(v, shape))
+        more = 0 if max_length is None else max_length - length.size
+        tensors = (mtf.transpose(x, shape) for x in (k, v))
+        return cls(*(mtf.pad(x, [0, more], MEMORY_LENGTH) if more else x for x in tensors))
 
     @language_function
     def write(self, position: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor) -> KeyValueCache:

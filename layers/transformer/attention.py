@@ -105,7 +105,7 @@ class SelfAttention:
 
     def fill(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
         y, k, v = self._whole(x, context)
-        return y, KeyValueCache.of_tokens(as_memory(k), as_memory(v), self.config).tensors
+        return y, KeyValueCache.of_tokens(as_memory(k), as_memory(v), self.config, context.max_length).tensors
 
     def _whole(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, mtf.Tensor, mtf.Tensor]:
         """Of whole sequences: what a call gives, and its keys and values."""

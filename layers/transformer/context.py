@@ -56,6 +56,8 @@ class Context:
       bias: by positions, the same in all layers.
       memory: of cross-attention.
       part: which part of a batch the tokens are, in a pipeline.
+      max_length: where tokens are read before others are decoded: positions of the longest sequence, for which their
+        state has room. None for no more than are read.
     """
 
     mask: AttentionMask
@@ -65,6 +67,7 @@ class Context:
     bias: PositionBias | None = None
     memory: Memory | None = None
     part: BatchPart | None = None
+    max_length: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,7 +28,8 @@ class Sublayer(Protocol):
         ...
 
     def fill(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        """As a call, with the state in which decoding goes on: that of all positions of x."""
+        """As a call, with the state in which decoding goes on: that of all positions of x, with room for the context's
+        `max_length`."""
         ...
 
     def start(self, space: DecodingSpace, context: Context) -> list[mtf.Tensor]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe  # no public name tells whether a GradientTape is recording
@@ -76,9 +76,10 @@ class Execution:
             self._program = mesh_impl.program(plan, handles(store, plan.variable_names))
         return self._program
 
-    def initialize(self) -> None:
-        """Makes the variables that the store lacks, without running the program."""
+    def initialize(self, values: Mapping[str, Any]) -> None:
+        """Makes the variables that the store lacks, without running the program; some get these values."""
         with self._step():
+            make_variables(values, self.plan, self._lowering)
             _ = self.program
 
     def __call__(self, feeds: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -192,6 +193,23 @@ class Execution:
 def _stored_layouts(plan: Plan) -> dict[str, TensorLayout]:
     accesses = [*plan.assignments, *plan.reads]
     return {i.name: (i.output if isinstance(i, ReadVariable) else i.input).layout for i in accesses}
+
+
+def make_variables(values: Mapping[str, Any], plan: Plan, lowering: Lowering) -> None:
+    """Gives variables their values; makes those of a plan that the store lacks."""
+    store, layouts = lowering.variables, _stored_layouts(plan)
+    made = [name for name in layouts if name in values and name not in store]
+    try:
+        for name in made:
+            variable = lowering.graph.variables[name]
+            store.create(variable, layouts[name], lowering.device_mesh, lowering.axis_parts)  # type: ignore[arg-type]
+        store.update(values)
+    except BaseException:
+        # A variable without its value must not be taken for one that has it.
+        for name in made:
+            if name in store:
+                del store[name]
+        raise
 
 
 def ensure_variables(plan: Plan, lowering: Lowering) -> None:

@@ -142,7 +142,9 @@ def program(model: Any, dtype: tf.DType = tf.float32) -> Callable[..., list[mtf.
         nothing = decoder.start(targets.mesh, TOKENS[:1], LENGTH.size, dtype)
         prompts = mtf.where(is_prompt, targets, 1, output_shape=TOKENS)
         started = stepped(decoder, targets, mtf.zeros_like(prompt_lengths), nothing)
-        return [whole, started, stepped(decoder, targets, prompt_lengths, decoder.fill(prompts, prompt_lengths))]
+        read = mtf.slice(prompts, 0, PROMPT_LENGTHS.max().item(), LENGTH)
+        filled = decoder.fill(read, prompt_lengths, max_length=LENGTH.size)
+        return [whole, started, stepped(decoder, targets, prompt_lengths, filled)]
 
     return logits
 

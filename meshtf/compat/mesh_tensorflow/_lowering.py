@@ -231,7 +231,7 @@ class Lowering:
         with self._lock, eager_mode():
             if name not in self._store:
                 variables = [cast("Variable", self.graph.variables[n]) for n in self.graph.masters]
-                self._exporting.execution([v.value for v in variables], with_effects=False).initialize()
+                self._exporting.execution([v.value for v in variables], with_effects=False).initialize({})
             self._store[name] = value
         return np.int64(0)
 

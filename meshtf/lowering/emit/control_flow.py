@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tensorflow as tf
 
 from meshtf.lowering.emit._shared_constants import constants_shared
-from meshtf.planning.plan import Branch, Carried, Instruction, Loop, Plan, Stacked, Value, walk
+from meshtf.planning.plan import Branch, Carried, Instruction, Loop, Plan, Stacked, Value, free_values, walk
 
 if TYPE_CHECKING:
     from meshtf.lowering.emit.core_program import CoreProgram
@@ -152,19 +153,37 @@ def _emit_unrolled(program: CoreProgram, loop: Loop) -> None:
     carried: list[Any] = [program.slices[c.initial] for c in loop.carried]
     wholes = {s: program.parts_of(s.whole) for s in loop.sliced if s.dim == 0}
     parts: list[list[Any]] = [[None] * loop.length for _ in loop.stacked]
+    iterate = _iteration(program, loop)
     for turn in range(loop.length):
         index = loop.length - 1 - turn if loop.is_reversed else turn
-        given = {loop.index: tf.constant(index), **dict(zip((c.entering for c in loop.carried), carried, strict=True))}
-        for s in loop.sliced:
-            given[s.part] = wholes[s][index] if s in wholes else program.part(s.whole, index, s.dim)
-        inner = program.inside(given)
-        inner.emit(loop.body)
-        carried = [inner.slices[c.leaving] for c in loop.carried]
-        for own, s in zip(parts, loop.stacked, strict=True):
-            own[index] = inner.slices[s.part]
+        own = [wholes[s][index] if s in wholes else program.part(s.whole, index, s.dim) for s in loop.sliced]
+        carried, made = iterate(index, carried, own)
+        for stack, part in zip(parts, made, strict=True):
+            stack[index] = part
     program.take({loop.trips: tf.constant(loop.length)})
     program.take({c.result: final for c, final in zip(loop.carried, carried, strict=True)})
     program.take({s.whole: own for s, own in zip(loop.stacked, parts, strict=True)})
+
+
+def _iteration(program: CoreProgram, loop: Loop) -> Callable[..., tuple[list[tf.Tensor], list[tf.Tensor]]]:
+    """From an index, what is carried and parts to what is carried on, and stacked. Where the index does not matter, one
+    function for all iterations, which is traced once, and becomes XLA's operations once."""
+    leaving = [c.leaving for c in loop.carried]
+    stacked = [s.part for s in loop.stacked]
+
+    @constants_shared()
+    def once(
+        given: Mapping[Value, tf.Tensor], carried: Sequence[tf.Tensor], own: Sequence[tf.Tensor]
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        entering = dict(zip((c.entering for c in loop.carried), carried, strict=True))
+        inner = program.inside({**given, **entering, **dict(zip((s.part for s in loop.sliced), own, strict=True))})
+        inner.emit(loop.body)
+        return [inner.slices[v] for v in leaving], [inner.slices[v] for v in stacked]
+
+    if loop.index in free_values(loop.body, set(), [*leaving, *stacked]):
+        return lambda index, carried, own: once({loop.index: tf.constant(index)}, carried, own)
+    shared = tf.function(functools.partial(once, {}), autograph=False)
+    return lambda index, carried, own: shared(carried, own)
 
 
 def emit_branch(program: CoreProgram, branch: Branch) -> None:

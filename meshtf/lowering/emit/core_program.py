@@ -221,7 +221,8 @@ class CoreProgram:
         # What an earlier stretch made is there.
         return [self.slices[v] for v in self._facts.awaited_by(instruction) if v in self.slices]
 
-    def _compute(self, instruction: Compute) -> None:
+    def compute(self, instruction: Compute) -> None:
+        """Local work of the core."""
         if instruction in self._facts.in_place:
             return self._update_in_place(instruction)
         slices = [self.slices[v] for v in instruction.inputs]
@@ -265,7 +266,7 @@ class CoreProgram:
 
 
 _EMITTERS: dict[type, Callable[[CoreProgram, Any], None]] = {
-    Compute: CoreProgram._compute,
+    Compute: lambda program, compute: program.compute(compute),
     Collective: lambda program, collective: program.collective(collective),
     Feed: CoreProgram._feed,
     ReadVariable: CoreProgram._read,

@@ -7,35 +7,23 @@ ones: the operations are as many as those of one core, and nothing is waited for
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
 
 from meshtf.layout import Axes, axes_size
 from meshtf.lowering.emit.control_flow import emit_op_by_op, taken_apart
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
 from meshtf.lowering.emit.plan_facts import PlanFacts
+from meshtf.lowering.emit.spread import NotSpreadError, Spread, Spreading
 from meshtf.lowering.emit.variable_slices import SlicesByValue, VariableSlices
 from meshtf.mesh_impl.blocks import reshaped
 from meshtf.mesh_impl.spmd.joint_collectives import JointCollectives
 from meshtf.planning import core_positions
-from meshtf.planning.plan import Collective, Compute, Instruction, Loop, Plan, Value, free_values
-
-_DONE_FOR_MANY = frozenset((
-    "Abs", "AddV2", "All", "Any", "ArgMax", "BatchMatMulV2", "BroadcastTo", "Cast", "ClipByValue", "ConcatV2",
-    "Const", "Cos", "Einsum", "Equal", "Exp", "ExpandDims", "Fill", "Floor", "FloorDiv", "Greater", "GreaterEqual",
-    "Identity", "IsNan", "Less", "LessEqual", "Log", "LogicalAnd", "LogicalNot", "LogicalOr", "MatMul", "Max",
-    "Maximum", "Min", "Minimum", "Mul", "Neg", "NotEqual", "Pack", "Pow", "Prod", "Range", "RealDiv", "Relu",
-    "Reshape", "Rsqrt", "Select", "SelectV2", "Sigmoid", "Sign", "Sin", "Slice", "Softmax", "Split", "SplitV", "Sqrt",
-    "Square", "Squeeze", "StridedSlice", "Sub", "Sum", "Tanh", "TensorScatterUpdate", "Tile", "Transpose", "Unpack",
-    "ZerosLike",
-))  # fmt: skip
-"""Operations that `tf.vectorized_map` does as they are. Of gathers, for one, it forgets what is to happen outside of
-the table (TensorFlow 2.21); all others are done core by core."""
+from meshtf.planning.plan import Collective, Compute, Loop, Plan, Value
 
 
 class JointLoop:
@@ -95,16 +83,76 @@ class Holdings:
         return np.array([list(c) for c in own], np.int32).reshape(-1, self.mesh_shape.ndims)
 
 
+class _Kernel:
+    """Local work as one core does it, operation by operation, in a graph of its own.
+
+    Attributes:
+      asked: the mesh axes along which it asks where a core is.
+    """
+
+    def __init__(self, plan: Plan, instruction: Compute) -> None:
+        # In a tf.Graph == of tensors would be Python's; no public name makes the graph of a function by itself.
+        graph = FuncGraph("kernel")
+        with tf.init_scope(), graph.as_default():
+            core = _AskedCore(plan)
+            self._given = [tf.compat.v1.placeholder(v.dtype, v.slice_shape) for v in instruction.inputs]
+            self._results = _on_core(core, instruction, self._given)
+        self.asked, self._coordinates = core.asked, core.places
+        needed = _makers(self._results)
+        self._operations = [o for o in graph.get_operations() if o in needed]
+        self._constants = {inside.ref(): Spread((), x) for x, inside in graph.captures}
+
+    def run(self, spreading: Spreading, given: Sequence[Spread], places: Mapping[str, tf.Tensor]) -> list[Spread]:
+        """What cores make of what they are given, which stand at these coordinates of each axis.
+
+        Raises:
+          NotSpreadError: it has to be done core by core.
+        """
+        made = {**self._constants, **{x.ref(): spread for x, spread in zip(self._given, given, strict=True)}}
+        for name in self.asked:
+            made[self._coordinates[name].ref()] = Spread((name,), tf.constant(places[name]))
+        for operation in self._operations:
+            results = spreading.apply(operation, [made[x.ref()] for x in operation.inputs])
+            made.update(zip((x.ref() for x in operation.outputs), results, strict=True))
+        return [made[x.ref()] for x in self._results]
+
+
+def _makers(results: Sequence[tf.Tensor]) -> set[tf.Operation]:
+    """The operations of a graph by which these are made, but for what it is given."""
+    found: set[tf.Operation] = set()
+    waiting = [x.op for x in results]
+    while waiting:
+        operation = waiting.pop()
+        if operation.type != "Placeholder" and operation not in found:
+            found.add(operation)
+            waiting += [x.op for x in operation.inputs]
+    return found
+
+
 class _AskedCore(TracedCore):
-    """A core that remembers what it is asked about itself."""
+    """A core that remembers along which axes it is asked where it is."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan, tf.zeros([plan.mesh_shape.ndims], tf.int32))
+        self.places = {name: tf.compat.v1.placeholder(tf.int32, []) for name in plan.mesh_shape.dimension_names}
+        self._coordinates = self.places
         self.asked: set[str] = set()
 
     def coordinate(self, axes: Axes) -> tf.Tensor:
         self.asked.update(axes)
         return super().coordinate(axes)
+
+
+class _Wholes(dict[Value, tf.Tensor]):
+    """By value [cores, ..], of those that may hold different ones: made of what they do hold, when asked for."""
+
+    def __init__(self, of: Callable[[Value], tf.Tensor]) -> None:
+        super().__init__()
+        self._of = of
+
+    def __missing__(self, value: Value) -> tf.Tensor:
+        self[value] = self._of(value)
+        return self[value]
 
 
 class JointProgram(CoreProgram):
@@ -117,17 +165,19 @@ class JointProgram(CoreProgram):
         self._holdings = Holdings(plan)
         self._mesh_shape = plan.mesh_shape
         facts = PlanFacts.of(plan, writes_in_place=False)
-        super().__init__(facts, _AskedCore(plan), JointCollectives(plan.mesh_shape, ()), variables)
+        core = TracedCore(plan, tf.zeros([plan.mesh_shape.ndims], tf.int32))  # that nothing asks
+        super().__init__(facts, core, JointCollectives(plan.mesh_shape, ()), variables)
         self.unrolls_loops = True
-        self._lean: dict[Value, tuple[Axes, tf.Tensor]] = {}
-        self._functions: dict[Hashable, Callable[..., list[tf.Tensor]] | None] = {}
-        self._by_core: dict[tuple[Compute, Axes], Callable[..., list[tf.Tensor]]] = {}
-        self._needs: dict[Compute, tuple[set[str], bool]] = {}
+        self.slices = _Wholes(self._whole)
+        self._spreading = Spreading({d.name: d.size for d in plan.mesh_shape})
+        self._lean: dict[Value, Spread] = {}
+        self._kernels: dict[Compute, _Kernel] = {}
 
     def inside(self, given: Mapping[Value, tf.Tensor]) -> JointProgram:
         inner = super().inside({})
         assert isinstance(inner, JointProgram)
         inner._lean = dict(self._lean)
+        inner.slices = _Wholes(inner._whole)
         inner.take(given)
         return inner
 
@@ -136,11 +186,15 @@ class JointProgram(CoreProgram):
             if isinstance(result, list):
                 self.parts[value], result = result, tf.stack(result, axis=1)
             if result.shape.rank == len(value.slice_shape):  # numbers of control flow
-                result = result[tf.newaxis]
-            self._hold(value, self._holdings.axes(value), result)
+                self._hold(value, Spread((), result))
+            else:
+                self._hold(value, self._apart(self._holdings.axes(value), result))
 
     def shape_of(self, value: Value) -> tuple[int, ...]:
         return (axes_size(self._holdings.axes(value), self._mesh_shape), *value.slice_shape)
+
+    def slice_of(self, value: Value) -> tf.Tensor:
+        return self.slices[value] if value in self._lean else super().slice_of(value)
 
     def parts_of(self, value: Value) -> list[tf.Tensor]:
         return self.parts[value] if value in self.parts else tf.unstack(self.slices[value], axis=1)
@@ -150,173 +204,70 @@ class JointProgram(CoreProgram):
         return tf.transpose(stacked, [1, 0, *range(2, stacked.shape.rank)])
 
     def part(self, value: Value, index: tf.Tensor, dim: int) -> tf.Tensor:
-        return tf.gather(self.slices[value], index, axis=dim + 1)
+        whole, axes = self._lean[value], self._holdings.axes(value)
+        part = Spread(whole.axes, tf.gather(whole.x, index, axis=len(whole.axes) + dim))
+        return reshaped(self._spreading.whole(part, axes), [axes_size(axes, self._mesh_shape), *part.own_shape])
 
     def scalar(self, value: Value) -> tf.Tensor:
-        return self.slices[value][0]
-
-    def emit(self, instructions: Sequence[Instruction]) -> None:
-        """Local work that follows one another on the same cores is done for all of them in one go."""
-        together: list[Compute] = []
-        where: Axes = ()
-        for instruction in instructions:
-            if not isinstance(instruction, Compute):
-                self._compute_together(together, where)
-                together = []
-                super().emit([instruction])
-                continue
-            asked, is_done_for_many = self._needs_of(instruction)
-            made = {v for i in together for v in i.outputs}
-            axes = asked.union(*(where if v in made else self._lean[v][0] for v in instruction.inputs))
-            own = self._holdings.in_order(axes)
-            is_product = bool(instruction.facts.products)
-            if own != where or is_product or not is_done_for_many or any(i.facts.products for i in together):
-                self._compute_together(together, where)
-                together, where = [], own
-            if is_done_for_many:
-                together.append(instruction)
-            else:
-                self._compute_by_core(instruction, own)
-        self._compute_together(together, where)
+        return self._of_first(self._lean[value], ()).x
 
     def collective(self, instruction: Collective) -> None:
         step, value = instruction.step, instruction.input
         everywhere = tuple(self._mesh_shape.dimension_names)
-        axes = everywhere if step.destinations else self._holdings.in_order({*self._lean[value][0], *step.axes})
+        axes = everywhere if step.destinations else self._holdings.in_order({*self._lean[value].axes, *step.axes})
         collectives = JointCollectives(self._mesh_shape, axes)
-        result = step.emit(collectives, self._held_by(value, axes))
-        self._hold(instruction.output, collectives.axes, result)
+        result = step.emit(collectives, self._together(value, axes))
+        self._hold(instruction.output, self._apart(collectives.axes, result))
 
-    def _hold(self, value: Value, axes: Axes, x: tf.Tensor) -> None:
-        """From now on the value is x, by cores that differ along the axes."""
-        own = self._holdings.axes(value)
-        lean = self._holdings.in_order({*axes} & {*own})
-        self._lean[value] = (lean, self._of_first(x, axes, lean))
-        self.slices[value] = self._held_by(value, own)
-
-    def _held_by(self, value: Value, axes: Axes) -> tf.Tensor:
-        """The value by cores that differ along these axes, among others than those along which it differs."""
-        own, x = self._lean[value]
-        if own == axes:
-            return x
-        mesh_shape, sizes = self._mesh_shape, x.shape.as_list()[1:]
-        apart = tf.reshape(x, [*(axes_size((a,), mesh_shape) if a in own else 1 for a in axes), *sizes])
-        whole = tf.broadcast_to(apart, [*(axes_size((a,), mesh_shape) for a in axes), *sizes])
-        return tf.reshape(whole, [axes_size(axes, mesh_shape), *sizes])
-
-    def _of_first(self, x: tf.Tensor, axes: Axes, kept: Axes) -> tf.Tensor:
-        """Of slices that are alike along the other axes, one each."""
-        if kept == axes:
-            return x
-        mesh_shape, sizes = self._mesh_shape, x.shape.as_list()[1:]
-        apart = tf.reshape(x, [*(axes_size((a,), mesh_shape) for a in axes), *sizes])
-        first = apart[tuple(slice(None) if a in kept else 0 for a in axes)]
-        return tf.reshape(first, [axes_size(kept, mesh_shape), *sizes])
-
-    def _needs_of(self, instruction: Compute) -> tuple[set[str], bool]:
-        """Along which axes it asks where a core is, and whether TensorFlow does its operations rightly for many."""
-        if instruction not in self._needs:
-            with tf.Graph().as_default() as graph:
-                core = _AskedCore(self._plan)
-                _on_core(core, [instruction], {v: tf.zeros(v.slice_shape, v.dtype) for v in instruction.inputs})
-            fits = {o.type for o in graph.get_operations()} <= _DONE_FOR_MANY
-            self._needs[instruction] = (core.asked, fits)
-        return self._needs[instruction]
-
-    def _compute_together(self, together: Sequence[Compute], axes: Axes) -> None:
-        """All of these, on cores that differ along the axes."""
-        if not together:
-            return
-        own = free_values(together, set(), [])
-        asks = any(self._needs_of(i)[0] for i in together)
-        # What differs where a slice begins cannot be cut out of one tensor for all.
-        held = [axes if asks else self._lean[v][0] for v in own]
-        # Broadcast, a weight would be read anew by each core, which takes longer than its product.
-        is_product = any(i.facts.products for i in together) and any(h not in ((), axes) for h in held)
-        levels = [(axis,) for axis in axes] if is_product else [axes] if axes else []
-        given = [self._apart(v, [level for level in levels if {*level} & {*h}]) for v, h in zip(own, held, strict=True)]
-        key = (tuple(together), tuple(held), tuple(levels))
-        if key not in self._functions:  # layers, which are emitted one after the other, share one
-            run = functools.partial(self._on_cores, tuple(together), own, held, levels, {})
-            self._functions[key] = _traced(lambda *slices: run(slices), given)
-        function = self._functions[key]
-        if function is None:  # what is the same on all cores cannot be cut at places that differ
-            for instruction in together:
-                self._compute_by_core(instruction, axes)
-            return
-        results = function(*given)
-        for value, result in zip((v for i in together for v in i.outputs), results, strict=True):
-            self._hold(value, axes, reshaped(result, [axes_size(axes, self._mesh_shape), *value.slice_shape]))
-
-    def _on_cores(
-        self,
-        together: Sequence[Compute],
-        own: Sequence[Value],
-        held: Sequence[Axes],
-        levels: Sequence[Axes],
-        coordinates: Mapping[str, tf.Tensor],
-        slices: Sequence[tf.Tensor],
-    ) -> list[tf.Tensor]:
-        """What cores make that differ along these levels of axes: along the first, all at once."""
-        if not levels:
-            core = TracedCore(self._plan, tf.stack([coordinates.get(n, 0) for n in self._mesh_shape.dimension_names]))
-            return list(_on_core(core, together, dict(zip(own, slices, strict=True))).values())
-        axes, *rest = levels
-        differ = [n for n, h in enumerate(held) if {*axes} & {*h}]
-        positions = self._holdings.coordinates(axes)
-
-        @tf.autograph.experimental.do_not_convert
-        def on_one(arguments: Any) -> list[tf.Tensor]:
-            position = tf.unstack(arguments[0])
-            here = {name: position[self._mesh_shape.dimension_names.index(name)] for name in axes}
-            given = dict(zip(differ, arguments[1:], strict=True))
-            there = [given.get(n, x) for n, x in enumerate(slices)]
-            return self._on_cores(together, own, held, rest, {**coordinates, **here}, there)
-
-        return tf.vectorized_map(
-            on_one, [tf.constant(positions), *(slices[n] for n in differ)], fallback_to_while_loop=False
-        )
-
-    def _apart(self, value: Value, levels: Sequence[Axes]) -> tf.Tensor:
-        """[cores of a level, of another, .., ..]."""
-        x = self._held_by(value, tuple(axis for level in levels for axis in level))
-        return reshaped(x, [*(axes_size(level, self._mesh_shape) for level in levels), *value.slice_shape])
-
-    def _compute_by_core(self, instruction: Compute, axes: Axes) -> None:
-        def on_each(*given: tf.Tensor) -> list[tf.Tensor]:
-            each = []
-            for number, position in enumerate(self._holdings.coordinates(axes)):
-                core = TracedCore(self._plan, tf.constant(position))
-                slices = {v: x[number] for v, x in zip(instruction.inputs, given, strict=True)}
-                each.append(_on_core(core, [instruction], slices))
-            return [tf.stack([made[value] for made in each]) for value in instruction.outputs]
-
-        if (instruction, axes) not in self._by_core:
-            self._by_core[instruction, axes] = tf.function(on_each, autograph=False)
-        results = self._by_core[instruction, axes](*(self._held_by(v, axes) for v in instruction.inputs))
-        for value, result in zip(instruction.outputs, results, strict=True):
-            self._hold(value, axes, result)
-
-
-def _traced(run: Callable[..., list[tf.Tensor]], given: Sequence[tf.Tensor]) -> Callable[..., list[tf.Tensor]] | None:
-    """A function of tensors like those given; None where TensorFlow cannot do it for many cores.
-
-    It is traced outside of what XLA compiles: inside, each `tf.vectorized_map` makes another function, by AutoGraph.
-    """
-    specs = [tf.TensorSpec(x.shape, x.dtype) for x in given]
-    with tf.init_scope():
+    def compute(self, instruction: Compute) -> None:
+        if instruction not in self._kernels:  # that of layers, which are emitted one after the other, is one
+            self._kernels[instruction] = _Kernel(self._plan, instruction)
+        kernel, given = self._kernels[instruction], [self._lean[v] for v in instruction.inputs]
+        places = {d.name: np.arange(d.size, dtype=np.int32) for d in self._mesh_shape}
         try:
-            return tf.function(run, autograph=False).get_concrete_function(*specs)
-        except ValueError:
-            return None
+            results = kernel.run(self._spreading, given, places)
+        except NotSpreadError:
+            results = self._core_by_core(
+                instruction, self._holdings.in_order(kernel.asked.union(*(x.axes for x in given)))
+            )
+        for value, result in zip(instruction.outputs, results, strict=True):
+            self._hold(value, result)
+
+    def _core_by_core(self, instruction: Compute, axes: Axes) -> list[Spread]:
+        """What cores make that differ along these axes."""
+        given, made = [self._together(v, axes) for v in instruction.inputs], []
+        for number, position in enumerate(self._holdings.coordinates(axes)):
+            core = TracedCore(self._plan, tf.constant(position))
+            made.append(_on_core(core, instruction, [x[number] for x in given]))
+        return [self._apart(axes, tf.stack(each)) for each in zip(*made, strict=True)]
+
+    def _hold(self, value: Value, given: Spread) -> None:
+        """From now on the value is this."""
+        assert given.own_shape == list(value.slice_shape), value
+        own = {*self._holdings.axes(value)}
+        self._lean[value] = self._of_first(given, tuple(axis for axis in given.axes if axis in own))
+        self.slices.pop(value, None)
+
+    def _whole(self, value: Value) -> tf.Tensor:
+        return self._together(value, self._holdings.axes(value))
+
+    def _together(self, value: Value, axes: Axes) -> tf.Tensor:
+        """[cores, ..], of those that differ along these axes, among others than those along which the value differs."""
+        x = self._spreading.whole(self._lean[value], axes)
+        return reshaped(x, [axes_size(axes, self._mesh_shape), *value.slice_shape])
+
+    def _apart(self, axes: Axes, x: tf.Tensor) -> Spread:
+        """Of a tensor [cores, ..]."""
+        return Spread(axes, reshaped(x, [*self._spreading.sizes(axes), *x.shape.as_list()[1:]]))
+
+    def _of_first(self, given: Spread, kept: Axes) -> Spread:
+        """Of slices that are alike along the other axes, one each."""
+        if kept == given.axes:
+            return given
+        return Spread(kept, given.x[tuple(slice(None) if axis in kept else 0 for axis in given.axes)])
 
 
-def _on_core(
-    core: TracedCore, instructions: Sequence[Compute], slices: Mapping[Value, tf.Tensor]
-) -> dict[Value, tf.Tensor]:
+def _on_core(core: TracedCore, instruction: Compute, slices: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """What a core makes of slices."""
-    made: dict[Value, tf.Tensor] = {}
-    for instruction in instructions:
-        results = instruction.emit(core, *(made[v] if v in made else slices[v] for v in instruction.inputs))
-        made.update(zip(instruction.outputs, [results] if isinstance(results, tf.Tensor) else results, strict=True))
-    return made
+    results = instruction.emit(core, *slices)
+    return [results] if isinstance(results, tf.Tensor) else list(results)

@@ -47,7 +47,7 @@ class LastIndexOperation(Operation):
         size, count = layout.slice_shape(output.shape, planner.mesh_shape), value.slice_shape[-1]
 
         def emit(core: Core, where: tf.Tensor) -> tf.Tensor:
-            places = tf.reshape(shifted(core, where, axes, size[-1]), [-1, count])
+            places = tf.reshape(shifted(core, where, axes, size[-1]), [math.prod(size[:-1]), count])
             batch = tf.broadcast_to(tf.range(places.shape[0], dtype=places.dtype)[:, None], places.shape)
             first = core.coordinate(along) * count if along else 0
             numbers = tf.broadcast_to(tf.range(count) + first, places.shape)

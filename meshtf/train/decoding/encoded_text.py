@@ -135,10 +135,12 @@ def fitting_sizes(
         return min(-(-max(size, 1) // num_cores) * num_cores, most)
 
     longest_input = max(len(text.inputs) for text in texts)
+    targets = rounded(max(ends), greatest.targets)
     return Sizes(
         batch_size or rounded(len(texts), greatest.batch),
-        rounded(max(ends), greatest.targets),
+        targets,
         None if greatest.inputs is None else rounded(longest_input, greatest.inputs),
+        rounded(max(len(text.targets) for text in texts), targets),
     )
 
 

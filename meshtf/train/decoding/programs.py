@@ -45,11 +45,13 @@ class Sizes:
       batch: how many sequences.
       targets: their length, in tokens.
       inputs: that of the inputs, where the model has an encoder.
+      prompts: that of the longest prompt, as many tokens of which are read; by default as long as the sequences.
     """
 
     batch: int
     targets: int
     inputs: int | None = None
+    prompts: int | None = None
 
     @property
     def features(self) -> dict[str, mtf.TensorSpec]:
@@ -121,7 +123,7 @@ def generation_program(
         raise ConfigurationError(_FOREIGN_STOP.format(token=max(stop_ids), last=vocabulary.size - 1))
 
     def continued(**given: mtf.Tensor) -> dict[str, mtf.Tensor]:
-        prompts = Prompts(given.pop(TARGETS), given.pop("lengths"), given.pop("ends"))
+        prompts = Prompts(given.pop(TARGETS), given.pop("lengths"), given.pop("ends"), sizes.prompts)
         return decoded(_model(training), given, prompts, decoding, stop_ids).by_name()
 
     return _program(continued, training, mesh_impl, features, name=GENERATE, variables=variables, seed=decoding.seed)

@@ -9,6 +9,8 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.train.decoding.step_decoder import StepDecoder
 
+_TOO_LONG = "prompts are read as far as their program was told that the longest goes"
+
 
 @dataclasses.dataclass(frozen=True)
 class Prompts:
@@ -19,11 +21,13 @@ class Prompts:
       lengths: int32 [batch], of each prompt, 0 included.
       ends: int32 [batch], from 0 to `length`: before which position a sequence ends. Where that is no more than the
         prompt's length, nothing is added.
+      longest: that no prompt is longer than; as many positions are read. None for `length`.
     """
 
     ids: mtf.Tensor
     lengths: mtf.Tensor
     ends: mtf.Tensor
+    longest: int | None = None
 
     @property
     def length(self) -> mtf.Dimension:
@@ -56,7 +60,11 @@ class Prompts:
         Where each prompt is continued several times, `beside` counts how often: what depends on the tokens has it
         behind the batch, and what does not, such as the keys of an encoder's output, is there once.
         """
-        state = decoder.fill(self.ids, self.lengths)
+        ids, lengths = self.ids, self.lengths
+        if self.longest is not None and self.longest < self.length.size:
+            lengths = mtf.check_indices(lengths, self.longest + 1, message="the length of a prompt", advice=_TOO_LONG)
+            ids = mtf.slice(ids, 0, self.longest, self.length)
+        state = decoder.fill(ids, lengths, max_length=self.length.size)
         if beside is None or not state:
             return state
         like = decoder.start(self.ids.mesh, self.batch_dims + [beside], self.length.size, state[0].dtype)

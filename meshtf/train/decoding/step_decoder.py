@@ -33,8 +33,8 @@ class StepDecoder(Protocol):
         """The state before the first token."""
         ...
 
-    def fill(self, prompts: mtf.Tensor, prompt_lengths: mtf.Tensor) -> list[mtf.Tensor]:
-        """The state after prompts, from one pass over all of their tokens."""
+    def fill(self, prompts: mtf.Tensor, prompt_lengths: mtf.Tensor, max_length: int | None = None) -> list[mtf.Tensor]:
+        """The state after prompts, from one pass over all of their tokens, with room for `max_length` of them."""
         ...
 
     def step(

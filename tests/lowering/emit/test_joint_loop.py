@@ -94,8 +94,9 @@ def test_random_programs() -> None:
     names = re.compile("gather|replace|scatter|top_k|softmax|argmax|cumsum|while|cond|scan|einsum|convert|shift|reduce")
     seeds = [seed for seed, case in enumerate(EVERY_CASE) if names.search(case)]
     assert len(seeds) > 30
-    # The last three are wrong where functions for many cores are traced in a tf.Graph of their own.
-    found = failures_of([*seeds[::4], 444, 534, 738])
+    # The last three are wrong where kernels are traced in a tf.Graph, in which == of tensors is Python's.
+    # In 512776 there is nothing to scatter; in 168 a loop that is not unrolled takes parts of what is there for few.
+    found = failures_of([*seeds[::4], 168, 512776, 444, 534, 738])
     assert not found, "\n\n".join(found[:3])
 
 
@@ -162,6 +163,9 @@ def test_a_loop_with_collectives_is_one_function_for_all_cores(layout: str) -> N
     assert list(program.traces.values()) == [1, 1]  # what each core runs before it, and behind it
     graph = program._on_all_cores[False].graph
     assert len([o for o in graph.get_operations() if "_XlaMustCompile" in o.node_def.attr]) == 1
+    bodies = [f for f in graph.as_graph_def().library.function if "while_body" in f.signature.name]
+    layers = [n.attr["f"].func.name for f in bodies for n in f.node_def if n.op.endswith("PartitionedCall")]
+    assert layers == [layers[0]] * LAYERS.size  # one function for all
     terms = 37 * LAYERS.size * (2 * FUNCTION_TERMS + TURNS.size + VOCAB.size + 2 * D.size)
     for others in found[:2]:
         np.testing.assert_array_equal(found[-1][1], others[1])

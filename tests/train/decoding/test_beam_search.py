@@ -144,7 +144,7 @@ class Bigrams:
     def incremental_decoder(self, features: object) -> Bigrams:
         return self
 
-    def fill(self, prompts: mtf.Tensor, prompt_lengths: mtf.Tensor) -> list[mtf.Tensor]:
+    def fill(self, prompts: mtf.Tensor, prompt_lengths: mtf.Tensor, max_length: int | None = None) -> list[mtf.Tensor]:
         return []
 
     def step(self, tokens: mtf.Tensor, position: mtf.Tensor, *rest: Any) -> tuple[mtf.Tensor, list[mtf.Tensor]]:

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.errors import IndexRangeError
 from meshtf.models import EncoderDecoder, TransformerLM
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 from meshtf.train.decoding import Prompts, Sampling, beam_search, generate
@@ -30,9 +31,10 @@ def generated(
     layout: str = "",
     seed: int = 0,
     num_samples: int | None = None,
+    longest: int | None = None,
 ) -> dict[str, np.ndarray]:
     def program(ids: mtf.Tensor, lengths: mtf.Tensor, ends: mtf.Tensor, **inputs: mtf.Tensor) -> dict[str, mtf.Tensor]:
-        decoder, prompts = model.incremental_decoder(inputs), Prompts(ids, lengths, ends)
+        decoder, prompts = model.incremental_decoder(inputs), Prompts(ids, lengths, ends, longest)
         return generate(decoder, prompts, sampling, stop_ids, num_samples=num_samples).by_name()
 
     arrays: dict[str, Any] = dict(PROMPTS)
@@ -75,6 +77,15 @@ def test_greedy_is_the_argmax_of_whole_passes(lm: TransformerLM, whole_passes: A
     assert stopped["lengths"].sum() < found["lengths"].sum()
 
 
+def test_prompts_are_read_as_far_as_the_longest_goes(lm: TransformerLM) -> None:
+    longest = int(LENGTHS.max())
+    expected = generated(lm, Sampling())
+    for layout in ("", "batch:rows;length:cols", "memory_length:rows"):
+        assert_same(generated(lm, Sampling(), layout=layout, longest=longest), expected)
+    with pytest.raises(IndexRangeError, match=f"the length of a prompt outside of .*: {longest} at"):
+        generated(lm, Sampling(), longest=longest - 1)
+
+
 def test_greedy_behind_an_encoder(encoder_decoder: EncoderDecoder, whole_passes: Any) -> None:
     passes = whole_passes(encoder_decoder, Sizes(BATCH.size, LENGTH.size, 3))
     expected = greedy_by_whole_passes(passes, (1,), inputs=INPUTS)
@@ -115,7 +126,9 @@ def flat() -> Any:
         output = type("Output", (), {"vocab_size": 64})
         vocab = mtf.Dimension("vocab", 64)
 
-        def fill(self, prompts: mtf.Tensor, prompt_lengths: mtf.Tensor) -> list[mtf.Tensor]:
+        def fill(
+            self, prompts: mtf.Tensor, prompt_lengths: mtf.Tensor, max_length: int | None = None
+        ) -> list[mtf.Tensor]:
             return []
 
         def step(self, tokens: mtf.Tensor, *rest: Any) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
