@@ -70,7 +70,7 @@ def check_case(case: str, seed: int, mesh: str, longest: int = 1) -> None:
 def initial_values(mesh: mtf.Mesh, program: Program, mesh_shape: mtf.Shape) -> dict[str, np.ndarray]:
     one_core = mtf.Shape([(axis.name, 1) for axis in mesh_shape])  # the same axes, which overrides may name
     lowering = mtf.Lowering(mesh.graph, {mesh: mtf.SpmdMeshImpl(one_core, "", ["CPU:0"])})
-    lowering.execution(program.fetches).initialize()
+    lowering.execution(program.fetches).initialize({})
     return {name: lowering.variables[name] for name in lowering.variables}
 
 
