@@ -29,6 +29,7 @@ from meshtf.mesh_impl.freed_memory import hand_back_freed_memory
 from meshtf.mesh_impl.home_device import have_one_home, home_device
 from meshtf.mesh_impl.mesh_impl import MeshImpl, Results
 from meshtf.mesh_impl.spmd.spmd_collectives import DeviceMesh, SpmdCollectives
+from meshtf.mesh_impl.virtual_cpus import num_processors
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Instruction, Loop, Plan, Value
 
@@ -75,6 +76,11 @@ class EmittedProgram:
         self._joint_loops: dict[Loop, JointLoop] = {}
         self._functions: dict[Stretch, tf.types.experimental.ConcreteFunction] = {}
         self._on_all_cores: dict[bool, Callable[..., tuple[list[tf.Tensor], tf.Tensor]]] = {}
+
+    @property
+    def _keeps_processors_busy(self) -> bool:
+        """Whether one thread for each core does; where a core waits for collectives of the runtime, it does not."""
+        return self._shares_memory and len(self._cores) >= num_processors()
 
     def _is_together(self, instruction: Instruction) -> bool:
         """Whether it is done for all cores at once: a loop that is compiled so; in one memory, what communicates."""
@@ -177,7 +183,8 @@ class EmittedProgram:
             fed = [self._fed[core][name] for name in stretch.feeds]
             given = [held[v] for v in stretch.entering]
             arguments = self._collectives.arguments(core)
-            return called(self._function(stretch), [coordinates, *arguments, *fed, *given, *handles])
+            own = [coordinates, *arguments, *fed, *given, *handles]
+            return called(self._function(stretch), own, in_one_thread=self._keeps_processors_busy)
 
     def _function(self, stretch: Stretch) -> tf.types.experimental.ConcreteFunction:
         """Of what a core runs, traced when first asked for."""
