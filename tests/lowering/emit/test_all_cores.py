@@ -10,11 +10,13 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.lowering.emit.emission import EmittedProgram
+from meshtf.mesh_impl.virtual_cpus import num_processors
 from meshtf.testing import FUNCTION_TERMS, assert_close
 
 B, D, LAYERS = mtf.Dimension("batch", 8), mtf.Dimension("d", 8), mtf.Dimension("layers", 3)
 X = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
 W = np.random.default_rng(1).normal(size=(3, 8, 8)).astype(np.float32)
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 SHARED = mtf.SpmdMeshImpl("rows:2;cols:4", "batch:rows;d:cols")
 
 
@@ -96,7 +98,7 @@ def test_a_gathered_weight_is_there_once() -> None:
     program = step._execution.program
     assert isinstance(program, EmittedProgram)
     graph = program._traced(asserted=False).graph  # type: ignore[attr-defined]
-    calls = [o for o in graph.get_operations() if o.type == "StatefulPartitionedCall"]
+    calls = [o for o in graph.get_operations() if o.type in CALLS]
     (gather,) = [o for o in graph.get_operations() if o.type == "ConcatV2"]
     assert sum(any(x is gather.outputs[0] for x in call.inputs) for call in calls) == 8
 
@@ -127,3 +129,41 @@ def test_a_training_has_few_stretches() -> None:
 def test_bad_options(value: Any) -> None:
     with pytest.raises(mtf.errors.UsageError, match=r"share_memory must be True or False, and is"):
         mtf.SpmdMeshImpl("all:2", "", share_memory=value)
+
+
+def calls_of(mesh_impl: mtf.SpmdMeshImpl, fn: Any) -> list[tf.Operation]:
+    step = mtf.function(fn, mesh_impl, inputs={"x": mtf.TensorSpec([B, D])})
+    step(x=X)
+    program = step._execution.program
+    assert isinstance(program, EmittedProgram)
+    operations = program._traced(asserted=False).graph.get_operations()  # type: ignore[attr-defined]
+    return [o for o in operations if o.type in CALLS]
+
+
+def test_cores_do_not_wait_for_one_another() -> None:
+    """TensorFlow orders stateful calls without variables: none is ordered behind another core's."""
+
+    def noted(x: tf.Tensor) -> tf.Tensor:
+        return tf.ensure_shape(tf.numpy_function(lambda a: a, [x], tf.float32), x.shape)
+
+    for fn in (
+        lambda x: mtf.reduce_sum(mtf.exp(mtf.softmax(x, D))),
+        lambda x: mtf.reduce_sum(mtf.exp(mtf.cwise(noted, mtf.softmax(x, D)))),
+    ):
+        calls = calls_of(SHARED, fn)
+        assert len(calls) >= 16
+        assert not any(before in calls for call in calls for before in call.control_inputs)
+
+
+def test_a_core_s_operations_run_in_one_thread_where_nothing_inside_would_be_waited_for() -> None:
+    def plain(x: mtf.Tensor) -> mtf.Tensor:
+        return mtf.reduce_sum(mtf.exp(x))
+
+    def looped(x: mtf.Tensor) -> mtf.Tensor:
+        (y,), _ = mtf.scan(lambda c, _: ([mtf.tanh(c[0])], []), [x], [], LAYERS)
+        return mtf.reduce_sum(y)
+
+    one_thread = b"SINGLE_THREADED_EXECUTOR" if SHARED.size >= num_processors() else b""
+    assert {call.get_attr("executor_type") for call in calls_of(SHARED, plain)} == {one_thread}
+    assert {call.get_attr("executor_type") for call in calls_of(SHARED, looped)} == {b"", one_thread}
+    assert {call.get_attr("executor_type") for call in calls_of(mtf.SpmdMeshImpl("all:1", ""), plain)} == {b""}
