@@ -76,8 +76,10 @@ class KeyValueCache:
         memory = mtf.Shape([length, config.d_kv_dim])
         shape = k.shape - memory - config.memory_heads + config.memory_heads + memory
         more = 0 if max_length is None else max_length - length.size
-        tensors = (mtf.transpose(x, shape) for x in (k, v))
-        return cls(*(mtf.pad(x, [0, more], MEMORY_LENGTH) if more else x for x in tensors))
+        keys, values = mtf.transpose(k, shape), mtf.transpose(v, shape)
+        if not more:
+            return cls(keys, values)
+        return cls(mtf.pad(keys, [0, more], MEMORY_LENGTH), mtf.pad(values, [0, more], MEMORY_LENGTH))
 
     @language_function
     def write(self, position: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor) -> KeyValueCache:

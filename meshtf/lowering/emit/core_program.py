@@ -213,7 +213,7 @@ class CoreProgram:
     def _loop(self, loop: Loop) -> None:
         if loop in self._done_before:
             values = list(dict.fromkeys([*(c.initial for c in loop.carried), *self._done_before[loop]]))
-            tied = gen_xla_ops.xla_optimization_barrier(input=[self.slices[v] for v in values])
+            tied: Any = gen_xla_ops.xla_optimization_barrier(input=[self.slices[v] for v in values])
             self.slices.update(zip(values, tied, strict=True))
         emit_loop(self, loop)
 
