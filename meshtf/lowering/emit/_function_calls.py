@@ -14,6 +14,11 @@ _STARTS_OTHERS = frozenset((
     "StatelessIf", "StatelessWhile", "SymbolicGradient", "While",
 ))  # fmt: skip
 """Operations that run functions, but for those that XLA compiles. The thread would wait for others that run these."""
+_MAY_FAIL = frozenset((
+    "Assert", "CheckNumerics", "CheckNumericsV2", "Cholesky", "EagerPyFunc", "FloorDiv", "FloorMod", "MatrixInverse",
+    "MatrixTriangularSolve", "PyFunc", "PyFuncStateless", "Qr", "TruncateDiv", "TruncateMod",
+))  # fmt: skip
+"""Operations whose errors depend on values. Of one that fails in one thread, TensorFlow does not say which it was."""
 
 
 def called(
@@ -28,7 +33,8 @@ def called(
       function: traced.
       arguments: as it takes them, variables by their handles.
       in_one_thread: whether its operations are run one after the other, which starts each of them at a fraction of the
-        cost, where no other processor waits for work. Not done of functions with loops, branches or calls.
+        cost, where no other processor waits for work. Not done of functions with loops, branches or calls, nor of those
+        that values can make fail.
     """
     graph, outputs = cast("Any", function).graph, cast("Sequence[tf.Tensor]", cast("Any", function).outputs)
     operations = graph.get_operations()
@@ -38,7 +44,7 @@ def called(
         Tout=[x.dtype for x in outputs],
         f=function,
         config_proto=cast("Any", context.context()).function_call_options.config_proto_serialized,
-        executor_type=_IN_ONE_THREAD if in_one_thread and not any(map(_starts_another, operations)) else "",
+        executor_type=_IN_ONE_THREAD if in_one_thread and not any(map(_wants_several, operations)) else "",
     )
     # Of no tensors, the operation itself is returned.
     results, call = (made, made[0].op) if outputs else ([], made)
@@ -49,7 +55,9 @@ def called(
     return results
 
 
-def _starts_another(operation: tf.Operation) -> bool:
+def _wants_several(operation: tf.Operation) -> bool:
+    if operation.type in _MAY_FAIL:
+        return True
     return operation.type in _STARTS_OTHERS and "_XlaMustCompile" not in operation.node_def.attr
 
 

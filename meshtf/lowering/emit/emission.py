@@ -31,7 +31,7 @@ from meshtf.mesh_impl.mesh_impl import MeshImpl, Results
 from meshtf.mesh_impl.spmd.spmd_collectives import DeviceMesh, SpmdCollectives
 from meshtf.mesh_impl.virtual_cpus import num_processors
 from meshtf.planning import core_positions
-from meshtf.planning.plan import Instruction, Loop, Plan, Value
+from meshtf.planning.plan import Instruction, Loop, Plan, Value, walk
 
 _MANY_BYTES = 64 << 20
 """Of slices that a program makes. To look for what was freed takes milliseconds, as many as a small program's steps."""
@@ -184,7 +184,8 @@ class EmittedProgram:
             given = [held[v] for v in stretch.entering]
             arguments = self._collectives.arguments(core)
             own = [coordinates, *arguments, *fed, *given, *handles]
-            return called(self._function(stretch), own, in_one_thread=self._keeps_processors_busy)
+            in_one_thread = self._keeps_processors_busy and not has_users_work(stretch.instructions)
+            return called(self._function(stretch), own, in_one_thread=in_one_thread)
 
     def _function(self, stretch: Stretch) -> tf.types.experimental.ConcreteFunction:
         """Of what a core runs, traced when first asked for."""
@@ -226,6 +227,11 @@ class EmittedProgram:
         body.take(entering)
         body.emit_stretch(stretch.instructions, feeds)
         return body.finish() if stretch.ends_program else [body.slice_of(v) for v in stretch.leaving]
+
+
+def has_users_work(instructions: Sequence[Instruction]) -> bool:
+    """Whether some of it is a function of the user's, which may fail, or wait for something."""
+    return any(i.operation.why_not_compiled for i, _ in walk(instructions))
 
 
 def shares_memory(plan: Plan, mesh_impl: MeshImpl) -> bool:

@@ -167,3 +167,15 @@ def test_a_core_s_operations_run_in_one_thread_where_nothing_inside_would_be_wai
     assert {call.get_attr("executor_type") for call in calls_of(SHARED, plain)} == {one_thread}
     assert {call.get_attr("executor_type") for call in calls_of(SHARED, looped)} == {b"", one_thread}
     assert {call.get_attr("executor_type") for call in calls_of(mtf.SpmdMeshImpl("all:1", ""), plain)} == {b""}
+
+
+def test_an_operation_that_fails_is_named_with_its_line() -> None:
+    def quotient(x: mtf.Tensor) -> mtf.Tensor:
+        return mtf.reduce_sum(7 // mtf.cast(x, tf.int32))
+
+    step = mtf.function(quotient, SHARED, inputs={"x": mtf.TensorSpec([B, D])})
+    with pytest.raises(mtf.errors.ExecutionError) as caught:
+        step(x=np.zeros([8, 8], np.float32))
+    text = str(caught.value)
+    assert f"at {__file__}:{quotient.__code__.co_firstlineno + 1} in quotient" in text
+    assert "division by zero" in text.lower()
