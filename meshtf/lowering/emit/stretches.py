@@ -68,8 +68,8 @@ class _Piece:
 def _pieces(instructions: Iterable[Instruction], facts: PlanFacts, is_together: IsTogether) -> list[_Piece]:
     """As few as the order of the instructions allows: a piece ends where something needs what is done together.
 
-    What is done together takes place when its inputs are there, in whatever piece it stands: TensorFlow puts the pieces
-    into one program.
+    A core begins with a piece when all is there that enters it; what is done together takes place when its own inputs
+    are there.
     """
     pieces, waited_for = [_Piece()], set[Value]()
     for instruction in instructions:
