@@ -149,8 +149,7 @@ def by_hand(sizes: Sizes = SMALL) -> Callable[[], tf.Tensor]:
 
 def with_weights(step: mtf.Function, sizes: Sizes = SMALL) -> mtf.Function:
     """The step, whose variables have the first weights; as by hand, nothing keeps these beside them."""
-    step.initialize()
-    step.variables.update(initial_weights(sizes))
+    step.initialize(initial_weights(sizes))
     return step
 
 

@@ -99,8 +99,7 @@ def on_virtual_cpus(mesh_shape: str, layout: str) -> float:
 
     store = mtf.VariableStore()
     step = program(train_step, BATCH, store)
-    step.initialize()
-    store.update(initial_weights())
+    step.initialize(initial_weights())
     for images, labels in batches():
         step(images=images, labels=labels)
     images, labels = held_out()

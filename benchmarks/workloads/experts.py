@@ -40,10 +40,8 @@ def on_virtual_cpus(cores: int) -> Step:
     mesh_impl = mtf.SpmdMeshImpl(f"all:{cores}", "batch:all;experts:all" if cores > 1 else "")
     x = mtf.TensorSpec([("batch", BATCH), ("length", LENGTH), ("d_model", D_MODEL)])
     step = mtf.function(train_step, mesh_impl, inputs={"x": x})
-    step.initialize()
-    for name, value in initial_weights().items():
-        kernel = "" if name == "router" else "/kernel"
-        step.variables[name + kernel] = value
+    values = initial_weights()
+    step.initialize({name if name == "router" else f"{name}/kernel": value for name, value in values.items()})
     given = tf.constant(examples())
     return lambda: step(x=given)
 

@@ -43,8 +43,7 @@ def on_virtual_cpus(mesh_shape: str, layout: str) -> Step:
 
     inputs = {"images": mtf.TensorSpec(image), "labels": mtf.TensorSpec([batch], tf.int32)}
     step = mtf.function(train_step, mtf.SpmdMeshImpl(mesh_shape, layout), inputs=inputs)
-    step.initialize()
-    step.variables.update(initial_weights())
+    step.initialize(initial_weights())
     images, labels = map(tf.constant, examples())
     return lambda: step(images=images, labels=labels)
 

@@ -59,7 +59,7 @@ def _converted(value: Any, dtype: tf.DType, sizes: list[int]) -> tf.Tensor:
         value = _array_of_numbers(value, dtype)
     if isinstance(value, np.ma.MaskedArray):
         raise _Unfit("is a masked array; say what stands for what is masked, as in x.filled(0)")
-    if not tf.TensorShape(value.shape).is_compatible_with(sizes):
+    if tuple(sizes) != value.shape and not tf.TensorShape(value.shape).is_compatible_with(sizes):
         raise _Unfit(f"has shape {list(value.shape)}")
     if value.dtype != dtype:
         given = value.dtype.name

@@ -8,7 +8,7 @@ from typing import Any, cast
 import tensorflow as tf
 from tensorflow.python.eager import context  # no public name tells with which options functions are called here
 
-_IN_ONE_THREAD = "SINGLE_THREADED_EXECUTOR"
+_IN_ONE_THREAD = b"SINGLE_THREADED_EXECUTOR"
 _STARTS_OTHERS = frozenset((
     "Case", "If", "MapDefun", "PartitionedCall", "RemoteCall", "StatefulPartitionedCall", "StatelessCase",
     "StatelessIf", "StatelessWhile", "SymbolicGradient", "While",
@@ -21,38 +21,59 @@ _MAY_FAIL = frozenset((
 """Operations whose errors depend on values. Of one that fails in one thread, TensorFlow does not say which it was."""
 
 
-def called(
-    function: tf.types.experimental.ConcreteFunction, arguments: Sequence[tf.Tensor], *, in_one_thread: bool = False
-) -> list[tf.Tensor]:
-    """What a function without captured tensors gives, as operation of the function that is being traced.
+class CalledFunction:
+    """A function that several operations of the function being traced run, one for each core.
 
-    As if it were called, but that no argument is compared with its specification, which for the many calls of a program
-    takes as long as its tracing; and that calls which change no variable do not wait for one another.
+    As if it were called, but that no argument is compared with its specification, or converted, which for the many
+    calls of a program would take as long as its tracing; and that calls which change no variable do not wait for one
+    another.
 
     Args:
-      function: traced.
-      arguments: as it takes them, variables by their handles.
+      function: traced, without captured tensors.
       in_one_thread: whether its operations are run one after the other, which starts each of them at a fraction of the
         cost, where no other processor waits for work. Not done of functions with loops, branches or calls, nor of those
         that values can make fail.
     """
-    graph, outputs = cast("Any", function).graph, cast("Sequence[tf.Tensor]", cast("Any", function).outputs)
-    operations = graph.get_operations()
-    is_stateful = any(o.op_def.is_stateful and o.type != "Placeholder" for o in operations)
-    made = (tf.raw_ops.StatefulPartitionedCall if is_stateful else tf.raw_ops.PartitionedCall)(
-        args=list(arguments),
-        Tout=[x.dtype for x in outputs],
-        f=function,
-        config_proto=cast("Any", context.context()).function_call_options.config_proto_serialized,
-        executor_type=_IN_ONE_THREAD if in_one_thread and not any(map(_wants_several, operations)) else "",
-    )
-    # Of no tensors, the operation itself is returned.
-    results, call = (made, made[0].op) if outputs else ([], made)
-    for result, own in zip(results, outputs, strict=True):
-        result.set_shape(own.shape)
-    if is_stateful and not any(x.dtype == tf.resource for x in arguments):
-        _runs_independently(call)
-    return results
+
+    def __init__(self, function: tf.types.experimental.ConcreteFunction, *, in_one_thread: bool = False) -> None:
+        self.function = function
+        operations = cast("Any", function).graph.get_operations()
+        self._is_stateful = any(o.op_def.is_stateful and o.type != "Placeholder" for o in operations)
+        self._outputs = cast("Sequence[tf.Tensor]", cast("Any", function).outputs)
+        self._takes_resources = any(x.dtype == tf.resource for x in cast("Any", function).inputs)
+        in_one_thread = in_one_thread and not any(map(_wants_several, operations))
+        self._attributes = {
+            "Tin": _types(cast("Any", function).inputs),
+            "Tout": _types(self._outputs),
+            "f": tf.compat.v1.AttrValue(func=tf.compat.v1.NameAttrList(name=cast("Any", function).name)),
+            "config_proto": _text(cast("Any", context.context()).function_call_options.config_proto_serialized),
+            "config": _text(b""),
+            "executor_type": _text(_IN_ONE_THREAD if in_one_thread else b""),
+        }
+
+    def __call__(self, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Its results, for arguments as it takes them, variables by their handles."""
+        graph = cast("Any", tf.compat.v1.get_default_graph())
+        cast("Any", self.function).add_to_graph(graph)
+        made = graph.create_op(
+            "StatefulPartitionedCall" if self._is_stateful else "PartitionedCall",
+            arguments,
+            [x.dtype for x in self._outputs],
+            attrs=self._attributes,
+        )
+        for result, own in zip(made.outputs, self._outputs, strict=True):
+            result.set_shape(own.shape)
+        if self._is_stateful and not self._takes_resources:
+            _runs_independently(made)
+        return list(made.outputs)
+
+
+def _types(tensors: Sequence[tf.Tensor]) -> tf.compat.v1.AttrValue:
+    return tf.compat.v1.AttrValue(list={"type": [x.dtype.as_datatype_enum for x in tensors]})
+
+
+def _text(value: bytes) -> tf.compat.v1.AttrValue:
+    return tf.compat.v1.AttrValue(s=value)
 
 
 def _wants_several(operation: tf.Operation) -> bool:

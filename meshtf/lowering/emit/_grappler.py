@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -21,14 +22,15 @@ def grappler_off() -> Iterator[None]:
     # The public `tf.config.optimizer.set_experimental_options` is of the process, and slow for a call of each step.
     eager = cast("Any", context.context())
     own = eager.function_call_options
-    eager.function_call_options = _without_grappler(own)
+    eager.function_call_options = _without_grappler(own.executor_type, own.config_proto_serialized)
     try:
         yield
     finally:
         eager.function_call_options = own
 
 
-def _without_grappler(options: context.FunctionCallOptions) -> context.FunctionCallOptions:
-    config = tf.compat.v1.ConfigProto.FromString(options.config_proto_serialized)
+@functools.lru_cache(maxsize=8)
+def _without_grappler(executor_type: str | None, config_proto: bytes) -> context.FunctionCallOptions:
+    config = tf.compat.v1.ConfigProto.FromString(config_proto)
     config.graph_options.rewrite_options.disable_meta_optimizer = True
-    return context.FunctionCallOptions(options.executor_type, config)
+    return context.FunctionCallOptions(executor_type, config)

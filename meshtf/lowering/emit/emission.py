@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from meshtf.garbage_collection import garbage_collection_paused
-from meshtf.lowering.emit._function_calls import called
+from meshtf.lowering.emit._function_calls import CalledFunction
 from meshtf.lowering.emit._grappler import grappler_off
 from meshtf.lowering.emit._shared_constants import constants_shared
 from meshtf.lowering.emit.alike_cores import alike_cores
@@ -74,7 +74,7 @@ class EmittedProgram:
         self._facts = dataclasses.replace(facts, only_sliced=facts.only_sliced - crossing)
         self._all_cores = AllCores(self._facts, self._run_stretch)
         self._joint_loops: dict[Loop, JointLoop] = {}
-        self._functions: dict[Stretch, tf.types.experimental.ConcreteFunction] = {}
+        self._functions: dict[Stretch, CalledFunction] = {}
         self._on_all_cores: dict[bool, Callable[..., tuple[list[tf.Tensor], tf.Tensor]]] = {}
 
     @property
@@ -93,7 +93,7 @@ class EmittedProgram:
     @property
     def core_functions(self) -> list[tf.types.experimental.ConcreteFunction]:
         """What each core runs, one after the other; between them stands what all cores do at once."""
-        return [self._function(stretch) for stretch in self._stretches]
+        return [self._function(stretch).function for stretch in self._stretches]
 
     def __call__(self, feeds: Sequence[tf.Tensor]) -> Results:
         """Runs the program once. Returns the fetches, whole, and the index of the check that failed, or -1.
@@ -107,7 +107,8 @@ class EmittedProgram:
             if is_first:
                 self._hand_back_freed_memory()
             results = program(*feeds)
-        self._copy_assigned()
+        if self._copying:
+            self._copy_assigned()
         if is_first:
             self._hand_back_freed_memory()
         return results
@@ -183,11 +184,9 @@ class EmittedProgram:
             fed = [self._fed[core][name] for name in stretch.feeds]
             given = [held[v] for v in stretch.entering]
             arguments = self._collectives.arguments(core)
-            own = [coordinates, *arguments, *fed, *given, *handles]
-            in_one_thread = self._keeps_processors_busy and not has_users_work(stretch.instructions)
-            return called(self._function(stretch), own, in_one_thread=in_one_thread)
+            return self._function(stretch)([coordinates, *arguments, *fed, *given, *handles])
 
-    def _function(self, stretch: Stretch) -> tf.types.experimental.ConcreteFunction:
+    def _function(self, stretch: Stretch) -> CalledFunction:
         """Of what a core runs, traced when first asked for."""
         if stretch not in self._functions:
             outputs = {f.name: f.output for f in self._plan.feeds}
@@ -203,7 +202,8 @@ class EmittedProgram:
                 # several cores call would be placed and optimized anew for each.
                 experimental_attributes={"_noinline": True},
             )
-            self._functions[stretch] = traced.get_concrete_function()
+            in_one_thread = self._keeps_processors_busy and not has_users_work(stretch.instructions)
+            self._functions[stretch] = CalledFunction(traced.get_concrete_function(), in_one_thread=in_one_thread)
         return self._functions[stretch]
 
     @constants_shared()
