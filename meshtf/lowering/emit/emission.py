@@ -5,6 +5,7 @@ There is one, but where a loop is compiled for all cores at once: then one befor
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from meshtf.lowering.emit.alike_cores import alike_cores
 from meshtf.lowering.emit.all_cores import AllCores, takes_all_cores
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
 from meshtf.lowering.emit.core_results import CoreResults, asserted_fetches, first_of, whole_fetches
+from meshtf.lowering.emit.early_compilation import updates_compiled_meanwhile
 from meshtf.lowering.emit.fed_slices import FedSlices
 from meshtf.lowering.emit.joint_loop import JointLoop
 from meshtf.lowering.emit.plan_facts import PlanFacts
@@ -82,6 +84,10 @@ class EmittedProgram:
         """Whether one thread for each core does; where a core waits for collectives of the runtime, it does not."""
         return self._shares_memory and len(self._cores) >= num_processors()
 
+    @property
+    def _on_processors(self) -> bool:
+        return all(tf.DeviceSpec.from_string(device).device_type == "CPU" for _, device in self._cores)
+
     def _is_together(self, instruction: Instruction) -> bool:
         """Whether it is done for all cores at once: a loop that is compiled so; in one memory, what communicates."""
         return self._is_joint(instruction) or (self._shares_memory and takes_all_cores(instruction))
@@ -103,15 +109,20 @@ class EmittedProgram:
         asserted = bool(self._plan.checks) and not tf.executing_eagerly()
         is_first = asserted not in self._on_all_cores
         with grappler_off():
-            program = self._traced(asserted=asserted) if is_first else self._on_all_cores[asserted]
-            if is_first:
-                self._hand_back_freed_memory()
-            results = program(*feeds)
+            results = self._first_call(feeds, asserted=asserted) if is_first else self._on_all_cores[asserted](*feeds)
         if self._copying:
             self._copy_assigned()
         if is_first:
             self._hand_back_freed_memory()
         return results
+
+    def _first_call(self, feeds: Sequence[tf.Tensor], *, asserted: bool) -> Results:
+        compiles_early = self._on_processors and tf.executing_eagerly()
+        home = home_device(self._cores[0][1])
+        with updates_compiled_meanwhile(self._facts, home) if compiles_early else contextlib.nullcontext():
+            program = self._traced(asserted=asserted)
+            self._hand_back_freed_memory()
+            return program(*feeds)
 
     def _copy_assigned(self) -> None:
         """To the cores that would have made the same. The memory is shared until one of them writes there."""
@@ -214,14 +225,12 @@ class EmittedProgram:
         feeds = {name: next(given) for name in stretch.feeds}
         entering = {v: next(given) for v in stretch.entering}
         handles = dict(zip(stretch.variables, given, strict=True))
-        devices = [device for _, device in self._cores]
-        on_processors = all(tf.DeviceSpec.from_string(d).device_type == "CPU" for d in devices)
         body = CoreProgram(
             self._facts,
-            TracedCore(plan, coordinates, on_processors=on_processors),
+            TracedCore(plan, coordinates, on_processors=self._on_processors),
             bound,
             SlicesByHandle(handles),
-            on_processors=on_processors,
+            on_processors=self._on_processors,
             compiles_loops=not self._runs_once,
         )
         body.take(entering)

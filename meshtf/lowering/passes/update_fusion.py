@@ -207,22 +207,23 @@ class FusedUpdate:
         guards: int = 0,
     ) -> None:
         self._chain = chain
-        self._inputs = inputs
+        self.inputs = inputs
+        """Shape and dtype of each."""
         self._block_sizes = block_sizes
         self.guards = guards
         """How many booleans follow the inputs: unless all are true, variables keep their values."""
-        self._on_variables: dict[Hashable, Callable[..., Sequence[tf.Tensor]]] = {}
+        self._functions: dict[Hashable, Callable[..., Sequence[tf.Tensor]]] = {}
 
     def guarded(self, guards: int) -> FusedUpdate:
         """The same behind so many checks."""
-        return FusedUpdate(self._chain, self._inputs, self._block_sizes, guards)
+        return FusedUpdate(self._chain, self.inputs, self._block_sizes, guards)
 
     def __call__(self, core: Core, *slices: tf.Tensor) -> Sequence[tf.Tensor]:
-        return self._chain(*slices[: len(self._inputs)])
+        return self._chain(*slices[: len(self.inputs)])
 
     def flat(self, *slices: tf.Tensor) -> Sequence[tf.Tensor]:
         """The same, by a function that updates of other shapes share, if they have as many elements."""
-        return self._chain.flat(*slices[: len(self._inputs)])
+        return self._chain.flat(*slices[: len(self.inputs)])
 
     def in_place(
         self, variables: Mapping[int, tuple[int, tf.Tensor]], slices: Sequence[tf.Tensor], *, in_blocks: bool
@@ -239,24 +240,32 @@ class FusedUpdate:
         Returns:
           The other results, by number.
         """
-        pairs = tuple((n, result) for n, (result, _) in variables.items())
-        if (pairs, in_blocks) not in self._on_variables:
+        pairs = {n: result for n, (result, _) in variables.items()}
+        others = [n for n in range(len(self._chain.results)) if n not in pairs.values()]
+        results = self.assigning(pairs, in_blocks=in_blocks)([handle for _, handle in variables.values()], list(slices))
+        return dict(zip(others, results, strict=True))
+
+    def assigning(self, assigned: Mapping[int, int], *, in_blocks: bool) -> Callable[..., Sequence[tf.Tensor]]:
+        """The compiled function of `in_place`: of the handles of variables, and of the other slices and the guards.
+
+        assigned: by the number of an input that is read from a variable, that of the result which the variable gets.
+        """
+        pairs = tuple(assigned.items())
+        if (pairs, in_blocks) not in self._functions:
             run = functools.partial(self._run_in_place, pairs, self._in_blocks(pairs) if in_blocks else None)
-            own = [tf.TensorSpec(shape, dtype) for n, (shape, dtype) in enumerate(self._inputs) if n not in dict(pairs)]
+            own = [tf.TensorSpec(shape, dtype) for n, (shape, dtype) in enumerate(self.inputs) if n not in assigned]
             own += [tf.TensorSpec([], tf.bool)] * self.guards
             # Without a signature each variable's handle would be a reason to trace again.
             signature = ([tf.TensorSpec([], tf.resource)] * len(pairs), own)
-            self._on_variables[pairs, in_blocks] = tf.function(run, signature, jit_compile=True, autograph=False)
-        others = [n for n in range(len(self._chain.results)) if n not in dict(pairs).values()]
-        results = self._on_variables[pairs, in_blocks]([handle for _, handle in variables.values()], list(slices))
-        return dict(zip(others, results, strict=True))
+            self._functions[pairs, in_blocks] = tf.function(run, signature, jit_compile=True, autograph=False)
+        return self._functions[pairs, in_blocks]
 
     def _in_blocks(self, pairs: Sequence[tuple[int, int]]) -> UpdateInBlocks | None:
         if len(pairs) < len(self._chain.results):
             return None
         written = {n: self._chain.results[result] for n, result in pairs}
-        blocks = Blocks.of(self._inputs[pairs[0][0]][0], self._block_sizes)
-        return blocks and UpdateInBlocks.of(self._chain.steps, len(self._inputs), written, blocks)
+        blocks = Blocks.of(self.inputs[pairs[0][0]][0], self._block_sizes)
+        return blocks and UpdateInBlocks.of(self._chain.steps, len(self.inputs), written, blocks)
 
     def _run_in_place(
         self,
@@ -267,7 +276,7 @@ class FusedUpdate:
     ) -> list[tf.Tensor]:
         read = {n: self._read(n, handle) for (n, _), handle in zip(pairs, handles, strict=True)}
         given = iter(slices)
-        inputs = [read[n] if n in read else next(given) for n in range(len(self._inputs))]
+        inputs = [read[n] if n in read else next(given) for n in range(len(self.inputs))]
         guards = list(given)
         is_kept = tf.reduce_all(guards) if guards else None
         if blocks is not None:
@@ -281,7 +290,7 @@ class FusedUpdate:
         return others
 
     def _read(self, number: int, handle: tf.Tensor) -> tf.Tensor:
-        shape, dtype = self._inputs[number]
+        shape, dtype = self.inputs[number]
         value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
         value.set_shape(shape)
         return value
