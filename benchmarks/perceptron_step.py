@@ -69,14 +69,13 @@ def in_keras() -> Step:
 
 def on_virtual_cpus(cores: int) -> Step:
     mtf.virtual_cpus(cores)
-    weights = initial_weights()
     batch, units = mtf.Dimension("batch", BATCH), mtf.Dimension("units", UNITS)
 
     def train_step(mesh: mtf.Mesh, x: mtf.Tensor) -> mtf.Tensor:
         y = x
-        for i, initial in enumerate(weights):
+        for i in range(LAYERS):
             new = mtf.Dimension(f"units_{i}", UNITS)
-            w = mtf.get_variable(mesh, f"w_{i}", [y.shape.dims[-1], new], initializer=initial)
+            w = mtf.get_variable(mesh, f"w_{i}", [y.shape.dims[-1], new], initializer=mtf.zeros)
             y = mtf.relu(mtf.einsum([y, w], output_shape=[batch, new]))
         loss = mtf.reduce_mean(mtf.square(mtf.rename_dimension(y, y.shape.dims[-1].name, units.name) - x))
         mtf.optimize.MomentumOptimizer(RATE, MOMENTUM).minimize(loss)
@@ -84,6 +83,7 @@ def on_virtual_cpus(cores: int) -> Step:
 
     mesh_impl = mtf.SpmdMeshImpl(f"all:{cores}", "batch:all" if cores > 1 else "")
     step = mtf.function(train_step, mesh_impl, inputs={"x": mtf.TensorSpec([batch, units])})
+    step.initialize({f"w_{i}": initial for i, initial in enumerate(initial_weights())})
     x = tf.constant(examples())
     return lambda: step(x=x)
 
