@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import tensorflow as tf
@@ -155,18 +155,57 @@ def batch_norm(
         wide = _widened(x)
         moving_mean = _moving_average(wide, "moving_mean", channels, mtf.zeros)
         moving_variance = _moving_average(wide, "moving_variance", channels, mtf.ones)
+        scale = _parameter(wide, "scale", channels, mtf.zeros if init_zero else mtf.ones)
+        bias = _parameter(wide, "bias", channels, mtf.zeros)
         if is_training:
             count = x.size // channels.size
-            mean = mtf.reduce_mean(wide, output_shape=channels)
-            centred = wide - mean
-            variance = mtf.reduce_mean(mtf.square(centred), output_shape=channels)
+            y, mean, variance = _NormalizedBatch(scale, bias, epsilon).of(wide)
             _move(moving_mean, mean, momentum)
             _move(moving_variance, variance * (count / max(1, count - 1)), momentum)
         else:
-            centred, variance = wide - mtf.read_variable(moving_mean), mtf.read_variable(moving_variance)
-        scale = _parameter(wide, "scale", channels, mtf.zeros if init_zero else mtf.ones)
-        y = centred * (mtf.rsqrt(variance + epsilon) * scale) + _parameter(wide, "bias", channels, mtf.zeros)
+            inverse = mtf.rsqrt(mtf.read_variable(moving_variance) + epsilon)
+            y = (wide - mtf.read_variable(moving_mean)) * (inverse * scale) + bias
         return mtf.cast(y, x.dtype)
+
+
+class _NormalizedBatch:
+    """A batch of which the mean is taken off, and that is divided by its standard deviation, in a call of `batch_norm`.
+
+    The gradient takes two sums over the batch, of dy and of dy · (x - mean), which are also those of bias and scale;
+    over a mesh they are reduced in one go. Step by step a third would be reduced after them, of the gradients of
+    x - mean, though what comes to it by way of the variance is 0: x - mean adds up to 0.
+    """
+
+    def __init__(self, scale: mtf.Tensor, bias: mtf.Tensor, epsilon: float) -> None:
+        self._scale, self._bias, self._epsilon = scale, bias, epsilon
+        self._channels = scale.shape
+
+    def of(self, x: mtf.Tensor) -> list[mtf.Tensor]:
+        """x, normalized; its mean and its biased variance [channels], for averages of which nobody takes gradients."""
+        return mtf.custom_gradient(self._forward, self._backward, [x, self._scale, self._bias])
+
+    def _forward(self, x: mtf.Tensor, scale: mtf.Tensor, bias: mtf.Tensor) -> list[mtf.Tensor]:
+        mean = mtf.reduce_mean(x, output_shape=self._channels)
+        self._centred = x - mean
+        variance = mtf.reduce_mean(mtf.square(self._centred), output_shape=self._channels)
+        self._inverse = mtf.rsqrt(variance + self._epsilon)
+        return [self._centred * (self._inverse * scale) + bias, mean, variance]
+
+    def _backward(
+        self,
+        explicit_inputs: Sequence[mtf.Tensor],
+        all_inputs: Sequence[mtf.Tensor],
+        forward_operations: Sequence[mtf.Operation],
+        outputs: Sequence[mtf.Tensor],
+        output_grads: Sequence[mtf.Tensor | None],
+    ) -> list[mtf.Tensor]:
+        dy, centred, inverse = output_grads[0], self._centred, self._inverse
+        assert dy is not None
+        dbias = mtf.reduce_sum(dy, output_shape=self._channels)
+        along = mtf.reduce_sum(dy * centred, output_shape=self._channels)
+        slope, share = inverse * self._scale, self._channels.size / centred.size
+        dx = dy * slope + centred * (along * mtf.square(inverse) * slope * -share) + dbias * slope * -share
+        return [dx, along * inverse, dbias]
 
 
 def _dims_of(x: mtf.Tensor, dims: OneOrMoreDims) -> mtf.Shape:
