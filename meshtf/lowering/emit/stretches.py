@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from meshtf.lowering.emit.plan_facts import PlanFacts
-from meshtf.planning.plan import AssignVariable, Feed, Instruction, Value, free_values
+from meshtf.ops.variables.variable import Assign
+from meshtf.planning.plan import AssignVariable, Collective, Compute, Feed, Instruction, Plan, Value, free_values
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +40,7 @@ def stretches_of_program(facts: PlanFacts, is_together: IsTogether) -> list[Stre
     """All of a plan; one stretch, where nothing is done together."""
     plan = facts.plan
     own = [i for i in plan.instructions if not isinstance(i, AssignVariable)]
-    pieces = _pieces(own, facts, is_together)
+    pieces = _pieces(own, facts, is_together, _patient(plan))
     if pieces[-1].together:
         pieces.append(_Piece())
     pieces[-1].instructions += facts.late_assignments
@@ -65,23 +66,109 @@ class _Piece:
     together: list[Instruction] = dataclasses.field(default_factory=list)
 
 
-def _pieces(instructions: Iterable[Instruction], facts: PlanFacts, is_together: IsTogether) -> list[_Piece]:
+def _pieces(
+    instructions: Sequence[Instruction],
+    facts: PlanFacts,
+    is_together: IsTogether,
+    patient: frozenset[Instruction] = frozenset(),
+) -> list[_Piece]:
     """As few as the order of the instructions allows: a piece ends where something needs what is done together.
 
     A core begins with a piece when all is there that enters it; what is done together takes place when its own inputs
-    are there.
+    are there. Patient instructions are put off, if a piece ends soon anyway.
     """
-    pieces, waited_for = [_Piece()], set[Value]()
-    for instruction in instructions:
-        joins = is_together(instruction)
-        # One that is done together may follow another in the same place.
-        if not joins and not waited_for.isdisjoint(_needed(instruction, facts)):
-            pieces.append(_Piece())
-            waited_for = set()
-        (pieces[-1].together if joins else pieces[-1].instructions).append(instruction)
+    cutting = _Cutting(instructions, facts, is_together, patient)
+    for n, instruction in enumerate(instructions):
+        cutting.place(instruction, n)
+    while cutting.put_off:
+        cutting.cut(len(instructions))
+    return cutting.pieces
+
+
+_SOON = 32
+"""Instructions. What is put off holds a weight's gradient for as long."""
+
+
+class _Cutting:
+    """Pieces so far."""
+
+    def __init__(
+        self,
+        instructions: Sequence[Instruction],
+        facts: PlanFacts,
+        is_together: IsTogether,
+        patient: frozenset[Instruction],
+    ) -> None:
+        self._instructions, self._facts, self._is_together, self._patient = instructions, facts, is_together, patient
+        self.pieces = [_Piece()]
+        self.put_off: list[Instruction] = []
+        self._waited_for: set[Value] = set()
+        self._behind: set[Value] = set()
+        """Outputs of what was put off."""
+
+    def place(self, instruction: Instruction, n: int) -> None:
+        """Puts it into the last piece, into a new one, or off; `n` instructions were looked at before it."""
+        joins = self._is_together(instruction)
+        needed = _needed(instruction, self._facts)
+        while True:
+            is_behind = not self._behind.isdisjoint(needed)
+            # One that is done together may follow another in the same place.
+            waits = not joins and not self._waited_for.isdisjoint(needed)
+            if not (is_behind or waits):
+                break
+            if instruction in self._patient and (is_behind or self._ends_soon(instruction, n)):
+                self.put_off.append(instruction)
+                self._behind.update(instruction.outputs)
+                return
+            self.cut(n)
+        (self.pieces[-1].together if joins else self.pieces[-1].instructions).append(instruction)
         if joins:
-            waited_for.update(instruction.outputs)
-    return pieces
+            self._waited_for.update(instruction.outputs)
+
+    def cut(self, n: int) -> None:
+        """Begins a piece, with what was put off."""
+        self.pieces.append(_Piece())
+        waiting, self.put_off = self.put_off, []
+        self._waited_for, self._behind = set(), set()
+        for instruction in waiting:
+            self.place(instruction, n)
+
+    def _ends_soon(self, put_off: Instruction, n: int) -> bool:
+        """Whether something that is not patient ends the piece, among the next instructions."""
+        waited_for, behind = set(self._waited_for), {*self._behind, *put_off.outputs}
+        for instruction in self._instructions[n + 1 : n + 1 + _SOON]:
+            needed = _needed(instruction, self._facts)
+            if not behind.isdisjoint(needed):
+                behind.update(instruction.outputs)
+            elif self._is_together(instruction):
+                waited_for.update(instruction.outputs)
+            elif not waited_for.isdisjoint(needed):
+                if instruction not in self._patient:
+                    return True
+                behind.update(instruction.outputs)
+        return False
+
+
+def _patient(plan: Plan) -> frozenset[Instruction]:
+    """Updates of variables, from the reduced gradient on: nothing waits for them but the end of the program."""
+    wanted = {*plan.fetches, *(c.value for c in plan.checks)}
+    found = []
+    for instruction in reversed(plan.instructions):
+        if isinstance(instruction, AssignVariable):
+            continue
+        if wanted.isdisjoint(instruction.outputs) and _may_be_patient(instruction):
+            found.append(instruction)
+        else:
+            wanted.update(instruction.inputs)
+    return frozenset(found)
+
+
+def _may_be_patient(instruction: Instruction) -> bool:
+    if isinstance(instruction, Collective):
+        return not instruction.step.reduction
+    operation = instruction.operation
+    has_effect = operation.has_side_effect and not isinstance(operation, Assign)
+    return isinstance(instruction, Compute) and not instruction.facts.products and not has_effect
 
 
 def _needed(instruction: Instruction, facts: PlanFacts) -> list[Value]:

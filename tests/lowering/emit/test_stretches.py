@@ -1,0 +1,66 @@
+"""Where a plan is cut into stretches."""
+
+from __future__ import annotations
+
+import math
+
+import meshtf as mtf
+from meshtf.lowering.emit.all_cores import takes_all_cores
+from meshtf.lowering.emit.plan_facts import PlanFacts
+from meshtf.lowering.emit.stretches import Stretch, stretches_of_program
+from meshtf.planning.plan import AssignVariable, Collective, Plan, Value
+
+LAYERS = 6
+
+
+def plan_of_normalized_layers() -> Plan:
+    """Of a training step, data parallel: in each layer a product, and statistics over the batch."""
+
+    def step(x: mtf.Tensor) -> mtf.Tensor:
+        for n in range(LAYERS):
+            y = mtf.layers.dense(x, [mtf.Dimension(f"d{n}", 512)], use_bias=False, name=f"layer{n}")
+            x = mtf.relu(mtf.layers.batch_norm(y, is_training=True, momentum=0.9))
+        loss = mtf.reduce_mean(mtf.square(x))
+        mtf.optimize.MomentumOptimizer(0.1, 0.9).minimize(loss)
+        return loss
+
+    program = mtf.function(step, mtf.PlanMeshImpl("all:8", "batch:all"), {"x": mtf.TensorSpec("batch:64 d:512")})
+    return program.lowering.execution([program.results]).plan
+
+
+def stretches_of(plan: Plan) -> list[Stretch]:
+    return stretches_of_program(PlanFacts.of(plan, writes_in_place=True), takes_all_cores)
+
+
+def test_updates_cut_no_stretch_that_ends_soon_anyway() -> None:
+    plan = plan_of_normalized_layers()
+    sums = [c for c in plan.collectives if c.step.reduction and math.prod(c.input.slice_shape) < 4096]
+    updates = [c for c in plan.collectives if c not in sums]
+    assert len(updates) >= LAYERS
+    # Statistics: the mean, the variance, and in the gradient one sum of two. The last weight has its gradient alone.
+    stretches = stretches_of(plan)
+    assert 3 * LAYERS < len(stretches) <= 3 * LAYERS + 4
+    assert sum(len(s.together) > 1 for s in stretches) >= LAYERS - 2
+
+
+def test_everything_is_there_once_when_it_is_needed() -> None:
+    plan = plan_of_normalized_layers()
+    stretches = stretches_of(plan)
+    order = [i for s in stretches for i in (*s.instructions, *s.together)]
+    in_place = {
+        name for pairs in PlanFacts.of(plan, writes_in_place=True).in_place.values() for _, name in pairs.values()
+    }
+    expected = {i for i in plan.instructions if not isinstance(i, AssignVariable) or i.name not in in_place}
+    assert len(order) == len(set(order))
+    assert set(order) == expected
+    made: set[Value] = set()
+    for stretch in stretches:
+        assert set(stretch.entering) <= made
+        for instruction in stretch.instructions:
+            assert set(instruction.inputs) <= made
+            made.update(instruction.outputs)
+        # What is done together takes what stretches made, and what others before it in the same place did.
+        for instruction in stretch.together:
+            assert isinstance(instruction, Collective)
+            assert set(instruction.inputs) <= made
+            made.update(instruction.outputs)
