@@ -3,7 +3,7 @@
     python -m benchmarks.long_attention
 
 4,096 positions, 8 heads of 64, one sequence, one core; each form has a process. The table has the peak of memory, too.
-The target is 1.1 times the plain form's time.
+The target is 1.1 times the plain form's time; without the half that the mask hides it takes 0.65 of it.
 """
 
 from __future__ import annotations

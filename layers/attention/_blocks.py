@@ -23,13 +23,13 @@ class Blocks:
     @classmethod
     def of_many(cls, length: int, size: int) -> Blocks:
         """Blocks of at most `size`, their number dividing as the length does, up to 24 at least."""
-        count = _aligned(max(-(-length // size), math.gcd(length, 24)), length)
+        count = aligned(max(-(-length // size), math.gcd(length, 24)), length)
         return cls(length, count, -(-length // count))
 
     @classmethod
     def of_wide(cls, length: int, size: int) -> Blocks:
         """Blocks of about `size`, whose size divides as the length does."""
-        size = _aligned(-(-length // -(-length // size)), length)
+        size = aligned(-(-length // -(-length // size)), length)
         return cls(length, -(-length // size), size)
 
     @classmethod
@@ -47,7 +47,7 @@ class Blocks:
         return mtf.pad(x, [0, self.padding], name) if self.padding else x
 
 
-def _aligned(n: int, length: int) -> int:
+def aligned(n: int, length: int) -> int:
     """n, brought up to a multiple of the divisor of the length that is a power of two, times 3 if it can, up to n."""
     three = 3 if length % 3 == 0 and n >= 3 else 1
     step = math.gcd(length, three << ((n // three).bit_length() - 1))

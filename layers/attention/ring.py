@@ -119,7 +119,7 @@ def _drawn_in_boxes(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, rin
     whole = options.noise_shape(logits_shape(q.shape, k.shape, MEMORY_LENGTH))
     names = {LENGTH: LENGTH_IN_BLOCK, MEMORY_LENGTH: MEMORY_IN_BLOCK}
     inside = {name: mtf.Dimension(own, ring.size) for name, own in names.items()}
-    return DropoutInBoxes(q.mesh, whole, inside, ring.places, rate=options.dropout_rate, name=DROPOUT)
+    return DropoutInBoxes(q.mesh, whole, inside, rate=options.dropout_rate, name=DROPOUT)
 
 
 def _padding_told(memory: Tokens, ring: Ring, mesh: mtf.Mesh) -> Tokens:

@@ -26,18 +26,16 @@ class DropoutInBoxes:
     whole shape, would have drawn. What a box has beyond the end of the whole may be anything.
     """
 
-    def __init__(
-        self, mesh: Mesh, shape: Shape, inside: Mapping[str, Dimension], places: Dimension, *, rate: float, name: str
-    ) -> None:
+    def __init__(self, mesh: Mesh, shape: Shape, inside: Mapping[str, Dimension], *, rate: float, name: str) -> None:
         """shape: of the whole. inside: of names of its dimensions, what a box has of each. rate: of dropout."""
         self.key = DropoutKey(mesh, name, rate=rate)
         self.whole = Shape([d for d in shape if self.key.abreast is None or d.name != self.key.abreast.along.name])
-        self.inside, self.places = dict(inside), places
+        self.inside = dict(inside)
 
     def drawn(self, begins: Mapping[str, Tensor]) -> Tensor:
         """bool, [places, and the shape of a box]: whether each element is kept.
 
-        begins: for each name of `inside`, int32 [places], where in the whole the boxes begin.
+        begins: for each name of `inside`, int32 [places], where in the whole the boxes begin; of any one dimension.
         """
         return _DropoutBoxes(self, [begins[name] for name in self.inside]).outputs[0]
 
@@ -55,7 +53,7 @@ class _DropoutBoxes(Operation):
     def __init__(self, mask: DropoutInBoxes, begins: Sequence[Tensor]) -> None:
         told_by = mask.key.abreast.inputs if mask.key.abreast else []
         layers = [mask.key.abreast.along] if mask.key.abreast else []
-        inputs, shape = [mask.key.outputs[0], *begins, *told_by], Shape([*layers, mask.places, *mask.box])
+        inputs, shape = [mask.key.outputs[0], *begins, *told_by], Shape([*layers, *begins[0].shape, *mask.box])
         super().__init__(inputs, [(shape, tf.bool)], name="dropout_boxes", mesh=mask.key.mesh)
         self._mask, self._num_layers = mask, len(layers)
 

@@ -12,6 +12,7 @@ from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
+from meshtf.planning.work_facts import WorkFacts
 
 
 class DependOperation(Operation):
@@ -42,8 +43,8 @@ class DependOperation(Operation):
             with tf.control_dependencies(list(others)):
                 return tf.identity(x)
 
-        spec = (output.shape, output.dtype, x.layout)
-        planner.write(output, planner.compute("depend", emit, [x, *others], [spec], pending=x.pending)[0])
+        spec, facts = (output.shape, output.dtype, x.layout), WorkFacts(is_view=True)
+        planner.write(output, planner.compute("depend", emit, [x, *others], [spec], pending=x.pending, facts=facts)[0])
 
 
 @language_function

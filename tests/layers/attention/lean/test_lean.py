@@ -26,25 +26,26 @@ from meshtf.testing import assert_close, assert_layout_invariant, interpret
 
 pytestmark = pytest.mark.plain_cpu
 
-CAUSAL = AttentionMask(is_causal=True)
+CAUSAL, EVERYTHING = AttentionMask(is_causal=True), AttentionMask()
 
 
-def report(attend: Callable[..., mtf.Tensor], length: int, **options: Any) -> Any:
+def report(attend: Callable[..., mtf.Tensor], length: int, mask: AttentionMask = EVERYTHING, **options: Any) -> Any:
     """Of a training step of attention with a relative bias, on one core."""
     sizes = Sizes(length=length, memory_length=length, heads=4, d_kv=8)
     config = AttentionConfig(num_heads=4, d_kv=8)
 
     def program(q: Any, k: Any, v: Any) -> list[mtf.Tensor | None]:
         bias = RelativePositionBias.make(q.mesh, config, 8, 64, is_bidirectional=False)
-        y = attend(q, k, v, AttentionPattern.within(Tokens.along(q), CAUSAL, bias), **options)
+        y = attend(q, k, v, AttentionPattern.within(Tokens.along(q), mask, bias), **options)
         return mtf.gradients(mtf.reduce_sum(mtf.square(y)), [q, k, v, bias.table])
 
     specs = {name: mtf.TensorSpec(shape) for name, (shape, _) in sizes.operands().items()}
     return mtf.function(program, mtf.SpmdMeshImpl("rows:1", ""), inputs=specs).report()
 
 
-def test_memory_grows_with_length_and_not_with_its_square() -> None:
-    short, long = (report(lean_attention, n, block_size=32) for n in (256, 1024))
+@pytest.mark.parametrize("mask", [EVERYTHING, CAUSAL], ids=str)
+def test_memory_grows_with_length_and_not_with_its_square(mask: AttentionMask) -> None:
+    short, long = (report(lean_attention, n, mask, block_size=32) for n in (256, 1024))
     assert long.memory.peak < 4.05 * short.memory.peak
     matrix = 2 * 4 * 1024**2 * 4  # bytes of scores of batch 2 and 4 heads
     assert long.memory.peak < matrix / 4

@@ -1,0 +1,268 @@
+"""Lean attention of a sequence with itself under a causal mask: what lies ahead is not computed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.layers.attention._scores import extra_logit, logits_dtype, logits_shape, make_logits
+from meshtf.layers.attention.lean._dropped import is_independent, kept_weights, noise_shape_of, without_dropped
+from meshtf.layers.attention.lean._halving import BLOCKS, PAIRS, QUERY_BLOCKS, Halving, Level
+from meshtf.layers.attention.lean._memory import MEMORY_BLOCKS, Memory
+from meshtf.layers.attention.lean._running_softmax import State, finished, initial_state, with_block
+from meshtf.layers.attention.options import DROPOUT, AttentionOptions
+from meshtf.layers.attention.pattern import AttentionPattern
+from meshtf.layers.attention.tokens import D_KV, LENGTH, MEMORY_LENGTH, Tokens, is_index
+from meshtf.ops.random.dropout_in_boxes import DropoutInBoxes
+
+MOST_DRAWN_ABREAST = 32
+"""Blocks of the sequence: a program that draws which weights it keeps has operations of its own for each."""
+
+SMALL_BLOCK = 16
+"""Positions. Halves of it would hardly divide over a mesh axis, and hold no memory that counts."""
+
+
+def halving_of(
+    q: mtf.Tensor, k: mtf.Tensor, pattern: AttentionPattern, options: AttentionOptions, block_size: int
+) -> Halving | None:
+    """How to cut what is hidden away; None where it is not known, before the program runs, what that is.
+
+    Half as large as `block_size`, blocks hold no more scores than a strided one of the memory.
+    """
+    query, memory, mask = pattern.query, pattern.memory, pattern.mask
+    if not mask.is_causal or mask.sees_prefix or not q.shape.has(LENGTH):
+        return None
+    length = q.shape.get_dim_by_name(LENGTH).size
+    if k.shape.get_dim_by_name(MEMORY_LENGTH).size != length:
+        return None
+    if not (is_index(query.positions, LENGTH) and is_index(memory.positions, MEMORY_LENGTH)):
+        return None
+    halving = Halving.of_blocks(length, max(min(block_size, SMALL_BLOCK), (block_size + 1) // 2))
+    if is_independent(q, k, options) and halving.count > MOST_DRAWN_ABREAST:
+        return None
+    return halving
+
+
+class CausalAttention:
+    """One call: the sequence in blocks, each with itself, then the rectangles of each level of its halving."""
+
+    def __init__(
+        self,
+        halving: Halving,
+        q: mtf.Tensor,
+        k: mtf.Tensor,
+        v: mtf.Tensor,
+        pattern: AttentionPattern,
+        options: AttentionOptions,
+    ) -> None:
+        self._halving, self._options, self._dtype = halving, options, logits_dtype(q, options)
+        self._boxes = _boxes(q, k, options, halving) if is_independent(q, k, options) else None
+        kept = None if self._boxes is not None else kept_weights(q, k, options)
+        of_queries = kept if kept is not None and kept.shape.has(LENGTH) else None
+        query, memory = self._in_order(pattern.query, LENGTH), self._in_order(pattern.memory, MEMORY_LENGTH)
+        self._pattern = dataclasses.replace(pattern, query=query, memory=memory)
+        # Blocks stand where products have them, so that nothing is transposed for each.
+        self._q = halving.cut(_with_last(q, LENGTH, D_KV), LENGTH)
+        k, v = (halving.cut(_with_last(x, MEMORY_LENGTH, D_KV), MEMORY_LENGTH) for x in (k, v))
+        self._kept = None if of_queries is None else halving.cut(of_queries, LENGTH)
+        kept = None if kept is None or of_queries is not None else halving.cut(kept, MEMORY_LENGTH)
+        self._memory = Memory(k, v, memory, kept)
+        self._rows = self._q.shape[:-1]
+        self._levels = halving.levels(pattern.mask.window)
+
+    def result(self) -> mtf.Tensor:
+        """[.., length, d_kv], in the type of the logits."""
+        y, _ = mtf.custom_gradient(self._forward, self._backward, [self._q, self._memory.k, self._memory.v])
+        return self._halving.joined(y)
+
+    def _forward(self, *_: mtf.Tensor) -> list[mtf.Tensor]:
+        """Means and the logarithms of the sums of exponentials."""
+        d_kv = self._q.shape[-1]
+        state = initial_state(self._q.mesh, self._rows, d_kv, self._dtype, self._options)
+        state = self._blocks_themselves().attended(state)
+        for level in self._levels:
+            rectangles = self._rectangles(level, after=state)
+            own = rectangles.attended([level.seeing(x) for x in state])
+            state = [level.with_seeing(x, new) for x, new in zip(state, own, strict=True)]
+        return finished(state)
+
+    def _backward(
+        self,
+        explicit_inputs: Sequence[mtf.Tensor],
+        all_inputs: Sequence[mtf.Tensor],
+        forward_operations: Sequence[mtf.Operation],
+        outputs: Sequence[mtf.Tensor],
+        output_grads: Sequence[mtf.Tensor | None],
+    ) -> list[mtf.Tensor | None]:
+        """The gradient of sums of exp(logits - log_total) v and exp(logits - log_total), which are mean and 1.
+
+        A softmax does not change with what all logits are shifted by, so that the shift counts as a constant.
+        """
+        (y, log_total), (dy, dlog_total) = outputs, output_grads
+        dy = mtf.zeros_like(y) if dy is None else dy
+        dtotal = -mtf.reduce_sum(y * dy, reduced_dim=D_KV)
+        given = [log_total, dtotal if dlog_total is None else dlog_total + dtotal, dy]
+        sums, others = self._blocks_themselves().sums(log_total), given[1:]
+        if isinstance(extra := extra_logit(self._options, self._rows, self._dtype), mtf.Tensor):
+            sums[0] += mtf.exp(extra - log_total)
+        found = mtf.gradients(sums, all_inputs, others)
+        for level in self._levels:
+            before = [x for x in found if x is not None]
+            rectangles = self._rectangles(level, after=before)
+            own_log_total, *others = (level.seeing(mtf.depend(x, before)) for x in given)
+            own = mtf.gradients(rectangles.sums(own_log_total), all_inputs, others)
+            found = [_sum(x, y) for x, y in zip(found, own, strict=True)]
+        return found
+
+    def _in_order(self, tokens: Tokens, name: str) -> Tokens:
+        """The tokens in blocks, the padding behind all others."""
+        assert tokens.positions is not None
+        positions = self._halving.positions(tokens.positions.mesh, name, tokens.positions.dtype)
+        cut = tokens.map(lambda x: self._halving.cut(x, name))
+        return dataclasses.replace(cut, positions=positions)
+
+    def _blocks_themselves(self) -> _Rectangles:
+        begins = np.arange(self._halving.count) * self._halving.size
+        draw = self._drawn([(BLOCKS, begins.size)], begins, begins)
+        return _Rectangles(self._q, self._memory, self._pattern, self._how(self._kept, draw))
+
+    def _rectangles(self, level: Level, after: Sequence[mtf.Tensor]) -> _Rectangles:
+        """Those of a level. after: what is computed before, without which all levels would hold scores at once."""
+
+        def seeing(x: mtf.Tensor) -> mtf.Tensor:
+            return level.seeing(x)
+
+        # All that they see lies behind, and none of it is masked for that.
+        mask = dataclasses.replace(self._pattern.mask, is_causal=False)
+        query = self._pattern.query.map(seeing)
+        pattern = dataclasses.replace(self._pattern, mask=mask, query=query)
+        k, v = (mtf.depend(x, after) for x in (self._memory.k, self._memory.v))
+        memory = dataclasses.replace(self._memory, k=k, v=v).map(level.seen)
+        size = self._halving.size
+        places = [(PAIRS, level.num_pairs), (QUERY_BLOCKS, level.reach)]
+        draw = self._drawn(places, level.begins_of_seeing(size), level.begins_of_seen(size))
+        if draw is not None:
+            memory = memory.numbered(level.reach)
+        kept = None if self._kept is None else seeing(self._kept)
+        return _Rectangles(seeing(mtf.depend(self._q, after)), memory, pattern, self._how(kept, draw))
+
+    def _how(self, kept: mtf.Tensor | None, draw: _Draw | None) -> _How:
+        return _How(self._options, self._dtype, kept, draw)
+
+    def _drawn(self, places: list[tuple[str, int]], of_queries: np.ndarray, of_memory: np.ndarray) -> _Draw | None:
+        """Draws which weights are kept, each by itself: [places, .., length, memory_length] of so-manieth blocks."""
+        boxes, size = self._boxes, self._halving.size
+        if boxes is None:
+            return None
+        mesh, flat = self._q.mesh, mtf.Dimension(BLOCKS, of_queries.size)
+
+        def draw(number: mtf.Tensor | None) -> mtf.Tensor:
+            first = mtf.constant(mesh, of_queries.reshape(-1), [flat], tf.int32)
+            seen = mtf.constant(mesh, of_memory.reshape(-1), [flat], tf.int32)
+            seen = seen if number is None else seen + number * size
+            drawn = boxes.drawn({LENGTH: first, MEMORY_LENGTH: seen})
+            return mtf.replace_dimensions(drawn, flat, places)
+
+        return draw
+
+
+_Draw = Callable[["mtf.Tensor | None"], mtf.Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class _How:
+    """kept: which weights, where that is drawn before and differs by query. draw: draws them, of a numbered block."""
+
+    options: AttentionOptions
+    dtype: tf.DType
+    kept: mtf.Tensor | None
+    draw: _Draw | None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rectangles:
+    """Queries side by side, and the memory that they see, in blocks or at once."""
+
+    q: mtf.Tensor
+    memory: Memory
+    pattern: AttentionPattern
+    how: _How
+
+    def attended(self, state: State) -> State:
+        """The state of these rows, with what they see here."""
+        shapes = [x.shape for x in state]
+
+        def step(carried: State, memory: Memory) -> State:
+            return with_block(carried, self._logits(memory), lambda terms: self._weighted(terms, memory))
+
+        found = self._over_blocks(step, [self._as_rows(x) for x in state])
+        return [mtf.transpose(x, shape) for x, shape in zip(found, shapes, strict=True)]
+
+    def sums(self, log_total: mtf.Tensor) -> State:
+        """Sums of exp(logits - log_total), and of values weighted by them, as the gradient has them."""
+        shapes = [log_total.shape, log_total.shape + [self.q.shape.get_dim_by_name(D_KV)]]
+        log_total = self._as_rows(log_total)
+
+        def step(carried: State, memory: Memory) -> State:
+            total, mean = carried
+            terms = mtf.exp(self._logits(memory) - log_total)
+            return [total + mtf.reduce_sum(terms, reduced_dim=MEMORY_LENGTH), mean + self._weighted(terms, memory)]
+
+        initial = [mtf.zeros(self.q.mesh, shape, self.how.dtype) for shape in (self._rows, self._means)]
+        found = self._over_blocks(step, initial, recompute="nothing")
+        return [mtf.transpose(x, shape) for x, shape in zip(found, shapes, strict=True)]
+
+    def _over_blocks(
+        self, step: Callable[[State, Memory], State], initial: State, recompute: str | None = None
+    ) -> State:
+        if not self.memory.k.shape.has(MEMORY_BLOCKS):
+            return step(initial, self.memory)
+
+        def one(carried: State, parts: list[mtf.Tensor]) -> tuple[State, State]:
+            return step(carried, self.memory.block(parts)), []
+
+        block = self.memory.k.shape.get_dim_by_name(MEMORY_BLOCKS)
+        carried, _ = mtf.scan(one, initial, self.memory.sliced(), block, recompute=recompute, name="lean_attention")
+        return carried
+
+    @property
+    def _rows(self) -> mtf.Shape:
+        """In the order of the logits."""
+        k = mtf.Shape([d for d in self.memory.k.shape if d.name != MEMORY_BLOCKS])
+        return logits_shape(self.q.shape, k, MEMORY_LENGTH)[:-1]
+
+    @property
+    def _means(self) -> mtf.Shape:
+        return self._rows + [self.q.shape.get_dim_by_name(D_KV)]
+
+    def _as_rows(self, x: mtf.Tensor) -> mtf.Tensor:
+        return mtf.transpose(x, self._means if x.shape.has(D_KV) else self._rows)
+
+    def _logits(self, memory: Memory) -> mtf.Tensor:
+        pattern = dataclasses.replace(self.pattern, memory=memory.tokens)
+        return make_logits(self.q, memory.k, pattern, self.how.options, MEMORY_LENGTH)[0]
+
+    def _weighted(self, terms: mtf.Tensor, memory: Memory) -> mtf.Tensor:
+        kept = self.how.kept if memory.kept is None else memory.kept
+        if self.how.draw is not None:
+            kept = self.how.draw(memory.number)
+        terms = mtf.cast(without_dropped(terms, kept, self.how.options.dropout_rate), memory.v.dtype)
+        return mtf.cast(mtf.einsum([terms, memory.v], output_shape=self._means), self.how.dtype)
+
+
+def _boxes(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, halving: Halving) -> DropoutInBoxes:
+    inside = {name: mtf.Dimension(name, halving.size) for name in (LENGTH, MEMORY_LENGTH)}
+    return DropoutInBoxes(q.mesh, noise_shape_of(q, k, options), inside, rate=options.dropout_rate, name=DROPOUT)
+
+
+def _with_last(x: mtf.Tensor, *names: str) -> mtf.Tensor:
+    last = [x.shape.get_dim_by_name(name) for name in names]
+    return mtf.transpose(x, [*(d for d in x.shape if d not in last), *last])
+
+
+def _sum(x: mtf.Tensor | None, y: mtf.Tensor | None) -> mtf.Tensor | None:
+    return y if x is None else x if y is None else x + y

@@ -1,0 +1,132 @@
+"""A sequence cut in half again and again: what is before what, in few rectangles.
+
+Of two halves, the later one sees all of the earlier one, and nothing of it is hidden: one rectangle. Within each half
+the same holds of its halves, so that after n cuts there are n levels of rectangles, those of a level side by side, and
+2^n blocks, of which each sees a part of itself. Eight blocks, rows that see and columns that are seen, by level:
+
+    d . . . . . . .
+    2 d . . . . . .
+    1 1 d . . . . .
+    1 1 2 d . . . .
+    0 0 0 0 d . . .
+    0 0 0 0 2 d . .
+    0 0 0 0 1 1 d .
+    0 0 0 0 1 1 2 d
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.layers.attention._blocks import aligned
+from meshtf.layers.attention.lean._memory import MEMORY_BLOCKS
+from meshtf.layers.attention.tokens import LENGTH
+
+BLOCKS, PAIRS, QUERY_BLOCKS = "blocks", "pairs", "query_blocks"
+
+
+@dataclasses.dataclass(frozen=True)
+class Halving:
+    """2^`depth` blocks of `size` positions, of which the first `used` are the sequence's. The rest is padding."""
+
+    used: int
+    depth: int
+    size: int
+
+    @classmethod
+    def of_blocks(cls, length: int, size: int) -> Halving:
+        """Blocks of about `size` positions or fewer, which divide as the length does: see `Blocks`."""
+        depth = (-(-length // size) - 1).bit_length()
+        return cls(length, depth, aligned(-(-length // (1 << depth)), length))
+
+    @property
+    def count(self) -> int:
+        return 1 << self.depth
+
+    @property
+    def padding(self) -> int:
+        return self.count * self.size - self.used
+
+    def cut(self, x: mtf.Tensor, name: str) -> mtf.Tensor:
+        """[.., name, ..] -> [.., blocks, name, ..]; what lacks the dimension as it is."""
+        if not x.shape.has(name):
+            return x
+        x = mtf.pad(x, [0, self.padding], name) if self.padding else x
+        parts = [mtf.Dimension(BLOCKS, self.count), mtf.Dimension(name, self.size)]
+        return mtf.replace_dimensions(x, x.shape.get_dim_by_name(name), parts)
+
+    def joined(self, x: mtf.Tensor) -> mtf.Tensor:
+        """[.., blocks, length, ..] -> [.., length, ..]: the opposite of `cut`."""
+        parts = [x.shape.get_dim_by_name(name) for name in (BLOCKS, LENGTH)]
+        whole = mtf.Dimension(LENGTH, self.count * self.size)
+        return mtf.slice(mtf.replace_dimensions(x, parts, whole), 0, self.used, LENGTH)
+
+    def positions(self, mesh: mtf.Mesh, name: str, dtype: tf.DType) -> mtf.Tensor:
+        """[blocks, name]: 0, 1, 2, .., counted on in the padding, so that this is ahead of all others."""
+        whole = mtf.Dimension(name, self.count * self.size)
+        return dataclasses.replace(self, used=whole.size).cut(mtf.range(mesh, whole, dtype), name)
+
+    def levels(self, window: int | None) -> list[Level]:
+        """From the smallest rectangles to the largest; without what is further away than a window reaches."""
+        halves = [self.count >> (number + 1) for number in reversed(range(self.depth))]
+        reach = self.count if window is None else -(-(window - 1) // self.size)
+        return [Level(self.count, half, min(half, reach)) for half in halves if reach]
+
+
+@dataclasses.dataclass(frozen=True)
+class Level:
+    """Rectangles side by side, each of a later half that sees and an earlier one that is seen.
+
+    Attributes:
+      count: blocks of the sequence.
+      half: blocks in a half.
+      reach: of these, the first of the later half see, and as many, the last of the earlier half, are seen.
+    """
+
+    count: int
+    half: int
+    reach: int
+
+    @property
+    def num_pairs(self) -> int:
+        return self.count // (2 * self.half)
+
+    def seeing(self, x: mtf.Tensor) -> mtf.Tensor:
+        """[.., blocks, ..] -> [.., pairs, query_blocks, ..]: of queries; what has no blocks as it is."""
+        return mtf.slice(self._in_pairs(x, QUERY_BLOCKS), self.half, self.reach, QUERY_BLOCKS) if _is_cut(x) else x
+
+    def seen(self, x: mtf.Tensor) -> mtf.Tensor:
+        """[.., blocks, ..] -> [.., pairs, memory_blocks, ..]: of the memory; what has no blocks as it is."""
+        first = self.half - self.reach
+        return mtf.slice(self._in_pairs(x, MEMORY_BLOCKS), first, self.reach, MEMORY_BLOCKS) if _is_cut(x) else x
+
+    def with_seeing(self, x: mtf.Tensor, new: mtf.Tensor) -> mtf.Tensor:
+        """x, other values in the place of `seeing(x)`."""
+        whole, rest = self._in_pairs(x, QUERY_BLOCKS), self.half - self.reach
+        parts = [mtf.slice(whole, 0, self.half, QUERY_BLOCKS), new]
+        if rest:
+            parts.append(mtf.slice(whole, self.half + self.reach, rest, QUERY_BLOCKS))
+        return mtf.reshape(mtf.concat(parts, QUERY_BLOCKS), x.shape)
+
+    def begins_of_seeing(self, size: int) -> np.ndarray:
+        """int32 [pairs, query_blocks]: where in the sequence these blocks of `size` positions begin."""
+        return (self._first_blocks() + self.half + np.arange(self.reach)) * size
+
+    def begins_of_seen(self, size: int) -> np.ndarray:
+        """int32 [pairs, query_blocks]: for each of these, where the first block that it sees begins."""
+        return (self._first_blocks() + self.half - self.reach + np.zeros(self.reach, np.int64)) * size
+
+    def _first_blocks(self) -> np.ndarray:
+        return np.arange(0, self.count, 2 * self.half)[:, None]
+
+    def _in_pairs(self, x: mtf.Tensor, name: str) -> mtf.Tensor:
+        parts = [mtf.Dimension(PAIRS, self.num_pairs), mtf.Dimension(name, 2 * self.half)]
+        return mtf.replace_dimensions(x, x.shape.get_dim_by_name(BLOCKS), parts)
+
+
+def _is_cut(x: mtf.Tensor) -> bool:
+    return x.shape.has(BLOCKS)

@@ -1,0 +1,102 @@
+"""Lean attention to a memory in blocks of every so-manieth position, under any mask."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import meshtf as mtf
+from meshtf.layers.attention._scores import extra_logit, logits_dtype, logits_shape, make_logits
+from meshtf.layers.attention.lean._dropped import without_dropped
+from meshtf.layers.attention.lean._memory import MEMORY_BLOCKS, Memory
+from meshtf.layers.attention.lean._running_softmax import State, finished, initial_state, with_block
+from meshtf.layers.attention.options import AttentionOptions
+from meshtf.layers.attention.pattern import AttentionPattern
+from meshtf.layers.attention.tokens import D_KV, MEMORY_LENGTH
+from meshtf.ops.random.dropout_in_blocks import DropoutInBlocks
+
+
+class StridedAttention:
+    """One call, its memory cut into blocks."""
+
+    def __init__(
+        self,
+        q: mtf.Tensor,
+        memory: Memory,
+        pattern: AttentionPattern,
+        options: AttentionOptions,
+        drawn: DropoutInBlocks | None,
+    ) -> None:
+        """drawn: where each block draws which weights are kept, the gradient's again."""
+        self._q, self._memory, self._pattern, self._options, self._drawn = q, memory, pattern, options, drawn
+        self._dtype = logits_dtype(q, options)
+        self._rows = logits_shape(q.shape, memory.k.shape, MEMORY_LENGTH)[:-1]
+        self._means = self._rows + [q.shape.get_dim_by_name(D_KV)]
+
+    def result(self) -> mtf.Tensor:
+        """[rows, d_kv], in the type of the logits."""
+        y, _ = mtf.custom_gradient(self._forward, self._backward, [self._q, self._memory.k, self._memory.v])
+        return y
+
+    def _forward(self, *_: mtf.Tensor) -> list[mtf.Tensor]:
+        """Means and the logarithms of the sums of exponentials, by running maximum, sum and mean."""
+
+        def step(carried: State, parts: list[mtf.Tensor]) -> tuple[State, State]:
+            memory = self._memory.block(parts)
+            return with_block(carried, self._logits(memory), lambda terms: self._weighted(terms, memory)), []
+
+        initial = initial_state(self._q.mesh, self._rows, self._means[-1], self._dtype, self._options)
+        return finished(self._over_blocks(step, initial))
+
+    def _backward(
+        self,
+        explicit_inputs: Sequence[mtf.Tensor],
+        all_inputs: Sequence[mtf.Tensor],
+        forward_operations: Sequence[mtf.Operation],
+        outputs: Sequence[mtf.Tensor],
+        output_grads: Sequence[mtf.Tensor | None],
+    ) -> list[mtf.Tensor | None]:
+        """The gradient of sums of exp(logits - log_total) v and exp(logits - log_total), which are mean and 1.
+
+        A softmax does not change with what all logits are shifted by, so that the shift counts as a constant.
+        """
+        (y, log_total), (dy, dlog_total) = outputs, output_grads
+
+        def step(carried: State, parts: list[mtf.Tensor]) -> tuple[State, State]:
+            total, mean = carried
+            memory = self._memory.block(parts)
+            terms = mtf.exp(self._logits(memory) - log_total)
+            total += mtf.reduce_sum(terms, reduced_dim=MEMORY_LENGTH)
+            return [total, mean + self._weighted(terms, memory)], []
+
+        initial = [self._zeros(self._rows), self._zeros(self._means)]
+        total, mean = self._over_blocks(step, initial, recompute="nothing")
+        if isinstance(extra := extra_logit(self._options, self._rows, self._dtype), mtf.Tensor):
+            total += mtf.exp(extra - log_total)
+        dtotal = self._zeros(self._rows) if dlog_total is None else dlog_total
+        if dy is None:
+            return mtf.gradients([total], all_inputs, [dtotal])
+        dtotal -= mtf.reduce_sum(y * dy, reduced_dim=D_KV)
+        return mtf.gradients([total, mean], all_inputs, [dtotal, dy])
+
+    def _over_blocks(
+        self, step: Callable[..., object], initial: list[mtf.Tensor], recompute: str | None = None
+    ) -> list[mtf.Tensor]:
+        sliced = self._memory.sliced()
+        block = self._memory.k.shape.get_dim_by_name(MEMORY_BLOCKS)
+        carried, _ = mtf.scan(step, initial, sliced, block, recompute=recompute, name="lean_attention")
+        return carried
+
+    def _logits(self, memory: Memory) -> mtf.Tensor:
+        pattern = dataclasses.replace(self._pattern, memory=memory.tokens)
+        return make_logits(self._q, memory.k, pattern, self._options, MEMORY_LENGTH)[0]
+
+    def _weighted(self, terms: mtf.Tensor, memory: Memory) -> mtf.Tensor:
+        kept = memory.kept
+        if self._drawn is not None and memory.number is not None:
+            kept = self._drawn.block(memory.number)
+        terms = mtf.cast(without_dropped(terms, kept, self._options.dropout_rate), memory.v.dtype)
+        return mtf.cast(mtf.einsum([terms, memory.v], output_shape=self._means), self._dtype)
+
+    def _zeros(self, shape: mtf.Shape) -> mtf.Tensor:
+        return mtf.zeros(self._q.mesh, shape, self._dtype)
