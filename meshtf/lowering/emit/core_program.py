@@ -33,6 +33,7 @@ from meshtf.planning.plan import (
     ReadVariable,
     Value,
 )
+from meshtf.planning.processor_work import ProcessorWork
 
 
 class TracedCore:
@@ -230,6 +231,8 @@ class CoreProgram:
             results = instruction.emit.flat(*slices)
         elif self.on_processors and isinstance(instruction.emit, AddToPart | Zeros):
             results = instruction.emit.in_place(*slices)
+        elif self.on_processors and isinstance(instruction.emit, ProcessorWork):
+            results = instruction.emit.on_processors(self._core, *slices)
         else:
             results = instruction.emit(self._core, *slices)
         if isinstance(results, tf.Tensor):
