@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import tensorflow as tf
-
 import meshtf as mtf
 from meshtf.layers.moe._choices import Choices
 

@@ -64,7 +64,7 @@ def _tiles(x: tf.Tensor, tile: int) -> tf.Tensor:
 
 
 def _over_pairs(groups: RowGroups, y: tf.Tensor, write: Callable[..., tf.Tensor]) -> tf.Tensor:
-    """What `write` makes of y with each pair: by its tile, its matrix, and bool [tile, 1], which rows are the group's."""
+    """What `write` makes of y with each pair: by its tile, its matrix, and bool [tile, 1], the rows of the group."""
     first, end, matrix = tf.unstack(groups.table, axis=1)
     tile = groups.tile
     first_tile = first // tile

@@ -40,8 +40,8 @@ class GroupedDimensions:
         apart = [d for d in sizes if not x.has(d.name)]
         if len(apart) != 1 or apart[0].size != groups.size or sizes.has(rows.name):
             raise ShapeError(
-                f"sizes [{sizes}] must have one dimension that x [{x}] lacks, of the size of {groups}, and besides only "
-                f'such of x as separate tables of rows, without "{rows.name}"'
+                f"sizes [{sizes}] must have one dimension that x [{x}] lacks, of the size of {groups}, and besides "
+                f'only such of x as separate tables of rows, without "{rows.name}"'
             )
         if x.has(groups.name) or w.has(rows.name):
             raise ShapeError(f'x [{x}] must not have "{groups.name}", nor w [{w}] "{rows.name}"')

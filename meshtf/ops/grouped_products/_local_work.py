@@ -1,4 +1,4 @@
-"""What a core does with its slices of rows in groups: brings them to matrices, multiplies, and brings the result back."""
+"""What a core does with its slices of rows in groups: brings them to matrices, multiplies them, and brings back."""
 
 from __future__ import annotations
 

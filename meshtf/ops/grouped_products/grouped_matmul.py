@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -46,9 +47,7 @@ class _GroupedOperation(Operation):
     def lower(self, planner: Planner) -> None:
         (output,), splits, counted = self.outputs, self._splits(planner.layouts), self.dims.counted.name
         own = [splits, splits, {**splits, counted: ()}]
-        values = [
-            planner.read(x, layout_over(x.shape, each)) for x, each in zip(self.inputs, own, strict=True)
-        ]
+        values = [planner.read(x, layout_over(x.shape, each)) for x, each in zip(self.inputs, own, strict=True)]
         layout = layout_over(output.shape, splits)
         sizes = layout.slice_shape(output.shape, planner.mesh_shape)
         local = dict(zip(output.shape.dimension_names, sizes, strict=True))
@@ -65,8 +64,9 @@ class _GroupedOperation(Operation):
     def _splits(self, layouts: LayoutTable) -> dict[str, Axes]:
         return choose_splits(self.inputs[:2], self.outputs[0], layouts, whole=[self.dims.rows.name])
 
+    @abc.abstractmethod
     def _work(self, shapes: LocalShapes) -> ProcessorWork:
-        raise NotImplementedError
+        """Of a core's slices of the inputs."""
 
 
 class GroupedProductOperation(_GroupedOperation):
@@ -139,9 +139,7 @@ def grouped_matmul(
         raise DtypeError(f"rows and matrices must be numbers of 2 to 16 bytes, not {dtype.name}; convert with mtf.cast")
     if check_tensor(sizes).dtype not in (tf.int32, tf.int64):
         raise DtypeError(f"sizes must be int32 or int64, not {sizes.dtype.name}; convert with mtf.cast")
-    dims = GroupedDimensions.of(
-        x.shape, w.shape, sizes.shape, reduced_dimension(x, rows), reduced_dimension(w, groups)
-    )
+    dims = GroupedDimensions.of(x.shape, w.shape, sizes.shape, reduced_dimension(x, rows), reduced_dimension(w, groups))
     kept = [d for d in x.shape if not dims.of_x.has(d.name)]
     shape = Shape([*kept, *dims.of_y])
     wanted = shape if output_shape is None else convert_to_shape(output_shape)
