@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -191,8 +192,13 @@ class CoreProgram:
         return array.stack()
 
     def part(self, value: Value, index: tf.Tensor, dim: int) -> tf.Tensor:
-        """One part of a slice along a dimension."""
-        return tf.gather(self.slices[value], index, axis=dim)
+        """One part of a slice along a dimension: on processors, where it lies in one piece, without a copy."""
+        x, size = self.slices[value], value.slice_shape
+        if self.on_processors and math.prod(size[:dim]) == 1:
+            parts = tf.reshape(x, [size[dim], *size[dim + 1 :]])
+            part = tf.slice(parts, [index] + [0] * (parts.shape.rank - 1), [1, *size[dim + 1 :]])
+            return tf.reshape(part, [*size[:dim], *size[dim + 1 :]])
+        return tf.gather(x, index, axis=dim)
 
     def scalar(self, value: Value) -> tf.Tensor:
         """What all cores have alike, for control flow."""

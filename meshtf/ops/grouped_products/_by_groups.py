@@ -13,6 +13,7 @@ import tensorflow as tf
 from meshtf.ops.algebra.wider_operands import wider_operands
 from meshtf.ops.grouped_products._row_groups import RowGroups
 from meshtf.planning.plan import Core
+from meshtf.planning.rows_in_place import with_rows
 
 _NARROW = (tf.float16, tf.bfloat16)
 
@@ -29,7 +30,7 @@ def products(core: Core, x: tf.Tensor, w: tf.Tensor, groups: RowGroups, *, trans
         matrix = tf.reshape(tf.slice(w, tf.stack([number, 0, 0]), [1, *w.shape[1:]]), w.shape[1:])
         rows, matrix = wider_operands(_rows(flat, begin, end), matrix, dtype)
         made = tf.cast(tf.linalg.matmul(rows, matrix, transpose_b=transpose_w), x.dtype)
-        return tf.raw_ops.InplaceUpdate(x=y, i=tf.range(begin, end), v=made)
+        return with_rows(y, tf.range(begin, end), made)
 
     y = tf.raw_ops.Empty(shape=[b * r, m], dtype=x.dtype)
     return tf.reshape(_over_groups(table, _with_zeros(y, _rows_in_no_group(groups)), write), [b, r, m])
@@ -43,12 +44,13 @@ def sums(core: Core, x: tf.Tensor, y: tf.Tensor, groups: RowGroups) -> tf.Tensor
     (b, r, k), m, n, dtype = x.shape.as_list(), y.shape[2], groups.num_matrices, core.product_dtype(x.dtype)
     total = tf.float32 if groups.is_shared and x.dtype in _NARROW else x.dtype
     flat, beside, table = tf.reshape(x, [b * r, k]), tf.reshape(y, [b * r, m]), groups.table
-    written = tf.raw_ops.InplaceAdd if groups.is_shared else tf.raw_ops.InplaceUpdate
 
     def write(sums: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         own, others = wider_operands(_rows(flat, begin, end), _rows(beside, begin, end), dtype)
         made = tf.cast(tf.linalg.matmul(own, others, transpose_a=True), total)
-        return written(x=sums, i=[number], v=made[tf.newaxis])
+        if groups.is_shared:
+            made += tf.reshape(tf.slice(sums, tf.stack([number, 0, 0]), [1, k, m]), [k, m])
+        return with_rows(sums, tf.reshape(number, [1]), made[tf.newaxis])
 
     result = tf.raw_ops.Empty(shape=[n, k, m], dtype=total, init=groups.is_shared)
     if not groups.is_shared:
@@ -79,4 +81,4 @@ def _rows_in_no_group(groups: RowGroups) -> tf.Tensor:
 def _with_zeros(x: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     """x with zeros at these places of its first dimension, in its own memory."""
     zeros = tf.zeros(tf.concat([tf.shape(where), x.shape[1:]], 0), x.dtype)
-    return tf.raw_ops.InplaceUpdate(x=x, i=where, v=zeros)
+    return with_rows(x, where, zeros)
