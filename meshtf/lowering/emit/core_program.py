@@ -36,6 +36,9 @@ from meshtf.planning.plan import (
 )
 from meshtf.planning.processor_work import ProcessorWork
 
+_WORTH_A_VIEW = 1 << 14
+"""Bytes of a part, from which on to copy it costs more than the operations that say where it is."""
+
 
 class TracedCore:
     """A core whose coordinates are known when the program runs."""
@@ -194,7 +197,8 @@ class CoreProgram:
     def part(self, value: Value, index: tf.Tensor, dim: int) -> tf.Tensor:
         """One part of a slice along a dimension: on processors, where it lies in one piece, without a copy."""
         x, size = self.slices[value], value.slice_shape
-        if self.on_processors and math.prod(size[:dim]) == 1:
+        is_in_one_piece = math.prod(size[:dim]) == 1
+        if self.on_processors and is_in_one_piece and value.slice_bytes >= size[dim] * _WORTH_A_VIEW:
             parts = tf.reshape(x, [size[dim], *size[dim + 1 :]])
             part = tf.slice(parts, [index] + [0] * (parts.shape.rank - 1), [1, *size[dim + 1 :]])
             return tf.reshape(part, [*size[:dim], *size[dim + 1 :]])

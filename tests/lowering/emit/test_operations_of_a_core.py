@@ -23,7 +23,7 @@ def of_a_core(step: mtf.Function) -> tf.Graph:
 @pytest.mark.parametrize(("front", "copies"), [([], 0), ([("stage", 1)], 0), ([("stage", 2)], 1)])
 def test_parts_that_lie_in_one_piece_are_not_copied(front: list[tuple[str, int]], copies: int) -> None:
     """A layer's weights, of all layers': behind one stage, and beside those of another."""
-    layers, width = mtf.Dimension("layers", 3), mtf.Dimension("width", 8)
+    layers, width = mtf.Dimension("layers", 3), mtf.Dimension("width", 4096)
     shape = mtf.Shape([*front, layers, width])
     weights = np.random.default_rng(0).uniform(0.5, 1.5, shape.to_integer_list).astype(np.float32)
 
@@ -36,7 +36,7 @@ def test_parts_that_lie_in_one_piece_are_not_copied(front: list[tuple[str, int]]
 
     x = mtf.TensorSpec([*front, width])
     program = mtf.function(step, ONE, inputs={"x": x})
-    given = np.arange(1.0, 1 + x.shape.size, dtype=np.float32).reshape(x.shape.to_integer_list)
+    given = np.random.default_rng(1).uniform(0.5, 1.5, x.shape.to_integer_list).astype(np.float32)
     axis, expected = len(front), weights
     for _ in range(2):  # updates write where the views are of
         loss, product = float(program(x=given)), np.prod(expected, axis=axis, keepdims=True)
