@@ -3,9 +3,9 @@
     python -m benchmarks.mixture_of_experts
 
 Both are sublayers as a Transformer has them. Each token goes to two experts, and an expert has as many places as it
-needs at even load, so that the products are those of a dense layer of twice an expert's d_ff. Measured are the values
-alone, and with them the gradients by the tokens and all weights, of which the mixture has 32 times as many. Times are
-medians of steps taken in turn.
+needs at even load, or, dropless, as many as it has tokens, so that the products are those of a dense layer of twice an
+expert's d_ff. Measured are the values alone, and with them the gradients by the tokens and all weights, of which the
+mixture has 32 times as many. Times are medians of steps taken in turn.
 """
 
 from __future__ import annotations

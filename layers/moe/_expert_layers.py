@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 import meshtf as mtf
 from meshtf.layers.activations import activation_function
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
+from meshtf.layers.moe._slots import SLOTS
 from meshtf.layers.transformer.dropout import dropped
 
 Product = Callable[[mtf.Tensor, mtf.Tensor], mtf.Tensor]
-"""Of slots [.., capacity, in] with a kernel [.., experts, in, out], each slot with its expert's part."""
+"""Of slots [.., in] with a kernel [.., experts, in, out], each slot with its expert's part."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,15 +41,14 @@ class ExpertLayers:
 
         return self._applied(x, product, is_training=is_training)
 
-    def by_blocks(self, x: mtf.Tensor, owners: mtf.Tensor, *, is_training: bool) -> mtf.Tensor:
-        """[.., group, blocks, capacity, d_model] -> the same shape, with owners int32 [.., group, blocks].
+    def by_sizes(self, x: mtf.Tensor, sizes: mtf.Tensor, *, is_training: bool) -> mtf.Tensor:
+        """[.., group, slots, d_model] -> the same shape, with sizes int32 [.., group, _experts].
 
-        Each block is given a copy of its expert's kernels; one whose owner is outside the experts gives zeros.
+        So many slots are of each expert, one after the other; those behind the last give zeros.
         """
 
         def product(slots: mtf.Tensor, kernel: mtf.Tensor) -> mtf.Tensor:
-            own = mtf.gather(kernel, owners, self.experts)
-            return mtf.einsum([slots, own], output_shape=slots.shape[:-1] + kernel.shape[-1:])
+            return mtf.grouped_matmul(slots, kernel, sizes, SLOTS, self.experts)
 
         return self._applied(x, product, is_training=is_training)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import tensorflow as tf
-
 import meshtf as mtf
 from meshtf.layers.moe._choices import Choices
 
@@ -14,19 +12,19 @@ SLOTS = "slots"
 
 @dataclasses.dataclass(frozen=True)
 class Slots:
-    """Places for tokens: blocks of equal size, each of which is of one expert.
+    """Places for tokens, those of each expert side by side.
 
     Attributes:
       tokens: int32 [.., group, slots], the token in its group; -1 in a place that is empty.
       weights: float32 [.., group, slots]: how much of what the expert makes of the token is taken.
-      block_size: places of a block, side by side.
-      experts: int32 [.., group, blocks], whose block it is; None where there is one for each expert, in their order.
+      capacity: places of each expert; None where each has as many as it has tokens.
+      sizes: int32 [.., group, _experts], how many places each expert has, where they have different numbers of them.
     """
 
     tokens: mtf.Tensor
     weights: mtf.Tensor
-    block_size: int
-    experts: mtf.Tensor | None = None
+    capacity: int | None
+    sizes: mtf.Tensor | None = None
 
     @classmethod
     def with_capacity(cls, choices: Choices, capacity: int) -> Slots:
@@ -34,30 +32,20 @@ class Slots:
         by_expert = _SortedChoices.of(choices)
         place = mtf.range(by_expert.order.mesh, mtf.Dimension("capacity", capacity))
         ranks = by_expert.starts + place  # [.., group, _experts, capacity]
-        return by_expert.slots(ranks, mtf.less(place, by_expert.counts), capacity)
+        found = mtf.gather(by_expert.order, ranks, "ranks")
+        choice = mtf.where(mtf.less(place, by_expert.counts), found, -1, output_shape=ranks.shape)
+        *groups, experts, places = ranks.shape
+        return by_expert.slots(mtf.reshape(choice, [*groups, _slots_dim(experts, places)]), capacity)
 
     @classmethod
     def without_limit(cls, choices: Choices) -> Slots:
-        """As many blocks as experts need, so that nobody goes without, whatever the choices are.
-
-        A block has the places that every expert needs where the load is even. With at most one partly empty block per
-        expert, twice as many places as tokens do.
-        """
+        """A place for each choice, in the order of the experts, and empty ones for choices that are not taken."""
         by_expert = _SortedChoices.of(choices)
-        num_ranks, num_experts = by_expert.order.shape[-1].size, choices.num_experts
-        size = -(-num_ranks // num_experts)
-        most = (num_ranks + min(num_experts, num_ranks) * (size - 1)) // size
-        blocks, experts = mtf.Dimension("blocks", most), by_expert.counts.shape[-1]
-        mesh = by_expert.order.mesh
-        needed = mtf.floordiv(by_expert.counts + (size - 1), size)
-        ends = mtf.cumsum(needed, experts)
-        number = mtf.range(mesh, blocks)
-        owner = mtf.reduce_sum(mtf.cast(mtf.less_equal(ends, number), tf.int32), reduced_dim=experts)
-        number_of_expert = mtf.sub(number, mtf.gather(ends - needed, owner, experts), output_shape=owner.shape)
-        place = number_of_expert * size + mtf.range(mesh, mtf.Dimension("capacity", size))
-        ranks = mtf.gather(by_expert.starts, owner, experts) + place
-        slots = by_expert.slots(ranks, mtf.less(place, mtf.gather(by_expert.counts, owner, experts)), size)
-        return dataclasses.replace(slots, experts=owner)
+        *groups, ranks = by_expert.order.shape
+        number = mtf.range(by_expert.order.mesh, ranks)
+        is_taken = mtf.less(number, mtf.reduce_sum(by_expert.counts, output_shape=groups))
+        choice = mtf.where(is_taken, by_expert.order, -1, output_shape=by_expert.order.shape)
+        return by_expert.slots(mtf.rename_dimension(choice, ranks.name, SLOTS), None)
 
     @classmethod
     def chosen_by_experts(cls, tokens: mtf.Tensor, weights: mtf.Tensor) -> Slots:
@@ -97,16 +85,12 @@ class _SortedChoices:
         starts = mtf.cumsum(counts, counts.shape[-1], exclusive=True)
         return cls(mtf.argsort(flat(choices.experts), ranks), flat(choices.weights), counts, starts, tokens.size)
 
-    def slots(self, ranks: mtf.Tensor, is_there: mtf.Tensor, block_size: int) -> Slots:
-        """Places for the choices of these ranks [.., group, blocks, capacity], where there are such."""
-        found = mtf.gather(self.order, ranks, "ranks")
-        choice = mtf.where(is_there, found, -1, output_shape=ranks.shape)
-        *groups, blocks, capacity = ranks.shape
-        shape = mtf.Shape([*groups, _slots_dim(blocks, capacity)])
-        choice = mtf.reshape(choice, shape)
+    def slots(self, choice: mtf.Tensor, capacity: int | None) -> Slots:
+        """Places for the choices that int32 [.., group, slots] numbers; -1 where there is none."""
         tokens = mtf.where(mtf.less(choice, 0), -1, mtf.mod(choice, self.num_tokens))
-        return Slots(tokens, mtf.gather(self.weights, choice, "ranks"), block_size)
+        sizes = self.counts if capacity is None else None
+        return Slots(tokens, mtf.gather(self.weights, choice, "ranks"), capacity, sizes)
 
 
-def _slots_dim(blocks: mtf.Dimension, capacity: mtf.Dimension) -> mtf.Dimension:
-    return mtf.Dimension(SLOTS, blocks.size * capacity.size)
+def _slots_dim(experts: mtf.Dimension, capacity: mtf.Dimension) -> mtf.Dimension:
+    return mtf.Dimension(SLOTS, experts.size * capacity.size)

@@ -177,12 +177,12 @@ def _through_experts(
     x: mtf.Tensor, layer: MixtureOfExperts, slots: Slots, groups: mtf.Dimension, *, is_training: bool
 ) -> mtf.Tensor:
     """[.., group, slots, d_model] -> the same shape."""
-    *apart, group, _, d_model = x.shape
-    capacity, d_ff = mtf.Dimension("capacity", slots.block_size), mtf.Dimension("d_ff", layer.d_ff)
+    d_ff = mtf.Dimension("d_ff", layer.d_ff)
     experts = ExpertLayers(layer.experts, d_ff, layer.activations, layer.dropout_rate, layer.kernel_initializer)
-    if slots.experts is not None:
-        blocks = mtf.reshape(x, [*apart, group, slots.experts.shape[-1], capacity, d_model])
-        return mtf.reshape(experts.by_blocks(blocks, slots.experts, is_training=is_training), x.shape)
+    if slots.sizes is not None:
+        return experts.by_sizes(x, slots.sizes, is_training=is_training)
+    assert slots.capacity is not None
+    *apart, _, _, d_model = x.shape
     # Under other names the split moves from the groups to the experts: an alltoall, and one back.
-    at_experts = mtf.reshape(x, [*apart, groups, layer.experts, capacity, d_model])
+    at_experts = mtf.reshape(x, [*apart, groups, layer.experts, mtf.Dimension("capacity", slots.capacity), d_model])
     return mtf.reshape(experts.by_experts(at_experts, is_training=is_training), x.shape)

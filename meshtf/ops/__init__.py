@@ -76,6 +76,7 @@ from meshtf.ops.elementwise.math_functions import (
 from meshtf.ops.elementwise.remainders_powers_extrema import clip_by_value, floordiv, maximum, minimum, mod, pow
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.fourier.fft import fft, ifft, irfft, rfft
+from meshtf.ops.grouped_products.grouped_matmul import grouped_matmul
 from meshtf.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
 from meshtf.ops.indexing.gather import gather, one_hot
 from meshtf.ops.indexing.scatter import scatter_add, scatter_update
@@ -185,6 +186,7 @@ __all__ = [
     "get_variable",
     "greater",
     "greater_equal",
+    "grouped_matmul",
     "halo_exchange",
     "histogram_summary",
     "identity",

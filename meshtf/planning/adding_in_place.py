@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.planning.plan import Core
+from meshtf.planning.rows_in_place import with_rows
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,8 +60,12 @@ class AddToPart:
         """Written over the total, which nothing else may read."""
         rows, row_size = self._rows(positions), self.size[self._num_leading :]
         together = tf.reshape(total, [math.prod(self.size[: self._num_leading]), *row_size])
-        sums = tf.raw_ops.InplaceAdd(x=together, i=rows, v=tf.reshape(term, [self.num_rows, *row_size]))
-        return tf.reshape(sums, self.size)
+        terms = tf.reshape(term, [self.num_rows, *row_size])
+        if self.num_rows > 1:
+            return tf.reshape(tf.raw_ops.InplaceAdd(x=together, i=rows, v=terms), self.size)
+        # The part is a view: it is read where it is, and the sum takes the memory of the term.
+        part = tf.slice(together, tf.concat([rows, [0] * len(row_size)], 0), [1, *row_size])
+        return tf.reshape(with_rows(together, rows, part + terms), self.size)
 
     @property
     def _num_leading(self) -> int:

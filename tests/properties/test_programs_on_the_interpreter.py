@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(900)  # a failing program is made as small as i
 _EXAMPLES, _LAYOUTS = 2, 3
 _PROGRAMS, _PROGRAMS_OF_A_TEST = 2000, 50
 
-OF_KERNELS = re.compile("einsum|conv|pool|fft|softmax|cumsum|random|sample|triangular")
+OF_KERNELS = re.compile("einsum|grouped_matmul|conv|pool|fft|softmax|cumsum|random|sample|triangular")
 """Cases of operations that TensorFlow leaves to kernels which differ between CPUs."""
 
 # What computes nothing, has a case under another name, is in every program, or makes pipelines, which have tests alone.

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from meshtf.lowering.emit._shared_constants import constants_shared
 from meshtf.planning.plan import Branch, Carried, Instruction, Loop, Plan, Stacked, Value, free_values, walk
+from meshtf.planning.rows_in_place import with_rows
 
 if TYPE_CHECKING:
     from meshtf.lowering.emit.core_program import CoreProgram
@@ -91,7 +92,7 @@ def _stack_in(program: CoreProgram, loop: Loop, stacked: Stacked) -> Stack:
 def written(stack: Stack, index: tf.Tensor, part: tf.Tensor) -> Stack:
     """The stack with a part in its place. Only the loop has the tensor, which it makes anew in each run."""
     if isinstance(stack, tf.Tensor):
-        return tf.raw_ops.InplaceUpdate(x=stack, i=[index], v=part[tf.newaxis])
+        return with_rows(stack, tf.reshape(index, [1]), part[tf.newaxis])
     return stack.write(index, part)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,10 @@ from meshtf.planning.plan import (
     ReadVariable,
     Value,
 )
+from meshtf.planning.processor_work import ProcessorWork
+
+_WORTH_A_VIEW = 1 << 14
+"""Bytes of a part, from which on to copy it costs more than the operations that say where it is."""
 
 
 class TracedCore:
@@ -190,8 +195,14 @@ class CoreProgram:
         return array.stack()
 
     def part(self, value: Value, index: tf.Tensor, dim: int) -> tf.Tensor:
-        """One part of a slice along a dimension."""
-        return tf.gather(self.slices[value], index, axis=dim)
+        """One part of a slice along a dimension: on processors, where it lies in one piece, without a copy."""
+        x, size = self.slices[value], value.slice_shape
+        is_in_one_piece = math.prod(size[:dim]) == 1
+        if self.on_processors and is_in_one_piece and value.slice_bytes >= size[dim] * _WORTH_A_VIEW:
+            parts = tf.reshape(x, [size[dim], *size[dim + 1 :]])
+            part = tf.slice(parts, [index] + [0] * (parts.shape.rank - 1), [1, *size[dim + 1 :]])
+            return tf.reshape(part, [*size[:dim], *size[dim + 1 :]])
+        return tf.gather(x, index, axis=dim)
 
     def scalar(self, value: Value) -> tf.Tensor:
         """What all cores have alike, for control flow."""
@@ -230,6 +241,8 @@ class CoreProgram:
             results = instruction.emit.flat(*slices)
         elif self.on_processors and isinstance(instruction.emit, AddToPart | Zeros):
             results = instruction.emit.in_place(*slices)
+        elif self.on_processors and isinstance(instruction.emit, ProcessorWork):
+            results = instruction.emit.on_processors(self._core, *slices)
         else:
             results = instruction.emit(self._core, *slices)
         if isinstance(results, tf.Tensor):

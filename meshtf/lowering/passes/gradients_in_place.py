@@ -22,6 +22,7 @@ import tensorflow as tf
 from meshtf.dimension import Shape
 from meshtf.layout import TensorLayout
 from meshtf.lowering.passes.pass_options import PassOptions
+from meshtf.ops.algebra._mask import masking, zero_elsewhere
 from meshtf.ops.algebra.elementwise_operation import broadcasting_kernel
 from meshtf.planning.adding_in_place import AddToPart, Zeros
 from meshtf.planning.plan import (
@@ -170,7 +171,10 @@ class _Rewriting:
             output = _part_of(i.outputs[0], name, next(self.numbers))
             inputs = tuple(part if v is whole else v for v in i.inputs)
             assert i.facts.kernel is not None
-            emit = broadcasting_kernel(i.facts.kernel, [v.shape for v in inputs], output.shape, output.slice_shape)
+            if i.facts.kernel is zero_elsewhere:
+                emit = masking(*inputs)
+            else:
+                emit = broadcasting_kernel(i.facts.kernel, [v.shape for v in inputs], output.shape, output.slice_shape)
             is_view = i.facts.is_view and inputs[0].shape == output.shape
             facts = dataclasses.replace(i.facts, is_view=is_view)
             flops = i.flops // whole.shape.dims[0].size

@@ -153,6 +153,11 @@ class MatrixPlan:
         )  # fmt: skip
 
     @property
+    def reads_second_transposed(self) -> bool:
+        """Of the product as it is made, whose second operand is the first of the two where they are swapped."""
+        return not self.transpose_a if self.is_swapped else self.transpose_b
+
+    @property
     def product(self) -> Names:
         """Names of the matrix product, in order."""
         return self.batch + (self.columns + self.rows if self.is_swapped else self.rows + self.columns)
@@ -168,7 +173,8 @@ def _matrix_product(core: Core, a: tf.Tensor, b: tf.Tensor, plan: MatrixPlan) ->
     sizes |= dict(zip(plan.b_names, b.shape.as_list(), strict=True))
     groups = [plan.batch, plan.rows, plan.columns, plan.contracted]
     batch, m, n, k = (math.prod(sizes[name] for name in group) for group in groups)
-    lead = [batch] if plan.batch else []
+    # A batch of one is multiplied faster as the two matrices that it is, but where the second is read transposed.
+    lead = [batch] if plan.batch and (batch != 1 or plan.reads_second_transposed) else []
     a = core.reshaped(_ordered(core, a, plan.a_names, plan.a_order), lead + ([k, m] if plan.transpose_a else [m, k]))
     b = core.reshaped(_ordered(core, b, plan.b_names, plan.b_order), lead + ([n, k] if plan.transpose_b else [k, n]))
     dtype = core.product_dtype(a.dtype)

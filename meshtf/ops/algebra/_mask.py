@@ -10,7 +10,7 @@ import tensorflow as tf
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.elementwise_operation import broadcasting_kernel
-from meshtf.planning.plan import Core
+from meshtf.planning.plan import Core, Emit, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.work_facts import WorkFacts
 
@@ -35,16 +35,19 @@ class MaskOperation(Operation):
         held = planner.read_operands_as_they_are(self, fill=None)[0]
         value = held if held.pending else planner.read(x, planner.layouts[output], None)
         is_kept = planner.read(condition, restricted(value.layout, x.shape, condition.shape), None)
-        size = value.slice_shape
-        emit = broadcasting_kernel(_zero_elsewhere, [x.shape, condition.shape], output.shape, size)
-        if math.prod(is_kept.slice_shape) == 1 and math.prod(size) >= WORTH_A_BRANCH:
-            emit = _all_or_nothing
         spec = (output.shape, output.dtype, value.layout)
-        facts, flops = WorkFacts(kernel=_zero_elsewhere), math.prod(size)
+        emit, facts, flops = masking(value, is_kept), WorkFacts(kernel=zero_elsewhere), math.prod(value.slice_shape)
         (masked,) = planner.compute(
             "mask", emit, [value, is_kept], [spec], pending=value.pending, flops=flops, facts=facts
         )
         planner.write(output, masked)
+
+
+def masking(value: Value, is_kept: Value) -> Emit:
+    """Local work by which a value keeps its shape, and what a condition over some of its dimensions says."""
+    if math.prod(is_kept.slice_shape) == 1 and math.prod(value.slice_shape) >= WORTH_A_BRANCH:
+        return _all_or_nothing
+    return broadcasting_kernel(zero_elsewhere, [value.shape, is_kept.shape], value.shape, value.slice_shape)
 
 
 def _all_or_nothing(core: Core, x: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:
@@ -52,5 +55,6 @@ def _all_or_nothing(core: Core, x: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:
     return tf.cond(tf.reshape(is_kept, []), lambda: x, lambda: tf.zeros_like(x))
 
 
-def _zero_elsewhere(x: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:
+def zero_elsewhere(x: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:
+    """The kernel of masks."""
     return tf.where(is_kept, x, tf.zeros([], x.dtype))

@@ -14,6 +14,7 @@ import meshtf as mtf
 from meshtf.layers import PipelineSchedule, pipeline
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.report import accounting
+from meshtf.ops.algebra._mask import WORTH_A_BRANCH, masking
 from meshtf.planning.plan import Compute, Plan, walk
 from meshtf.testing import build
 from tests.lowering.passes.update_programs import known, started
@@ -206,6 +207,35 @@ def test_on_processors_sums_are_written_over() -> None:
     for _ in range(2):
         for own, other in zip(in_place(x=X), expected, strict=True):
             np.testing.assert_array_equal(own, other)
+
+
+def test_a_part_with_one_condition_is_masked_without_a_copy() -> None:
+    """A stage that waits adds nothing to large gradients, and one that does not adds them as they are."""
+    wide = mtf.Dimension("wide", WORTH_A_BRANCH // 16)
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        def layer(xs: list[mtf.Tensor], _: list[mtf.Tensor]) -> list[mtf.Tensor]:
+            h = mtf.layers.dense(xs[0], [wide], use_bias=False)
+            return [xs[0] + mtf.layers.dense(h, [xs[0].shape[-1]], [wide], use_bias=False, name="out")]
+
+        (y,) = pipeline(layer, x, mtf.Dimension("layers", 4), PipelineSchedule(2, 2), recompute="nothing")
+        return mtf.gradients(mtf.reduce_sum(y), [v.value for v in x.graph.trainable_variables])
+
+    inputs = {"x": mtf.TensorSpec([BATCH, ("d_model", 16)])}
+    x = np.random.default_rng(0).normal(size=[4, 16]).astype(np.float32)
+    results = []
+    for options in (EVERY, NONE):
+        step = mtf.function(program, mtf.SpmdMeshImpl("stages:2", "stage:stages"), inputs, pass_options=options)
+        results.append(step(x=x))
+    for own, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(own, other)
+    graph, made = build(program, inputs)
+    lowering = mtf.Lowering(graph, {made[0].mesh: mtf.PlanMeshImpl("stages:2", "stage:stages")}, pass_options=EVERY)
+    masks = [
+        i for i, _ in walk(lowering.plan_for(tuple(made)).instructions)
+        if isinstance(i, Compute) and i.kind == "mask" and i.outputs[0].shape.has("wide")
+    ]  # fmt: skip
+    assert [i.emit for i in masks] == [masking(*i.inputs) for i in masks] != []
 
 
 def test_what_several_loops_make_together_is_added_as_a_whole() -> None:

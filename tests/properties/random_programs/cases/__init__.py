@@ -13,6 +13,7 @@ from tests.properties.random_programs.cases import (
     neighbours,
     nested,
     pieces,
+    row_groups,
     scatter,
     sequence,
     sources,
@@ -32,6 +33,7 @@ CASES: dict[str, Case] = {
     **escape.CASES,
     **control_flow.CASES,
     **transforms.CASES,
+    **row_groups.CASES,
 }
 """Of single operations."""
 

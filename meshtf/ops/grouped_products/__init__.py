@@ -1,0 +1,1 @@
+"""Products of rows in groups, each group with a matrix of its own."""

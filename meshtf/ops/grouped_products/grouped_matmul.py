@@ -1,0 +1,148 @@
+"""Products of rows in groups, one after the other, each group with a matrix of its own."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_shape
+from meshtf.errors import DtypeError, ShapeError
+from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
+from meshtf.layout import Axes
+from meshtf.ops.algebra.elementwise_operation import conjugate
+from meshtf.ops.algebra.reduction import reduced_dimension
+from meshtf.ops.grouped_products._dimensions import GroupedDimensions
+from meshtf.ops.grouped_products._local_work import LocalProduct, LocalShapes, LocalSum
+from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.planner import Planner
+from meshtf.planning.processor_work import ProcessorWork
+from meshtf.planning.splits import choose_splits, layout_over, summed_axes
+from meshtf.planning.work_facts import WorkFacts
+
+_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32, tf.int64, tf.complex64, tf.complex128)
+
+
+class _GroupedOperation(Operation):
+    """Of two operands, and the sizes of groups.
+
+    A core has whole tables of rows, and the sizes of all groups. Where groups are split it does those whose matrices it
+    has, which leaves a sum of the groups' rows and zeros.
+    """
+
+    is_product = True
+
+    def __init__(self, inputs: Sequence[Tensor], dims: GroupedDimensions, output_shape: Shape) -> None:
+        super().__init__(inputs, [(output_shape, inputs[0].dtype)], name="grouped_matmul")
+        self.dims = dims
+
+    def needs_whole(self, name: str) -> bool:
+        return name in (self.dims.rows.name, self.dims.groups.name, self.dims.counted.name)
+
+    def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
+        return summed_axes(self._splits(layouts), self.outputs[0].shape)
+
+    def lower(self, planner: Planner) -> None:
+        (output,), splits, counted = self.outputs, self._splits(planner.layouts), self.dims.counted.name
+        own = [splits, splits, {**splits, counted: ()}]
+        values = [planner.read(x, layout_over(x.shape, each)) for x, each in zip(self.inputs, own, strict=True)]
+        layout = layout_over(output.shape, splits)
+        sizes = layout.slice_shape(output.shape, planner.mesh_shape)
+        local = dict(zip(output.shape.dimension_names, sizes, strict=True))
+        for value in values[:2]:
+            local |= zip(value.shape.dimension_names, value.slice_shape, strict=True)
+        shapes = LocalShapes(self.dims, local, splits[self.dims.groups.name])
+        product, spec = shapes.as_product, (output.shape, output.dtype, layout)
+        (value,) = planner.compute(
+            "grouped_matmul", self._work(shapes), values, [spec], pending=self.pending_axes(planner.layouts),
+            flops=product.flops, facts=WorkFacts(products=(product,)),
+        )  # fmt: skip
+        planner.write(output, value)
+
+    def _splits(self, layouts: LayoutTable) -> dict[str, Axes]:
+        return choose_splits(self.inputs[:2], self.outputs[0], layouts, whole=[self.dims.rows.name])
+
+    @abc.abstractmethod
+    def _work(self, shapes: LocalShapes) -> ProcessorWork:
+        """Of a core's slices of the inputs."""
+
+
+class GroupedProductOperation(_GroupedOperation):
+    """y of rows x, matrices w and sizes: see `grouped_matmul`."""
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (x, w, sizes), dy = self.inputs, check_tensor(grad_ys[0])
+        of_x = GroupedProductOperation([dy, conjugate(w), sizes], self.dims.exchanged, x.shape)
+        of_w = GroupedSumOperation([conjugate(x), dy, sizes], self.dims, w.shape)
+        return [of_x.outputs[0], of_w.outputs[0], None]
+
+    def _work(self, shapes: LocalShapes) -> ProcessorWork:
+        return LocalProduct(shapes, *(x.shape for x in self.inputs), self.outputs[0].shape)
+
+
+class GroupedSumOperation(_GroupedOperation):
+    """w of rows x, other rows y and sizes: for each group the sum over its rows of x · y."""
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (x, y, sizes), dw = self.inputs, check_tensor(grad_ys[0])
+        of_x = GroupedProductOperation([conjugate(y), dw, sizes], self.dims.exchanged, x.shape)
+        of_y = GroupedProductOperation([conjugate(x), dw, sizes], self.dims, y.shape)
+        return [of_x.outputs[0], of_y.outputs[0], None]
+
+    def _work(self, shapes: LocalShapes) -> ProcessorWork:
+        return LocalSum(shapes, *(x.shape for x in self.inputs), self.outputs[0].shape)
+
+
+@language_function
+def grouped_matmul(
+    x: Tensor,
+    w: Tensor,
+    sizes: Tensor,
+    rows: DimensionLike | str,
+    groups: DimensionLike | str,
+    output_shape: ShapeLike | None = None,
+) -> Tensor:
+    """Each row times its group's matrix, where the groups of rows follow one another; zeros for rows behind the last.
+
+    The einsum of x with what `gather` would take of w for each row, without the copies. No row is computed for nothing,
+    whatever the sizes are; XLA, which needs to know shapes, computes at most one further tile of rows for each group.
+
+    Args:
+      x: [.., rows, contracted..], numbers, in any order.
+      w: [groups, contracted.., new..], of x's dtype. It may have some of x's other dimensions, too, for which matrices
+        then differ.
+      sizes: [.., groups], int32 or int64: how many rows each group has. Groups that reach beyond the rows are cut. Its
+        dimension may be called otherwise than that of w, which a rule may split.
+      rows: of x.
+      groups: of w.
+      output_shape: the result's dimensions in another order than those of x with the new ones in place of the
+        contracted ones.
+
+    Raises:
+      ShapeError: a dimension is missing, or has two sizes, or has no place in the product.
+      DtypeError: the sizes are not int32 or int64, the dtypes of x and w differ, or they are not numbers of 2 to 16
+        bytes.
+
+    Examples:
+      >>> tokens, experts = mtf.ones(mesh, "slots:5 d_model:4"), mtf.ones(mesh, "experts:2 d_model:4 d_ff:8")
+      >>> sizes = mtf.constant(mesh, [3, 1], "experts:2", tf.int32)
+      >>> y = mtf.grouped_matmul(tokens, experts, sizes, "slots", "experts")
+      >>> y
+      grouped_matmul [slots:5 d_ff:8] float32
+      >>> value(mtf.reduce_max(y, reduced_dim="d_ff"))
+      array([4., 4., 4., 4., 0.], dtype=float32)
+    """
+    dtype = same_dtype([check_tensor(x), check_tensor(w)])
+    if dtype not in _DTYPES:
+        raise DtypeError(f"rows and matrices must be numbers of 2 to 16 bytes, not {dtype.name}; convert with mtf.cast")
+    if check_tensor(sizes).dtype not in (tf.int32, tf.int64):
+        raise DtypeError(f"sizes must be int32 or int64, not {sizes.dtype.name}; convert with mtf.cast")
+    dims = GroupedDimensions.of(x.shape, w.shape, sizes.shape, reduced_dimension(x, rows), reduced_dimension(w, groups))
+    kept = [d for d in x.shape if not dims.of_x.has(d.name)]
+    shape = Shape([*kept, *dims.of_y])
+    wanted = shape if output_shape is None else convert_to_shape(output_shape)
+    if sorted(wanted.dims, key=lambda d: d.name) != sorted(shape.dims, key=lambda d: d.name):
+        raise ShapeError(f"output_shape [{wanted}] must have the dimensions [{shape}], in any order")
+    return GroupedProductOperation([x, w, sizes], dims, wanted).outputs[0]

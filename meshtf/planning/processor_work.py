@@ -1,0 +1,24 @@
+"""Local work that processors do otherwise than compilers.
+
+A compiler needs shapes that it knows, and reuses memory by itself. TensorFlow on processors executes operation by
+operation: there shapes may follow from values, and a result may be written piece by piece into memory of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import tensorflow as tf
+
+from meshtf.planning.plan import Core
+
+
+@runtime_checkable
+class ProcessorWork(Protocol):
+    """An `Emit` in two forms, for the same result: called, it is that for compilers and all other devices."""
+
+    def __call__(self, core: Core, *slices: tf.Tensor) -> Any: ...
+
+    def on_processors(self, core: Core, *slices: tf.Tensor) -> Any:
+        """For TensorFlow on processors."""
+        ...

@@ -1,0 +1,25 @@
+"""Rows of a tensor written in its own memory, on processors.
+
+TensorFlow's kernel writes element by element, whatever the elements are: four numbers of 4 bytes take it as long as
+four of 16. So rows are written as the widest elements there are, bit by bit what they were.
+"""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+_WIDEST = tf.complex128
+_LEAST_BYTES = 1 << 12
+"""Of a row: what is shorter is written in no more time than the tensors take to be seen otherwise."""
+
+
+def with_rows(x: tf.Tensor, where: tf.Tensor | list[tf.Tensor], rows: tf.Tensor) -> tf.Tensor:
+    """x [n, ..] with rows [m, ..] in the places int32 [m] of its first dimension; nothing else may have its memory."""
+    size, dtype = x.shape.as_list(), x.dtype
+    together, length = _WIDEST.size // dtype.size, math.prod(size[1:])
+    if dtype == tf.bool or together == 1 or length % together or length * dtype.size < _LEAST_BYTES:
+        return tf.raw_ops.InplaceUpdate(x=x, i=where, v=rows)
+    wide_x, wide_rows = (tf.bitcast(tf.reshape(t, [-1, length // together, together]), _WIDEST) for t in (x, rows))
+    return tf.reshape(tf.bitcast(tf.raw_ops.InplaceUpdate(x=wide_x, i=where, v=wide_rows), dtype), size)

@@ -1,0 +1,67 @@
+"""Which operations a core runs: none that copies what may be read where it is, and the faster of two products."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.lowering.emit.emission import EmittedProgram
+from meshtf.testing import assert_close
+
+ONE = mtf.SpmdMeshImpl("all:1", "")
+
+
+def of_a_core(step: mtf.Function) -> tf.Graph:
+    program = step._execution.program
+    assert isinstance(program, EmittedProgram)
+    (core_function,) = program.core_functions
+    return core_function.graph
+
+
+@pytest.mark.parametrize(("front", "copies"), [([], 0), ([("stage", 1)], 0), ([("stage", 2)], 1)])
+def test_parts_that_lie_in_one_piece_are_not_copied(front: list[tuple[str, int]], copies: int) -> None:
+    """A layer's weights, of all layers': behind one stage, and beside those of another."""
+    layers, width = mtf.Dimension("layers", 3), mtf.Dimension("width", 4096)
+    shape = mtf.Shape([*front, layers, width])
+    weights = np.random.default_rng(0).uniform(0.5, 1.5, shape.to_integer_list).astype(np.float32)
+
+    def step(x: mtf.Tensor) -> mtf.Tensor:
+        own_weights = mtf.get_variable(x.mesh, "weights", shape, initializer=weights)
+        (y,), _ = mtf.scan(lambda xs, own: ([xs[0] * own[0]], []), [x], [own_weights], layers)
+        loss = mtf.reduce_sum(y)
+        mtf.optimize.SgdOptimizer(0.5).minimize(loss)
+        return loss
+
+    x = mtf.TensorSpec([*front, width])
+    program = mtf.function(step, ONE, inputs={"x": x})
+    given = np.random.default_rng(1).uniform(0.5, 1.5, x.shape.to_integer_list).astype(np.float32)
+    axis, expected = len(front), weights
+    for _ in range(2):  # updates write where the views are of
+        loss, product = float(program(x=given)), np.prod(expected, axis=axis, keepdims=True)
+        assert_close(loss, np.sum(given * np.squeeze(product, axis)), terms=(shape.size, 3))
+        expected = expected - 0.5 * np.expand_dims(given, axis) * product / expected
+        assert_close(program.variables["weights"], expected, terms=(3, 3))
+    inside = [f for f in of_a_core(program).as_graph_def().library.function if "while_body" in f.signature.name]
+    assert [[n.op for n in f.node_def].count("GatherV2") for f in inside[:1]] == [copies]
+
+
+@pytest.mark.parametrize(("names", "kernel"), [("m k|k n", "MatMul"), ("m k|n k", "BatchMatMulV2")])
+def test_a_batch_of_one_is_a_product_of_matrices(names: str, kernel: str) -> None:
+    """But where the second is read transposed: there TensorFlow's product of batches is the faster one."""
+    sizes = {"m": 4, "k": 6, "n": 5}
+    a, b = (mtf.Shape([("batch", 1), *((n, sizes[n]) for n in own.split())]) for own in names.split("|"))
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=s.to_integer_list).astype(np.float32) for s in (a, b))
+
+    def step(x: mtf.Tensor, y: mtf.Tensor) -> mtf.Tensor:
+        return mtf.einsum([x, y], output_shape="batch:1 m:4 n:5")
+
+    program = mtf.function(step, ONE, inputs={"x": mtf.TensorSpec(a), "y": mtf.TensorSpec(b)})
+    equation = f"{names.replace(' ', '').replace('|', ',')}->mn"
+    assert_close(program(x=x, y=y).numpy()[0], np.einsum(equation, x[0], y[0]), terms=6)
+    found = [
+        o.type for o in of_a_core(program).get_operations() if o.type.endswith("MatMul") or "BatchMatMul" in o.type
+    ]
+    assert found == [kernel]
