@@ -228,9 +228,10 @@ for how, keep in t.IN_A_PROCESS:
 """
 IN_A_PROCESS = [("scan", "nothing"), ("scan", "nested"), ("unrolled", "nothing"), ("scan", "everything")]
 HIGH_WATER_ROWS = 4096
-HIGH_WATER_BEYOND = 4
+HIGH_WATER_BEYOND = 6
 """Activations that a process may need beyond the accounting, which leaves out scratch memory of kernels and what the
-executor runs early: a product's operands packed anew, and results of the layer that comes next."""
+executor runs early: in each of its two threads, a product's operands packed anew, its result, and that of what comes
+next."""
 GIVES_BACK = {"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1", "MALLOC_MMAP_THRESHOLD_": f"{1 << 16}"}
 """Environment of a process that has what it holds, and no more. Else what was freed is kept, by TensorFlow's pool or,
 where the processor is one for which it has none, by malloc: up to 15 activations of these programs."""
