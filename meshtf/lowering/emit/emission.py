@@ -117,7 +117,8 @@ class EmittedProgram:
         return results
 
     def _first_call(self, feeds: Sequence[tf.Tensor], *, asserted: bool) -> Results:
-        compiles_early = self._on_processors and tf.executing_eagerly()
+        # Of one core's program, tracing is over too soon for it.
+        compiles_early = len(self._cores) > 1 and self._on_processors and tf.executing_eagerly()
         home = home_device(self._cores[0][1])
         with updates_compiled_meanwhile(self._facts, home) if compiles_early else contextlib.nullcontext():
             program = self._traced(asserted=asserted)
