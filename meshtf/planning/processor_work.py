@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-import tensorflow as tf
-
-from meshtf.planning.plan import Core
-
 
 @runtime_checkable
 class ProcessorWork(Protocol):
     """An `Emit` in two forms, for the same result: called, it is that for compilers and all other devices."""
 
-    def __call__(self, core: Core, *slices: tf.Tensor) -> Any: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Of the core and its slices, as those of any `Emit`."""
+        ...
 
-    def on_processors(self, core: Core, *slices: tf.Tensor) -> Any:
-        """For TensorFlow on processors."""
+    def on_processors(self, *args: Any, **kwargs: Any) -> Any:
+        """The same for TensorFlow on processors."""
         ...

@@ -79,7 +79,8 @@ class GroupedProductOperation(_GroupedOperation):
         return [of_x.outputs[0], of_w.outputs[0], None]
 
     def _work(self, shapes: LocalShapes) -> ProcessorWork:
-        return LocalProduct(shapes, *(x.shape for x in self.inputs), self.outputs[0].shape)
+        x, w, sizes = self.inputs
+        return LocalProduct(shapes, x.shape, w.shape, sizes.shape, self.outputs[0].shape)
 
 
 class GroupedSumOperation(_GroupedOperation):
@@ -92,7 +93,8 @@ class GroupedSumOperation(_GroupedOperation):
         return [of_x.outputs[0], of_y.outputs[0], None]
 
     def _work(self, shapes: LocalShapes) -> ProcessorWork:
-        return LocalSum(shapes, *(x.shape for x in self.inputs), self.outputs[0].shape)
+        x, y, sizes = self.inputs
+        return LocalSum(shapes, x.shape, y.shape, sizes.shape, self.outputs[0].shape)
 
 
 @language_function
