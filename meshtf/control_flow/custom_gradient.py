@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from meshtf.autodiff import differentiate
 from meshtf.call_sites import language_function
 from meshtf.control_flow._blocks import as_tensors, build_block, explicit_tensors, gradients_by_input
 from meshtf.control_flow._inline_block import InlineOperation
@@ -12,6 +13,7 @@ from meshtf.control_flow.recompute_grad import RecomputeOperation
 from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph import Block, Mesh, Tensor, check_tensor, is_differentiable
+from meshtf.ops.algebra.arithmetic import add
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 
 
@@ -22,13 +24,25 @@ class CustomGradientOperation(InlineOperation):
         super().__init__(block, mesh, "custom_gradient", awaited=())
         self._explicit = tuple(explicit)
         self._grad_fn = grad_fn
+        self._num_results = len(block.outputs)
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """What the user's function gives, as a block that is given what it uses of the forward operations."""
-        forward, every = self.block.operations, self.all_inputs
+        """What the user's function gives, as a block that is given what it uses of the forward operations.
+
+        For a second derivative these are asked, too: what they are made of is then differentiated as it stands.
+        """
+        forward, every, n = self.block.operations, self.all_inputs, self._num_results
+        asked = [(t, g) for t, g in zip(self.block.outputs[n:], grad_ys[n:], strict=True) if g is not None]
         with self.graph.capture("grad_fn of mtf.custom_gradient", beside=forward) as operations:
-            returned = self._grad_fn(list(self._explicit), every, list(forward), list(self.outputs), list(grad_ys))
-            grads = self._checked(returned)
+            grads: list[Tensor | None] = [None] * len(every)
+            if any(g is not None for g in grad_ys[:n]):
+                outputs = list(self.outputs[:n])
+                grads = self._checked(
+                    self._grad_fn(list(self._explicit), every, list(forward), outputs, list(grad_ys[:n]))
+                )
+            if asked:
+                further = differentiate([t for t, _ in asked], every, [g for _, g in asked], forward)
+                grads = [x if y is None else y if x is None else add(x, y) for x, y in zip(grads, further, strict=True)]
         found = [(x, g) for x, g in zip(every, grads, strict=True) if g is not None]
         inside = {t for o in forward for t in o.outputs}
         used = dict.fromkeys([*(x for o in operations for x in o.inputs), *(g for _, g in found)])

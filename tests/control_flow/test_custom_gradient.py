@@ -43,6 +43,26 @@ def test_a_gradient_from_what_is_inside(twins: Any) -> None:
     twins(program, lambda mesh, x, w: forward(x, w), INPUTS, LAYOUTS)
 
 
+def test_second_derivatives_by_way_of_what_is_inside(twins: Any) -> None:
+    """Of a gradient that uses what the function makes on the way, and does not return."""
+
+    def on_the_way(explicit: Any, every: Any, operations: Any, outputs: Any, grads: Any) -> list[mtf.Tensor | None]:
+        assert len(outputs) == len(grads) == 1
+        (x,), (_, w) = explicit, every
+        (tanh,) = (o.outputs[0] for o in operations if o.name.startswith("tanh"))
+        slope = 3.0 * grads[0] * mtf.square(tanh) * (1.0 - mtf.square(tanh))
+        return [mtf.einsum([slope, w], output_shape=x.shape), mtf.einsum([x, slope], output_shape=w.shape)]
+
+    def cubed(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+        tanh = forward(x, w)
+        return tanh * mtf.square(tanh)
+
+    def program(mesh: mtf.Mesh, x: mtf.Tensor, w: mtf.Tensor) -> Any:
+        return mtf.custom_gradient(lambda x: cubed(x, w), on_the_way, x)
+
+    twins(program, lambda mesh, x, w: cubed(x, w), INPUTS, LAYOUTS)
+
+
 def test_on_virtual_cpus() -> None:
     def program(x: mtf.Tensor, w: mtf.Tensor) -> Any:
         return mtf.custom_gradient(lambda x: forward(x, w), by_hand, [x])
