@@ -133,6 +133,48 @@ def test_batch_norm_in_training_is_the_formula(check_layers: Callable[..., Any],
     assert_close(done.variables["usual/moving_variance"], 0.75 + 0.25 * unbiased, terms=2 * (x.size // 4))
 
 
+def test_second_derivatives_of_batch_norm() -> None:
+    """As a penalty on gradients takes them: by the input, and by the scale."""
+    rng = np.random.default_rng(0)
+    x, t = rng.normal(size=(4, 6, 8)), rng.normal(size=(4, 6, 8))
+
+    def program(mesh: mtf.Mesh, x: mtf.Tensor, t: mtf.Tensor) -> list[mtf.Tensor | None]:
+        uneven(mesh, "batch_norm/scale", [D_MODEL])
+        y = mtf.layers.batch_norm(x, True, 0.9, EPSILON, name="batch_norm")
+        (dx,) = mtf.gradients([mtf.reduce_sum(mtf.square(y) * t)], [x])
+        scale = mesh.graph.variables["batch_norm/scale"].value
+        return mtf.gradients([mtf.reduce_sum(mtf.square(dx))], [x, scale])
+
+    wide, scale = tf.constant(x), tf.constant(1.0 + np.arange(8.0))
+    with tf.GradientTape() as outer:
+        outer.watch([wide, scale])
+        with tf.GradientTape() as inner:
+            inner.watch(wide)
+            mean, variance = tf.nn.moments(wide, [0, 1])
+            loss = tf.reduce_sum(tf.square((wide - mean) * tf.math.rsqrt(variance + EPSILON) * scale) * t)
+        penalty = tf.reduce_sum(tf.square(inner.gradient(loss, wide)))
+    expected = outer.gradient(penalty, [wide, scale])
+    inputs = {"x": ("batch:4 length:6 d_model:8", x), "t": ("batch:4 length:6 d_model:8", t)}
+    for layout in ["", *LAYOUTS]:
+        found = interpret(program, inputs, "rows:2;cols:2", layout).results
+        for own, other in zip(found, expected, strict=True):
+            # Sums over the batch, of sums over it, of products of up to six factors.
+            assert_close(own, other, terms=(24 * 6, 24), magnitude=float(np.abs(other).max()))
+
+
+def test_statistics_of_a_batch_and_their_gradient_take_three_reductions() -> None:
+    """Of the mean, the variance, and one of both sums in the gradient, from which those of scale and bias come, too."""
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor | None]:
+        y = mtf.layers.batch_norm(x, is_training=True, momentum=0.9)
+        loss = mtf.reduce_sum(mtf.square(y) * x)
+        return mtf.gradients([loss], [x, *(v.value for v in x.graph.trainable_variables)])
+
+    inputs = {"x": mtf.TensorSpec([BATCH, LENGTH, D_MODEL])}
+    report = mtf.function(program, mtf.PlanMeshImpl("rows:2", "batch:rows"), inputs).report()
+    assert [c.kind for c in report.collectives] == ["all_reduce"] * 3
+
+
 def test_batch_norm_moves_at_every_call_and_evaluates_with_the_averages(normal: Callable[..., Any]) -> None:
     _, x = normal(IMAGE)
 
