@@ -11,6 +11,8 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError, ShapeError
+from meshtf.layers.attention._dropped import is_independent, kept_weights, noise_shape_of, without_dropped
+from meshtf.layers.attention._running_softmax import block_sums, finished, initial_state, sum_gradients, with_block
 from meshtf.layers.attention._scores import (
     attend,
     check_operands,
@@ -18,7 +20,6 @@ from meshtf.layers.attention._scores import (
     logits_dtype,
     logits_shape,
     make_logits,
-    masked_value,
 )
 from meshtf.layers.attention._zigzag import (
     HALVES,
@@ -31,7 +32,6 @@ from meshtf.layers.attention._zigzag import (
     picked,
     replaced,
 )
-from meshtf.layers.attention.lean import is_independent, kept_weights
 from meshtf.layers.attention.options import DEFAULT_OPTIONS, DROPOUT, AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import D_KV, LENGTH, MEMORY_LENGTH, Tokens, as_memory
@@ -116,7 +116,7 @@ def _checked_length(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor) -> int:
 
 def _drawn_in_boxes(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, ring: Ring) -> DropoutInBoxes:
     """Which weights are kept, of a half of the queries with a half of the memory at each place of the ring."""
-    whole = options.noise_shape(logits_shape(q.shape, k.shape, MEMORY_LENGTH))
+    whole = noise_shape_of(q, k, options)
     names = {LENGTH: LENGTH_IN_BLOCK, MEMORY_LENGTH: MEMORY_IN_BLOCK}
     inside = {name: mtf.Dimension(own, ring.size) for name, own in names.items()}
     return DropoutInBoxes(q.mesh, whole, inside, rate=options.dropout_rate, name=DROPOUT)
@@ -189,11 +189,8 @@ class _RingAttention:
             return [mtf.add(around.step, 1), *around.flat(), *itertools.chain(*state)], []
 
         carried = self._round(step, [*self._around.flat(), *itertools.chain(*state)])
-        tops, totals, means = self._in_halves(carried[-3 * self._ring.halves :])
-        totals = [mtf.where(mtf.greater(total, 0.0), total, 1.0) for total in totals]  # 0 in a row that sees nothing
-        y = [mean / total for mean, total in zip(means, totals, strict=True)]
-        log_totals = [top + mtf.log(total) for top, total in zip(tops, totals, strict=True)]
-        return [mtf.stack(y, HALVES), mtf.stack(log_totals, HALVES)]
+        state = self._in_halves(carried[-3 * self._ring.halves :])
+        return [mtf.stack(list(xs), HALVES) for xs in zip(*map(finished, zip(*state, strict=True)), strict=True)]
 
     def _backward(
         self,
@@ -203,11 +200,11 @@ class _RingAttention:
         outputs: Sequence[mtf.Tensor],
         output_grads: Sequence[mtf.Tensor | None],
     ) -> Tensors:
-        """The gradient of sums of exp(logits - log_total) v and exp(logits - log_total), which are mean and 1.
+        """That of the sums of all blocks, whose scores are computed again.
 
         Those of keys and values travel with these, one place further each time, so that they come home in the end.
         """
-        dsums, others = _SumGradients.of(outputs, output_grads), all_inputs[len(explicit_inputs) :]
+        dsums, others = _SumGradients(*sum_gradients(outputs, output_grads)), all_inputs[len(explicit_inputs) :]
 
         def step(carried: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
             around, (dk, dv, *rest) = self._arrived(carried)
@@ -227,11 +224,9 @@ class _RingAttention:
         ys, grads = [], []
         for of_queries, of_memory in self._pairs(around.step):
             log_total, dtotal, dmean = (picked(xs, of_queries) for xs in dsums.in_halves(self._ring.halves))
-            terms = mtf.exp(self._logits(of_queries, around, of_memory) - log_total)
-            ys += [
-                mtf.reduce_sum(terms, reduced_dim=MEMORY_IN_BLOCK),
-                self._weighted(terms, of_queries, around, of_memory),
-            ]
+            logits = self._logits(of_queries, around, of_memory)
+            weighted = self._weighting(of_queries, around, of_memory)
+            ys += block_sums(logits, log_total, weighted, MEMORY_IN_BLOCK)
             grads += [dtotal, dmean]
         extra = extra_logit(self._options, self._rows, self._dtype)
         if isinstance(extra, mtf.Tensor) and isinstance(around.step, int):  # once in all
@@ -260,13 +255,10 @@ class _RingAttention:
     def _attended(self, state: list[Tensors], around: _Around) -> list[Tensors]:
         """Running maximum, sum and mean of each half, with what is here."""
         for of_queries, of_memory in self._pairs(around.step):
-            top, total, mean = (picked(xs, of_queries) for xs in state)
             logits = self._logits(of_queries, around, of_memory)
-            new_top = mtf.maximum(top, mtf.reduce_max(logits, reduced_dim=MEMORY_IN_BLOCK))
-            terms, shrinking = mtf.exp(logits - new_top), mtf.exp(top - new_top)
-            total = total * shrinking + mtf.reduce_sum(terms, reduced_dim=MEMORY_IN_BLOCK)
-            mean = mean * shrinking + self._weighted(terms, of_queries, around, of_memory)
-            state = [replaced(xs, of_queries, new) for xs, new in zip(state, (new_top, total, mean), strict=True)]
+            weighted = self._weighting(of_queries, around, of_memory)
+            own = with_block([picked(xs, of_queries) for xs in state], logits, weighted, MEMORY_IN_BLOCK)
+            state = [replaced(xs, of_queries, new) for xs, new in zip(state, own, strict=True)]
         return state
 
     def _pairs(self, step: mtf.Tensor | int) -> list[tuple[Half, Half]]:
@@ -286,7 +278,8 @@ class _RingAttention:
         pattern = dataclasses.replace(self._pattern, query=self._pattern.query.map(own), memory=memory.tokens)
         return make_logits(own(self._q), memory.k, pattern, self._options, MEMORY_IN_BLOCK)[0]
 
-    def _weighted(self, terms: mtf.Tensor, of_queries: Half, around: _Around, of_memory: Half) -> mtf.Tensor:
+    def _weighting(self, of_queries: Half, around: _Around, of_memory: Half) -> Callable[[mtf.Tensor], mtf.Tensor]:
+        """Sums the values of a half of what is here, weighted by what it is given."""
         count = self._ring.halves
         v = picked(halves_of(around.v, count), of_memory)
         kept = picked(halves_of(around.kept, count), of_memory) if around.kept is not None else None
@@ -295,21 +288,17 @@ class _RingAttention:
         if self._boxes is not None:
             of_step = {LENGTH: (0, of_queries), MEMORY_LENGTH: (around.step, of_memory)}
             kept = self._boxes.drawn({name: self._ring.begins(v.mesh, *where) for name, where in of_step.items()})
-        if kept is not None:
-            scaled = terms * (1.0 / (1.0 - self._options.dropout_rate))
-            terms = mtf.where(kept, scaled, 0.0, output_shape=terms.shape)
-        return mtf.cast(mtf.einsum([mtf.cast(terms, v.dtype), v], output_shape=self._means), self._dtype)
+
+        def weighted(terms: mtf.Tensor) -> mtf.Tensor:
+            terms = mtf.cast(without_dropped(terms, kept, self._options.dropout_rate), v.dtype)
+            return mtf.cast(mtf.einsum([terms, v], output_shape=self._means), self._dtype)
+
+        return weighted
 
     def _initial(self) -> list[Tensors]:
         """Maximum, sum and mean of each half before the first block."""
-        mesh, dtype = self._q.mesh, self._dtype
-        zeros, means = mtf.zeros(mesh, self._rows, dtype), mtf.zeros(mesh, self._means, dtype)
-        extra = extra_logit(self._options, self._rows, dtype)
-        top, total = mtf.fill(mesh, masked_value(dtype) / 2, self._rows, dtype), zeros
-        if extra is not None:  # above the lowest, so that the terms of what is not visible are 0
-            total = mtf.ones(mesh, self._rows, dtype)
-            top = total * extra
-        return [[x] * self._ring.halves for x in (top, total, means)]
+        state = initial_state(self._q.mesh, self._rows, self._means[-1], self._dtype, self._options)
+        return [[x] * self._ring.halves for x in state]
 
     def _in_halves(self, flat: Sequence[mtf.Tensor]) -> list[Tensors]:
         count = self._ring.halves
@@ -328,13 +317,6 @@ class _SumGradients:
     log_total: mtf.Tensor
     dtotal: mtf.Tensor
     dmean: mtf.Tensor
-
-    @classmethod
-    def of(cls, outputs: Sequence[mtf.Tensor], output_grads: Sequence[mtf.Tensor | None]) -> _SumGradients:
-        (y, log_total), (dy, dlog_total) = outputs, output_grads
-        dy = mtf.zeros_like(y) if dy is None else dy
-        dtotal = -mtf.reduce_sum(y * dy, reduced_dim=D_KV)
-        return cls(log_total, dtotal if dlog_total is None else dlog_total + dtotal, dy)
 
     def in_halves(self, count: int) -> tuple[Tensors, Tensors, Tensors]:
         return halves_of(self.log_total, count), halves_of(self.dtotal, count), halves_of(self.dmean, count)

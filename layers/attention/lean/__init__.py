@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from meshtf.layers.attention.lean._dropped import is_independent, kept_weights
 from meshtf.layers.attention.lean.lean_attention import attends_in_blocks, lean_attention
 
-__all__ = ["attends_in_blocks", "is_independent", "kept_weights", "lean_attention"]
+__all__ = ["attends_in_blocks", "lean_attention"]

@@ -9,11 +9,18 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.layers.attention._dropped import is_independent, kept_weights, noise_shape_of, without_dropped
+from meshtf.layers.attention._running_softmax import (
+    State,
+    block_sums,
+    finished,
+    initial_state,
+    sum_gradients,
+    with_block,
+)
 from meshtf.layers.attention._scores import extra_logit, logits_dtype, logits_shape, make_logits
-from meshtf.layers.attention.lean._dropped import is_independent, kept_weights, noise_shape_of, without_dropped
 from meshtf.layers.attention.lean._halving import BLOCKS, PAIRS, QUERY_BLOCKS, Halving, Level
 from meshtf.layers.attention.lean._memory import MEMORY_BLOCKS, Memory
-from meshtf.layers.attention.lean._running_softmax import State, finished, initial_state, with_block
 from meshtf.layers.attention.options import DROPOUT, AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import D_KV, LENGTH, MEMORY_LENGTH, Tokens, is_index
@@ -98,14 +105,9 @@ class CausalAttention:
         outputs: Sequence[mtf.Tensor],
         output_grads: Sequence[mtf.Tensor | None],
     ) -> list[mtf.Tensor | None]:
-        """The gradient of sums of exp(logits - log_total) v and exp(logits - log_total), which are mean and 1.
-
-        A softmax does not change with what all logits are shifted by, so that the shift counts as a constant.
-        """
-        (y, log_total), (dy, dlog_total) = outputs, output_grads
-        dy = mtf.zeros_like(y) if dy is None else dy
-        dtotal = -mtf.reduce_sum(y * dy, reduced_dim=D_KV)
-        given = [log_total, dtotal if dlog_total is None else dlog_total + dtotal, dy]
+        """That of the sums of all blocks, whose scores are computed again."""
+        given = sum_gradients(outputs, output_grads)
+        log_total = given[0]
         sums, others = self._blocks_themselves().sums(log_total), given[1:]
         if isinstance(extra := extra_logit(self._options, self._rows, self._dtype), mtf.Tensor):
             sums[0] += mtf.exp(extra - log_total)
@@ -208,9 +210,8 @@ class _Rectangles:
         log_total = self._as_rows(log_total)
 
         def step(carried: State, memory: Memory) -> State:
-            total, mean = carried
-            terms = mtf.exp(self._logits(memory) - log_total)
-            return [total + mtf.reduce_sum(terms, reduced_dim=MEMORY_LENGTH), mean + self._weighted(terms, memory)]
+            own = block_sums(self._logits(memory), log_total, lambda terms: self._weighted(terms, memory))
+            return [x + y for x, y in zip(carried, own, strict=True)]
 
         initial = [mtf.zeros(self.q.mesh, shape, self.how.dtype) for shape in (self._rows, self._means)]
         found = self._over_blocks(step, initial, recompute="nothing")

@@ -6,10 +6,17 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 import meshtf as mtf
+from meshtf.layers.attention._dropped import without_dropped
+from meshtf.layers.attention._running_softmax import (
+    State,
+    block_sums,
+    finished,
+    initial_state,
+    sum_gradients,
+    with_block,
+)
 from meshtf.layers.attention._scores import extra_logit, logits_dtype, logits_shape, make_logits
-from meshtf.layers.attention.lean._dropped import without_dropped
 from meshtf.layers.attention.lean._memory import MEMORY_BLOCKS, Memory
-from meshtf.layers.attention.lean._running_softmax import State, finished, initial_state, with_block
 from meshtf.layers.attention.options import AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import D_KV, MEMORY_LENGTH
@@ -56,28 +63,19 @@ class StridedAttention:
         outputs: Sequence[mtf.Tensor],
         output_grads: Sequence[mtf.Tensor | None],
     ) -> list[mtf.Tensor | None]:
-        """The gradient of sums of exp(logits - log_total) v and exp(logits - log_total), which are mean and 1.
-
-        A softmax does not change with what all logits are shifted by, so that the shift counts as a constant.
-        """
-        (y, log_total), (dy, dlog_total) = outputs, output_grads
+        """That of the sums of all blocks, whose scores are computed again."""
+        log_total, *given = sum_gradients(outputs, output_grads)
 
         def step(carried: State, parts: list[mtf.Tensor]) -> tuple[State, State]:
-            total, mean = carried
             memory = self._memory.block(parts)
-            terms = mtf.exp(self._logits(memory) - log_total)
-            total += mtf.reduce_sum(terms, reduced_dim=MEMORY_LENGTH)
-            return [total, mean + self._weighted(terms, memory)], []
+            own = block_sums(self._logits(memory), log_total, lambda terms: self._weighted(terms, memory))
+            return [x + y for x, y in zip(carried, own, strict=True)], []
 
         initial = [self._zeros(self._rows), self._zeros(self._means)]
         total, mean = self._over_blocks(step, initial, recompute="nothing")
         if isinstance(extra := extra_logit(self._options, self._rows, self._dtype), mtf.Tensor):
             total += mtf.exp(extra - log_total)
-        dtotal = self._zeros(self._rows) if dlog_total is None else dlog_total
-        if dy is None:
-            return mtf.gradients([total], all_inputs, [dtotal])
-        dtotal -= mtf.reduce_sum(y * dy, reduced_dim=D_KV)
-        return mtf.gradients([total, mean], all_inputs, [dtotal, dy])
+        return mtf.gradients([total, mean], all_inputs, given)
 
     def _over_blocks(
         self, step: Callable[..., object], initial: list[mtf.Tensor], recompute: str | None = None

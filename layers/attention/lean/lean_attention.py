@@ -10,9 +10,9 @@ import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError
 from meshtf.layers.attention._blocks import Blocks
+from meshtf.layers.attention._dropped import is_independent, kept_weights, noise_shape_of
 from meshtf.layers.attention._scores import attend, check_operands
 from meshtf.layers.attention.lean._causal_attention import CausalAttention, halving_of
-from meshtf.layers.attention.lean._dropped import is_independent, kept_weights, noise_shape_of
 from meshtf.layers.attention.lean._memory import Memory
 from meshtf.layers.attention.lean._strided_attention import StridedAttention
 from meshtf.layers.attention.options import DEFAULT_OPTIONS, DROPOUT, AttentionOptions
