@@ -214,7 +214,7 @@ class EmittedProgram:
                 # several cores call would be placed and optimized anew for each.
                 experimental_attributes={"_noinline": True},
             )
-            in_one_thread = self._keeps_processors_busy and not has_users_work(stretch.instructions)
+            in_one_thread = self._keeps_processors_busy and not _has_users_work(stretch.instructions)
             self._functions[stretch] = CalledFunction(traced.get_concrete_function(), in_one_thread=in_one_thread)
         return self._functions[stretch]
 
@@ -239,7 +239,7 @@ class EmittedProgram:
         return body.finish() if stretch.ends_program else [body.slice_of(v) for v in stretch.leaving]
 
 
-def has_users_work(instructions: Sequence[Instruction]) -> bool:
+def _has_users_work(instructions: Sequence[Instruction]) -> bool:
     """Whether some of it is a function of the user's, which may fail, or wait for something."""
     return any(i.operation.why_not_compiled for i, _ in walk(instructions))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from types import ModuleType
 
 import tensorflow as tf
 
@@ -62,59 +64,58 @@ class LocalShapes:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class LocalProduct:
+class _LocalWork(abc.ABC):
+    """Of two operands and the sizes of groups; shapes are those of the whole tensors, in the order of their slices."""
+
+    shapes: LocalShapes
+    first: Shape
+    second: Shape
+    sizes: Shape
+    output: Shape
+
+    def __call__(self, core: Core, first: tf.Tensor, second: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
+        return self._made(_by_tiles, core, first, second, self.shapes.groups(core, sizes, self.sizes))
+
+    def on_processors(self, core: Core, first: tf.Tensor, second: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
+        return self._made(_by_groups, core, first, second, self.shapes.groups(core, sizes, self.sizes))
+
+    @abc.abstractmethod
+    def _made(self, form: ModuleType, core: Core, first: tf.Tensor, second: tf.Tensor, groups: RowGroups) -> tf.Tensor:
+        """form: `_by_tiles` or `_by_groups`."""
+
+    def _zeros(self, dtype: tf.DType) -> tf.Tensor:
+        return tf.zeros([self.shapes.local[d.name] for d in self.output], dtype)
+
+
+class LocalProduct(_LocalWork):
     """y of x and w."""
 
-    shapes: LocalShapes
-    x: Shape
-    w: Shape
-    sizes: Shape
-    y: Shape
+    __slots__ = ()
 
-    def __call__(self, core: Core, x: tf.Tensor, w: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
-        return self._made(_by_tiles.products, core, x, w, sizes)
-
-    def on_processors(self, core: Core, x: tf.Tensor, w: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
-        return self._made(_by_groups.products, core, x, w, sizes)
-
-    def _made(
-        self, products: Callable[..., tf.Tensor], core: Core, x: tf.Tensor, w: tf.Tensor, sizes: tf.Tensor
-    ) -> tf.Tensor:
+    def _made(self, form: ModuleType, core: Core, first: tf.Tensor, second: tf.Tensor, groups: RowGroups) -> tf.Tensor:
         shapes, dims = self.shapes, self.shapes.dims
-        is_transposed = self.w == dims.exchanged.w
-        order = self.w if is_transposed else dims.w
+        is_transposed = self.second == dims.exchanged.w
+        order = self.second if is_transposed else dims.w
         inner = [shapes.size(dims.of_y), shapes.size(dims.of_x)][:: 1 if is_transposed else -1]
-        matrices = tf.reshape(aligner(self.w, order)(w), [shapes.size([*dims.sets, dims.groups]), *inner])
-        rows, groups = shapes.rows(x, self.x, dims.of_x), shapes.groups(core, sizes, self.sizes)
+        matrices = tf.reshape(aligner(self.second, order)(second), [shapes.size([*dims.sets, dims.groups]), *inner])
+        rows = shapes.rows(first, self.first, dims.of_x)
         if not math.prod([*rows.shape, *matrices.shape]):
-            return tf.zeros([shapes.local[d.name] for d in self.y], x.dtype)
-        return shapes.sliced(products(core, rows, matrices, groups, transpose_w=is_transposed), dims.y, self.y)
+            return self._zeros(first.dtype)
+        y = form.products(core, rows, matrices, groups, transpose_w=is_transposed)
+        return shapes.sliced(y, dims.y, self.output)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LocalSum:
+class LocalSum(_LocalWork):
     """w of x and y."""
 
-    shapes: LocalShapes
-    x: Shape
-    y: Shape
-    sizes: Shape
-    w: Shape
+    __slots__ = ()
 
-    def __call__(self, core: Core, x: tf.Tensor, y: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
-        return self._made(_by_tiles.sums, core, x, y, sizes)
-
-    def on_processors(self, core: Core, x: tf.Tensor, y: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
-        return self._made(_by_groups.sums, core, x, y, sizes)
-
-    def _made(
-        self, sums: Callable[..., tf.Tensor], core: Core, x: tf.Tensor, y: tf.Tensor, sizes: tf.Tensor
-    ) -> tf.Tensor:
+    def _made(self, form: ModuleType, core: Core, first: tf.Tensor, second: tf.Tensor, groups: RowGroups) -> tf.Tensor:
         shapes, dims = self.shapes, self.shapes.dims
-        order, own, others = dims.w, shapes.rows(x, self.x, dims.of_x), shapes.rows(y, self.y, dims.of_y)
-        if self.w == dims.exchanged.w:  # written in the order in which it is wanted
-            order, own, others = self.w, others, own
-        groups = shapes.groups(core, sizes, self.sizes)
+        order, own = dims.w, shapes.rows(first, self.first, dims.of_x)
+        others = shapes.rows(second, self.second, dims.of_y)
+        if self.output == dims.exchanged.w:  # written in the order in which it is wanted
+            order, own, others = self.output, others, own
         if not math.prod([*own.shape, others.shape[-1], groups.num_matrices]):
-            return tf.zeros([shapes.local[d.name] for d in self.w], x.dtype)
-        return shapes.sliced(sums(core, own, others, groups), order, self.w)
+            return self._zeros(first.dtype)
+        return shapes.sliced(form.sums(core, own, others, groups), order, self.output)

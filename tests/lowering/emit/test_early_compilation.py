@@ -19,9 +19,9 @@ COMPILED_THEN_RUN = """
 import sys
 import numpy as np
 from meshtf.lowering.emit.early_compilation import updates_compiled_meanwhile
-from tests.lowering.emit.test_early_compilation import CPU, facts_of, training
+from tests.lowering.emit.test_early_compilation import CPU, facts_of, on_two_cores
 
-step = training()
+step = on_two_cores()
 with updates_compiled_meanwhile(facts_of(step), CPU):
     pass
 print("compiled early", file=sys.stderr, flush=True)
@@ -29,20 +29,23 @@ step(x=np.ones([8, 64], np.float32))
 """
 
 
-def training() -> mtf.Function:
+def training(mesh_impl: mtf.MeshImpl, size: int = 64) -> mtf.Function:
     """Two shapes of weights, of three variables."""
-    mtf.virtual_cpus(2)
 
     def step(x: mtf.Tensor) -> mtf.Tensor:
-        for name, size in (("a", 64), ("b", 64), ("c", 128)):
-            w = mtf.get_variable(x.mesh, name, [x.shape.dims[-1], (f"{name}_out", size)], initializer=mtf.ones)
+        for name, own in (("a", size), ("b", size), ("c", 2 * size)):
+            w = mtf.get_variable(x.mesh, name, [x.shape.dims[-1], (f"{name}_out", own)], initializer=mtf.ones)
             x = mtf.einsum([x, w], output_shape=[x.shape.dims[0], w.shape.dims[1]])
         loss = mtf.reduce_mean(mtf.square(x))
         mtf.optimize.MomentumOptimizer(1e-3, 0.9).minimize(loss)
         return loss
 
-    mesh_impl = mtf.SpmdMeshImpl("all:2", "batch:all")
-    return mtf.function(step, mesh_impl, inputs={"x": mtf.TensorSpec("batch:8 in:64")})
+    return mtf.function(step, mesh_impl, inputs={"x": mtf.TensorSpec([("batch", 8), ("in", size)])})
+
+
+def on_two_cores() -> mtf.Function:
+    mtf.virtual_cpus(2)
+    return training(mtf.SpmdMeshImpl("all:2", "batch:all"))
 
 
 def facts_of(step: mtf.Function) -> PlanFacts:
@@ -60,7 +63,7 @@ def test_what_is_compiled_early_is_what_the_program_runs() -> None:
 
 
 def test_the_thread_is_gone_and_no_variable_has_changed() -> None:
-    step = training()
+    step = on_two_cores()
     step.initialize()
     before = dict(step.variables)
     with updates_compiled_meanwhile(facts_of(step), CPU):
@@ -68,3 +71,11 @@ def test_the_thread_is_gone_and_no_variable_has_changed() -> None:
     assert "updates_compiled_meanwhile" not in {thread.name for thread in threading.enumerate()}
     for name, value in before.items():
         np.testing.assert_array_equal(step.variables[name], value)
+
+
+def test_large_updates_are_compiled_when_they_are_run() -> None:
+    """Of arrays that would not be there without it, none is made: here of a gibibyte each."""
+    facts = facts_of(training(mtf.PlanMeshImpl("all:2", "batch:all"), 1 << 14))
+    assert facts.in_place
+    with updates_compiled_meanwhile(facts, CPU):
+        assert "updates_compiled_meanwhile" not in {thread.name for thread in threading.enumerate()}
