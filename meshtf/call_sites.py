@@ -14,9 +14,10 @@ from typing import ParamSpec, TypeVar
 from meshtf.errors import MeshtfError, UsageError
 
 _AT = "\n  at "
-_OURS = frozenset(
-    {"meshtf", "tensorflow", "keras", "optree", "numpy", "contextlib", "functools", "dataclasses", "copy"}
-)
+_OURS = frozenset((
+    "meshtf", "tensorflow", "keras", "optree", "numpy", "contextlib", "functools", "dataclasses", "copy",
+    "collections",
+))  # fmt: skip
 _WRITTEN_IN_THE_LANGUAGE = ("bin", "models", "train")  # of meshtf's, those whose lines a reader of a report looks for
 
 P = ParamSpec("P")

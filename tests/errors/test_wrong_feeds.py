@@ -83,6 +83,10 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
      UsageError, 'program "step" cannot be pickled or copied; build it again with'),
     ("store missing", lambda: STEP.variables["w"],
      GraphError, 'no variable "w" in the store; the store is empty until a program that'),
+    ("store update", lambda: STEP.variables.update({"w": 1.0}),
+     GraphError, 'no variable "w" in the store; the store is empty until a program that'),
+    ("initialize", lambda: STEP.initialize({"w": 1.0}),
+     GraphError, 'no variable "w" in the store; the store is empty until a program that'),
     ("store set", lambda: STEP.variables.__setitem__("w", 1.0),
      GraphError, 'no variable "w" in the store; the store is empty until a program that'),
 ]
