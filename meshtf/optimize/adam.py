@@ -57,7 +57,8 @@ class AdamOptimizer(Optimizer):
         rate = steps.rate(self.learning_rate)
         moments = AdamMoments(self.beta_1, self.beta_2, self.epsilon)
         correction = moments.correction(steps.number)
-        return [p.value - moments.direction(p, correction) * p.scalar(rate) for p in parameters]
+        scaled = rate * correction.scale
+        return [p.value - moments.change(p, scaled, correction.epsilon) for p in parameters]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +106,8 @@ class AdamWOptimizer(Optimizer):
         moments = AdamMoments(self.beta_1, self.beta_2, self.epsilon)
         correction = moments.correction(steps.number)
         decay = WeightDecay.checked(self, parameters, self.weight_decay, self.exclude_from_weight_decay)
-        return [p.value - decay.added_to(moments.direction(p, correction), p) * p.scalar(rate) for p in parameters]
+        scaled, share = rate * correction.scale, decay.share(rate)
+        return [p.value - decay.added_to(moments.change(p, scaled, correction.epsilon), p, share) for p in parameters]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,6 +151,5 @@ class AdamWeightDecayOptimizer(Optimizer):
         rate = rate_now(self.learning_rate, parameters[0].variable.mesh, "adam")
         moments = AdamMoments(self.beta_1, self.beta_2, self.epsilon)
         decay = WeightDecay.checked(self, parameters, self.weight_decay_rate, self.exclude_from_weight_decay)
-        return [
-            p.value - decay.added_to(moments.direction_without_correction(p), p) * p.scalar(rate) for p in parameters
-        ]
+        share = decay.share(rate)
+        return [p.value - decay.added_to(moments.change(p, rate, self.epsilon), p, share) for p in parameters]

@@ -63,7 +63,7 @@ class LambOptimizer(Optimizer):
         moments = AdamMoments(self.beta_1, self.beta_2, self.epsilon)
         decay = WeightDecay.checked(self, parameters, self.weight_decay, self.exclude_from_weight_decay)
         correction = moments.correction(steps.number)
-        directions = [decay.added_to(moments.direction(p, correction), p) for p in parameters]
+        directions = [decay.added_to(moments.change(p, correction.scale, correction.epsilon), p) for p in parameters]
         return [
             p.value - direction * (_ratio(norm(p.value, p), norm(direction, p)) * p.scalar(rate))
             for p, direction in zip(parameters, directions, strict=True)

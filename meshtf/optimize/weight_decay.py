@@ -29,11 +29,16 @@ class WeightDecay:
         check_patterns_match(owner, exclude, parameters[0].variable.graph)
         return cls(rate, exclude)
 
-    def added_to(self, direction: mtf.Tensor, parameter: Parameter) -> mtf.Tensor:
-        """direction + rate * weight, or the direction alone where the weight is not decayed."""
+    def share(self, learning_rate: mtf.Tensor) -> mtf.Tensor:
+        """What a step takes off, where the learning rate multiplies the decay's own."""
+        return learning_rate * self.rate
+
+    def added_to(self, change: mtf.Tensor, parameter: Parameter, share: mtf.Tensor | None = None) -> mtf.Tensor:
+        """change + share * weight, or the change alone where the weight is not decayed. By default the share is the
+        rate."""
         if not self.rate or is_found_by(self.exclude, parameter.name):
-            return direction
-        return direction + parameter.value * self.rate
+            return change
+        return change + parameter.value * (self.rate if share is None else parameter.scalar(share))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from meshtf.layout import Axes
 from meshtf.lowering.emit.control_flow import emit_branch, emit_loop
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
+from meshtf.lowering.emit.guarded_kernels import GuardedKernels
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.emit.variable_slices import VariableSlices
@@ -135,6 +136,7 @@ class CoreProgram:
         """By loop, what is to be there when it begins, for a compiler that chooses an order of its own."""
         self._checked = frozenset(check.value for check in facts.plan.checks)
         self._feeds: Mapping[str, tf.Tensor] = {}
+        self._training_kernels = GuardedKernels()
 
     def run(self, feeds: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
         """Emits everything; returns the slices of the fetches and the index of the first failed check."""
@@ -146,6 +148,7 @@ class CoreProgram:
         self._feeds = feeds
         unread = self._facts.unread
         self.emit([i for i in instructions if not isinstance(i, AssignVariable) and unread.isdisjoint(i.outputs)])
+        self._training_kernels.emit()
 
     def finish(self) -> list[tf.Tensor]:
         """Assigns variables; returns the slices of the fetches and the index of the first failed check."""
@@ -253,9 +256,17 @@ class CoreProgram:
     def _update_in_place(self, instruction: Compute) -> None:
         pairs = self._facts.in_place[instruction]
         variables = {n: (result, self._variables.handles[name]) for n, (result, name) in pairs.items()}
-        slices = [self.slices[v] for n, v in enumerate(instruction.inputs) if n not in variables]
-        assert isinstance(instruction.emit, FusedUpdate)
-        for n, result in instruction.emit.in_place(variables, slices, in_blocks=self.on_processors).items():
+        update = instruction.emit
+        assert isinstance(update, FusedUpdate)
+        count = len(update.inputs)
+        slices = {n: self.slices[v] for n, v in enumerate(instruction.inputs[:count]) if n not in variables}
+        guards = [self.slices[v] for v in instruction.inputs[count:]]
+        assigned = {n: result for n, (result, _) in variables.items()}
+        if self.on_processors and (kernel := update.training_kernel(assigned)) is not None:
+            handles = {n: handle for n, (_, handle) in variables.items()}
+            self._training_kernels.add(kernel, handles, update.arithmetic(assigned).values(slices), guards)
+            return
+        for n, result in update.in_place(variables, [*slices.values(), *guards], in_blocks=self.on_processors).items():
             self.slices[instruction.outputs[n]] = result
 
     def collective(self, instruction: Collective) -> None:

@@ -24,6 +24,8 @@ import tensorflow as tf
 
 from meshtf.lowering.passes.elementwise_chain import ElementwiseChain
 from meshtf.lowering.passes.pass_options import PassOptions
+from meshtf.lowering.passes.training_kernels import TrainingKernel, training_kernel
+from meshtf.lowering.passes.update_arithmetic import UpdateArithmetic
 from meshtf.lowering.passes.update_in_blocks import Blocks, BlockSizes, Step, UpdateInBlocks
 from meshtf.planning.plan import AssignVariable, Collective, Compute, Core, Instruction, Plan, Value
 from meshtf.planning.work_facts import Kernel, WorkFacts
@@ -213,6 +215,7 @@ class FusedUpdate:
         self.guards = guards
         """How many booleans follow the inputs: unless all are true, variables keep their values."""
         self._functions: dict[Hashable, Callable[..., Sequence[tf.Tensor]]] = {}
+        self._kernels: dict[Hashable, TrainingKernel | None] = {}
 
     def guarded(self, guards: int) -> FusedUpdate:
         """The same behind so many checks."""
@@ -224,6 +227,23 @@ class FusedUpdate:
     def flat(self, *slices: tf.Tensor) -> Sequence[tf.Tensor]:
         """The same, by a function that updates of other shapes share, if they have as many elements."""
         return self._chain.flat(*slices[: len(self.inputs)])
+
+    def training_kernel(self, assigned: Mapping[int, int]) -> TrainingKernel | None:
+        """What does the same on a CPU without being compiled, if anything does.
+
+        assigned: as in `assigning`.
+        """
+        pairs = tuple(assigned.items())
+        if pairs not in self._kernels:
+            arithmetic, dtypes = self.arithmetic(assigned), {self.inputs[n][1] for n in assigned}
+            does_all = len(dtypes) == 1 and set(assigned.values()) == set(range(len(self._chain.results)))
+            self._kernels[pairs] = training_kernel(arithmetic, dtypes.pop()) if does_all else None
+        return self._kernels[pairs]
+
+    def arithmetic(self, assigned: Mapping[int, int]) -> UpdateArithmetic:
+        """assigned: as in `assigning`."""
+        variables = {n: self._chain.results[result] for n, result in assigned.items()}
+        return UpdateArithmetic(self.inputs, self._chain.steps, variables)
 
     def in_place(
         self, variables: Mapping[int, tuple[int, tf.Tensor]], slices: Sequence[tf.Tensor], *, in_blocks: bool

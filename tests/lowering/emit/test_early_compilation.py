@@ -30,14 +30,14 @@ step(x=np.ones([8, 64], np.float32))
 
 
 def training(mesh_impl: mtf.MeshImpl, size: int = 64) -> mtf.Function:
-    """Two shapes of weights, of three variables."""
+    """Two shapes of weights, of three variables, and updates that TensorFlow has no kernel for."""
 
     def step(x: mtf.Tensor) -> mtf.Tensor:
         for name, own in (("a", size), ("b", size), ("c", 2 * size)):
             w = mtf.get_variable(x.mesh, name, [x.shape.dims[-1], (f"{name}_out", own)], initializer=mtf.ones)
             x = mtf.einsum([x, w], output_shape=[x.shape.dims[0], w.shape.dims[1]])
         loss = mtf.reduce_mean(mtf.square(x))
-        mtf.optimize.MomentumOptimizer(1e-3, 0.9).minimize(loss)
+        mtf.optimize.LionOptimizer(1e-3).minimize(loss)
         return loss
 
     return mtf.function(step, mesh_impl, inputs={"x": mtf.TensorSpec([("batch", 8), ("in", size)])})

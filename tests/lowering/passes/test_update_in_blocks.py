@@ -48,8 +48,8 @@ def trained(optimizer: optimize.Optimizer, shape: tuple[int, int], block_sizes: 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_variables_are_those_of_an_update_in_one_piece(name: str) -> None:
-    found = trained(OPTIMIZERS[name], (96, 160), SMALL_BLOCKS)
-    expected = trained(OPTIMIZERS[name], (96, 160), IN_ONE_PIECE)
+    found = trained(OPTIMIZERS[name], (512, 160), SMALL_BLOCKS)
+    expected = trained(OPTIMIZERS[name], (512, 160), IN_ONE_PIECE)
     assert found.keys() == expected.keys()
     for variable, value in expected.items():
         assert_close(found[variable], value, terms=TERMS, what=variable)

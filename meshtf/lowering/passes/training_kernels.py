@@ -1,0 +1,252 @@
+"""Updates of variables that one of TensorFlow's training kernels does, where the variables are.
+
+They are found by their arithmetic, whoever wrote it:
+
+    w <- w - rate * g                                                   ResourceApplyGradientDescent
+    v <- momentum * v + g,  w <- w - v  or  w - (momentum * v + g)      ResourceApplyMomentum
+    m <- m + a * (g - m),   v <- v + b * (g^2 - v),
+    w <- w - rate * m / (sqrt(v) + epsilon), and less a share of w      ResourceApplyAdam
+
+A kernel is there when a program starts, where XLA takes some 60 ms to compile an update for each shape of weights, and
+as much memory as all of a small program; and a start of it costs a fraction of a compiled function's. Its results are
+those of the compiled update but for rounding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import tensorflow as tf
+
+from meshtf.lowering.passes.update_arithmetic import Scalar, UpdateArithmetic
+
+_LARGEST_BESIDE_OTHERS = 1 << 16
+"""Elements of a slice of which a cache holds some copies: of a larger one, operations beside the kernel read and write
+memory again, where a compiled update does so once."""
+
+
+class TrainingKernel(Protocol):
+    """An update by one kernel, or by little more."""
+
+    @property
+    def needs(self) -> tuple[int, ...]:
+        """Numbers of what it is given."""
+        ...
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other operation on slices is needed."""
+        ...
+
+    def emit(self, handles: Mapping[int, tf.Tensor], values: Callable[[int], tf.Tensor]) -> None:
+        """Does it.
+
+        Args:
+          handles: variables, by the number of the input that is their value.
+          values: what is given, by number.
+        """
+        ...
+
+
+def training_kernel(update: UpdateArithmetic, dtype: tf.DType) -> TrainingKernel | None:
+    """Of an update that does nothing but assign variables of one dtype; None where no kernel does it, or where
+    compiling it is worth its time."""
+    if dtype not in (tf.float32, tf.float64):
+        return None
+    for find in (_gradient_descent, _momentum, _adam):
+        kernel = find(update)
+        if kernel is not None and (kernel.is_alone or update.size <= _LARGEST_BESIDE_OTHERS):
+            return kernel
+    return None
+
+
+@dataclasses.dataclass(frozen=True)
+class _GradientDescent:
+    update: UpdateArithmetic
+    weight: int
+    rate: Scalar
+    grad: int
+
+    @property
+    def needs(self) -> tuple[int, ...]:
+        return self.grad, *self.rate.needs
+
+    @property
+    def is_alone(self) -> bool:
+        return self.update.is_input(self.grad)
+
+    def emit(self, handles: Mapping[int, tf.Tensor], values: Callable[[int], tf.Tensor]) -> None:
+        grad = values(self.grad)
+        rate = self.rate.tensor(values, grad.dtype)
+        tf.raw_ops.ResourceApplyGradientDescent(var=handles[self.weight], alpha=rate, delta=grad)
+
+
+def _gradient_descent(update: UpdateArithmetic) -> _GradientDescent | None:
+    if len(update.variables) != 1:
+        return None
+    ((weight, new_weight),) = update.variables.items()
+    match update.operands(new_weight, tf.subtract):
+        case (old, change) if old == weight and (scaled := update.scaled(change)) is not None:
+            grad, rate = scaled
+            return _GradientDescent(update, weight, rate, grad) if update.is_given(grad) else None
+    return None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Momentum:
+    """change: the gradient, times the learning rate."""
+
+    update: UpdateArithmetic
+    weight: int
+    velocity: int
+    momentum: Scalar
+    change: int
+    is_nesterov: bool
+
+    @property
+    def needs(self) -> tuple[int, ...]:
+        return self.change, *self.momentum.needs
+
+    @property
+    def is_alone(self) -> bool:
+        return self.update.is_input(self.change)
+
+    def emit(self, handles: Mapping[int, tf.Tensor], values: Callable[[int], tf.Tensor]) -> None:
+        change = values(self.change)
+        tf.raw_ops.ResourceApplyMomentum(
+            var=handles[self.weight],
+            accum=handles[self.velocity],
+            lr=tf.ones([], change.dtype),
+            grad=change,
+            momentum=self.momentum.tensor(values, change.dtype),
+            use_nesterov=self.is_nesterov,
+        )
+
+
+def _momentum(update: UpdateArithmetic) -> _Momentum | None:
+    if len(update.variables) != 2:
+        return None
+    for (weight, new_weight), (velocity, new_velocity) in itertools.permutations(update.variables.items()):
+        match update.operands(new_velocity, tf.add), update.operands(new_weight, tf.subtract):
+            case (kept, change), (old, moved) if old == weight and update.is_given(change):
+                scaled = update.scaled(kept)
+                if scaled is None or scaled[0] != velocity:
+                    continue
+                if moved == new_velocity:
+                    return _Momentum(update, weight, velocity, scaled[1], change, is_nesterov=False)
+                match update.operands(moved, tf.add):
+                    case (ahead, again) if again == change and update.scaled(ahead) == (new_velocity, scaled[1]):
+                        return _Momentum(update, weight, velocity, scaled[1], change, is_nesterov=True)
+    return None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Adam:
+    """decay: the share of the weight that is taken off. mean_share, square_share: of what is new in the moments."""
+
+    update: UpdateArithmetic
+    weight: int
+    mean: int
+    square: int
+    mean_share: Scalar
+    square_share: Scalar
+    rate: Scalar
+    epsilon: Scalar
+    decay: Scalar | None
+    grad: int
+
+    @property
+    def needs(self) -> tuple[int, ...]:
+        scalars = [self.mean_share, self.square_share, self.rate, self.epsilon]
+        if self.decay is not None:
+            scalars.append(self.decay)
+        return self.grad, *(n for scalar in scalars for n in scalar.needs)
+
+    @property
+    def is_alone(self) -> bool:
+        return self.decay is None and self.update.is_input(self.grad)
+
+    def emit(self, handles: Mapping[int, tf.Tensor], values: Callable[[int], tf.Tensor]) -> None:
+        grad = values(self.grad)
+        dtype, weight = grad.dtype, handles[self.weight]
+        if self.decay is not None:
+            before = tf.raw_ops.ReadVariableOp(resource=weight, dtype=dtype)
+            tf.raw_ops.AssignSubVariableOp(resource=weight, value=before * self.decay.tensor(values, dtype))
+        zero = tf.zeros([], dtype)
+        tf.raw_ops.ResourceApplyAdam(
+            var=weight,
+            m=handles[self.mean],
+            v=handles[self.square],
+            beta1_power=zero,
+            beta2_power=zero,
+            lr=self.rate.tensor(values, dtype),
+            beta1=_rest(self.mean_share, values, dtype),
+            beta2=_rest(self.square_share, values, dtype),
+            epsilon=self.epsilon.tensor(values, dtype),
+            grad=grad,
+        )
+
+
+def _adam(update: UpdateArithmetic) -> _Adam | None:
+    if len(update.variables) != 3:
+        return None
+    for weight, mean, square in itertools.permutations(update.variables):
+        moments = _adam_moments(update, mean, square)
+        change = _adam_change(update, weight, update.variables[mean], update.variables[square])
+        if moments is not None and change is not None:
+            (grad, mean_share, square_share), (rate, epsilon, decay) = moments, change
+            return _Adam(update, weight, mean, square, mean_share, square_share, rate, epsilon, decay, grad)
+    return None
+
+
+def _adam_moments(update: UpdateArithmetic, mean: int, square: int) -> tuple[int, Scalar, Scalar] | None:
+    """The gradient, and the shares of what is new in the moments."""
+    new_mean, new_square = _moving_mean(update, mean), _moving_mean(update, square)
+    if new_mean is None or new_square is None:
+        return None
+    grad, mean_share = new_mean
+    squared, square_share = new_square
+    if not update.is_given(grad) or update.operands(squared, tf.square) != (grad,):
+        return None
+    return grad, mean_share, square_share
+
+
+def _moving_mean(update: UpdateArithmetic, variable: int) -> tuple[int, Scalar] | None:
+    """What enters a mean, and its share: old + (entering - old) * share."""
+    match update.operands(update.variables[variable], tf.add):
+        case (old, scaled) if old == variable and (moved := update.scaled(scaled)) is not None:
+            difference, share = moved
+            match update.operands(difference, tf.subtract):
+                case (entering, same) if same == variable:
+                    return entering, share
+    return None
+
+
+def _adam_change(
+    update: UpdateArithmetic, weight: int, new_mean: int, new_square: int
+) -> tuple[Scalar, Scalar, Scalar | None] | None:
+    """rate, epsilon and decay of weight - rate * mean / (sqrt(square) + epsilon), which may be less weight * decay."""
+    match update.operands(update.variables[weight], tf.subtract):
+        case (old, change) if old == weight:
+            decay = None
+            match update.operands(change, tf.add):
+                case (moved, decayed) if (scaled := update.scaled(decayed)) is not None and scaled[0] == weight:
+                    change, decay = moved, scaled[1]
+            match update.operands(change, tf.divide):
+                case (above, below):
+                    scaled, increased = update.scaled(above), update.increased(below)
+                    if scaled is None or increased is None or scaled[0] != new_mean:
+                        return None
+                    if update.operands(increased[0], tf.sqrt) == (new_square,):
+                        return scaled[1], increased[1], decay
+    return None
+
+
+def _rest(share: Scalar, values: Callable[[int], tf.Tensor], dtype: tf.DType) -> tf.Tensor:
+    """1 - share, of which the kernel takes 1 - (1 - share)."""
+    if share.known is not None:
+        return tf.constant(dtype.as_numpy_dtype(1) - dtype.as_numpy_dtype(share.known), dtype)
+    return 1 - share.tensor(values, dtype)
