@@ -47,20 +47,37 @@ def test_parts_that_lie_in_one_piece_are_not_copied(front: list[tuple[str, int]]
     assert [[n.op for n in f.node_def].count("GatherV2") for f in inside[:1]] == [copies]
 
 
-@pytest.mark.parametrize(("names", "kernel"), [("m k|k n", "MatMul"), ("m k|n k", "BatchMatMulV2")])
-def test_a_batch_of_one_is_a_product_of_matrices(names: str, kernel: str) -> None:
-    """But where the second is read transposed: there TensorFlow's product of batches is the faster one."""
-    sizes = {"m": 4, "k": 6, "n": 5}
-    a, b = (mtf.Shape([("batch", 1), *((n, sizes[n]) for n in own.split())]) for own in names.split("|"))
+@pytest.mark.parametrize("front", [[], [("batch", 1)]], ids=["matrices", "a batch of one"])
+@pytest.mark.parametrize(
+    ("names", "sizes", "kernel"),
+    [
+        ("m k|k n", (64, 1024, 256), "MatMul"),
+        ("m k|n k", (64, 1024, 256), "BatchMatMulV2"),
+        ("m k|n k", (4096, 1024, 256), "BatchMatMulV2"),
+        ("m k|n k", (4096, 1024, 1024), "MatMul"),
+        ("m k|n k", (8, 1024, 256), "MatMul"),
+        ("m k|n k", (64, 64, 64), "MatMul"),
+        ("k m|n k", (256, 1024, 256), "MatMul"),
+    ],
+)
+def test_which_kernel_multiplies_two_matrices(
+    front: list[tuple[str, int]], names: str, sizes: tuple[int, int, int], kernel: str
+) -> None:
+    """Of a few rows by a large matrix that is read transposed, TensorFlow's product of batches is the faster one."""
+    size_of = dict(zip("mkn", sizes, strict=True))
+    a, b = (mtf.Shape([*front, *((n, size_of[n]) for n in own.split())]) for own in names.split("|"))
+    output = mtf.Shape([*front, *((n, size_of[n]) for n in "mn")])
     rng = np.random.default_rng(0)
     x, y = (rng.normal(size=s.to_integer_list).astype(np.float32) for s in (a, b))
 
     def step(x: mtf.Tensor, y: mtf.Tensor) -> mtf.Tensor:
-        return mtf.einsum([x, y], output_shape="batch:1 m:4 n:5")
+        return mtf.einsum([x, y], output_shape=output)
 
     program = mtf.function(step, ONE, inputs={"x": mtf.TensorSpec(a), "y": mtf.TensorSpec(b)})
     equation = f"{names.replace(' ', '').replace('|', ',')}->mn"
-    assert_close(program(x=x, y=y).numpy()[0], np.einsum(equation, x[0], y[0]), terms=6)
+    x_matrix, y_matrix = (value.reshape(value.shape[len(front) :]) for value in (x, y))
+    expected = np.einsum(equation, x_matrix, y_matrix, optimize=True)
+    assert_close(program(x=x, y=y).numpy().reshape(expected.shape), expected, terms=sizes[1])
     found = [
         o.type for o in of_a_core(program).get_operations() if o.type.endswith("MatMul") or "BatchMatMul" in o.type
     ]
