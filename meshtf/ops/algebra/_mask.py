@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from meshtf.graph import Operation, Tensor, check_tensor
@@ -46,13 +48,26 @@ class MaskOperation(Operation):
 def masking(value: Value, is_kept: Value) -> Emit:
     """Local work by which a value keeps its shape, and what a condition over some of its dimensions says."""
     if math.prod(is_kept.slice_shape) == 1 and math.prod(value.slice_shape) >= WORTH_A_BRANCH:
-        return _all_or_nothing
+        return AllOrNothing()
     return broadcasting_kernel(zero_elsewhere, [value.shape, is_kept.shape], value.shape, value.slice_shape)
 
 
-def _all_or_nothing(core: Core, x: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:
+@dataclasses.dataclass(frozen=True, slots=True)
+class AllOrNothing:
     """As below, of a slice that has one condition: it is kept as it is, and not copied."""
-    return tf.cond(tf.reshape(is_kept, []), lambda: x, lambda: tf.zeros_like(x))
+
+    def __call__(self, core: Core, x: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:
+        return tf.cond(tf.reshape(is_kept, []), lambda: x, lambda: tf.zeros_like(x))
+
+    def on_processors(self, core: Core, x: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:
+        """Without a branch, which would keep what is around it from being run in one thread: the second of two elements
+        of a list, of which the first is not there, and so zeros."""
+        size, wanted = np.array(x.shape.as_list(), np.int32), tf.cast(tf.reshape(is_kept, []), tf.int32)
+        either = tf.raw_ops.TensorListReserve(element_shape=size, num_elements=2, element_dtype=x.dtype)
+        either = tf.raw_ops.TensorListSetItem(input_handle=either, index=1, item=x)
+        return tf.raw_ops.TensorListGetItem(
+            input_handle=either, index=wanted, element_shape=size, element_dtype=x.dtype
+        )
 
 
 def zero_elsewhere(x: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:
