@@ -7,15 +7,19 @@ ones: the operations are as many as those of one core, and nothing is waited for
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.func_graph import FuncGraph
 
 from meshtf.layout import Axes, axes_size
-from meshtf.lowering.emit.control_flow import emit_op_by_op, taken_apart
+from meshtf.lowering.emit._shared_constants import constants_shared
+from meshtf.lowering.emit.control_flow import emit_op_by_op, entering_in_parts, read_values
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.spread import NotSpreadError, Spread, Spreading
@@ -32,28 +36,34 @@ class JointLoop:
     def __init__(self, plan: Plan, loop: Loop) -> None:
         self._plan, self._loop = plan, loop
         self._holdings = Holdings(plan)
+        self._apart = entering_in_parts(loop)
+        read = read_values(plan)
+        self._results = [v for v in loop.outputs if v in read]
         self._run = tf.function(self._emitted, jit_compile=True, autograph=False)
 
     def __call__(self, slices: Sequence[Mapping[Value, tf.Tensor]]) -> list[dict[Value, tf.Tensor]]:
         """By core, what the loop makes of what it uses."""
-        cores = {v: self._holdings.first_cores(self._holdings.axes(v)) for v in self._loop.inputs}
-        results = self._run(*(tf.stack([slices[core][v] for core in own]) for v, own in cores.items()))
+        results = self._run(*(self._given(v, slices) for v in self._loop.inputs))
         made: list[dict[Value, tf.Tensor]] = [{} for _ in slices]
-        for value, result in zip(self._loop.outputs, results, strict=True):
+        for value, result in zip(self._results, results, strict=True):
             parts = tf.unstack(result)
             positions = core_positions.positions(self._holdings.axes(value), self._plan.mesh_shape)
             for core, position in enumerate(positions):
                 made[core][value] = parts[position]
         return made
 
-    def _emitted(self, *slices: tf.Tensor) -> list[tf.Tensor]:
-        loop = self._loop
+    def _given(self, value: Value, slices: Sequence[Mapping[Value, tf.Tensor]]) -> tf.Tensor | list[tf.Tensor]:
+        """[cores, ..], of those that hold different slices; in parts along the slices' first dimension, if used so."""
+        own = [slices[core][value] for core in self._holdings.first_cores(self._holdings.axes(value))]
+        if value not in self._apart:
+            return tf.stack(own)
+        return [tf.stack(parts) for parts in zip(*map(tf.unstack, own), strict=True)]
+
+    def _emitted(self, *slices: tf.Tensor | list[tf.Tensor]) -> list[tf.Tensor]:
         program = JointProgram(self._plan, SlicesByValue({}))
-        program.take(dict(zip(loop.inputs, slices, strict=True)))
-        for value in taken_apart(loop.body) & set(loop.inputs):  # once, and not in each iteration
-            program.parts[value] = program.parts_of(value)
-        emit_op_by_op(program, loop)
-        return [program.slices[v] for v in loop.outputs]
+        program.take(dict(zip(self._loop.inputs, slices, strict=True)))
+        emit_op_by_op(program, self._loop)
+        return [program.slices[v] for v in self._results]
 
 
 class Holdings:
@@ -83,24 +93,65 @@ class Holdings:
         return np.array([list(c) for c in own], np.int32).reshape(-1, self.mesh_shape.ndims)
 
 
+class _KernelGraph:
+    """A graph in which local work stands as one core does it, operation by operation: that of all kernels.
+
+    To make an operation costs a tenth of a millisecond, whatever it is: what a kernel is given is as often one and the
+    same placeholder as another kernel is given the like.
+    """
+
+    def __init__(self) -> None:
+        # In a tf.Graph == of tensors would be Python's; no public name makes the graph of a function by itself.
+        self._graph = FuncGraph("kernels")
+        self._given: dict[tuple[tf.DType, tuple[int, ...], int], tf.Tensor] = {}
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        with tf.init_scope(), self._graph.as_default(), constants_shared():
+            yield
+
+    @property
+    def captured(self) -> dict[Any, tf.Tensor]:
+        """From what stands in the graph for a tensor from outside to that tensor."""
+        return {inside.ref(): x for x, inside in self._graph.captures}
+
+    def given(self, values: Sequence[Value]) -> list[tf.Tensor]:
+        """Inside: in place of values, a tensor for each."""
+        seen: collections.Counter[tuple[tf.DType, tuple[int, ...]]] = collections.Counter()
+        found = []
+        for value in values:
+            kind = value.dtype, value.slice_shape
+            key = *kind, seen[kind]
+            seen[kind] += 1
+            if key not in self._given:
+                self._given[key] = tf.compat.v1.placeholder(*kind)
+            found.append(self._given[key])
+        return found
+
+
+class _Places(dict[str, tf.Tensor]):
+    """By mesh axis, where a core is along it, as far as it is asked for that."""
+
+    def __missing__(self, axis: str) -> tf.Tensor:
+        self[axis] = tf.compat.v1.placeholder(tf.int32, [])
+        return self[axis]
+
+
 class _Kernel:
-    """Local work as one core does it, operation by operation, in a graph of its own.
+    """Local work as one core does it.
 
     Attributes:
       asked: the mesh axes along which it asks where a core is.
     """
 
-    def __init__(self, plan: Plan, instruction: Compute) -> None:
-        # In a tf.Graph == of tensors would be Python's; no public name makes the graph of a function by itself.
-        graph = FuncGraph("kernel")
-        with tf.init_scope(), graph.as_default():
-            core = _AskedCore(plan)
-            self._given = [tf.compat.v1.placeholder(v.dtype, v.slice_shape) for v in instruction.inputs]
-            self._results = _on_core(core, instruction, self._given)
-        self.asked, self._coordinates = core.asked, core.places
-        needed = _makers(self._results)
-        self._operations = [o for o in graph.get_operations() if o in needed]
-        self._constants = {inside.ref(): Spread((), x) for x, inside in graph.captures}
+    def __init__(self, plan: Plan, instruction: Compute, graph: _KernelGraph) -> None:
+        self._places = _Places()
+        with graph.entered():
+            self._given = graph.given(instruction.inputs)
+            self._results = _on_core(TracedCore(plan, self._places), instruction, self._given)
+        self.asked = frozenset(self._places)
+        self._operations = _makers(self._results)
+        self._constants = {inside: Spread((), x) for inside, x in graph.captured.items()}
 
     def run(self, spreading: Spreading, given: Sequence[Spread], places: Mapping[str, tf.Tensor]) -> list[Spread]:
         """What cores make of what they are given, which stand at these coordinates of each axis.
@@ -109,38 +160,28 @@ class _Kernel:
           NotSpreadError: it has to be done core by core.
         """
         made = {**self._constants, **{x.ref(): spread for x, spread in zip(self._given, given, strict=True)}}
-        for name in self.asked:
-            made[self._coordinates[name].ref()] = Spread((name,), tf.constant(places[name]))
+        for name, place in self._places.items():
+            made[place.ref()] = Spread((name,), tf.constant(places[name]))
         for operation in self._operations:
             results = spreading.apply(operation, [made[x.ref()] for x in operation.inputs])
             made.update(zip((x.ref() for x in operation.outputs), results, strict=True))
         return [made[x.ref()] for x in self._results]
 
 
-def _makers(results: Sequence[tf.Tensor]) -> set[tf.Operation]:
-    """The operations of a graph by which these are made, but for what it is given."""
-    found: set[tf.Operation] = set()
-    waiting = [x.op for x in results]
+def _makers(results: Sequence[tf.Tensor]) -> list[tf.Operation]:
+    """The operations of a graph by which these are made, but for what it is given, each behind those of its inputs."""
+    found: dict[tf.Operation, None] = {}
+    waiting = [x.op for x in reversed(results)]
     while waiting:
-        operation = waiting.pop()
-        if operation.type != "Placeholder" and operation not in found:
-            found.add(operation)
-            waiting += [x.op for x in operation.inputs]
-    return found
-
-
-class _AskedCore(TracedCore):
-    """A core that remembers along which axes it is asked where it is."""
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan, tf.zeros([plan.mesh_shape.ndims], tf.int32))
-        self.places = {name: tf.compat.v1.placeholder(tf.int32, []) for name in plan.mesh_shape.dimension_names}
-        self._coordinates = self.places
-        self.asked: set[str] = set()
-
-    def coordinate(self, axes: Axes) -> tf.Tensor:
-        self.asked.update(axes)
-        return super().coordinate(axes)
+        operation = waiting[-1]
+        before = [x.op for x in operation.inputs if x.op.type != "Placeholder" and x.op not in found]
+        if before:
+            waiting += before[::-1]
+            continue
+        waiting.pop()
+        if operation.type != "Placeholder":
+            found[operation] = None
+    return list(found)
 
 
 class _Wholes(dict[Value, tf.Tensor]):
@@ -165,13 +206,14 @@ class JointProgram(CoreProgram):
         self._holdings = Holdings(plan)
         self._mesh_shape = plan.mesh_shape
         facts = PlanFacts.of(plan, writes_in_place=False)
-        core = TracedCore(plan, tf.zeros([plan.mesh_shape.ndims], tf.int32))  # that nothing asks
+        core = TracedCore(plan, {})  # that nothing asks
         super().__init__(facts, core, JointCollectives(plan.mesh_shape, ()), variables)
         self.unrolls_loops = True
         self.slices = _Wholes(self._whole)
         self._spreading = Spreading({d.name: d.size for d in plan.mesh_shape})
         self._lean: dict[Value, Spread] = {}
         self._kernels: dict[Compute, _Kernel] = {}
+        self._kernel_graph = _KernelGraph()
 
     def inside(self, given: Mapping[Value, tf.Tensor]) -> JointProgram:
         inner = super().inside({})
@@ -221,7 +263,7 @@ class JointProgram(CoreProgram):
 
     def compute(self, instruction: Compute) -> None:
         if instruction not in self._kernels:  # that of layers, which are emitted one after the other, is one
-            self._kernels[instruction] = _Kernel(self._plan, instruction)
+            self._kernels[instruction] = _Kernel(self._plan, instruction, self._kernel_graph)
         kernel, given = self._kernels[instruction], [self._lean[v] for v in instruction.inputs]
         places = {d.name: np.arange(d.size, dtype=np.int32) for d in self._mesh_shape}
         try:

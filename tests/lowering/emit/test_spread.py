@@ -41,6 +41,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[list[int]]]] = {
     "products with one matrix": (tf.matmul, [[2, 2, 3], [1, 3, 4]]),
     "a named product": (lambda a, b: tf.einsum("abc,bd->dac", a, b), [[2, 3, 4], [3, 5]]),
     "a trace": (lambda a: tf.einsum("ab->ba", a), [[2, 3]]),
+    "gathered": (lambda a, b: tf.gather_nd(a, tf.cast(b, tf.int32), bad_indices_policy="IGNORE"), [[2, 3, 4], [5, 2]]),
     "scattered": (lambda a, b: tf.tensor_scatter_nd_update(a, PLACES, b), [[2, 3, 4], [2]]),
 }
 
