@@ -299,6 +299,25 @@ def _gathered(call: _Call) -> Sequence[tf.Tensor]:
     )
 
 
+def _taken(call: _Call) -> Sequence[tf.Tensor]:
+    """By indices that cores have alike; or each by its own, from what is there for each."""
+    (x, indices, _), more = call.inputs, len(call.axes)
+    axis = call.constant(call.axis(int(call.known(2)), len(x.own_shape)), 2)
+    batch = call.operation.get_attr("batch_dims")
+    if not indices.axes and not batch:
+        return call.again([x.x, indices.x, axis])
+    if x.axes != call.axes:
+        raise NotSpreadError  # it would be copied for each core
+    return call.again([x.x, call.whole(1), axis], batch_dims=batch + more)
+
+
+def _largest(call: _Call) -> Sequence[tf.Tensor]:
+    x, count = call.inputs
+    if count.axes:
+        raise NotSpreadError
+    return call.again([x.x, count.x])
+
+
 _BROADCASTING = frozenset((
     "Abs", "AddV2", "Cast", "Cos", "Equal", "Erf", "Exp", "Expm1", "Floor", "FloorDiv", "FloorMod", "Greater",
     "GreaterEqual", "Identity", "IsFinite", "IsNan", "Less", "LessEqual", "Log", "Log1p", "LogicalAnd", "LogicalNot",
@@ -321,6 +340,7 @@ _RULES: Mapping[str, _Rule] = {
     "ExpandDims": _reshaped,
     "Fill": _filled,
     "GatherNd": _gathered,
+    "GatherV2": _taken,
     "MatMul": _product,
     "Max": _reduced,
     "Mean": _reduced,
@@ -338,6 +358,7 @@ _RULES: Mapping[str, _Rule] = {
     "Sum": _reduced,
     "TensorScatterUpdate": _scattered,
     "Tile": _tiled,
+    "TopKV2": _largest,
     "Transpose": _transposed,
     "Unpack": _unpacked,
 }
