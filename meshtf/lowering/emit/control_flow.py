@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import tensorflow as tf
 
 from meshtf.lowering.emit._shared_constants import constants_shared
-from meshtf.planning.plan import Branch, Carried, Instruction, Loop, Plan, Stacked, Value, free_values, walk
+from meshtf.planning.plan import Branch, Carried, Loop, Plan, Stacked, Value, free_values, walk
 from meshtf.planning.rows_in_place import with_rows
 
 if TYPE_CHECKING:
@@ -33,17 +33,17 @@ def emit_loop(program: CoreProgram, loop: Loop) -> None:
 
 def _emit_compiled(program: CoreProgram, loop: Loop) -> None:
     """As one function that XLA compiles, of what the loop uses from outside: traced once for all cores."""
-    given = loop.inputs
+    apart = entering_in_parts(loop)
+    given = [program.parts_of(v) if v in apart else program.slice_of(v) for v in loop.inputs]
+    read = [v for v in loop.outputs if v in program.read]
 
-    def run(*slices: tf.Tensor) -> list[tf.Tensor]:
-        inner = program.compiled(dict(zip(given, slices, strict=True)))
-        for value in taken_apart(loop.body) & set(given):  # once, and not in each iteration
-            inner.parts[value] = inner.parts_of(value)
+    def run(*slices: Any) -> list[tf.Tensor]:
+        inner = program.compiled(dict(zip(loop.inputs, slices, strict=True)))
         emit_op_by_op(inner, loop)
-        return [inner.slices[v] for v in loop.outputs]
+        return [inner.slices[v] for v in read]
 
-    results = tf.function(run, jit_compile=True, autograph=False)(*map(program.slice_of, given))
-    program.slices.update(zip(loop.outputs, results, strict=True))
+    results = tf.function(run, jit_compile=True, autograph=False)(*given)
+    program.slices.update(zip(read, results, strict=True))
 
 
 def emit_op_by_op(program: CoreProgram, loop: Loop) -> None:
@@ -136,10 +136,14 @@ def _is_unrollable(loop: Loop) -> bool:
     return known and sum(times for _, times in walk(loop.body, loop.length)) <= _MOST_UNROLLED
 
 
-def taken_apart(instructions: Sequence[Instruction]) -> frozenset[Value]:
-    """Of what unrolled loops take a part in each iteration, along the first dimension."""
-    loops = [i for i, _ in walk(instructions) if isinstance(i, Loop) and _is_unrollable(i)]
-    return frozenset(s.whole for loop in loops for s in loop.sliced if s.dim == 0)
+def entering_in_parts(loop: Loop) -> frozenset[Value]:
+    """Of what a compiled loop uses from outside, that of which it uses the parts along the first dimension.
+
+    It is given them as they are: XLA makes, and compiles, a copy of each part that it cuts out of an array.
+    """
+    loops = [i for i, _ in walk(loop.body) if isinstance(i, Loop) and _is_unrollable(i)]
+    taken = {s.whole for inner in loops for s in inner.sliced if s.dim == 0}
+    return frozenset(loop.inputs) & (taken | {c.initial for c in _carried_in_parts(loop)})
 
 
 def _carried_in_parts(loop: Loop) -> frozenset[Carried]:
@@ -168,7 +172,8 @@ def _emit_unrolled(program: CoreProgram, loop: Loop) -> None:
 
 def _iteration(program: CoreProgram, loop: Loop) -> Callable[..., tuple[list[tf.Tensor], list[tf.Tensor]]]:
     """From an index, what is carried and parts to what is carried on, and stacked. Where the index does not matter, one
-    function for all iterations, which is traced once, and becomes XLA's operations once."""
+    function for all iterations, which is traced once, and becomes XLA's operations once: inlined, it would as often as
+    it is called, at 4 ms for each square root, exponential or einsum, of which TensorFlow makes a module of MLIR."""
     leaving = [c.leaving for c in loop.carried]
     stacked = [s.part for s in loop.stacked]
 
@@ -183,7 +188,8 @@ def _iteration(program: CoreProgram, loop: Loop) -> Callable[..., tuple[list[tf.
 
     if loop.index in free_values(loop.body, set(), [*leaving, *stacked]):
         return lambda index, carried, own: once({loop.index: tf.constant(index)}, carried, own)
-    shared = tf.function(functools.partial(once, {}), autograph=False)
+    body = functools.partial(once, {})
+    shared = tf.function(body, autograph=False, experimental_attributes={"_noinline": True})
     return lambda index, carried, own: shared(carried, own)
 
 
@@ -218,3 +224,17 @@ def only_sliced(plan: Plan) -> frozenset[Value]:
         else:
             used.update(instruction.inputs)
     return frozenset(stacked - used)
+
+
+def read_values(plan: Plan) -> frozenset[Value]:
+    """What instructions use, or give to those around them, and what the program gives."""
+    read = {*plan.fetches, *(c.value for c in plan.checks)}
+    for instruction, _ in walk(plan.instructions):
+        read.update(instruction.inputs)
+        if isinstance(instruction, Loop):
+            read.update(c.leaving for c in instruction.carried)
+            read.update(s.part for s in instruction.stacked)
+            read.update([instruction.condition.goes_on] if instruction.condition is not None else ())
+        elif isinstance(instruction, Branch):
+            read.update([*instruction.true_results, *instruction.false_results])
+    return frozenset(read)

@@ -42,14 +42,22 @@ _WORTH_A_VIEW = 1 << 14
 
 
 class TracedCore:
-    """A core whose coordinates are known when the program runs."""
+    """A core whose coordinates are known when the program runs.
 
-    def __init__(self, plan: Plan, coordinates: tf.Tensor, *, on_processors: bool = False) -> None:
+    Args:
+      plan: of the program.
+      coordinates: of the core, int32 [axes of the mesh], or a scalar for each axis by name.
+    """
+
+    def __init__(
+        self, plan: Plan, coordinates: tf.Tensor | Mapping[str, tf.Tensor], *, on_processors: bool = False
+    ) -> None:
         self._on_processors = on_processors
         self._sizes = {d.name: d.size for d in plan.mesh_shape}
-        names = plan.mesh_shape.dimension_names
-        split = tf.unstack(coordinates) if names else []
-        self._coordinates = dict(zip(names, split, strict=True))
+        if not isinstance(coordinates, Mapping):
+            names = plan.mesh_shape.dimension_names
+            coordinates = dict(zip(names, tf.unstack(coordinates) if names else [], strict=True))
+        self._coordinates = coordinates
         self._positions: dict[Axes, tf.Tensor] = {}
         self._transposed: dict[tuple[Any, tuple[int, ...]], tf.Tensor] = {}
         self._reshaped: dict[tuple[Any, tuple[int, ...]], tf.Tensor] = {}
@@ -122,7 +130,7 @@ class CoreProgram:
         self.parts: dict[Value, list[tf.Tensor]] = {}
         """What is there in parts, too, along the first dimension. XLA does not make a whole that nothing uses."""
         self.unrolls_loops = False
-        self.only_sliced = facts.only_sliced
+        self.only_sliced, self.read = facts.only_sliced, facts.read
         self._facts = facts
         self._plan = facts.plan
         self._core = core
@@ -187,7 +195,7 @@ class CoreProgram:
 
     def parts_of(self, value: Value) -> list[tf.Tensor]:
         """Along the first dimension."""
-        return self.parts[value] if value in self.parts else tf.unstack(self.slices[value])
+        return self.parts[value] if value in self.parts else tf.unstack(self.slice_of(value))
 
     def slice_of(self, value: Value) -> tf.Tensor:
         """Put together, if loops made it in parts."""
@@ -215,10 +223,11 @@ class CoreProgram:
         """Of the tensor that stands for a value."""
         return value.slice_shape
 
-    def compiled(self, given: Mapping[Value, tf.Tensor]) -> CoreProgram:
-        """This program inside a function that XLA compiles, which has these slices alone."""
+    def compiled(self, given: Mapping[Value, tf.Tensor | list[tf.Tensor]]) -> CoreProgram:
+        """This program inside a function that XLA compiles, which has these slices alone, some of them in parts."""
         inner = self.inside({})
-        inner.slices, inner.arrays, inner.parts = dict(given), {}, {}
+        inner.slices, inner.arrays, inner.parts = {}, {}, {}
+        inner.take(given)
         inner.unrolls_loops = True
         # XLA has no kernels for TensorFlow's updates in place, which it does by itself.
         inner.compiles_loops = inner.on_processors = False

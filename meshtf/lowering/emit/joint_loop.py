@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework.func_graph import FuncGraph
 
 from meshtf.layout import Axes, axes_size
-from meshtf.lowering.emit.control_flow import emit_op_by_op, taken_apart
+from meshtf.lowering.emit._joint_kernels import Kernel, KernelGraph, on_core
+from meshtf.lowering.emit.control_flow import emit_op_by_op, entering_in_parts, read_values
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.spread import NotSpreadError, Spread, Spreading
@@ -32,28 +32,34 @@ class JointLoop:
     def __init__(self, plan: Plan, loop: Loop) -> None:
         self._plan, self._loop = plan, loop
         self._holdings = Holdings(plan)
+        self._apart = entering_in_parts(loop)
+        read = read_values(plan)
+        self._results = [v for v in loop.outputs if v in read]
         self._run = tf.function(self._emitted, jit_compile=True, autograph=False)
 
     def __call__(self, slices: Sequence[Mapping[Value, tf.Tensor]]) -> list[dict[Value, tf.Tensor]]:
         """By core, what the loop makes of what it uses."""
-        cores = {v: self._holdings.first_cores(self._holdings.axes(v)) for v in self._loop.inputs}
-        results = self._run(*(tf.stack([slices[core][v] for core in own]) for v, own in cores.items()))
+        results = self._run(*(self._given(v, slices) for v in self._loop.inputs))
         made: list[dict[Value, tf.Tensor]] = [{} for _ in slices]
-        for value, result in zip(self._loop.outputs, results, strict=True):
+        for value, result in zip(self._results, results, strict=True):
             parts = tf.unstack(result)
             positions = core_positions.positions(self._holdings.axes(value), self._plan.mesh_shape)
             for core, position in enumerate(positions):
                 made[core][value] = parts[position]
         return made
 
-    def _emitted(self, *slices: tf.Tensor) -> list[tf.Tensor]:
-        loop = self._loop
+    def _given(self, value: Value, slices: Sequence[Mapping[Value, tf.Tensor]]) -> tf.Tensor | list[tf.Tensor]:
+        """[cores, ..], of those that hold different slices; in parts along the slices' first dimension, if used so."""
+        own = [slices[core][value] for core in self._holdings.first_cores(self._holdings.axes(value))]
+        if value not in self._apart:
+            return tf.stack(own)
+        return [tf.stack(parts) for parts in zip(*map(tf.unstack, own), strict=True)]
+
+    def _emitted(self, *slices: tf.Tensor | list[tf.Tensor]) -> list[tf.Tensor]:
         program = JointProgram(self._plan, SlicesByValue({}))
-        program.take(dict(zip(loop.inputs, slices, strict=True)))
-        for value in taken_apart(loop.body) & set(loop.inputs):  # once, and not in each iteration
-            program.parts[value] = program.parts_of(value)
-        emit_op_by_op(program, loop)
-        return [program.slices[v] for v in loop.outputs]
+        program.take(dict(zip(self._loop.inputs, slices, strict=True)))
+        emit_op_by_op(program, self._loop)
+        return [program.slices[v] for v in self._results]
 
 
 class Holdings:
@@ -83,66 +89,6 @@ class Holdings:
         return np.array([list(c) for c in own], np.int32).reshape(-1, self.mesh_shape.ndims)
 
 
-class _Kernel:
-    """Local work as one core does it, operation by operation, in a graph of its own.
-
-    Attributes:
-      asked: the mesh axes along which it asks where a core is.
-    """
-
-    def __init__(self, plan: Plan, instruction: Compute) -> None:
-        # In a tf.Graph == of tensors would be Python's; no public name makes the graph of a function by itself.
-        graph = FuncGraph("kernel")
-        with tf.init_scope(), graph.as_default():
-            core = _AskedCore(plan)
-            self._given = [tf.compat.v1.placeholder(v.dtype, v.slice_shape) for v in instruction.inputs]
-            self._results = _on_core(core, instruction, self._given)
-        self.asked, self._coordinates = core.asked, core.places
-        needed = _makers(self._results)
-        self._operations = [o for o in graph.get_operations() if o in needed]
-        self._constants = {inside.ref(): Spread((), x) for x, inside in graph.captures}
-
-    def run(self, spreading: Spreading, given: Sequence[Spread], places: Mapping[str, tf.Tensor]) -> list[Spread]:
-        """What cores make of what they are given, which stand at these coordinates of each axis.
-
-        Raises:
-          NotSpreadError: it has to be done core by core.
-        """
-        made = {**self._constants, **{x.ref(): spread for x, spread in zip(self._given, given, strict=True)}}
-        for name in self.asked:
-            made[self._coordinates[name].ref()] = Spread((name,), tf.constant(places[name]))
-        for operation in self._operations:
-            results = spreading.apply(operation, [made[x.ref()] for x in operation.inputs])
-            made.update(zip((x.ref() for x in operation.outputs), results, strict=True))
-        return [made[x.ref()] for x in self._results]
-
-
-def _makers(results: Sequence[tf.Tensor]) -> set[tf.Operation]:
-    """The operations of a graph by which these are made, but for what it is given."""
-    found: set[tf.Operation] = set()
-    waiting = [x.op for x in results]
-    while waiting:
-        operation = waiting.pop()
-        if operation.type != "Placeholder" and operation not in found:
-            found.add(operation)
-            waiting += [x.op for x in operation.inputs]
-    return found
-
-
-class _AskedCore(TracedCore):
-    """A core that remembers along which axes it is asked where it is."""
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan, tf.zeros([plan.mesh_shape.ndims], tf.int32))
-        self.places = {name: tf.compat.v1.placeholder(tf.int32, []) for name in plan.mesh_shape.dimension_names}
-        self._coordinates = self.places
-        self.asked: set[str] = set()
-
-    def coordinate(self, axes: Axes) -> tf.Tensor:
-        self.asked.update(axes)
-        return super().coordinate(axes)
-
-
 class _Wholes(dict[Value, tf.Tensor]):
     """By value [cores, ..], of those that may hold different ones: made of what they do hold, when asked for."""
 
@@ -165,13 +111,14 @@ class JointProgram(CoreProgram):
         self._holdings = Holdings(plan)
         self._mesh_shape = plan.mesh_shape
         facts = PlanFacts.of(plan, writes_in_place=False)
-        core = TracedCore(plan, tf.zeros([plan.mesh_shape.ndims], tf.int32))  # that nothing asks
+        core = TracedCore(plan, {})  # that nothing asks
         super().__init__(facts, core, JointCollectives(plan.mesh_shape, ()), variables)
         self.unrolls_loops = True
         self.slices = _Wholes(self._whole)
         self._spreading = Spreading({d.name: d.size for d in plan.mesh_shape})
         self._lean: dict[Value, Spread] = {}
-        self._kernels: dict[Compute, _Kernel] = {}
+        self._kernels: dict[Compute, Kernel] = {}
+        self._kernel_graph = KernelGraph()
 
     def inside(self, given: Mapping[Value, tf.Tensor]) -> JointProgram:
         inner = super().inside({})
@@ -221,7 +168,7 @@ class JointProgram(CoreProgram):
 
     def compute(self, instruction: Compute) -> None:
         if instruction not in self._kernels:  # that of layers, which are emitted one after the other, is one
-            self._kernels[instruction] = _Kernel(self._plan, instruction)
+            self._kernels[instruction] = Kernel(self._plan, instruction, self._kernel_graph)
         kernel, given = self._kernels[instruction], [self._lean[v] for v in instruction.inputs]
         places = {d.name: np.arange(d.size, dtype=np.int32) for d in self._mesh_shape}
         try:
@@ -238,7 +185,7 @@ class JointProgram(CoreProgram):
         given, made = [self._together(v, axes) for v in instruction.inputs], []
         for number, position in enumerate(self._holdings.coordinates(axes)):
             core = TracedCore(self._plan, tf.constant(position))
-            made.append(_on_core(core, instruction, [x[number] for x in given]))
+            made.append(on_core(core, instruction, [x[number] for x in given]))
         return [self._apart(axes, tf.stack(each)) for each in zip(*made, strict=True)]
 
     def _hold(self, value: Value, given: Spread) -> None:
@@ -265,9 +212,3 @@ class JointProgram(CoreProgram):
         if kept == given.axes:
             return given
         return Spread(kept, given.x[tuple(slice(None) if axis in kept else 0 for axis in given.axes)])
-
-
-def _on_core(core: TracedCore, instruction: Compute, slices: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """What a core makes of slices."""
-    results = instruction.emit(core, *slices)
-    return [results] if isinstance(results, tf.Tensor) else list(results)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from meshtf.lowering.emit.control_flow import only_sliced
+from meshtf.lowering.emit.control_flow import only_sliced, read_values
 from meshtf.lowering.passes.update_fusion import consumers_of, updates_in_place
 from meshtf.planning.plan import AssignVariable, Compute, Instruction, Plan, ReadVariable, Value, walk
 
@@ -17,6 +17,7 @@ class PlanFacts:
     Attributes:
       numbers: of its instructions, those inside of others too, in order.
       only_sliced: what loops stack, and nothing uses but loops that take its parts.
+      read: what something uses. Of what a loop carries round, the last may be for nobody.
       in_place: updates that write to variables where they are: by the number of an input, that of the result and the
         variable's name.
       unread: what is read of variables, and only such updates use: to read it would hold on to the memory that they
@@ -27,6 +28,7 @@ class PlanFacts:
     plan: Plan
     numbers: Mapping[Instruction, int]
     only_sliced: frozenset[Value]
+    read: frozenset[Value]
     in_place: Mapping[Compute, Mapping[int, tuple[int, str]]]
     unread: frozenset[Value]
     late_assignments: tuple[AssignVariable, ...]
@@ -47,6 +49,7 @@ class PlanFacts:
             plan=plan,
             numbers={instruction: n for n, (instruction, _) in enumerate(walk(plan.instructions))},
             only_sliced=only_sliced(plan),
+            read=read_values(plan),
             in_place=in_place,
             unread=frozenset(read.output for read in plan.reads if is_unread(read)),
             late_assignments=tuple(i for i in plan.assignments if i.name not in done),

@@ -285,6 +285,39 @@ def _scattered(call: _Call) -> Sequence[tf.Tensor]:
     return [reshaped(made, [*sizes, *call.own_result])]
 
 
+def _gathered(call: _Call) -> Sequence[tf.Tensor]:
+    """From one tensor, whose first index says which cores' it is; from that of all, where they have it alike."""
+    x, indices = call.inputs[0], call.whole(1)
+    if not x.axes:
+        return call.again([x.x, indices])
+    sizes, own = call.spreading.sizes(x.axes), x.own_shape
+    numbers = Spread(x.axes, tf.reshape(tf.range(math.prod(sizes), dtype=indices.dtype), [*sizes, 1]))
+    size = [*call.spreading.sizes(call.axes), *call.inputs[1].own_shape[:-1]]
+    places = call.spreading.laid_out(numbers, call.axes, len(call.inputs[1].own_shape))
+    return call.again(
+        [reshaped(x.x, [math.prod(sizes), *own]), tf.concat([tf.broadcast_to(places, [*size, 1]), indices], -1)]
+    )
+
+
+def _taken(call: _Call) -> Sequence[tf.Tensor]:
+    """By indices that cores have alike; or each by its own, from what is there for each."""
+    (x, indices, _), more = call.inputs, len(call.axes)
+    axis = call.constant(call.axis(int(call.known(2)), len(x.own_shape)), 2)
+    batch = call.operation.get_attr("batch_dims")
+    if not indices.axes and not batch:
+        return call.again([x.x, indices.x, axis])
+    if x.axes != call.axes:
+        raise NotSpreadError  # it would be copied for each core
+    return call.again([x.x, call.whole(1), axis], batch_dims=batch + more)
+
+
+def _largest(call: _Call) -> Sequence[tf.Tensor]:
+    x, count = call.inputs
+    if count.axes:
+        raise NotSpreadError
+    return call.again([x.x, count.x])
+
+
 _BROADCASTING = frozenset((
     "Abs", "AddV2", "Cast", "Cos", "Equal", "Erf", "Exp", "Expm1", "Floor", "FloorDiv", "FloorMod", "Greater",
     "GreaterEqual", "Identity", "IsFinite", "IsNan", "Less", "LessEqual", "Log", "Log1p", "LogicalAnd", "LogicalNot",
@@ -306,6 +339,8 @@ _RULES: Mapping[str, _Rule] = {
     "Einsum": _einsum,
     "ExpandDims": _reshaped,
     "Fill": _filled,
+    "GatherNd": _gathered,
+    "GatherV2": _taken,
     "MatMul": _product,
     "Max": _reduced,
     "Mean": _reduced,
@@ -323,6 +358,7 @@ _RULES: Mapping[str, _Rule] = {
     "Sum": _reduced,
     "TensorScatterUpdate": _scattered,
     "Tile": _tiled,
+    "TopKV2": _largest,
     "Transpose": _transposed,
     "Unpack": _unpacked,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections.abc import Iterable, Sequence
@@ -166,11 +167,38 @@ def test_a_loop_with_collectives_is_one_function_for_all_cores(layout: str) -> N
     bodies = [f for f in graph.as_graph_def().library.function if "while_body" in f.signature.name]
     layers = [n.attr["f"].func.name for f in bodies for n in f.node_def if n.op.endswith("PartitionedCall")]
     assert layers == [layers[0]] * LAYERS.size  # one function for all
+    (layer,) = [f for f in graph.as_graph_def().library.function if f.signature.name == layers[0]]
+    assert layer.attr["_noinline"].b  # so that it becomes XLA's operations once
     terms = 37 * LAYERS.size * (2 * FUNCTION_TERMS + TURNS.size + VOCAB.size + 2 * D.size)
     for others in found[:2]:
         np.testing.assert_array_equal(found[-1][1], others[1])
         for y, z in zip(found[-1][2:], others[2:], strict=True):
             assert_close(y, z, terms=terms)
+
+
+def compiled_call(graph: tf.Graph) -> tf.Operation:
+    """Of the one function that XLA compiles, in a graph or in a function that it calls."""
+    functions = (f.graph for f in graph._functions.values())  # type: ignore[attr-defined]
+    operations = itertools.chain(*(g.get_operations() for g in (graph, *functions)))
+    (call,) = [o for o in operations if "_XlaMustCompile" in o.node_def.attr]
+    return call
+
+
+@pytest.mark.parametrize("mesh", ["one:1", "rows:2;cols:2"])
+def test_a_compiled_loop_is_given_what_layers_use_layer_by_layer_and_gives_what_is_read(mesh: str) -> None:
+    """XLA compiles one copy for each part that it cuts out, and another for what it puts together of parts."""
+    inputs, seen = {"x": mtf.TensorSpec([B, D])}, lambda x: decoding(x)[1:3]
+    step = mtf.function(seen, mtf.SpmdMeshImpl(mesh, LAYOUTS[0] if mesh != "one:1" else ""), inputs=inputs)
+    step(x=np.ones([4, 8], np.float32))
+    program = step._execution.program
+    assert isinstance(program, EmittedProgram)
+    call = compiled_call(program._on_all_cores[False].graph)
+    assert len(call.outputs) == 2  # ids and score
+    sizes = [x.shape.num_elements() for x in call.inputs]
+    cores = 1 if mesh == "one:1" else 4
+    caches, weights = B.size * TURNS.size * D.size, D.size**2
+    assert [sizes.count(n) for n in (caches, weights)] == [LAYERS.size] * 2
+    assert max(sizes) <= caches * cores
 
 
 def test_a_check_inside_ends_the_step_and_nothing_is_assigned() -> None:
@@ -193,13 +221,13 @@ def test_a_check_inside_ends_the_step_and_nothing_is_assigned() -> None:
 
 
 @pytest.mark.parametrize("layout", ["batch:rows;d:cols", "batch:rows+cols", "turns:rows;d:cols", "d:rows"])
-def test_rows_are_written_for_all_cores_at_once_and_those_outside_nowhere(layout: str) -> None:
+def test_rows_are_read_and_written_for_all_cores_at_once_and_those_outside_nowhere(layout: str) -> None:
     """As a cache of decoding is, whose sequences may have ended, each by itself."""
 
     def program(x: mtf.Tensor) -> list[mtf.Tensor]:
         def body(turn: mtf.Tensor, cache: mtf.Tensor) -> list[mtf.Tensor]:
             place = mtf.range(x.mesh, B, tf.int32) * 13 - 20 + turn  # from -20 to 58
-            row = x + mtf.reduce_max(cache)
+            row = x + mtf.reduce_max(cache) + mtf.gather(cache, place + 1, TURNS)
             return [turn + 1, mtf.scatter_update(cache, place, row, TURNS)]
 
         start = [mtf.constant(x.mesh, 0, dtype=tf.int32), mtf.ones(x.mesh, [B, TURNS, D])]

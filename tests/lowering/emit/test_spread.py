@@ -41,6 +41,10 @@ CASES: dict[str, tuple[Callable[..., Any], list[list[int]]]] = {
     "products with one matrix": (tf.matmul, [[2, 2, 3], [1, 3, 4]]),
     "a named product": (lambda a, b: tf.einsum("abc,bd->dac", a, b), [[2, 3, 4], [3, 5]]),
     "a trace": (lambda a: tf.einsum("ab->ba", a), [[2, 3]]),
+    "gathered": (lambda a, b: tf.gather_nd(a, tf.cast(b, tf.int32), bad_indices_policy="IGNORE"), [[2, 3, 4], [5, 2]]),
+    "the largest": (lambda a: [*tf.math.top_k(a, 2)], [[2, 3, 4]]),
+    "rows by number": (lambda a: [tf.gather(a, [2, 0], axis=1), tf.gather(a, [[1, 0]])], [[2, 3, 4]]),
+    "the largest of another": (lambda a: tf.gather(a, tf.math.top_k(a - 1.0, 2)[1], batch_dims=2, axis=2), [[2, 3, 4]]),
     "scattered": (lambda a, b: tf.tensor_scatter_nd_update(a, PLACES, b), [[2, 3, 4], [2]]),
 }
 
@@ -94,9 +98,15 @@ def test_what_begins_elsewhere_on_each_core_is_not_cut_from_one_tensor() -> None
         done(lambda a, b: tf.slice(a, [tf.cast(b, tf.int32)], [1]), [row, np.float32([0, 1])], [(), ("x",)])
 
 
+def test_what_cores_have_alike_is_not_copied_for_each_to_be_taken_from() -> None:
+    table, rows = np.ones([4, 2], np.float32), np.float32([0, 1])
+    with pytest.raises(NotSpreadError):
+        done(lambda a, b: tf.gather(a, tf.cast(b, tf.int32)), [table, rows], [(), ("x",)])
+
+
 def test_what_nobody_has_a_rule_for_is_not_spread() -> None:
     with pytest.raises(NotSpreadError):
-        done(lambda a: tf.gather(a, [1, 0]), [np.ones([2, 4], np.float32)], [("x",)])
+        done(lambda a: tf.cumsum(a), [np.ones([2, 4], np.float32)], [("x",)])
 
 
 def equations(size: int) -> list[str]:
