@@ -186,5 +186,3 @@ def _captured(graph: Any, x: Any) -> tf.Tensor:
     captures.add_or_replace(id(x), x, placeholder, tracetype=_HANDLE_SPEC)
     graph.inputs.append(placeholder)
     return placeholder
-
-

@@ -21,6 +21,10 @@ _MAY_FAIL = frozenset((
     "MatrixTriangularSolve", "PyFunc", "PyFuncStateless", "Qr", "TruncateDiv", "TruncateMod",
 ))  # fmt: skip
 """Operations whose errors depend on values. Of one that fails in one thread, TensorFlow does not say which it was."""
+_TAKES_INDICES = (
+    "Gather", "ResourceGather", "ResourceScatter", "Scatter", "Segment", "TensorScatter", "UnsortedSegment",
+)  # fmt: skip
+"""How names of operations begin that fail where an index is out of range."""
 
 
 class CalledFunction:
@@ -35,6 +39,9 @@ class CalledFunction:
       in_one_thread: whether its operations are run one after the other, which starts each of them at a fraction of the
         cost, where no other processor waits for work. Not done of functions with loops, branches or calls, nor of those
         that values can make fail.
+
+    Attributes:
+      may_fail: whether values can make one of its operations fail.
     """
 
     def __init__(self, function: tf.types.experimental.ConcreteFunction, *, in_one_thread: bool = False) -> None:
@@ -46,6 +53,7 @@ class CalledFunction:
         self._dtypes = [x.dtype for x in outputs]
         self._shapes = [x.shape.as_list() for x in outputs]
         self._takes_resources = any(x.dtype == tf.resource for x in cast("Any", function).inputs)
+        self.may_fail = any(o.type in _MAY_FAIL or o.type.startswith(_TAKES_INDICES) for o in operations)
         in_one_thread = in_one_thread and not any(map(_wants_several, operations))
         self._attributes = {
             "Tin": _types(cast("Any", function).inputs),
@@ -70,6 +78,17 @@ class CalledFunction:
         if self._is_stateful and not self._takes_resources:
             _runs_independently(made)
         return list(made.outputs)
+
+
+def hides_bodies() -> tf.Operation:
+    """Makes an operation; calls that wait for it are not looked into.
+
+    Before a function runs for the first time, TensorFlow makes a graph of the body of each function that it calls, for
+    every call anew, and twice, to find variables of TensorFlow 1, which takes as long as all else that prepares it.
+    What waits for such a variable counts as having one. That matters only to clusters that XLA compiles, of which
+    there are none.
+    """
+    return tf.raw_ops.VariableV2(shape=[], dtype=tf.float32).op
 
 
 def _types(tensors: Sequence[tf.Tensor]) -> tf.compat.v1.AttrValue:

@@ -52,8 +52,9 @@ def traced_function(
     type_ = function_type.from_structured_signature(
         (tuple(signature), {}), results, graph.function_captures.capture_types
     )
-    made = concrete_function.ConcreteFunction.from_func_graph(graph, type_, dict(attributes or {}), shared_func_graph=False)
-    return cast("tf.types.experimental.ConcreteFunction", made)
+    return concrete_function.ConcreteFunction.from_func_graph(
+        graph, type_, dict(attributes or {}), shared_func_graph=False
+    )
 
 
 def _placeholder(graph: Any, spec: tf.TensorSpec) -> tf.Tensor:
@@ -78,7 +79,9 @@ class _ControlDependencies(auto_control_deps.AutomaticControlDependencies):
             del graph.get_operations
 
 
-_LOOKED_AT = frozenset(("CollectiveReduce", "Merge", "NoOp", "Switch", "AllToAll", "CrossReplicaSum", "CollectivePermute"))
+_LOOKED_AT = frozenset((
+    "AllToAll", "CollectivePermute", "CollectiveReduce", "CrossReplicaSum", "Merge", "NoOp", "Switch",
+))  # fmt: skip
 """Operations without effects that `AutomaticControlDependencies` orders, too."""
 
 

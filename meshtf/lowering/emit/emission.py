@@ -8,15 +8,16 @@ import collections
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import tensorflow as tf
 
 from meshtf.garbage_collection import garbage_collection_paused
-from meshtf.lowering.emit._function_calls import CalledFunction
+from meshtf.lowering.emit._function_calls import CalledFunction, hides_bodies
 from meshtf.lowering.emit._grappler import grappler_off
 from meshtf.lowering.emit._traced_function import traced_function
 from meshtf.lowering.emit.alike_cores import alike_cores
+from meshtf.lowering.emit.alike_stretches import likeness
 from meshtf.lowering.emit.all_cores import AllCores, takes_all_cores
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
 from meshtf.lowering.emit.core_results import CoreResults, asserted_fetches, first_of, whole_fetches
@@ -76,7 +77,8 @@ class EmittedProgram:
         self._facts = dataclasses.replace(facts, only_sliced=facts.only_sliced - crossing)
         self._all_cores = AllCores(self._facts, self._run_stretch)
         self._joint_loops: dict[Loop, JointLoop] = {}
-        self._functions: dict[Stretch, CalledFunction] = {}
+        self._keys: dict[Stretch, Hashable] = {}
+        self._functions: dict[Hashable, CalledFunction] = {}
         self._on_all_cores: dict[bool, Callable[..., Sequence[tf.Tensor]]] = {}
 
     @property
@@ -169,9 +171,11 @@ class EmittedProgram:
         self._fed = {core: slices.of(core, device) for core, device in self._cores}
         held: dict[int, dict[Value, tf.Tensor]] = {core: {} for core, _ in self._cores}
         results: dict[int, Sequence[tf.Tensor]] = {}
+        first = [hides_bodies()] if len(self._stretches) > 1 else []
         for stretch in self._stretches:
             for core, own in held.items():
-                results[core] = self._run_stretch(stretch, core, own)
+                with tf.control_dependencies(first):
+                    results[core] = self._run_stretch(stretch, core, own)
                 own.update(zip(stretch.leaving, results[core], strict=False))
             for instruction in stretch.together:
                 with tf.device(home_device(self._cores[0][1])):
@@ -201,8 +205,11 @@ class EmittedProgram:
             return self._function(stretch)([coordinates, *arguments, *fed, *given, *handles])
 
     def _function(self, stretch: Stretch) -> CalledFunction:
-        """Of what a core runs, traced when first asked for."""
-        if stretch not in self._functions:
+        """Of what a core runs, traced when first asked for; of stretches that are alike, once."""
+        if stretch not in self._keys:
+            self._keys[stretch] = likeness(stretch, self._facts) or stretch
+        key = self._keys[stretch]
+        if key not in self._functions:
             outputs = {f.name: f.output for f in self._plan.feeds}
             values = [*(outputs[name] for name in stretch.feeds), *stretch.entering]
             signature = [tf.TensorSpec([self._plan.mesh_shape.ndims], tf.int32), *self._collectives.signature()]
@@ -213,8 +220,11 @@ class EmittedProgram:
             # several cores call would be placed and optimized anew for each.
             traced = traced_function(body, signature, "core_program", {"_noinline": True})
             in_one_thread = self._keeps_processors_busy and not _has_users_work(stretch.instructions)
-            self._functions[stretch] = CalledFunction(traced, in_one_thread=in_one_thread)
-        return self._functions[stretch]
+            called = CalledFunction(traced, in_one_thread=in_one_thread)
+            if called.may_fail:  # its error is to name the stretch
+                key = self._keys[stretch] = stretch
+            self._functions[key] = called
+        return self._functions[key]
 
     def _core_program(self, stretch: Stretch, coordinates: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:
         self.traces[stretch] += 1
