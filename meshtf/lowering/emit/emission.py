@@ -77,8 +77,8 @@ class EmittedProgram:
         self._facts = dataclasses.replace(facts, only_sliced=facts.only_sliced - crossing)
         self._all_cores = AllCores(self._facts, self._run_stretch)
         self._joint_loops: dict[Loop, JointLoop] = {}
-        self._keys: dict[Stretch, Hashable] = {}
-        self._functions: dict[Hashable, CalledFunction] = {}
+        self._functions: dict[Stretch, CalledFunction] = {}
+        self._shared: dict[Hashable, CalledFunction] = {}
         self._on_all_cores: dict[bool, Callable[..., Sequence[tf.Tensor]]] = {}
 
     @property
@@ -206,25 +206,26 @@ class EmittedProgram:
 
     def _function(self, stretch: Stretch) -> CalledFunction:
         """Of what a core runs, traced when first asked for; of stretches that are alike, once."""
-        if stretch not in self._keys:
-            self._keys[stretch] = likeness(stretch, self._facts) or stretch
-        key = self._keys[stretch]
-        if key not in self._functions:
-            outputs = {f.name: f.output for f in self._plan.feeds}
-            values = [*(outputs[name] for name in stretch.feeds), *stretch.entering]
-            signature = [tf.TensorSpec([self._plan.mesh_shape.ndims], tf.int32), *self._collectives.signature()]
-            signature += [tf.TensorSpec(v.slice_shape, v.dtype) for v in values]
-            signature += [tf.TensorSpec([], tf.resource) for _ in stretch.variables]
-            body = functools.partial(self._core_program, stretch)
-            # Inlined, a collective inside a loop would get a different name on each core, and time out; and what
-            # several cores call would be placed and optimized anew for each.
-            traced = traced_function(body, signature, "core_program", {"_noinline": True})
-            in_one_thread = self._keeps_processors_busy and not _has_users_work(stretch.instructions)
-            called = CalledFunction(traced, in_one_thread=in_one_thread)
-            if called.may_fail:  # its error is to name the stretch
-                key = self._keys[stretch] = stretch
-            self._functions[key] = called
-        return self._functions[key]
+        if stretch not in self._functions:
+            key = likeness(stretch, self._facts)
+            called = self._shared[key] if key in self._shared else self._traced_stretch(stretch)
+            if key is not None and not called.may_fail:  # an error is to name the stretch
+                self._shared[key] = called
+            self._functions[stretch] = called
+        return self._functions[stretch]
+
+    def _traced_stretch(self, stretch: Stretch) -> CalledFunction:
+        outputs = {f.name: f.output for f in self._plan.feeds}
+        values = [*(outputs[name] for name in stretch.feeds), *stretch.entering]
+        signature = [tf.TensorSpec([self._plan.mesh_shape.ndims], tf.int32), *self._collectives.signature()]
+        signature += [tf.TensorSpec(v.slice_shape, v.dtype) for v in values]
+        signature += [tf.TensorSpec([], tf.resource) for _ in stretch.variables]
+        body = functools.partial(self._core_program, stretch)
+        # Inlined, a collective inside a loop would get a different name on each core, and time out; and what several
+        # cores call would be placed and optimized anew for each.
+        traced = traced_function(body, signature, "core_program", {"_noinline": True})
+        in_one_thread = self._keeps_processors_busy and not _has_users_work(stretch.instructions)
+        return CalledFunction(traced, in_one_thread=in_one_thread)
 
     def _core_program(self, stretch: Stretch, coordinates: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:
         self.traces[stretch] += 1
