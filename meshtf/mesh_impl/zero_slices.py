@@ -41,8 +41,8 @@ def _variable(value: tf.Tensor) -> tf.Variable:
         shape=shape,
         dtype=dtype,
         handle=handle,
-        handle_name="slice:0",
-        unique_id="slice",
+        handle_name="slice",
+        unique_id=f"slice_{id(handle)}",
         initial_value=value,
         in_graph_mode=False,
     )
