@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework.func_graph import FuncGraph
 
-from meshtf.lowering.emit._shared_constants import constants_shared
+from meshtf.lowering.emit._cheap_operations import cheap_operations
 from meshtf.lowering.emit.core_program import TracedCore
 from meshtf.lowering.emit.spread import Spread, Spreading
 from meshtf.planning.plan import Compute, Plan, Value
@@ -30,7 +30,7 @@ class KernelGraph:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        with tf.init_scope(), self._graph.as_default(), constants_shared():
+        with tf.init_scope(), self._graph.as_default(), cheap_operations():
             yield
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tensorflow as tf
 
-from meshtf.lowering.emit._shared_constants import constants_shared
+from meshtf.lowering.emit._cheap_operations import cheap_operations
 from meshtf.planning.plan import Branch, Carried, Loop, Plan, Stacked, Value, free_values, walk
 from meshtf.planning.rows_in_place import with_rows
 
@@ -105,7 +105,7 @@ def _goes_on(program: CoreProgram, loop: Loop, turn: tf.Tensor, count: Any, valu
     return tf.logical_and(turn < count, inner.scalar(loop.condition.goes_on))
 
 
-@constants_shared()
+@cheap_operations()
 def _iterate(
     program: CoreProgram,
     loop: Loop,
@@ -177,7 +177,7 @@ def _iteration(program: CoreProgram, loop: Loop) -> Callable[..., tuple[list[tf.
     leaving = [c.leaving for c in loop.carried]
     stacked = [s.part for s in loop.stacked]
 
-    @constants_shared()
+    @cheap_operations()
     def once(
         given: Mapping[Value, tf.Tensor], carried: Sequence[tf.Tensor], own: Sequence[tf.Tensor]
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:

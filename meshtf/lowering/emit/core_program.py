@@ -12,6 +12,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from meshtf.layout import Axes
+from meshtf.lowering.emit._cheap_operations import know_shape
 from meshtf.lowering.emit.control_flow import emit_branch, emit_loop
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
 from meshtf.lowering.emit.guarded_kernels import GuardedKernels
@@ -175,7 +176,7 @@ class CoreProgram:
                 _EMITTERS[type(instruction)](self, instruction)
             for value in instruction.outputs:
                 if value in self.slices and value not in self.arrays:
-                    self.slices[value].set_shape(self.shape_of(value))
+                    know_shape(self.slices[value], self.shape_of(value))
                 if value in self._checked and self._may_assign is not None:
                     self.slices[value] = tf.logical_and(self.slices[value], self._may_assign)
 

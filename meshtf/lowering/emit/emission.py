@@ -8,15 +8,16 @@ import collections
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import tensorflow as tf
 
 from meshtf.garbage_collection import garbage_collection_paused
-from meshtf.lowering.emit._function_calls import CalledFunction
+from meshtf.lowering.emit._function_calls import CalledFunction, hides_bodies
 from meshtf.lowering.emit._grappler import grappler_off
-from meshtf.lowering.emit._shared_constants import constants_shared
+from meshtf.lowering.emit._traced_function import traced_function
 from meshtf.lowering.emit.alike_cores import alike_cores
+from meshtf.lowering.emit.alike_stretches import likeness
 from meshtf.lowering.emit.all_cores import AllCores, takes_all_cores
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
 from meshtf.lowering.emit.core_results import CoreResults, asserted_fetches, first_of, whole_fetches
@@ -77,7 +78,8 @@ class EmittedProgram:
         self._all_cores = AllCores(self._facts, self._run_stretch)
         self._joint_loops: dict[Loop, JointLoop] = {}
         self._functions: dict[Stretch, CalledFunction] = {}
-        self._on_all_cores: dict[bool, Callable[..., tuple[list[tf.Tensor], tf.Tensor]]] = {}
+        self._shared: dict[Hashable, CalledFunction] = {}
+        self._on_all_cores: dict[bool, Callable[..., Sequence[tf.Tensor]]] = {}
 
     @property
     def _keeps_processors_busy(self) -> bool:
@@ -109,14 +111,16 @@ class EmittedProgram:
         asserted = bool(self._plan.checks) and not tf.executing_eagerly()
         is_first = asserted not in self._on_all_cores
         with grappler_off():
-            results = self._first_call(feeds, asserted=asserted) if is_first else self._on_all_cores[asserted](*feeds)
+            *fetches, failed = (
+                self._first_call(feeds, asserted=asserted) if is_first else self._on_all_cores[asserted](*feeds)
+            )
         if self._copying:
             self._copy_assigned()
         if is_first:
             self._hand_back_freed_memory()
-        return results
+        return fetches, failed
 
-    def _first_call(self, feeds: Sequence[tf.Tensor], *, asserted: bool) -> Results:
+    def _first_call(self, feeds: Sequence[tf.Tensor], *, asserted: bool) -> Sequence[tf.Tensor]:
         # Of one core's program, tracing is over too soon for it.
         compiles_early = len(self._cores) > 1 and self._on_processors and tf.executing_eagerly()
         home = home_device(self._cores[0][1])
@@ -137,11 +141,11 @@ class EmittedProgram:
         results = self(feeds)
         return lambda: results
 
-    def _traced(self, *, asserted: bool) -> Callable[..., tuple[list[tf.Tensor], tf.Tensor]]:
+    def _traced(self, *, asserted: bool) -> Callable[..., Sequence[tf.Tensor]]:
         body = self._on_every_core_asserted if asserted else self._on_every_core
         specs = [tf.TensorSpec(f.output.shape.to_integer_list, f.output.dtype) for f in self._plan.feeds]
         with garbage_collection_paused():
-            self._on_all_cores[asserted] = tf.function(body, autograph=False).get_concrete_function(*specs)
+            self._on_all_cores[asserted] = traced_function(body, specs, body.__name__)
         return self._on_all_cores[asserted]
 
     def _hand_back_freed_memory(self) -> None:
@@ -150,26 +154,28 @@ class EmittedProgram:
         if self._mesh_impl.options.keep_freed_memory and made * len(self._cores) >= _MANY_BYTES:
             hand_back_freed_memory()
 
-    def _on_every_core(self, *feeds: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
+    def _on_every_core(self, *feeds: tf.Tensor) -> list[tf.Tensor]:
         results = self._started(feeds)
         with tf.device(self._cores[0][1]):
-            return whole_fetches(self._plan, results), tf.identity(first_of(results)[-1])
+            return [*whole_fetches(self._plan, results), tf.identity(first_of(results)[-1])]
 
-    def _on_every_core_asserted(self, *feeds: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
+    def _on_every_core_asserted(self, *feeds: tf.Tensor) -> list[tf.Tensor]:
         results = self._started(feeds)
         with tf.device(self._cores[0][1]):
-            return asserted_fetches(self._plan, results)
+            fetches, failed = asserted_fetches(self._plan, results)
+            return [*fetches, failed]
 
-    @constants_shared()
     def _started(self, feeds: Sequence[tf.Tensor]) -> CoreResults:
         """What each core of this process gives: slices of the fetches, and the index of the failed check."""
         slices = FedSlices(self._plan, feeds)
         self._fed = {core: slices.of(core, device) for core, device in self._cores}
         held: dict[int, dict[Value, tf.Tensor]] = {core: {} for core, _ in self._cores}
         results: dict[int, Sequence[tf.Tensor]] = {}
+        first = [hides_bodies()] if len(self._stretches) > 1 else []
         for stretch in self._stretches:
             for core, own in held.items():
-                results[core] = self._run_stretch(stretch, core, own)
+                with tf.control_dependencies(first):
+                    results[core] = self._run_stretch(stretch, core, own)
                 own.update(zip(stretch.leaving, results[core], strict=False))
             for instruction in stretch.together:
                 with tf.device(home_device(self._cores[0][1])):
@@ -199,26 +205,28 @@ class EmittedProgram:
             return self._function(stretch)([coordinates, *arguments, *fed, *given, *handles])
 
     def _function(self, stretch: Stretch) -> CalledFunction:
-        """Of what a core runs, traced when first asked for."""
+        """Of what a core runs, traced when first asked for; of stretches that are alike, once."""
         if stretch not in self._functions:
-            outputs = {f.name: f.output for f in self._plan.feeds}
-            values = [*(outputs[name] for name in stretch.feeds), *stretch.entering]
-            signature = [tf.TensorSpec([self._plan.mesh_shape.ndims], tf.int32), *self._collectives.signature()]
-            signature += [tf.TensorSpec(v.slice_shape, v.dtype) for v in values]
-            signature += [tf.TensorSpec([], tf.resource) for _ in stretch.variables]
-            traced = tf.function(
-                functools.partial(self._core_program, stretch),
-                input_signature=signature,
-                autograph=False,
-                # Inlined, a collective inside a loop would get a different name on each core, and time out; and what
-                # several cores call would be placed and optimized anew for each.
-                experimental_attributes={"_noinline": True},
-            )
-            in_one_thread = self._keeps_processors_busy and not _has_users_work(stretch.instructions)
-            self._functions[stretch] = CalledFunction(traced.get_concrete_function(), in_one_thread=in_one_thread)
+            key = likeness(stretch, self._facts)
+            called = self._shared[key] if key in self._shared else self._traced_stretch(stretch)
+            if key is not None and not called.may_fail:  # an error is to name the stretch
+                self._shared[key] = called
+            self._functions[stretch] = called
         return self._functions[stretch]
 
-    @constants_shared()
+    def _traced_stretch(self, stretch: Stretch) -> CalledFunction:
+        outputs = {f.name: f.output for f in self._plan.feeds}
+        values = [*(outputs[name] for name in stretch.feeds), *stretch.entering]
+        signature = [tf.TensorSpec([self._plan.mesh_shape.ndims], tf.int32), *self._collectives.signature()]
+        signature += [tf.TensorSpec(v.slice_shape, v.dtype) for v in values]
+        signature += [tf.TensorSpec([], tf.resource) for _ in stretch.variables]
+        body = functools.partial(self._core_program, stretch)
+        # Inlined, a collective inside a loop would get a different name on each core, and time out; and what several
+        # cores call would be placed and optimized anew for each.
+        traced = traced_function(body, signature, "core_program", {"_noinline": True})
+        in_one_thread = self._keeps_processors_busy and not _has_users_work(stretch.instructions)
+        return CalledFunction(traced, in_one_thread=in_one_thread)
+
     def _core_program(self, stretch: Stretch, coordinates: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:
         self.traces[stretch] += 1
         plan, given = self._plan, iter(arguments)

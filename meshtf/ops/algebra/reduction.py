@@ -69,7 +69,7 @@ class ReduceOperation(Operation):
         kept = Shape([d for d in x.shape if output.shape.has(d.name)])
         permutation = [kept.axis(d.name) for d in output.shape]
         axes = [i for i, d in enumerate(x.shape) if not output.shape.has(d.name)]
-        is_ordered, reduced = permutation == sorted(permutation), self.reduced
+        is_ordered, reduced = permutation == sorted(permutation), self.local
 
         def emit(core: Core, s: tf.Tensor) -> tf.Tensor:
             y = reduced(s, axes) if axes else s
@@ -86,9 +86,10 @@ class ReduceOperation(Operation):
             result = planner.all_reduce(result, across, self.reduction.across)
         planner.write(output, result)
 
-    def reduced(self, x: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
-        """What a core's slice comes to."""
-        return self.reduction.local(x, axes)
+    @property
+    def local(self) -> Callable[[tf.Tensor, Sequence[int]], tf.Tensor]:
+        """What a core's slice comes to, along some dimensions; the same function for all operations of a kind."""
+        return self.reduction.local
 
     def _reduced_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
         (x,), (output,) = self.inputs, self.outputs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -24,10 +24,15 @@ class SumOfSquares(ReduceOperation):
         (x,) = self.inputs
         return [multiply(multiply(x, 2.0), check_tensor(grad_ys[0]))]
 
-    def reduced(self, x: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
-        if len(axes) == x.shape.rank:
-            return 2 * tf.nn.l2_loss(x)
-        return tf.reduce_sum(tf.square(x), axes)
+    @property
+    def local(self) -> Callable[[tf.Tensor, Sequence[int]], tf.Tensor]:
+        return _local
+
+
+def _local(x: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
+    if len(axes) == x.shape.rank:
+        return 2 * tf.nn.l2_loss(x)
+    return tf.reduce_sum(tf.square(x), axes)
 
 
 def sum_of_squares(x: Tensor, output_shape: Shape, name: str = "sum_of_squares") -> Tensor:

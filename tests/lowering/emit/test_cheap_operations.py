@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from meshtf.lowering.emit._shared_constants import constants_shared
+from meshtf.lowering.emit._cheap_operations import cheap_operations
 
 
 def traced(body: Callable[[tf.Tensor], tf.Tensor]) -> tf.types.experimental.ConcreteFunction:
-    return tf.function(constants_shared()(body), autograph=False).get_concrete_function(tf.TensorSpec([6]))
+    return tf.function(cheap_operations()(body), autograph=False).get_concrete_function(tf.TensorSpec([6]))
 
 
 def constants(function: tf.types.experimental.ConcreteFunction) -> list[tf.Operation]:
@@ -64,7 +64,7 @@ def test_large_ones_are_not_compared() -> None:
 
 def test_it_ends_with_the_function_also_after_an_error() -> None:
     with tf.Graph().as_default() as graph:
-        with pytest.raises(ValueError, match="inside"), constants_shared():
+        with pytest.raises(ValueError, match="inside"), cheap_operations():
             raise ValueError("inside")
         tf.constant(1.0), tf.constant(1.0)
         assert len(graph.get_operations()) == 2

@@ -1,0 +1,122 @@
+"""Stretches that do the same with other values, as the layers of a model do: one traced function serves them all."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.dimension import Dimension, Shape
+from meshtf.lowering.emit.plan_facts import PlanFacts
+from meshtf.lowering.emit.stretches import Stretch
+from meshtf.planning.plan import Compute, Instruction, ReadVariable, Value
+
+_LARGEST = 1024
+"""Bytes of an array that is compared."""
+_PURE = frozenset(("meshtf", "numpy", "tensorflow"))
+"""Packages whose functions do the same whenever they are called."""
+
+
+def likeness(stretch: Stretch, facts: PlanFacts) -> Hashable | None:
+    """Equal for stretches whose traces differ in nothing but names of operations. None where that is not known.
+
+    What is compared are instructions one by one, how values pass from one to the next, and what their emission closes
+    over. So that an error finds the user's line, the lines are those of one place in the user's code.
+    """
+    if stretch.feeds or stretch.ends_program:
+        return None
+    numbers = {v: n for n, v in enumerate(stretch.entering)}
+    variables = {name: n for n, name in enumerate(stretch.variables)}
+    parts: list[Hashable] = [tuple(map(_form, stretch.entering)), len(variables)]
+    try:
+        for instruction in stretch.instructions:
+            parts.append(_of_instruction(instruction, facts, numbers, variables))
+            for value in instruction.outputs:
+                numbers[value] = len(numbers)
+        return (*parts, tuple(numbers[v] for v in stretch.leaving))
+    except _UnknownError:
+        return None
+
+
+class _UnknownError(Exception):
+    """Ends the comparison of a stretch."""
+
+
+def _form(value: Value) -> Hashable:
+    return value.dtype, value.slice_shape
+
+
+def _of_instruction(
+    instruction: Instruction, facts: PlanFacts, numbers: Mapping[Value, int], variables: Mapping[str, int]
+) -> Hashable:
+    awaited = tuple(numbers.get(v) for v in facts.awaited_by(instruction))
+    made = tuple(map(_form, instruction.outputs))
+    if isinstance(instruction, ReadVariable):
+        is_read = instruction.output not in facts.unread
+        return "read", variables[instruction.name] if is_read else None, awaited, made
+    if not isinstance(instruction, Compute) or instruction.operation.why_not_compiled:
+        raise _UnknownError
+    in_place = facts.in_place.get(instruction, {})
+    written = tuple((n, result, variables[name]) for n, (result, name) in in_place.items())
+    given = tuple(numbers[v] for n, v in enumerate(instruction.inputs) if n not in in_place)
+    return instruction.operation.site, _of(instruction.emit), given, written, awaited, made
+
+
+def _of(x: Any) -> Hashable:
+    """Equal for what emits the same."""
+    if x is None or isinstance(x, bool | int | str | bytes | tf.DType | Dimension | Shape):
+        return type(x), x
+    if isinstance(x, float):
+        return float, x.hex()
+    if isinstance(x, tuple | list):
+        return type(x), tuple(map(_of, x))
+    if type(x) is dict:
+        return dict, _of(tuple(x.items()))
+    if isinstance(x, types.FunctionType):
+        return _of_function(x)
+    if isinstance(x, types.MethodType):
+        return types.MethodType, _of(x.__func__), _of(x.__self__)
+    if isinstance(x, functools.partial):
+        return functools.partial, _of(x.func), _of(x.args), _of(tuple(x.keywords.items()))
+    if isinstance(x, np.ndarray) and x.nbytes <= _LARGEST and x.dtype != object:
+        return np.ndarray, x.dtype.str, x.shape, x.tobytes()
+    if not _is_pure(type(x)):
+        raise _UnknownError
+    if dataclasses.is_dataclass(x) and type(x).__dataclass_params__.frozen and type(x).__dataclass_params__.eq:
+        return type(x), tuple(_of(getattr(x, f.name)) for f in dataclasses.fields(x))
+    return _Same(x)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Same:
+    """Equal to another of the same object, which it keeps alive."""
+
+    thing: object
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.thing is self.thing
+
+    def __hash__(self) -> int:
+        return id(self.thing)
+
+
+def _of_function(function: types.FunctionType) -> Hashable:
+    if not _is_pure(function):
+        raise _UnknownError
+    if not function.__module__.startswith("meshtf."):
+        return _Same(function)
+    try:
+        cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
+    except ValueError:  # one that has no contents yet
+        raise _UnknownError from None
+    defaults = (function.__defaults__ or (), tuple((function.__kwdefaults__ or {}).items()))
+    return _Same(function.__code__), _of(defaults), tuple(map(_of, cells))
+
+
+def _is_pure(thing: Any) -> bool:
+    return (getattr(thing, "__module__", None) or "").partition(".")[0] in _PURE

@@ -1,0 +1,133 @@
+"""Which stretches share a traced function, and that results are those of functions of their own."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.lowering.emit import emission
+from meshtf.lowering.emit.alike_stretches import likeness
+from meshtf.lowering.emit.emission import EmittedProgram
+from meshtf.lowering.emit.plan_facts import PlanFacts
+from meshtf.lowering.emit.stretches import Stretch
+
+B, D, WIDE = mtf.Dimension("batch", 8), mtf.Dimension("d", 8), mtf.Dimension("wide", 16)
+LAYERS = 4
+X = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
+Layer = Callable[[mtf.Tensor, int], mtf.Tensor]
+
+
+def dense(x: mtf.Tensor, n: int) -> mtf.Tensor:
+    """Two products; between core and core goes a sum."""
+    w = mtf.get_variable(x.mesh, f"w_{n}", [D, WIDE])
+    v = mtf.get_variable(x.mesh, f"v_{n}", [WIDE, D])
+    return x + mtf.einsum([mtf.relu(mtf.einsum([x, w], [B, WIDE])), v], [B, D])
+
+
+def trained(layer: Layer) -> mtf.Function:
+    def step(x: mtf.Tensor) -> mtf.Tensor:
+        for n in range(LAYERS):
+            x = layer(x, n)
+        loss = mtf.reduce_mean(mtf.square(x))
+        mtf.optimize.AdamOptimizer(0.01).minimize(loss)
+        return loss
+
+    return mtf.function(
+        step, mtf.SpmdMeshImpl("rows:2;cols:4", "batch:rows;wide:cols"), {"x": mtf.TensorSpec([B, D])}, seed=3
+    )
+
+
+def program_of(step: mtf.Function) -> EmittedProgram:
+    program = step._execution.program
+    assert isinstance(program, EmittedProgram)
+    return program
+
+
+def groups(layer: Layer) -> list[int]:
+    """How many stretches are alike, of each kind, the most first."""
+    program = program_of(trained(layer))
+    keys: collections.Counter[Hashable] = collections.Counter(
+        likeness(s, program._facts) or s for s in program._stretches
+    )
+    return sorted(keys.values(), reverse=True)
+
+
+def test_those_of_layers_are_traced_once() -> None:
+    step = trained(dense)
+    step(x=X)
+    program = program_of(step)
+    assert len(program._stretches) > len(program.traces)
+    assert set(program.traces.values()) == {1}
+    assert groups(dense)[0] >= LAYERS - 1
+
+
+def test_results_are_those_of_functions_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = trained(dense)
+    losses = [shared(x=X) for _ in range(3)]
+    monkeypatch.setattr(emission, "likeness", lambda stretch, facts: None)
+    alone = trained(dense)
+    np.testing.assert_array_equal(losses, [alone(x=X) for _ in range(3)])
+    assert len(program_of(alone).traces) == len(program_of(alone)._stretches)
+    for name, value in shared.variables.items():
+        np.testing.assert_array_equal(value, alone.variables[name])
+
+
+TYPES = [tf.bfloat16, tf.float64, tf.float16, tf.float32]
+
+
+def scaled(factor: Any) -> Layer:
+    return lambda x, n: factor(n) * dense(x, n)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        pytest.param(scaled(lambda n: 1.0 + n), id="a number"),
+        pytest.param(lambda x, n: [mtf.relu, mtf.tanh, mtf.sigmoid, mtf.square][n](dense(x, n)), id="a function"),
+        pytest.param(lambda x, n: mtf.cast(mtf.cast(dense(x, n), TYPES[n]), tf.float32), id="a type"),
+        pytest.param(lambda x, n: dense(x, n) - x if n % 2 else x - dense(x, n), id="the order of operands"),
+    ],
+)
+def test_what_differs_is_not_alike(layer: Layer) -> None:
+    assert groups(layer)[0] < groups(scaled(lambda _: 2.0))[0]
+
+
+def test_functions_of_the_user_s_are_traced_wherever_they_are() -> None:
+    drawn = np.random.default_rng(0)
+
+    def impure(x: tf.Tensor) -> tf.Tensor:
+        return x + drawn.normal()
+
+    def layer(x: mtf.Tensor, n: int) -> mtf.Tensor:
+        return mtf.slicewise(impure, [dense(x, n)], splittable_dims=["batch", "d"], grad_function=lambda _, dy: [dy])
+
+    assert all(likeness(s, PlanFacts.of(p, writes_in_place=True)) is None for p, s in users_stretches(layer))
+
+
+def users_stretches(layer: Layer) -> list[tuple[Any, Stretch]]:
+    program = program_of(trained(layer))
+    found = [s for s in program._stretches if any(i.operation.why_not_compiled for i in s.instructions)]
+    assert len(found) >= LAYERS - 1
+    return [(program._plan, s) for s in found]
+
+
+def test_what_may_fail_is_traced_for_each() -> None:
+    """So that an error names the layer: TensorFlow tells the operation in a function, and not which call it was."""
+
+    def layer(x: mtf.Tensor, n: int) -> mtf.Tensor:
+        y = dense(x, n)
+        ids = mtf.cast(mtf.argmax(y, D), tf.int32)
+        return y + mtf.gather(y, ids, D)
+
+    step = trained(layer)
+    step(x=X)
+    program = program_of(step)
+    failing = [f for f in program._functions.values() if f.may_fail]
+    assert len(failing) >= LAYERS - 1
+    assert len(failing) == len(set(failing))
