@@ -107,7 +107,7 @@ def _made_directly(graph: Any, create: _Create) -> _Create:
         _add_inputs(description, op_type, own, attrs)
         if graph._control_dependencies_stack:
             for awaited in graph._control_dependencies_for_inputs({x.op for x in own}):
-                c_api.TF_AddControlInput(description, awaited._c_op)
+                c_api.TF_AddControlInput(description, cast("Any", awaited)._c_op)
         for key, value in (attrs or {}).items():
             c_api.TF_SetAttrValueProto(description, key, value.SerializeToString())
         try:

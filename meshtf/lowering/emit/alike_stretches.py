@@ -87,7 +87,8 @@ def _of(x: Any) -> Hashable:
         return np.ndarray, x.dtype.str, x.shape, x.tobytes()
     if not _is_pure(type(x)):
         raise _UnknownError
-    if dataclasses.is_dataclass(x) and type(x).__dataclass_params__.frozen and type(x).__dataclass_params__.eq:
+    options = getattr(type(x), "__dataclass_params__", None)
+    if options is not None and options.frozen and options.eq:
         return type(x), tuple(_of(getattr(x, f.name)) for f in dataclasses.fields(x))
     return _Same(x)
 

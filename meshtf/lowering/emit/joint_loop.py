@@ -8,7 +8,7 @@ ones: the operations are as many as those of one core, and nothing is waited for
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -75,7 +75,7 @@ class Holdings:
             return tuple(self.mesh_shape.dimension_names)
         return self.in_order({*itertools.chain(*value.layout.axes), *value.pending})
 
-    def in_order(self, axes: set[str]) -> Axes:
+    def in_order(self, axes: Collection[str]) -> Axes:
         return tuple(name for name in self.mesh_shape.dimension_names if name in axes)
 
     def first_cores(self, axes: Axes) -> list[int]:
