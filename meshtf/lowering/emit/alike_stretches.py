@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import types
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
@@ -89,7 +89,7 @@ def _of(x: Any) -> Hashable:
         raise _UnknownError
     options = getattr(type(x), "__dataclass_params__", None)
     if options is not None and options.frozen and options.eq:
-        return type(x), tuple(_of(getattr(x, f.name)) for f in dataclasses.fields(x))
+        return type(x), tuple(_of(getattr(x, f.name)) for f in dataclasses.fields(cast("Any", x)))
     return _Same(x)
 
 
