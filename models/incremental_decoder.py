@@ -31,7 +31,7 @@ class IncrementalDecoder:
       memory: of cross-attention.
       start_id: what stands before the first token.
       beam: of the batch dimensions, that of a beam search, which puts in order what of the state has it. Keys and
-        values then do not, and the state ends with the table of `BeamSlots`, which does.
+        values may then have `beam_slots` instead, and the state ends with the table of `BeamSlots`.
     """
 
     embedding: TokenEmbedding
@@ -50,7 +50,7 @@ class IncrementalDecoder:
         return self.output.vocab
 
     def with_beam(self, beam: mtf.Dimension) -> IncrementalDecoder:
-        """The same for a beam search over this dimension, none of whose steps copies keys and values."""
+        """The same for a beam search over this dimension, whose steps copy no keys and values unless that is quicker."""
         return dataclasses.replace(self, beam=beam)
 
     def start(self, mesh: mtf.Mesh, batch_dims: mtf.Shape, max_length: int, dtype: tf.DType) -> list[mtf.Tensor]:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.layers.attention import AttentionConfig
+from meshtf.layers.attention.beam_slots import MOST_QUERIES
 from meshtf.layers.transformer import (
     Context,
     DecodingSpace,
@@ -27,7 +28,6 @@ from meshtf.ops.indexing.gather import GatherOperation
 from meshtf.planning.plan import Compute, Loop, walk
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret, plan
 from meshtf.train.decoding import Prompts, beam_search
-from meshtf.train.decoding.beam_search import IN_PLACE_UP_TO
 from meshtf.train.decoding.programs import Sizes
 from tests.train.decoding.conftest import EMBEDDING, SELF
 
@@ -250,14 +250,16 @@ def gathered_in_the_loop(model: Any, beam_size: int, layout: str) -> list[list[s
 
 
 def test_no_step_copies_keys_and_values() -> None:
-    """But a table of where they are; what a user's sublayer keeps is put in order, and all where beams are many."""
+    """But a table of where they are; what a user's sublayer keeps is put in order, and all where queries are many."""
     for layout in ("", "batch:rows;heads:cols", "beam:rows"):
         gathered = gathered_in_the_loop(MODELS["multi-query, relative bias"], 3, layout)
         assert ["batch", "beam", "positions"] in gathered
         assert not any("d_kv" in names for names in gathered)
     own = gathered_in_the_loop(MODELS["a state of one's own"], 3, "")
     assert [names for names in own if "d_model" in names] == [["layers", "batch", "beam", "length", "d_model"]]
-    many = gathered_in_the_loop(MODELS["multi-query, relative bias"], IN_PLACE_UP_TO + 1, "")
+    most = MOST_QUERIES // 2
+    assert not any("d_kv" in names for names in gathered_in_the_loop(MODELS["multi-query, relative bias"], most, ""))
+    many = gathered_in_the_loop(MODELS["multi-query, relative bias"], most + 1, "")
     assert [names for names in many if "d_kv" in names] == 2 * [["layers", "batch", "beam", "memory_length", "d_kv"]]
 
 
