@@ -50,7 +50,7 @@ class IncrementalDecoder:
         return self.output.vocab
 
     def with_beam(self, beam: mtf.Dimension) -> IncrementalDecoder:
-        """The same for a beam search over this dimension, whose steps copy no keys and values unless that is quicker."""
+        """The same for a beam search over this dimension: no step copies keys and values unless that is quicker."""
         return dataclasses.replace(self, beam=beam)
 
     def start(self, mesh: mtf.Mesh, batch_dims: mtf.Shape, max_length: int, dtype: tf.DType) -> list[mtf.Tensor]:
