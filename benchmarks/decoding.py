@@ -1,7 +1,8 @@
 """Decoding with a cache: 16 prompts of 16 bytes, each continued greedily by 64, with a model of `lm_tiny`'s shape.
 
 python -m benchmarks.decoding, where JAX is installed. The loss is the mean log-likelihood of what was added; weights
-are random ones, and JAX's are others.
+are random ones, and JAX's are others. Beside greedy decoding there is beam search, whose loss is that of all sequences
+that it gives.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import numpy as np
 import meshtf as mtf
 from benchmarks.machine import machine
 from benchmarks.side_by_side import Step, as_table, side_by_side
+from benchmarks.transformer_step import DATA_AND_MODEL
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train import Training
 from meshtf.train.configuration import find_gin_file
-from meshtf.train.decoding.options import Decoding
+from meshtf.train.decoding.options import BEAM, Decoding
 from meshtf.train.decoding.programs import Sizes, generation_program
 
 BATCH, PROMPT, NEW = 16, 16, 64
@@ -35,19 +37,22 @@ def prompts() -> dict[str, np.ndarray]:
     }
 
 
-def program(mesh_shape: str, layout: str, *, compile_loops: bool) -> mtf.Function:
+def program(mesh_shape: str, layout: str, *, compile_loops: bool, beam_size: int | None = None) -> mtf.Function:
+    """Greedy, or a beam search."""
+    decoding = Decoding() if beam_size is None else Decoding(BEAM, beam_size=beam_size)
     mesh_impl: MeshImpl = mtf.SpmdMeshImpl(mesh_shape, layout, compile_loops=compile_loops)
     gin.clear_config()
     gin.parse_config_files_and_bindings([str(find_gin_file("lm_tiny.gin"))], [])
-    made = generation_program(Training(), mesh_impl, Sizes(BATCH, PROMPT + NEW, prompts=PROMPT), Decoding())
+    made = generation_program(Training(), mesh_impl, Sizes(BATCH, PROMPT + NEW, prompts=PROMPT), decoding)
     gin.clear_config()
     return made
 
 
-def on_virtual_cpus(mesh_shape: str, layout: str, *, compile_loops: bool = True) -> Step:
+def on_virtual_cpus(mesh_shape: str, layout: str, *, compile_loops: bool = True, beam_size: int | None = None) -> Step:
     mesh = mtf.convert_to_shape(mesh_shape)
     mtf.virtual_cpus(mesh.size)
-    decode, given = program(mesh_shape, layout, compile_loops=compile_loops), prompts()
+    decode = program(mesh_shape, layout, compile_loops=compile_loops, beam_size=beam_size)
+    given = prompts()
     return lambda: decode(**given)["log_likelihoods"].numpy().mean()
 
 
@@ -63,9 +68,12 @@ PROGRAMS: dict[str, Callable[[], Step]] = {
     "meshtf, 1 core": functools.partial(on_virtual_cpus, "all:1", ""),
     "meshtf, 1 core, op by op": functools.partial(on_virtual_cpus, "all:1", "", compile_loops=False),
     "JAX by hand, 4x2 cores": functools.partial(in_jax, 4, 2),
-    "meshtf, 4x2 cores": functools.partial(
-        on_virtual_cpus, "rows:4;cols:2", "batch:rows;heads:cols;d_ff:cols;vocab:cols"
-    ),
+    "meshtf, 4x2 cores": functools.partial(on_virtual_cpus, "rows:4;cols:2", DATA_AND_MODEL),
+    **{
+        f"meshtf, {name}, {size} beams": functools.partial(on_virtual_cpus, mesh_shape, layout, beam_size=size)
+        for name, mesh_shape, layout in (("1 core", "all:1", ""), ("4x2 cores", "rows:4;cols:2", DATA_AND_MODEL))
+        for size in (2, 4, 8)
+    },
 }
 
 

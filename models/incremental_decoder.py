@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import ShapeError
-from meshtf.layers.attention import AttentionMask, Tokens
+from meshtf.layers.attention import AttentionMask, BeamSlots, Tokens
 from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.transformer import Context, DecodingSpace, Memory, TokenEmbedding, TransformerStack
 from meshtf.models._token_sequence import shifted_right
@@ -30,6 +30,8 @@ class IncrementalDecoder:
       mask: who sees whom. With `sees_prefix`, the tokens of a prompt all see each other.
       memory: of cross-attention.
       start_id: what stands before the first token.
+      beam: of the batch dimensions, that of a beam search, which puts in order what of the state has it. Keys and
+        values may then have `beam_slots` instead, and the state ends with the table of `BeamSlots`.
     """
 
     embedding: TokenEmbedding
@@ -40,11 +42,16 @@ class IncrementalDecoder:
     mask: AttentionMask
     memory: Memory | None = None
     start_id: int = 0
+    beam: mtf.Dimension | None = None
 
     @property
     def vocab(self) -> mtf.Dimension:
         """The dimension of logits, padded; those that are no token's are too low ever to be chosen."""
         return self.output.vocab
+
+    def with_beam(self, beam: mtf.Dimension) -> IncrementalDecoder:
+        """The same for a beam search over this dimension: no step copies keys and values unless that is quicker."""
+        return dataclasses.replace(self, beam=beam)
 
     def start(self, mesh: mtf.Mesh, batch_dims: mtf.Shape, max_length: int, dtype: tf.DType) -> list[mtf.Tensor]:
         """The state before the first token.
@@ -61,10 +68,11 @@ class IncrementalDecoder:
         self._check_length(max_length)
         context = Context(self.mask, Tokens(), memory=self.memory)
         with mtf.variable_scope(self.scope):
-            return self.stack.start(DecodingSpace(mesh, batch_dims, max_length, dtype), context)
+            state = self.stack.start(DecodingSpace(mesh, batch_dims, max_length, dtype, self.beam), context)
+        return [*state, *self._table(mesh, batch_dims, max_length)]
 
     def fill(self, prompts: mtf.Tensor, prompt_lengths: mtf.Tensor, max_length: int | None = None) -> list[mtf.Tensor]:
-        """The state after prompts, from one pass over all of their tokens.
+        """The state after prompts, from one pass over all of their tokens; without the beam, where there is one.
 
         Args:
           prompts: int32 [batch dimensions, length], as long as the longest prompt; what stands behind a prompt does not
@@ -87,7 +95,8 @@ class IncrementalDecoder:
         ids = shifted_right(prompts, self.start_id)
         x = self.embedding(ids, places, self.d_model, is_training=False, are_checked=True)
         with mtf.variable_scope(self.scope):
-            return self.stack.fill(x, context)[1]
+            state = self.stack.fill(x, context)[1]
+        return [*state, *self._table(prompts.mesh, prompts.shape - [length], max_length)]
 
     def step(
         self, tokens: mtf.Tensor, position: mtf.Tensor, writes_at: mtf.Tensor, state: list[mtf.Tensor]
@@ -103,14 +112,24 @@ class IncrementalDecoder:
         Returns:
           Logits [batch dimensions, vocab] of the tokens at `position`, and the new state.
         """
-        context = Context(self.mask, Tokens(position), position, memory=self.memory)
+        slots = None
+        if self.beam is not None:
+            *state, holders = state
+            slots = BeamSlots(holders, self.beam).written(writes_at)
+        context = Context(self.mask, Tokens(position), position, memory=self.memory, slots=slots)
         if self.start_id:
             tokens = mtf.where(mtf.equal(position, 0), self.start_id, tokens, output_shape=tokens.shape)
         # What a step is given was chosen by the model, or checked where prompts are read.
         x = self.embedding(tokens, position, self.d_model, is_training=False, are_checked=True)
         with mtf.variable_scope(self.scope):
             x, state = self.stack.step(x, context, writes_at, state)
+        if slots is not None:
+            state = [*state, slots.holders]
         return self.output.hidden_to_logits(x, self.d_model), state
+
+    def _table(self, mesh: mtf.Mesh, batch_dims: mtf.Shape, max_length: int) -> list[mtf.Tensor]:
+        """Where hypotheses have their keys and values as long as all beams have the same."""
+        return [] if self.beam is None else [BeamSlots.start(mesh, batch_dims, max_length, self.beam).holders]
 
     def _check_length(self, length: int) -> None:
         limit = self.embedding.max_length

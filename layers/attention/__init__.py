@@ -7,6 +7,7 @@ queries also `queries_per_head`), `d_kv` of keys and values. Any of them may be 
 from __future__ import annotations
 
 from meshtf.errors import unknown_name
+from meshtf.layers.attention.beam_slots import BeamSlots
 from meshtf.layers.attention.cache import KeyValueCache
 from meshtf.layers.attention.config import AttentionConfig, AttentionInitializers, t5_attention_initializers
 from meshtf.layers.attention.dot_product import dot_product_attention
@@ -29,6 +30,7 @@ __all__ = [
     "AttentionMask",
     "AttentionOptions",
     "AttentionPattern",
+    "BeamSlots",
     "KeyValueCache",
     "LinearBias",
     "LinearRotaryScaling",

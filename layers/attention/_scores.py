@@ -11,8 +11,18 @@ from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import D_KV
 
 
-def check_operands(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor, memory_name: str | None = None) -> None:
-    """Raises where q, k and v do not fit together. memory_name: of the dimension that k and v have, and q has not."""
+def check_operands(
+    q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor, memory_name: str | None = None, beside: str | None = None
+) -> None:
+    """Raises where q, k and v do not fit together.
+
+    Args:
+      q: of the queries.
+      k: of the memory.
+      v: of the memory.
+      memory_name: of the dimension that k and v have, and q has not.
+      beside: of another such dimension.
+    """
     for name, tensor in {"q": q, "k": k, "v": v}.items():
         if not tensor.dtype.is_floating or tensor.dtype != q.dtype:
             raise DtypeError(f"q, k and v must be floating and alike; q is {q.dtype.name}, {name} {tensor.dtype.name}")
@@ -24,7 +34,7 @@ def check_operands(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor, memory_name: str
         if q.shape.has(memory_name):
             raise ShapeError(f'q [{q.shape}] has dimension "{memory_name}"; that of the queries is called "length"')
     for dim in k.shape:
-        if dim.name != memory_name and not q.shape.has(dim.name):
+        if dim.name not in (memory_name, beside) and not q.shape.has(dim.name):
             hint = nearest(dim.name, q.shape.dimension_names)
             raise ShapeError(f'k [{k.shape}] has dimension "{dim.name}", which q [{q.shape}] lacks{hint}')
 
@@ -51,7 +61,15 @@ def make_logits(
 ) -> tuple[mtf.Tensor, mtf.Tensor | None]:
     """q . k + bias, with `masked_value` where nothing is visible; and what is visible, if not everything is."""
     shape, dtype = logits_shape(q.shape, k.shape, memory_name), logits_dtype(q, options)
-    logits = mtf.einsum([mtf.cast(q, dtype), mtf.cast(k, dtype)], output_shape=shape)
+    products = mtf.einsum([mtf.cast(q, dtype), mtf.cast(k, dtype)], output_shape=shape)
+    return biased_and_masked(products, pattern, options)
+
+
+def biased_and_masked(
+    logits: mtf.Tensor, pattern: AttentionPattern, options: AttentionOptions
+) -> tuple[mtf.Tensor, mtf.Tensor | None]:
+    """What `make_logits` makes of q . k."""
+    shape, dtype = logits.shape, logits.dtype
     if options.logit_cap is not None:
         logits = mtf.tanh(logits * (1.0 / options.logit_cap)) * options.logit_cap
     query, memory = pattern.query, pattern.memory
@@ -73,11 +91,20 @@ def attend(
 ) -> mtf.Tensor:
     """Weighted means of values, from the whole matrix of scores. `options.dropout_rate` is applied as it is."""
     logits, visible = make_logits(q, k, pattern, options, memory_name)
-    weights = mtf.softmax(logits, memory_name, extra_logit(options, logits.shape[:-1], logits.dtype))
+    weights = softmax_weights(logits, options, memory_name)
     if options.dropout_rate:
         noise_shape = options.noise_shape(weights.shape)
         weights = mtf.dropout(weights, True, rate=options.dropout_rate, noise_shape=noise_shape, name=DROPOUT)
-    y = mtf.einsum([mtf.cast(weights, v.dtype), v], output_shape=q.shape)
+    return where_any_visible(visible, mtf.einsum([mtf.cast(weights, v.dtype), v], output_shape=q.shape), memory_name)
+
+
+def softmax_weights(logits: mtf.Tensor, options: AttentionOptions, memory_name: str) -> mtf.Tensor:
+    """Of logits [.., memory], the extra one beside them."""
+    return mtf.softmax(logits, memory_name, extra_logit(options, logits.shape[:-1], logits.dtype))
+
+
+def where_any_visible(visible: mtf.Tensor | None, y: mtf.Tensor, memory_name: str) -> mtf.Tensor:
+    """Means y, and 0 where nothing is visible."""
     if visible is None:
         return y
     return mtf.where(mtf.reduce_any(visible, reduced_dim=memory_name), y, 0.0, output_shape=y.shape)

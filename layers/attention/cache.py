@@ -9,6 +9,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, ShapeError
+from meshtf.layers.attention.beam_slots import slots_of
 from meshtf.layers.attention.config import AttentionConfig
 from meshtf.layers.attention.tokens import MEMORY_LENGTH, Tokens
 
@@ -21,9 +22,9 @@ class KeyValueCache:
     `memory=cache.tokens(position)`.
 
     Attributes:
-      k, v: [.., (heads), memory_length, d_kv]: a matrix for each head, as it is multiplied. Without a window
-        `memory_length` is the longest sequence; with one, the last positions only are kept: position p is at index p
-        modulo `memory_length`.
+      k, v: [.., (heads), (beam_slots), memory_length, d_kv]: a matrix for each head, as it is multiplied. Without a
+        window `memory_length` is the longest sequence; with one, the last positions only are kept: position p is at
+        index p modulo `memory_length`.
       is_window: whether it holds the last `memory_length` positions rather than the first.
 
     Examples:
@@ -48,8 +49,9 @@ class KeyValueCache:
         dtype: tf.DType = tf.float32,
         *,
         window: int | None = None,
+        beam: mtf.Dimension | None = None,
     ) -> KeyValueCache:
-        """Nothing yet: zeros over [batch_dims, (heads), memory_length, d_kv].
+        """Nothing yet: zeros over [batch_dims, (heads), (beam_slots), memory_length, d_kv].
 
         Args:
           mesh: of the program.
@@ -58,10 +60,13 @@ class KeyValueCache:
           config: heads and d_kv.
           dtype: of keys and values.
           window: of the attention's mask, if it has one and is causal: of so many positions there is room, if fewer.
+          beam: of `batch_dims`, the hypotheses of a beam search, which change their beams while keys and values stay
+            where they are (see `BeamSlots`): the cache has `beam_slots` in its place, behind the heads.
         """
         is_window = window is not None and window < max_length
         memory = mtf.Dimension(MEMORY_LENGTH, window if window is not None and is_window else max_length)
-        shape = batch_dims + [*config.memory_heads, memory, config.d_kv_dim]
+        beams, slots = ([], []) if beam is None else ([beam], [slots_of(beam)])
+        shape = batch_dims - beams + [*config.memory_heads, *slots, memory, config.d_kv_dim]
         return cls(mtf.zeros(mesh, shape, dtype), mtf.zeros(mesh, shape, dtype), is_window)
 
     @classmethod

@@ -26,6 +26,7 @@ from meshtf.layers.attention import (
     ring_attention,
     rotary_embedding,
 )
+from meshtf.layers.attention.beam_slots import BEAM_SLOTS, stays
 from meshtf.layers.attention.lean import attends_in_blocks
 from meshtf.layers.attention.tokens import LENGTH, MEMORY_LENGTH, as_memory
 from meshtf.layers.transformer.context import Context, DecodingSpace, Memory
@@ -124,9 +125,9 @@ class SelfAttention:
         return project_output(y, x.shape[-1], self.config), k, v
 
     def start(self, space: DecodingSpace, context: Context) -> list[mtf.Tensor]:
-        cache = KeyValueCache.empty(
-            space.mesh, space.batch_dims, space.max_length, self.config, space.dtype, window=self.window
-        )
+        dims, length, dtype = space.batch_dims, space.max_length, space.dtype
+        beam = space.beam if space.beam is not None and stays(space.beam, self.config) else None
+        cache = KeyValueCache.empty(space.mesh, dims, length, self.config, dtype, window=self.window, beam=beam)
         return cache.tensors
 
     def step(
@@ -138,12 +139,16 @@ class SelfAttention:
             q, k = (self.rotary(each, _positions(context)) for each in (q, k))
         held = state[0].shape.get_dim_by_name("memory_length").size
         cache = KeyValueCache(*state, is_window=self.window is not None and held == self.window)
+        slots = context.slots if state[0].shape.has(BEAM_SLOTS) else None
+        if slots is not None:
+            k, v = slots.own(k), slots.own(v)
         cache = cache.write(position, k, v)
         now = context.tokens.positions
         assert now is not None
         mask = dataclasses.replace(context.mask, window=self.window)
         pattern = AttentionPattern(mask, Tokens(now), cache.tokens(now), context.bias)
-        y = dot_product_attention(q, cache.k, cache.v, pattern, self.options)
+        attend = dot_product_attention if slots is None else slots.attention
+        y = attend(q, cache.k, cache.v, pattern, self.options)
         return project_output(y, x.shape[-1], self.config), cache.tensors
 
     def _attended(

@@ -7,7 +7,7 @@ import dataclasses
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.layers.attention import AttentionMask, PositionBias, Tokens
+from meshtf.layers.attention import AttentionMask, BeamSlots, PositionBias, Tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +58,7 @@ class Context:
       part: which part of a batch the tokens are, in a pipeline.
       max_length: where tokens are read before others are decoded: positions of the longest sequence, for which their
         state has room. None for no more than are read.
+      slots: in a step of a beam search whose states stay where they are: where each hypothesis has its own.
     """
 
     mask: AttentionMask
@@ -68,6 +69,7 @@ class Context:
     memory: Memory | None = None
     part: BatchPart | None = None
     max_length: int | None = None
+    slots: BeamSlots | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,9 +81,13 @@ class DecodingSpace:
       batch_dims: of the sequences, such as [batch], or [batch, beam].
       max_length: positions of the longest sequence.
       dtype: of activations.
+      beam: of the batch dimensions, that of a beam search. After each step a state that has it is put in the order of
+        the hypotheses. One that has `beam_slots` in its place stays as it is, and the step's `Context.slots` tells
+        where each hypothesis has its own. None where sequences stay, or all states are put in order.
     """
 
     mesh: mtf.Mesh
     batch_dims: mtf.Shape
     max_length: int
     dtype: tf.DType = tf.float32
+    beam: mtf.Dimension | None = None

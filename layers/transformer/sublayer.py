@@ -33,7 +33,11 @@ class Sublayer(Protocol):
         ...
 
     def start(self, space: DecodingSpace, context: Context) -> list[mtf.Tensor]:
-        """The state in which decoding starts, before the first token."""
+        """The state in which decoding starts, before the first token.
+
+        Where the space has a `beam`, what of the state has this dimension is put in the order of the hypotheses after
+        each step.
+        """
         ...
 
     def step(

@@ -11,7 +11,7 @@ import meshtf as mtf
 from meshtf.train.decoding.generation import RANKS
 from meshtf.train.decoding.prompts import Prompts, is_one_of
 from meshtf.train.decoding.sequences import Sequences
-from meshtf.train.decoding.step_decoder import StepDecoder, token_logits
+from meshtf.train.decoding.step_decoder import BeamDecoder, StepDecoder, token_logits
 
 BEAM = "beam"
 _CANDIDATES, _POOL = "candidates", "pool"
@@ -34,7 +34,10 @@ def beam_search(
       beam_size: size of the dimension `beam`, beside the batch.
       alpha: 0 or more; 0 ranks by log-likelihood.
     """
-    return _BeamSearch(decoder, prompts, stop_ids, mtf.Dimension(BEAM, beam_size), alpha).run()
+    beam = mtf.Dimension(BEAM, beam_size)
+    if isinstance(decoder, BeamDecoder):
+        decoder = decoder.with_beam(beam)
+    return _BeamSearch(decoder, prompts, stop_ids, beam, alpha).run()
 
 
 @dataclasses.dataclass(frozen=True)

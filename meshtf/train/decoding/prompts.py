@@ -68,14 +68,16 @@ class Prompts:
         if beside is None or not state:
             return state
         like = decoder.start(self.ids.mesh, self.batch_dims + [beside], self.length.size, state[0].dtype)
-        return [_repeated(x, y.shape, beside) for x, y in zip(state, like, strict=True)]
+        return [_repeated(x, y.shape) for x, y in zip(state, like, strict=True)]
 
 
-def _repeated(x: mtf.Tensor, like: mtf.Shape, dim: mtf.Dimension) -> mtf.Tensor:
-    if not like.has(dim):
-        return x
-    place = like.axis(dim)
-    return mtf.broadcast(x, mtf.Shape([*x.shape.dims[:place], dim, *x.shape.dims[place:]]))
+def _repeated(x: mtf.Tensor, like: mtf.Shape) -> mtf.Tensor:
+    """x with the dimensions that it lacks, where `like` has them."""
+    dims = x.shape.dims
+    for place, dim in enumerate(like):
+        if not x.shape.has(dim.name):
+            dims = [*dims[:place], dim, *dims[place:]]
+    return mtf.broadcast(x, mtf.Shape(dims))
 
 
 def is_one_of(tokens: mtf.Tensor, ids: tuple[int, ...]) -> mtf.Tensor:

@@ -45,6 +45,16 @@ class StepDecoder(Protocol):
 
 
 @runtime_checkable
+class BeamDecoder(StepDecoder, Protocol):
+    """A decoder that can leave parts of its state where they are when hypotheses change their beams."""
+
+    def with_beam(self, beam: mtf.Dimension) -> StepDecoder:
+        """The same for hypotheses over `beam`: what of its state has this dimension is put in their order after each
+        step, and nothing else."""
+        ...
+
+
+@runtime_checkable
 class TextModel(Protocol):
     """A model that predicts each token of `targets` from those before it, perhaps with `inputs` in sight."""
 

@@ -2,40 +2,63 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.layers.attention import AttentionConfig
+from meshtf.layers.attention.beam_slots import MOST_QUERIES
+from meshtf.layers.transformer import (
+    Context,
+    DecodingSpace,
+    DistanceBias,
+    FeedForward,
+    RelativeBias,
+    SelfAttention,
+    TransformerStack,
+)
 from meshtf.models import EncoderDecoder, TransformerLM
-from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
+from meshtf.ops.indexing.gather import GatherOperation
+from meshtf.planning.plan import Compute, Loop, walk
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret, plan
 from meshtf.train.decoding import Prompts, beam_search
 from meshtf.train.decoding.programs import Sizes
+from tests.train.decoding.conftest import EMBEDDING, SELF
 
 BATCH, LENGTH = mtf.Dimension("batch", 2), mtf.Dimension("length", 4)
 IDS = np.array([[3, 9, 9, 9], [9, 9, 9, 9]], np.int32)
 LENGTHS, ENDS = np.array([1, 0], np.int32), np.array([4, 3], np.int32)
+ROWS = {"ids": ([BATCH, LENGTH], IDS), "lengths": ([BATCH], LENGTHS), "ends": ([BATCH], ENDS)}
 INPUTS = np.array([[2, 3, 1], [4, 1, 0]], np.int32)
+
+SIZES = Sizes(1, LENGTH.size)
 
 Next = Callable[[tuple[int, ...]], np.ndarray]
 TERMS = 3 * (3 * 8 + 4 * 8 + 2 * 6 + 2 * 8 + 6 * FUNCTION_TERMS) + 8 + 5 + 2 * FUNCTION_TERMS
 """At most three layers of attention and one feed-forward layer each, the logits, and their logarithms."""
 
 
-def found_by(
-    model: Any, beam_size: int, alpha: float, stop_ids: tuple[int, ...] = (1,), layout: str = ""
-) -> dict[str, np.ndarray]:
+def search(model: Any, beam_size: int, alpha: float, stop_ids: tuple[int, ...]) -> Callable[..., Any]:
     def program(ids: mtf.Tensor, lengths: mtf.Tensor, ends: mtf.Tensor, **inputs: mtf.Tensor) -> dict[str, mtf.Tensor]:
         decoder, prompts = model.incremental_decoder(inputs), Prompts(ids, lengths, ends)
         return beam_search(decoder, prompts, stop_ids, beam_size=beam_size, alpha=alpha).by_name()
 
-    arrays: dict[str, Any] = {"ids": ([BATCH, LENGTH], IDS), "lengths": ([BATCH], LENGTHS), "ends": ([BATCH], ENDS)}
+    return program
+
+
+def found_by(
+    model: Any, beam_size: int, alpha: float, stop_ids: tuple[int, ...] = (1,), layout: str = ""
+) -> dict[str, np.ndarray]:
+    arrays: dict[str, Any] = dict(ROWS)
     if isinstance(model, EncoderDecoder):
         arrays["inputs"] = ([BATCH, mtf.Dimension("length", 3)], INPUTS)
-    return interpret(program, arrays, "rows:2;cols:2", layout).results
+    return interpret(search(model, beam_size, alpha, stop_ids), arrays, "rows:2;cols:2", layout).results
 
 
 def score_of(log_likelihood: float, count: int, alpha: float) -> float:
@@ -79,9 +102,11 @@ def searched(
     return finished
 
 
-def assert_found(found: dict[str, np.ndarray], row: int, expected: list[tuple[float, tuple[int, ...]]]) -> None:
+def assert_found(
+    found: dict[str, np.ndarray], row: int, expected: list[tuple[float, tuple[int, ...]]], terms: int = TERMS
+) -> None:
     count = min(len(expected), found["ids"].shape[1])
-    assert_close(found["scores"][row, :count], [s for s, _ in expected[:count]], terms=TERMS)
+    assert_close(found["scores"][row, :count], [s for s, _ in expected[:count]], terms=terms)
     for ids, length, (_, wanted) in zip(found["ids"][row], found["lengths"][row], expected, strict=False):
         assert tuple(ids[:length]) == wanted
         assert not ids[length:].any()
@@ -130,6 +155,112 @@ def test_a_narrow_beam_is_the_search_written_out(lm: TransformerLM, whole_passes
     next_token = nexts(whole_passes(lm, Sizes(1, LENGTH.size)), 0, has_inputs=False)
     for row, (length, end) in enumerate(zip(LENGTHS, ENDS, strict=True)):
         assert_found(found, row, searched(next_token, tuple(IDS[row, :length]), end - length, (1,), 2, alpha))
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanOfPast:
+    """A sublayer of a user's, whose state of the tokens so far knows nothing of slots: it adds their mean."""
+
+    name: str = "mean"
+    num_states: int = 1
+
+    def __call__(self, x: mtf.Tensor, context: Context) -> mtf.Tensor:
+        return self.fill(x, context)[0]
+
+    def fill(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
+        length = x.shape.get_dim_by_name("length")
+        count = mtf.cast(mtf.range(x.mesh, length) + 1, tf.float32)
+        return mtf.divide(mtf.cumsum(x, length), count, output_shape=x.shape), [x]
+
+    def start(self, space: DecodingSpace, context: Context) -> list[mtf.Tensor]:
+        return [mtf.zeros(space.mesh, space.batch_dims + [("length", space.max_length), ("d_model", 8)])]
+
+    def step(
+        self, x: mtf.Tensor, context: Context, position: mtf.Tensor, state: list[mtf.Tensor]
+    ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
+        now = context.tokens.positions
+        assert now is not None
+        past = mtf.scatter_update(state[0], position, x, "length")
+        is_past = mtf.less_equal(mtf.range(x.mesh, past.shape.get_dim_by_name("length")), now)
+        total = mtf.reduce_sum(mtf.where(is_past, past, 0.0, output_shape=past.shape), output_shape=x.shape)
+        return total / mtf.cast(now + 1, tf.float32), [past]
+
+
+def language_model(*sublayers: Any, num_layers: int = 2, **options: Any) -> TransformerLM:
+    return TransformerLM(8, EMBEDDING, TransformerStack([*sublayers, FeedForward(8)], num_layers, **options))
+
+
+GROUPED, MULTI_QUERY = AttentionConfig(4, 4, num_kv_heads=2), AttentionConfig(2, 4, num_kv_heads=1)
+MODELS = {
+    "grouped, window, ALiBi": language_model(SelfAttention(GROUPED, window=2), bias=DistanceBias(GROUPED)),
+    "multi-query, relative bias": language_model(SelfAttention(MULTI_QUERY), bias=RelativeBias(MULTI_QUERY, 8, 6)),
+    "a window as long as the sequence": language_model(dataclasses.replace(SELF, window=LENGTH.size), unroll=True),
+    "a state of one's own": language_model(SELF, MeanOfPast(), num_layers=1),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "beam_size", "layout"),
+    [
+        ("grouped, window, ALiBi", 3, "batch:rows;heads:cols"),
+        ("multi-query, relative bias", 4, "memory_length:rows;beam:cols"),
+        ("a window as long as the sequence", 3, "beam_slots:rows;batch:cols"),
+        ("a state of one's own", 4, "batch:rows;beam:cols"),
+    ],
+)
+def test_hypotheses_keep_their_past_when_they_change_their_beams(
+    kind: str, beam_size: int, layout: str, whole_passes: Any
+) -> None:
+    found, passes = found_by(MODELS[kind], beam_size, 0.6, layout=layout), whole_passes(MODELS[kind], SIZES)
+    for row, (length, end) in enumerate(zip(LENGTHS, ENDS, strict=True)):
+        next_token = nexts(passes, row, has_inputs=False)
+        expected = searched(next_token, tuple(IDS[row, :length]), end - length, (1,), beam_size, 0.6)
+        assert_found(found, row, expected)
+
+
+@pytest.mark.parametrize(
+    ("mesh_shape", "layout"),
+    [("cores:1", ""), ("rows:4;cols:2", "batch:rows;heads:cols;d_ff:cols;vocab:cols")],
+)
+def test_a_compiled_loop_is_the_search_written_out(mesh_shape: str, layout: str, whole_passes: Any) -> None:
+    model, length, batch = MODELS["grouped, window, ALiBi"], mtf.Dimension("length", 32), mtf.Dimension("batch", 4)
+    specs = {name: mtf.TensorSpec([batch], np.int32) for name in ("lengths", "ends")}
+    specs["ids"] = mtf.TensorSpec([batch, length], np.int32)
+    program = mtf.function(search(model, 3, 2.0, (1,)), mtf.SpmdMeshImpl(mesh_shape, layout), inputs=specs)
+    assert [loop.refusal for loop in program.report().loops] == [""]
+    ids = np.random.default_rng(0).integers(2, 5, size=[4, 32]).astype(np.int32)
+    lengths, ends = np.array([1, 0, 4, 2], np.int32), np.array([32, 32, 29, 32], np.int32)
+    found = {name: x.numpy() for name, x in program(ids=ids, lengths=lengths, ends=ends).items()}
+    next_token = nexts(whole_passes(model, Sizes(1, length.size)), 0, has_inputs=False)
+    for row, (start, end) in enumerate(zip(lengths, ends, strict=True)):
+        expected = searched(next_token, tuple(ids[row, :start]), end - start, (1,), 3, 2.0)
+        assert_found(found, row, expected, terms=length.size * TERMS)
+
+
+def gathered_in_the_loop(model: Any, beam_size: int, layout: str) -> list[list[str]]:
+    """The dimensions of what the search gathers along `beam` in its steps."""
+    specs = {name: mtf.TensorSpec(shape, np.int32) for name, (shape, _) in ROWS.items()}
+    planned = plan(search(model, beam_size, 0.6, (1,)), specs, "rows:2;cols:2", layout)
+    (loop,) = [i for i in planned.instructions if isinstance(i, Loop) and any(v.shape.has("beam") for v in i.outputs)]
+    return [
+        i.inputs[0].shape.dimension_names
+        for i, _ in walk(loop.body)
+        if isinstance(i, Compute) and isinstance(i.operation, GatherOperation) and i.inputs[0].shape.has("beam")
+    ]
+
+
+def test_no_step_copies_keys_and_values() -> None:
+    """But a table of where they are; what a user's sublayer keeps is put in order, and all where queries are many."""
+    for layout in ("", "batch:rows;heads:cols", "beam:rows"):
+        gathered = gathered_in_the_loop(MODELS["multi-query, relative bias"], 3, layout)
+        assert ["batch", "beam", "positions"] in gathered
+        assert not any("d_kv" in names for names in gathered)
+    own = gathered_in_the_loop(MODELS["a state of one's own"], 3, "")
+    assert [names for names in own if "d_model" in names] == [["layers", "batch", "beam", "length", "d_model"]]
+    most = MOST_QUERIES // 2
+    assert not any("d_kv" in names for names in gathered_in_the_loop(MODELS["multi-query, relative bias"], most, ""))
+    many = gathered_in_the_loop(MODELS["multi-query, relative bias"], most + 1, "")
+    assert [names for names in many if "d_kv" in names] == 2 * [["layers", "batch", "beam", "memory_length", "d_kv"]]
 
 
 class Bigrams:
