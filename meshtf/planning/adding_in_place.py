@@ -64,7 +64,7 @@ class AddToPart:
         if self.num_rows > 1:
             return tf.reshape(tf.raw_ops.InplaceAdd(x=together, i=rows, v=terms), self.size)
         # The part is a view: it is read where it is, and the sum takes the memory of the term.
-        part = tf.slice(together, tf.concat([rows, [0] * len(row_size)], 0), [1, *row_size])
+        part = tf.slice(together, _joined(rows, [0] * len(row_size)), [1, *row_size])
         return tf.reshape(with_rows(together, rows, part + terms), self.size)
 
     @property
@@ -76,10 +76,18 @@ class AddToPart:
     def _others(self) -> list[int]:
         return [n for n in range(self._num_leading) if n not in self.axes]
 
-    def _rows(self, positions: Sequence[tf.Tensor]) -> tf.Tensor:
+    def _rows(self, positions: Sequence[tf.Tensor]) -> tf.Tensor | np.ndarray:
         """int32 [rows]: which, of all positions of the leading dimensions, row-major."""
         strides = [math.prod(self.size[n + 1 : self._num_leading]) for n in range(self._num_leading)]
-        first = tf.add_n([tf.cast(p, tf.int32) * strides[n] for n, p in zip(self.axes, positions, strict=True)])
+        known = [tf.get_static_value(p) for p in positions]
+        if all(p is not None for p in known):  # as in an unrolled loop
+            first = np.int32(sum(int(p) * strides[n] for n, p in zip(self.axes, known, strict=True)))
+        else:
+            first = tf.add_n([tf.cast(p, tf.int32) * strides[n] for n, p in zip(self.axes, positions, strict=True)])
         sizes = [self.size[n] for n in self._others]
         steps = np.indices(sizes, np.int32).reshape(len(sizes), self.num_rows)
         return first + np.array([strides[n] for n in self._others], np.int32) @ steps
+
+
+def _joined(begin: tf.Tensor | np.ndarray, more: list[int]) -> tf.Tensor | np.ndarray:
+    return tf.concat([begin, more], 0) if isinstance(begin, tf.Tensor) else np.array([*begin, *more], np.int32)

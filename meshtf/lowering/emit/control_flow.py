@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import tensorflow as tf
 
 from meshtf.lowering.emit._cheap_operations import cheap_operations
-from meshtf.planning.plan import Branch, Carried, Loop, Plan, Stacked, Value, free_values, walk
+from meshtf.planning.plan import Branch, Carried, Loop, Plan, Sliced, Stacked, Value, free_values, walk
 from meshtf.planning.rows_in_place import with_rows
 
 if TYPE_CHECKING:
@@ -19,13 +19,16 @@ Stack: TypeAlias = "tf.Tensor | tf.TensorArray"
 
 _MOST_UNROLLED = 1024
 """Instructions. XLA compiles a hundred or two in a second."""
+_LONGEST_UNROLLED_ON_PROCESSORS = 8
+_MOST_UNROLLED_ON_PROCESSORS = 256
+"""Instructions, all iterations together. To trace one takes a quarter of a millisecond."""
 
 
 def emit_loop(program: CoreProgram, loop: Loop) -> None:
     """Emits a loop into a program; its results become slices of the program."""
     if program.compiles_loops and loop.compilation is not None and loop.compilation.is_of_each_core:
         _emit_compiled(program, loop)
-    elif program.unrolls_loops and _is_unrollable(loop):
+    elif _is_unrollable(loop) and (program.unrolls_loops or _is_worth_unrolling(program, loop)):
         _emit_unrolled(program, loop)
     else:
         emit_op_by_op(program, loop)
@@ -117,9 +120,9 @@ def _iterate(
     index = count - 1 - turn if loop.is_reversed else turn
     given: dict[Value, tf.Tensor] = {loop.index: index}
     for s in loop.sliced:
-        array = program.arrays.get(s.whole)
-        given[s.part] = program.part(s.whole, index, s.dim) if array is None else array.read(index)
+        given[s.part] = _part(program, s, index)
     inner = program.inside(given)
+    inner.is_repeated = True
     inner.take({c.entering: value for c, value in zip(loop.carried, values, strict=True)})
     inner.emit(loop.body)
     filled = [written(own, index, inner.slices[s.part]) for own, s in zip(stacks, loop.stacked, strict=True)]
@@ -133,7 +136,18 @@ def _iterate(
 def _is_unrollable(loop: Loop) -> bool:
     """Whether it goes round as often as is known, and is not too large to be compiled so."""
     known = loop.count is None and loop.condition is None and loop.is_bounded and loop.length > 0
-    return known and sum(times for _, times in walk(loop.body, loop.length)) <= _MOST_UNROLLED
+    return known and _instructions(loop) <= _MOST_UNROLLED
+
+
+def _is_worth_unrolling(program: CoreProgram, loop: Loop) -> bool:
+    """Whether it is a short one, inside of another that processors go through operation by operation: there each thing
+    that an iteration carries takes several operations, and a function with a loop is not run by one thread."""
+    is_short = loop.length <= _LONGEST_UNROLLED_ON_PROCESSORS and _instructions(loop) <= _MOST_UNROLLED_ON_PROCESSORS
+    return program.on_processors and program.is_repeated and is_short
+
+
+def _instructions(loop: Loop) -> int:
+    return sum(times for _, times in walk(loop.body, loop.length))
 
 
 def entering_in_parts(loop: Loop) -> frozenset[Value]:
@@ -156,18 +170,32 @@ def _carried_in_parts(loop: Loop) -> frozenset[Carried]:
 def _emit_unrolled(program: CoreProgram, loop: Loop) -> None:
     """Iteration after iteration, each with parts of its own: XLA copies what is cut out of an array or put there."""
     carried: list[Any] = [program.slices[c.initial] for c in loop.carried]
-    wholes = {s: program.parts_of(s.whole) for s in loop.sliced if s.dim == 0}
+    wholes = {s: program.parts_of(s.whole) for s in loop.sliced if s.dim == 0 and _is_apart(program, s.whole)}
     parts: list[list[Any]] = [[None] * loop.length for _ in loop.stacked]
     iterate = _iteration(program, loop)
     for turn in range(loop.length):
         index = loop.length - 1 - turn if loop.is_reversed else turn
-        own = [wholes[s][index] if s in wholes else program.part(s.whole, index, s.dim) for s in loop.sliced]
+        # Executed operation by operation, iterations that did not wait for one another would hold more at once.
+        awaited = carried if program.on_processors and turn else []
+        with tf.control_dependencies(awaited):
+            own = [wholes[s][index] if s in wholes else _part(program, s, index) for s in loop.sliced]
+            own = [tf.identity(part) for part in own] if awaited else own
         carried, made = iterate(index, carried, own)
         for stack, part in zip(parts, made, strict=True):
             stack[index] = part
     program.take({loop.trips: tf.constant(loop.length)})
     program.take({c.result: final for c, final in zip(loop.carried, carried, strict=True)})
     program.take({s.whole: own for s, own in zip(loop.stacked, parts, strict=True)})
+
+
+def _is_apart(program: CoreProgram, whole: Value) -> bool:
+    """On processors a part is a view of the whole."""
+    return whole in program.parts or not program.on_processors
+
+
+def _part(program: CoreProgram, sliced: Sliced, index: Any) -> tf.Tensor:
+    array = program.arrays.get(sliced.whole)
+    return program.part(sliced.whole, index, sliced.dim) if array is None else array.read(index)
 
 
 def _iteration(program: CoreProgram, loop: Loop) -> Callable[..., tuple[list[tf.Tensor], list[tf.Tensor]]]:
@@ -186,7 +214,7 @@ def _iteration(program: CoreProgram, loop: Loop) -> Callable[..., tuple[list[tf.
         inner.emit(loop.body)
         return [inner.slices[v] for v in leaving], [inner.slices[v] for v in stacked]
 
-    if loop.index in free_values(loop.body, set(), [*leaving, *stacked]):
+    if program.on_processors or loop.index in free_values(loop.body, set(), [*leaving, *stacked]):
         return lambda index, carried, own: once({loop.index: tf.constant(index)}, carried, own)
     body = functools.partial(once, {})
     shared = tf.function(body, autograph=False, experimental_attributes={"_noinline": True})

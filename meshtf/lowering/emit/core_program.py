@@ -139,6 +139,8 @@ class CoreProgram:
         self._variables = variables
         self.on_processors = on_processors
         self.compiles_loops = compiles_loops
+        self.is_repeated = False
+        """Whether it is inside a loop, which goes through it more than once."""
         self._may_assign = may_assign
         """Where it is false, every check fails. None where nothing before can have failed."""
         self._done_before = done_before or {}
@@ -206,7 +208,7 @@ class CoreProgram:
         """The slice that has these parts along its first dimension."""
         return array.stack()
 
-    def part(self, value: Value, index: tf.Tensor, dim: int) -> tf.Tensor:
+    def part(self, value: Value, index: tf.Tensor | int, dim: int) -> tf.Tensor:
         """One part of a slice along a dimension: on processors, where it lies in one piece, without a copy."""
         x, size = self.slices[value], value.slice_shape
         is_in_one_piece = math.prod(size[:dim]) == 1

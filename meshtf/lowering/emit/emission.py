@@ -242,6 +242,7 @@ class EmittedProgram:
             on_processors=self._on_processors,
             compiles_loops=not self._runs_once,
         )
+        body.is_repeated = stretch not in self._stretches
         body.take(entering)
         body.emit_stretch(stretch.instructions, feeds)
         return body.finish() if stretch.ends_program else [body.slice_of(v) for v in stretch.leaving]
