@@ -169,6 +169,34 @@ def test_a_core_s_operations_run_in_one_thread_where_nothing_inside_would_be_wai
     assert {call.get_attr("executor_type") for call in calls_of(mtf.SpmdMeshImpl("all:1", ""), plain)} == {b""}
 
 
+@pytest.mark.parametrize(("layers", "loops"), [(8, 2), (9, 4)])
+def test_short_loops_inside_others_are_unrolled(layers: int, loops: int) -> None:
+    """A loop of five turns, with a collective and a loop over layers in each, and its gradient."""
+    stacked, turns = mtf.Dimension("layers", layers), mtf.Dimension("turns", 5)
+
+    def layer(carried: list[mtf.Tensor], weights: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+        return [mtf.tanh(carried[0] * weights[0])], []
+
+    def nested(x: mtf.Tensor) -> list[mtf.Tensor]:
+        w = mtf.get_variable(x.mesh, "w", [stacked, D], initializer=mtf.ones)
+
+        def turn(carried: list[mtf.Tensor], _: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+            return mtf.scan(layer, [mtf.softmax(carried[0], D)], [w], stacked)[0], []
+
+        (y,), _ = mtf.scan(turn, [x], [], turns)
+        loss = mtf.reduce_sum(mtf.square(y))
+        return [loss, y, *mtf.gradients([loss], [w])]
+
+    def results(mesh_impl: mtf.SpmdMeshImpl) -> tuple[mtf.Function, list[tf.Tensor]]:
+        step = mtf.function(nested, mesh_impl, inputs={"x": mtf.TensorSpec([B, D])})
+        return step, step(x=X)
+
+    (split, found), (_, expected) = results(SHARED), results(mtf.SpmdMeshImpl("all:1", ""))
+    for own, other in zip(found, expected, strict=True):
+        assert_close(own, other, terms=2 * turns.size * (layers + 2) * FUNCTION_TERMS * D.size)
+    assert len([n for n in nodes(split) if n.op in ("While", "StatelessWhile")]) == loops
+
+
 def test_an_operation_that_fails_is_named_with_its_line() -> None:
     def quotient(x: mtf.Tensor) -> mtf.Tensor:
         return mtf.reduce_sum(7 // mtf.cast(x, tf.int32))
