@@ -43,6 +43,6 @@ def _variable(value: tf.Tensor) -> tf.Variable:
         handle=handle,
         handle_name="slice",
         unique_id=f"slice_{id(handle)}",
-        initial_value=value,
+        initial_value=None,  # it would be kept
         in_graph_mode=False,
     )
