@@ -276,7 +276,7 @@ class CoreProgram:
         assigned = {n: result for n, (result, _) in variables.items()}
         if self.on_processors and (kernel := update.training_kernel(assigned)) is not None:
             handles = {n: handle for n, (_, handle) in variables.items()}
-            self._training_kernels.add(kernel, handles, update.arithmetic(assigned).values(slices), guards)
+            self._training_kernels.add(kernel, handles, kernel.update.values(slices), guards)
             return
         for n, result in update.in_place(variables, [*slices.values(), *guards], in_blocks=self.on_processors).items():
             self.slices[instruction.outputs[n]] = result

@@ -17,8 +17,8 @@ class GuardedKernels:
     """The training kernels of a stretch: at once where there are no checks, else in one branch at its end."""
 
     def __init__(self) -> None:
-        self._waiting: dict[tuple[Any, ...], list[_Given]] = {}
-        self._guards: dict[tuple[Any, ...], Sequence[tf.Tensor]] = {}
+        self._waiting: list[_Given] = []
+        self._guards: Sequence[tf.Tensor] = ()
 
     def add(
         self,
@@ -32,20 +32,19 @@ class GuardedKernels:
         Args:
           kernel: it.
           handles, values: as its `emit` takes them.
-          guards: bool scalars, what the checks say.
+          guards: bool scalars, what all checks of the program say: the same for all that wait.
         """
         if not guards:
             kernel.emit(handles, values)
             return
-        key = tuple(guard.ref() for guard in guards)
-        self._guards[key] = guards
-        self._waiting.setdefault(key, []).append((kernel, handles, {n: values(n) for n in kernel.needs}))
+        self._guards = guards
+        self._waiting.append((kernel, handles, {n: values(n) for n in kernel.needs}))
 
     def emit(self) -> None:
         """Those that have waited for checks."""
-        for key, waiting in self._waiting.items():
-            _emit_if(tf.reduce_all(self._guards[key]), waiting)
-        self._waiting.clear()
+        if self._waiting:
+            _emit_if(tf.reduce_all(self._guards), self._waiting)
+            self._waiting = []
 
 
 def _emit_if(predicate: tf.Tensor, kernels: Sequence[_Given]) -> None:

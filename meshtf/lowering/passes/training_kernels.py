@@ -32,6 +32,11 @@ class TrainingKernel(Protocol):
     """An update by one kernel, or by little more."""
 
     @property
+    def update(self) -> UpdateArithmetic:
+        """What it does."""
+        ...
+
+    @property
     def needs(self) -> tuple[int, ...]:
         """Numbers of what it is given."""
         ...

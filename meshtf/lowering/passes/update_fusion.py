@@ -235,15 +235,12 @@ class FusedUpdate:
         """
         pairs = tuple(assigned.items())
         if pairs not in self._kernels:
-            arithmetic, dtypes = self.arithmetic(assigned), {self.inputs[n][1] for n in assigned}
+            variables = {n: self._chain.results[result] for n, result in assigned.items()}
+            arithmetic = UpdateArithmetic(self.inputs, self._chain.steps, variables)
+            dtypes = {self.inputs[n][1] for n in assigned}
             does_all = len(dtypes) == 1 and set(assigned.values()) == set(range(len(self._chain.results)))
             self._kernels[pairs] = training_kernel(arithmetic, dtypes.pop()) if does_all else None
         return self._kernels[pairs]
-
-    def arithmetic(self, assigned: Mapping[int, int]) -> UpdateArithmetic:
-        """assigned: as in `assigning`."""
-        variables = {n: self._chain.results[result] for n, result in assigned.items()}
-        return UpdateArithmetic(self.inputs, self._chain.steps, variables)
 
     def in_place(
         self, variables: Mapping[int, tuple[int, tf.Tensor]], slices: Sequence[tf.Tensor], *, in_blocks: bool

@@ -91,9 +91,7 @@ def test_a_kernel_does_what_the_compiled_update_does(name: str, dtype: tf.DType)
         variables = {n: (result, handle) for (n, result), handle in zip(assigned.items(), handles, strict=True)}
         assert update.in_place(variables, [*slices.values()], in_blocks=False) == {}
 
-    kernel.emit(
-        {n: x.handle for n, x in zip(assigned, by_kernel, strict=True)}, update.arithmetic(assigned).values(slices)
-    )
+    kernel.emit({n: x.handle for n, x in zip(assigned, by_kernel, strict=True)}, kernel.update.values(slices))
     tf.function(by_xla, autograph=False)([x.handle for x in compiled])
     for number, one, other in zip(assigned, by_kernel, compiled, strict=True):
         assert_close(one.numpy(), other.numpy(), terms=2 * FUNCTION_TERMS, what=f"input {number}")
