@@ -15,6 +15,7 @@ import tensorflow as tf
 from meshtf.garbage_collection import garbage_collection_paused
 from meshtf.lowering.emit._function_calls import CalledFunction, hides_bodies
 from meshtf.lowering.emit._grappler import grappler_off
+from meshtf.lowering.emit._outermost_calls import OutermostFunction
 from meshtf.lowering.emit._traced_function import traced_function
 from meshtf.lowering.emit.alike_cores import alike_cores
 from meshtf.lowering.emit.alike_stretches import likeness
@@ -79,12 +80,17 @@ class EmittedProgram:
         self._joint_loops: dict[Loop, JointLoop] = {}
         self._functions: dict[Stretch, CalledFunction] = {}
         self._shared: dict[Hashable, CalledFunction] = {}
-        self._on_all_cores: dict[bool, Callable[..., Sequence[tf.Tensor]]] = {}
+        self._on_all_cores: dict[bool, OutermostFunction] = {}
 
     @property
     def _keeps_processors_busy(self) -> bool:
         """Whether one thread for each core does; where a core waits for collectives of the runtime, it does not."""
         return self._shares_memory and len(self._cores) >= num_processors()
+
+    @property
+    def _is_called_once(self) -> bool:
+        """Whether one core does all in one stretch, where a function would only be one more thing to start."""
+        return self._plan.mesh_shape.size == 1 and len(self._stretches) == 1 and not self._keeps_processors_busy
 
     @property
     def _on_processors(self) -> bool:
@@ -112,7 +118,7 @@ class EmittedProgram:
         is_first = asserted not in self._on_all_cores
         with grappler_off():
             *fetches, failed = (
-                self._first_call(feeds, asserted=asserted) if is_first else self._on_all_cores[asserted](*feeds)
+                self._first_call(feeds, asserted=asserted) if is_first else self._on_all_cores[asserted](feeds)
             )
         if self._copying:
             self._copy_assigned()
@@ -127,7 +133,7 @@ class EmittedProgram:
         with updates_compiled_meanwhile(self._facts, home) if compiles_early else contextlib.nullcontext():
             program = self._traced(asserted=asserted)
             self._hand_back_freed_memory()
-            return program(*feeds)
+            return program(feeds)
 
     def _copy_assigned(self) -> None:
         """To the cores that would have made the same. The memory is shared until one of them writes there."""
@@ -141,11 +147,11 @@ class EmittedProgram:
         results = self(feeds)
         return lambda: results
 
-    def _traced(self, *, asserted: bool) -> Callable[..., Sequence[tf.Tensor]]:
+    def _traced(self, *, asserted: bool) -> OutermostFunction:
         body = self._on_every_core_asserted if asserted else self._on_every_core
         specs = [tf.TensorSpec(f.output.shape.to_integer_list, f.output.dtype) for f in self._plan.feeds]
         with garbage_collection_paused():
-            self._on_all_cores[asserted] = traced_function(body, specs, body.__name__)
+            self._on_all_cores[asserted] = OutermostFunction(traced_function(body, specs, body.__name__))
         return self._on_all_cores[asserted]
 
     def _hand_back_freed_memory(self) -> None:
@@ -201,8 +207,10 @@ class EmittedProgram:
             coordinates = tf.constant(list(core_positions.coordinates(core, self._plan.mesh_shape).values()), tf.int32)
             fed = [self._fed[core][name] for name in stretch.feeds]
             given = [held[v] for v in stretch.entering]
-            arguments = self._collectives.arguments(core)
-            return self._function(stretch)([coordinates, *arguments, *fed, *given, *handles])
+            arguments = [coordinates, *self._collectives.arguments(core), *fed, *given, *handles]
+            if self._is_called_once:
+                return self._core_program(stretch, *arguments)
+            return self._function(stretch)(arguments)
 
     def _function(self, stretch: Stretch) -> CalledFunction:
         """Of what a core runs, traced when first asked for; of stretches that are alike, once."""

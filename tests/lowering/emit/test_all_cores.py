@@ -53,7 +53,7 @@ def nodes(step: mtf.Function) -> list[Any]:
     """Of all functions of the program, as it is started."""
     program = step._execution.program
     assert isinstance(program, EmittedProgram)
-    definition = program._traced(asserted=False).graph.as_graph_def()  # type: ignore[attr-defined]
+    definition = program._traced(asserted=False).function.graph.as_graph_def()  # type: ignore[attr-defined]
     return [*definition.node, *(node for f in definition.library.function for node in f.node_def)]
 
 
@@ -97,7 +97,7 @@ def test_a_gathered_weight_is_there_once() -> None:
     step(x=X)
     program = step._execution.program
     assert isinstance(program, EmittedProgram)
-    graph = program._traced(asserted=False).graph  # type: ignore[attr-defined]
+    graph = program._traced(asserted=False).function.graph  # type: ignore[attr-defined]
     calls = [o for o in graph.get_operations() if o.type in CALLS]
     (gather,) = [o for o in graph.get_operations() if o.type == "ConcatV2"]
     assert sum(any(x is gather.outputs[0] for x in call.inputs) for call in calls) == 8
@@ -136,7 +136,7 @@ def calls_of(mesh_impl: mtf.SpmdMeshImpl, fn: Any) -> list[tf.Operation]:
     step(x=X)
     program = step._execution.program
     assert isinstance(program, EmittedProgram)
-    operations = program._traced(asserted=False).graph.get_operations()  # type: ignore[attr-defined]
+    operations = program._traced(asserted=False).function.graph.get_operations()  # type: ignore[attr-defined]
     return [o for o in operations if o.type in CALLS]
 
 
@@ -166,7 +166,8 @@ def test_a_core_s_operations_run_in_one_thread_where_nothing_inside_would_be_wai
     one_thread = b"SINGLE_THREADED_EXECUTOR" if SHARED.size >= num_processors() else b""
     assert {call.get_attr("executor_type") for call in calls_of(SHARED, plain)} == {one_thread}
     assert {call.get_attr("executor_type") for call in calls_of(SHARED, looped)} == {b"", one_thread}
-    assert {call.get_attr("executor_type") for call in calls_of(mtf.SpmdMeshImpl("all:1", ""), plain)} == {b""}
+    # With processors left, one core's operations are the program's own, which several threads take.
+    assert bool(calls_of(mtf.SpmdMeshImpl("all:1", ""), plain)) == (num_processors() == 1)
 
 
 @pytest.mark.parametrize(("layers", "loops"), [(8, 2), (9, 4)])

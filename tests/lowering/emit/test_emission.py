@@ -72,7 +72,7 @@ def test_virtual_cpus_share_what_is_compiled() -> None:
     assert {number(own.device) for own in handles(step.variables, ["there"])["there"].values()} == {0}
     program = emitted(step)
     assert {device for _, device in compiled_calls(program)} == {""}
-    graph: Any = program._traced(asserted=False).graph  # type: ignore[attr-defined]
+    graph: Any = program._traced(asserted=False).function.graph  # type: ignore[attr-defined]
     calls = [o for o in graph.get_operations() if o.type == "StatefulPartitionedCall"]
     assert [number(call.device) for call in calls] == [0, 0]
     held = {inner.name: number(outer.device) for outer, inner in graph.captures}

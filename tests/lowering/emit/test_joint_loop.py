@@ -162,7 +162,7 @@ def test_a_loop_with_collectives_is_one_function_for_all_cores(layout: str) -> N
     program = step._execution.program
     assert isinstance(program, EmittedProgram)
     assert list(program.traces.values()) == [1, 1]  # what each core runs before it, and behind it
-    graph = program._on_all_cores[False].graph
+    graph = program._on_all_cores[False].function.graph
     assert len([o for o in graph.get_operations() if "_XlaMustCompile" in o.node_def.attr]) == 1
     bodies = [f for f in graph.as_graph_def().library.function if "while_body" in f.signature.name]
     layers = [n.attr["f"].func.name for f in bodies for n in f.node_def if n.op.endswith("PartitionedCall")]
@@ -192,7 +192,7 @@ def test_a_compiled_loop_is_given_what_layers_use_layer_by_layer_and_gives_what_
     step(x=np.ones([4, 8], np.float32))
     program = step._execution.program
     assert isinstance(program, EmittedProgram)
-    call = compiled_call(program._on_all_cores[False].graph)
+    call = compiled_call(program._on_all_cores[False].function.graph)
     assert len(call.outputs) == 2  # ids and score
     sizes = [x.shape.num_elements() for x in call.inputs]
     cores = 1 if mesh == "one:1" else 4

@@ -181,7 +181,7 @@ def test_no_row_is_computed_for_nothing() -> None:
         assert work.flops == sum(p.flops for p in work.facts.products) == 2 * 128 * 6 * 8
         step = mtf.function(product, mtf.SpmdMeshImpl("all:1", ""), specs)
         step(**{name: np.ones(spec.shape.to_integer_list, spec.dtype.as_numpy_dtype) for name, spec in specs.items()})
-        graph = step._execution.program._on_all_cores[False].graph.as_graph_def()
+        graph = step._execution.program._on_all_cores[False].function.graph.as_graph_def()
         counts[num_groups] = sum(len(f.node_def) for f in graph.library.function)
     assert counts[2] == counts[64]
 
