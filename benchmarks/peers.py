@@ -2,15 +2,21 @@
 
     python -m benchmarks.peers
     python -m benchmarks.peers --workloads=decoding,resnet --rounds=3
+    python -m benchmarks.peers --plain-cpu
 
-The tables stand on the page between comments with the workload's name. Each is written as soon as it is measured, with
-its picture, and those of other workloads stay. Every program's last loss is in it, so that none is fast and wrong.
+The tables stand on the page between comments with the workload's name, and what is measured is by default all that the
+page has a place for. Each is written as soon as it is measured, with its picture, and those of other workloads stay.
+Every program's last loss is in it, so that none is fast and wrong.
+
+With `--plain-cpu` the libraries of all systems choose the kernels of a CPU without AVX-512. These tables have places
+of their own.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import re
 import statistics
 import sys
@@ -27,6 +33,7 @@ from matplotlib.figure import Figure
 from benchmarks import floors
 from benchmarks.machine import machine
 from benchmarks.other_programs import ProcessorTime
+from benchmarks.plain_cpu import assignments, restricted
 from benchmarks.side_by_side import Row, as_table, side_by_side
 from benchmarks.workloads import (
     decoding,
@@ -51,6 +58,7 @@ WORKLOADS = {
 PAGE = Path(__file__).parents[1] / "docs/benchmarks.md"
 CONTENDED = 0.05
 """The share of all processors from which on other programs are said to have disturbed a run."""
+PLAIN = "as on a CPU without AVX-512"
 
 _SECTION = """\
 {machine}; JAX {jax}, Keras {keras}. {rounds} rounds of {steps} steps. {load}
@@ -68,9 +76,10 @@ def measured(workload: Workload, names: list[str], rounds: int) -> tuple[dict[st
     return rows, ProcessorTime.now().others_since(before)
 
 
-def section(workload: Workload, rows: Mapping[str, Row], others: float | None, picture: str) -> str:
+def section(workload: Workload, rows: Mapping[str, Row], others: float | None, picture: str, *, is_plain: bool) -> str:
+    """`is_plain`: the libraries had the kernels of a CPU without AVX-512."""
     return _SECTION.format(
-        machine=machine(),
+        machine=machine() + (f", {PLAIN} (`{assignments()}`)" if is_plain else ""),
         jax=jax.__version__,
         keras=keras.__version__,
         rounds=len(next(iter(rows.values())).ratios),
@@ -110,12 +119,24 @@ def drawn(title: str, rows: Mapping[str, Row]) -> Figure:
 
 def put(page: Path, name: str, text: str) -> None:
     """Between the comments `<!-- name -->` and `<!-- end of name -->`."""
-    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     old = page.read_text()
-    new, found = re.subn(f"{begin}.*?{end}", lambda _: f"{begin}\n\n{text}\n{end}", old, flags=re.DOTALL)
+    new, found = _place(name).subn(lambda _: f"<!-- {name} -->\n\n{text}\n<!-- end of {name} -->", old)
     if found != 1:
-        raise SystemExit(f"{page} has {found} places for {name!r}, {begin} to {end}, and must have one")
+        raise SystemExit(f"{page} has {found} places {_place(name).pattern!r}, and must have one")
     page.write_text(new)
+
+
+def has_place(page: Path, name: str) -> bool:
+    return _place(name).search(page.read_text()) is not None
+
+
+def _place(name: str) -> re.Pattern[str]:
+    return re.compile(f"<!-- {name} -->.*?<!-- end of {name} -->", re.DOTALL)
+
+
+def place_of(workload: str, *, is_plain: bool) -> str:
+    """The name of its table and its picture."""
+    return f"plain_cpu_{workload}" if is_plain else workload
 
 
 def chosen(text: str) -> list[str]:
@@ -129,20 +150,29 @@ def chosen(text: str) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--workloads", type=chosen, default=list(WORKLOADS), help=f"some of {','.join(WORKLOADS)}; by default all"
+        "--workloads", type=chosen, help=f"some of {','.join(WORKLOADS)}; by default all that the page has a place for"
     )
     parser.add_argument("--rounds", type=int, help="by default what each workload says")
     parser.add_argument("--only", nargs="*", help="programs whose names hold one of these, and each table's first")
     parser.add_argument("--page", type=Path, default=PAGE, help="where the tables are put")
+    parser.add_argument("--plain-cpu", action="store_true", help="with the kernels of a CPU without AVX-512")
     arguments = parser.parse_args()
-    pictures = arguments.page.parent / "benchmarks"
+    page, is_plain = arguments.page, arguments.plain_cpu
+    places = {name: place_of(name, is_plain=is_plain) for name in WORKLOADS}
+    lacking = [name for name in WORKLOADS if not has_place(page, places[name])]
+    names = arguments.workloads or [name for name in WORKLOADS if name not in lacking]
+    if without := [places[name] for name in names if name in lacking]:
+        parser.error(f"{page} has no <!-- name --> to <!-- end of name --> for {', '.join(without)}: write them there")
+    if is_plain:
+        os.environ.update(restricted(os.environ))  # of the processes that are started; this one only writes
+    pictures = page.parent / "benchmarks"
     pictures.mkdir(exist_ok=True)
     failed = []
-    if arguments.workloads == list(WORKLOADS):
+    if not arguments.workloads and not is_plain:
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-            put(arguments.page, "floors", pool.submit(floors.text).result())
-    for name in arguments.workloads:
-        workload = WORKLOADS[name]
+            put(page, "floors", pool.submit(floors.text).result())
+    for name in names:
+        workload, place = WORKLOADS[name], places[name]
         print(f"{workload.title}:", file=sys.stderr)
         programs = list(sys.modules[workload.module].PROGRAMS)
         if arguments.only:
@@ -154,9 +184,11 @@ def main() -> None:
             failed.append(name)
             continue
         with mpl.rc_context({"svg.hashsalt": "meshtf"}):
-            drawn(workload.title, rows).savefig(pictures / f"{name}.svg", metadata={"Date": None})
-        text = section(workload, rows, others, f"benchmarks/{name}.svg")
-        put(arguments.page, name, text)
+            drawn(workload.title + (f", {PLAIN}" if is_plain else ""), rows).savefig(
+                pictures / f"{place}.svg", metadata={"Date": None}
+            )
+        text = section(workload, rows, others, f"benchmarks/{place}.svg", is_plain=is_plain)
+        put(page, place, text)
         print(text, flush=True)
     if failed:
         raise SystemExit(f"not measured, since a program failed: {', '.join(failed)}")
