@@ -17,10 +17,22 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 Step = Callable[[], Any]
 """A training step; what it returns is the loss, as float() takes it."""
+
+
+@runtime_checkable
+class OfProcesses(Protocol):
+    """A program of further processes, whose start and imports are no part of its first call, as its own are not."""
+
+    def start(self) -> Callable[[], Step]:
+        """Returns what makes the step, once those have imported what they need."""
+        ...
+
+
+Program = Callable[[], Step] | OfProcesses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +87,8 @@ class Row:
 
 
 def side_by_side(module: str, names: Sequence[str], steps: int, rounds: int, warm_up: int = 3) -> dict[str, Row]:
-    """Measures some of the programs of `module.PROGRAMS`, where functions that make a step stand by name; the first is
-    what the others are compared with. What it does is told on standard error."""
+    """Measures some of the programs of `module.PROGRAMS`, where they stand by name: functions that make a step, or
+    `OfProcesses`. The first is what the others are compared with. What it does is told on standard error."""
     spawning = multiprocessing.get_context("spawn")
     with contextlib.ExitStack() as stack:
         pools = {
@@ -118,12 +130,18 @@ def _row(
 
 
 @functools.cache
+def _maker(module: str, name: str) -> Callable[[], Step]:
+    program: Program = importlib.import_module(module).PROGRAMS[name]
+    return program.start() if isinstance(program, OfProcesses) else program
+
+
+@functools.cache
 def _made(module: str, name: str) -> Step:
-    return importlib.import_module(module).PROGRAMS[name]()
+    return _maker(module, name)()
 
 
 def _first_call(module: str, name: str) -> float:
-    importlib.import_module(module)
+    _maker(module, name)
     _peak_mib()
     began = time.perf_counter()
     float(_made(module, name)())
