@@ -6,7 +6,8 @@
 
 The tables stand on the page between comments with the workload's name, and what is measured is by default all that the
 page has a place for. Each is written as soon as it is measured, with its picture, and those of other workloads stay.
-Every program's last loss is in it, so that none is fast and wrong.
+Every program's last loss is in it, so that none is fast and wrong; where a model is another one, its program looks by
+itself whether its results are right.
 
 With `--plain-cpu` the libraries of all systems choose the kernels of a CPU without AVX-512. These tables have places
 of their own.
@@ -17,24 +18,22 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import re
-import statistics
 import sys
 import traceback
-from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import jax
 import keras
+import keras_hub
 import matplotlib as mpl
-from matplotlib.figure import Figure
 
 from benchmarks import floors
 from benchmarks.machine import machine
 from benchmarks.other_programs import ProcessorTime
 from benchmarks.plain_cpu import assignments, restricted
-from benchmarks.side_by_side import Row, as_table, side_by_side
+from benchmarks.side_by_side import Row, side_by_side
+from benchmarks.tables import drawn, has_place, place_of, put, section
 from benchmarks.workloads import (
     decoding,
     digits,
@@ -56,17 +55,7 @@ WORKLOADS = {
     "digits": digits.WORKLOAD,
 }
 PAGE = Path(__file__).parents[1] / "docs/benchmarks.md"
-CONTENDED = 0.05
-"""The share of all processors from which on other programs are said to have disturbed a run."""
 PLAIN = "as on a CPU without AVX-512"
-
-_SECTION = """\
-{machine}; JAX {jax}, Keras {keras}. {rounds} rounds of {steps} steps. {load}
-
-{table}
-
-![Time of a step as a ratio to the first row's]({picture})
-"""
 
 
 def measured(workload: Workload, names: list[str], rounds: int) -> tuple[dict[str, Row], float | None]:
@@ -76,67 +65,11 @@ def measured(workload: Workload, names: list[str], rounds: int) -> tuple[dict[st
     return rows, ProcessorTime.now().others_since(before)
 
 
-def section(workload: Workload, rows: Mapping[str, Row], others: float | None, picture: str, *, is_plain: bool) -> str:
-    """`is_plain`: the libraries had the kernels of a CPU without AVX-512."""
-    return _SECTION.format(
-        machine=machine() + (f", {PLAIN} (`{assignments()}`)" if is_plain else ""),
-        jax=jax.__version__,
-        keras=keras.__version__,
-        rounds=len(next(iter(rows.values())).ratios),
-        steps=workload.steps,
-        load=load(others),
-        table=as_table(rows),
-        picture=picture,
-    )
-
-
-def load(others: float | None) -> str:
-    """How much else the machine did, and what that means for the numbers."""
-    if others is None:
-        return "What else the machine did is not known."
-    if others < CONTENDED:
-        return f"Other programs had {others:.0%} of the processors."
-    return (
-        f"**Contended**: other programs had {others:.0%} of the processors; ratios and CPU times are to be read, "
-        "milliseconds and first calls not."
-    )
-
-
-def drawn(title: str, rows: Mapping[str, Row]) -> Figure:
-    """A bar for each program: the median of its ratios, with the least and the largest."""
-    figure = Figure(figsize=(8, 0.35 * len(rows) + 1.2), layout="constrained")
-    plot = figure.subplots()
-    medians = [statistics.median(row.ratios) for row in rows.values()]
-    below = [m - min(row.ratios) for m, row in zip(medians, rows.values(), strict=True)]
-    above = [max(row.ratios) - m for m, row in zip(medians, rows.values(), strict=True)]
-    colors = ["tab:blue" if name.startswith("meshtf") else "tab:gray" for name in rows]
-    plot.barh(list(rows), medians, xerr=[below, above], color=colors, ecolor="black", capsize=2)
-    plot.axvline(1, color="black", linewidth=0.5)
-    plot.invert_yaxis()
-    plot.set(title=title, xlabel=f"time of a step / {next(iter(rows))}")
-    return figure
-
-
-def put(page: Path, name: str, text: str) -> None:
-    """Between the comments `<!-- name -->` and `<!-- end of name -->`."""
-    old = page.read_text()
-    new, found = _place(name).subn(lambda _: f"<!-- {name} -->\n\n{text}\n<!-- end of {name} -->", old)
-    if found != 1:
-        raise SystemExit(f"{page} has {found} places {_place(name).pattern!r}, and must have one")
-    page.write_text(new)
-
-
-def has_place(page: Path, name: str) -> bool:
-    return _place(name).search(page.read_text()) is not None
-
-
-def _place(name: str) -> re.Pattern[str]:
-    return re.compile(f"<!-- {name} -->.*?<!-- end of {name} -->", re.DOTALL)
-
-
-def place_of(workload: str, *, is_plain: bool) -> str:
-    """The name of its table and its picture."""
-    return f"plain_cpu_{workload}" if is_plain else workload
+def head(*, is_plain: bool) -> str:
+    """The machine and the versions. `is_plain`: the libraries had the kernels of a CPU without AVX-512."""
+    kernels = f", {PLAIN} (`{assignments()}`)" if is_plain else ""
+    versions = f"JAX {jax.__version__}, Keras {keras.__version__}, KerasHub {keras_hub.__version__}"
+    return f"{machine()}{kernels}; {versions}"
 
 
 def chosen(text: str) -> list[str]:
@@ -187,7 +120,7 @@ def main() -> None:
             drawn(workload.title + (f", {PLAIN}" if is_plain else ""), rows).savefig(
                 pictures / f"{place}.svg", metadata={"Date": None}
             )
-        text = section(workload, rows, others, f"benchmarks/{place}.svg", is_plain=is_plain)
+        text = section(head(is_plain=is_plain), workload, rows, others, f"benchmarks/{place}.svg")
         put(page, place, text)
         print(text, flush=True)
     if failed:
