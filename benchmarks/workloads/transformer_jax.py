@@ -28,7 +28,9 @@ def joined(index: int, addresses: Sequence[str]) -> Step:
     """The same in one of several processes, which have four devices each; sums go through Gloo."""
     jax.config.update("jax_num_cpu_devices", 4)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(addresses[0], len(addresses), index, heartbeat_timeout_seconds=600)
+    jax.distributed.initialize(
+        addresses[0], len(addresses), index, heartbeat_timeout_seconds=600, shutdown_timeout_seconds=20
+    )
     Finalize(None, jax.distributed.shutdown, exitpriority=LAST - 1)  # which waits for the other's
     return _data_parallel(Mesh(np.array(jax.devices("cpu")), "all"), SMALL)
 
