@@ -17,10 +17,23 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 Step = Callable[[], Any]
-"""A training step; what it returns is the loss, as float() takes it."""
+"""A training step; what it returns is the loss, as float() takes it, or None where it is that of another model, whose
+step has to look by itself whether its result is right."""
+
+
+@runtime_checkable
+class OfProcesses(Protocol):
+    """A program of further processes, whose start and imports are no part of its first call, as its own are not."""
+
+    def start(self) -> Callable[[], Step]:
+        """Returns what makes the step, once those have imported what they need."""
+        ...
+
+
+Program = Callable[[], Step] | OfProcesses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +60,7 @@ class Round:
 
     step: float
     used: Usage
-    loss: float
+    loss: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +74,7 @@ class Row:
       user, system: CPU time of a step, ms, the least of the rounds.
       faults: page faults of a step in the last round.
       peak_mib: the largest resident size of its process beyond what it had before the first call, all imported, MiB.
-      loss: the last, after as many steps as the others.
+      loss: the last, after as many steps as the others; None if it cannot be compared with theirs.
     """
 
     first_call: float
@@ -71,12 +84,12 @@ class Row:
     system: float
     faults: float
     peak_mib: float
-    loss: float
+    loss: float | None
 
 
 def side_by_side(module: str, names: Sequence[str], steps: int, rounds: int, warm_up: int = 3) -> dict[str, Row]:
-    """Measures some of the programs of `module.PROGRAMS`, where functions that make a step stand by name; the first is
-    what the others are compared with. What it does is told on standard error."""
+    """Measures some of the programs of `module.PROGRAMS`, where they stand by name: functions that make a step, or
+    `OfProcesses`. The first is what the others are compared with. What it does is told on standard error."""
     spawning = multiprocessing.get_context("spawn")
     with contextlib.ExitStack() as stack:
         pools = {
@@ -118,24 +131,36 @@ def _row(
 
 
 @functools.cache
+def _maker(module: str, name: str) -> Callable[[], Step]:
+    program: Program = importlib.import_module(module).PROGRAMS[name]
+    return program.start() if isinstance(program, OfProcesses) else program
+
+
+@functools.cache
 def _made(module: str, name: str) -> Step:
-    return importlib.import_module(module).PROGRAMS[name]()
+    return _maker(module, name)()
+
+
+def _loss_of(step: Step) -> float | None:
+    """After the step is over."""
+    value = step()
+    return None if value is None else float(value)
 
 
 def _first_call(module: str, name: str) -> float:
-    importlib.import_module(module)
+    _maker(module, name)
     _peak_mib()
     began = time.perf_counter()
-    float(_made(module, name)())
+    _loss_of(_made(module, name))
     return time.perf_counter() - began
 
 
 def _round(module: str, name: str, steps: int) -> Round:
-    step, times, loss = _made(module, name), [], float("nan")
+    step, times, loss = _made(module, name), [], None
     before = Usage.now()
     for _ in range(steps):
         began = time.perf_counter()
-        loss = float(step())
+        loss = _loss_of(step)
         times.append(time.perf_counter() - began)
     return Round(statistics.median(times), Usage.now().since(before), loss)
 
@@ -164,8 +189,9 @@ def as_table(rows: Mapping[str, Row]) -> str:
 
 def _line(name: str, row: Row) -> str:
     ratio, least, largest = statistics.median(row.ratios), min(row.ratios), max(row.ratios)
+    loss = "-" if row.loss is None else f"{row.loss:.5f}"
     cells = [
         name, f"{row.first_call:.1f}", f"{row.step:.1f}", f"{ratio:.2f}", f"{least:.2f} to {largest:.2f}",
-        f"{row.user:.0f}+{row.system:.0f}", f"{row.faults:,.0f}", f"{row.peak_mib:,.0f}", f"{row.loss:.5f}",
+        f"{row.user:.0f}+{row.system:.0f}", f"{row.faults:,.0f}", f"{row.peak_mib:,.0f}", loss,
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"

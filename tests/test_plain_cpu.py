@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.plain_cpu import flags_of_this_cpu, is_plain, main, restricted
+from benchmarks.plain_cpu import restricted
+from tests.plain_cpu import flags_of_this_cpu, is_plain, main
 
 ZEN_3 = "fpu sse sse2 ssse3 fma sse4_1 sse4_2 avx f16c avx2 sha_ni vaes vpclmulqdq"
 ZEN_5 = f"{ZEN_3} avx512f avx512dq avx512_bf16 avx_vnni"

@@ -10,6 +10,7 @@ from benchmarks.decoding import program, prompts
 from benchmarks.side_by_side import Step
 from benchmarks.transformer_step import DATA_AND_MODEL
 from benchmarks.workloads.decoding_jax import jax_by_hand
+from benchmarks.workloads.decoding_keras_hub import by_generate
 from benchmarks.workloads.decoding_weights import weights
 from benchmarks.workloads.workload import Workload
 
@@ -29,4 +30,6 @@ PROGRAMS: dict[str, Callable[[], Step]] = {
     "meshtf, 4x2, data and model": functools.partial(on_virtual_cpus, "rows:4;cols:2", DATA_AND_MODEL),
     "JAX, 1 device": functools.partial(jax_by_hand, 1, 1),
     "JAX, 4x2, data and model": functools.partial(jax_by_hand, 4, 2),
+    "KerasHub's GPT-2, 1 device": functools.partial(by_generate, compile_loops=False),
+    "KerasHub's GPT-2, 1 device, XLA": functools.partial(by_generate, compile_loops=True),
 }

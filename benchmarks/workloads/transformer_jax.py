@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.util import Finalize
 from typing import Any
 
 import jax
@@ -13,13 +14,28 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from benchmarks.side_by_side import Step
 from benchmarks.transformer_step import LEARNING_RATE, SMALL, Sizes, examples, initial_weights
 from benchmarks.workloads import adam_jax
+from benchmarks.workloads.processes import LAST
 
 RULES = {"batch": "rows", "heads": "cols", "d_ff": "cols", "vocab": "cols"}
 
 
 def jax_by_hand(cores: int, sizes: Sizes = SMALL) -> Step:
     """What one writes for several devices: a step of each on its part of the batch, and a sum of gradients."""
-    mesh = jax_mesh(all=cores)
+    return _data_parallel(jax_mesh(all=cores), sizes)
+
+
+def joined(index: int, addresses: Sequence[str]) -> Step:
+    """The same in one of several processes, which have four devices each; sums go through Gloo."""
+    jax.config.update("jax_num_cpu_devices", 4)
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(
+        addresses[0], len(addresses), index, heartbeat_timeout_seconds=600, shutdown_timeout_seconds=20
+    )
+    Finalize(None, jax.distributed.shutdown, exitpriority=LAST - 1)  # which waits for the other's
+    return _data_parallel(Mesh(np.array(jax.devices("cpu")), "all"), SMALL)
+
+
+def _data_parallel(mesh: Mesh, sizes: Sizes) -> Step:
     whole, split = PartitionSpec(), PartitionSpec("all")
 
     def step(state: dict[str, Any], inputs: jax.Array, targets: jax.Array) -> tuple[dict[str, Any], jax.Array]:
@@ -28,9 +44,13 @@ def jax_by_hand(cores: int, sizes: Sizes = SMALL) -> Step:
         loss, grads = jax.lax.pmean((loss, grads), "all")
         return adam_jax.updated(state, grads, LEARNING_RATE, {}), loss
 
-    state = jax.device_put(adam_jax.started(initial_weights(sizes)), NamedSharding(mesh, whole))
+    def placed(value: np.ndarray, spec: PartitionSpec) -> jax.Array:
+        return jax.make_array_from_callback(value.shape, NamedSharding(mesh, spec), value.__getitem__)
+
+    state = jax.tree.map(lambda value: placed(value, whole), adam_jax.started(initial_weights(sizes)))
+    batch = [placed(value, split) for value in examples(sizes)]
     mapped = jax.shard_map(step, mesh=mesh, in_specs=(whole, split, split), out_specs=(whole, whole))
-    return donating(jax.jit(mapped, donate_argnums=0), state, *examples(sizes))
+    return donating(jax.jit(mapped, donate_argnums=0), state, *batch)
 
 
 def jax_partitioned(rows: int, cols: int, sizes: Sizes = SMALL) -> Step:
@@ -58,7 +78,7 @@ def jax_mesh(**axes: int) -> Mesh:
     return Mesh(np.array(jax.devices("cpu")).reshape(list(axes.values())), tuple(axes))
 
 
-def donating(step: Callable[..., tuple[Any, jax.Array]], state: Any, *batch: np.ndarray) -> Step:
+def donating(step: Callable[..., tuple[Any, jax.Array]], state: Any, *batch: np.ndarray | jax.Array) -> Step:
     """The step of a state that it keeps; it returns the loss."""
 
     def run() -> jax.Array:

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.plain_cpu import restricted
 from tests.fresh_process import run_fresh
-from tests.plain_cpu import restricted
 
 WORKER = """
 import hashlib

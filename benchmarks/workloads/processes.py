@@ -1,0 +1,68 @@
+"""A training step that two processes of this machine take together."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import multiprocessing
+import signal
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.util import Finalize
+
+from benchmarks.side_by_side import Step
+from meshtf_programs.launching.free_ports import free_ports
+
+PROCESSES = 2
+LAST = 1
+"""The priority of what a process does at its end to let the other end, which comes before it waits for that."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OnTwoProcesses:
+    """A program whose process is the first; the second takes a step whenever this one does.
+
+    Attributes:
+      joined: makes the step in one of the processes, of its index and their addresses. A function of a module.
+    """
+
+    joined: Callable[[int, Sequence[str]], Step]
+
+    def start(self) -> Callable[[], Step]:
+        """Starts the second process, which imports as this one has; then what makes the step."""
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(PROCESSES)]
+        spawning = multiprocessing.get_context("spawn")
+        ours, theirs = spawning.Pipe()
+        other = spawning.Process(target=_follow, args=(theirs, self.joined, addresses), daemon=True)
+        other.start()
+        theirs.close()
+        Finalize(None, ours.close, exitpriority=LAST)
+        ours.recv()
+        return functools.partial(self._lead, ours, addresses)
+
+    def _lead(self, other: Connection, addresses: Sequence[str]) -> Step:
+        other.send("join")
+        step = self.joined(0, addresses)
+
+        def both() -> float:
+            other.send("step")
+            loss = float(step())
+            other.recv()
+            return loss
+
+        return both
+
+
+def _follow(commands: Connection, joined: Callable[[int, Sequence[str]], Step], addresses: Sequence[str]) -> None:
+    """In the second process, until the first has gone."""
+    commands.send("imported")
+    commands.recv()
+    step = joined(1, addresses)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which the first ends what hangs; JAX would only take note
+    while True:
+        try:
+            commands.recv()
+        except EOFError:
+            return
+        float(step())
+        commands.send("done")
