@@ -50,16 +50,26 @@ class AddToPart:
         """In how many pieces of memory the part lies."""
         return math.prod(self.size[n] for n in self._others)
 
+    @property
+    def num_parts(self) -> int:
+        """In how many pieces of memory the total lies, in any of which a part may be."""
+        return math.prod(self.size[: self._num_leading])
+
+    @property
+    def row_size(self) -> tuple[int, ...]:
+        """Of such a piece."""
+        return self.size[self._num_leading :]
+
     def __call__(self, core: Core, total: tf.Tensor, term: tf.Tensor, *positions: tf.Tensor) -> tf.Tensor:
-        rows, row_size = self._rows(positions), self.size[self._num_leading :]
+        rows, row_size = self.rows(positions), self.row_size
         together = tf.reshape(total, [-1, *row_size])
         sums = tf.tensor_scatter_nd_add(together, rows[:, tf.newaxis], tf.reshape(term, [self.num_rows, *row_size]))
         return tf.reshape(sums, self.size)
 
     def in_place(self, total: tf.Tensor, term: tf.Tensor, *positions: tf.Tensor) -> tf.Tensor:
         """Written over the total, which nothing else may read."""
-        rows, row_size = self._rows(positions), self.size[self._num_leading :]
-        together = tf.reshape(total, [math.prod(self.size[: self._num_leading]), *row_size])
+        rows, row_size = self.rows(positions), self.row_size
+        together = tf.reshape(total, [self.num_parts, *row_size])
         terms = tf.reshape(term, [self.num_rows, *row_size])
         if self.num_rows > 1:
             return tf.reshape(tf.raw_ops.InplaceAdd(x=together, i=rows, v=terms), self.size)
@@ -67,16 +77,7 @@ class AddToPart:
         part = tf.slice(together, _joined(rows, [0] * len(row_size)), [1, *row_size])
         return tf.reshape(with_rows(together, rows, part + terms), self.size)
 
-    @property
-    def _num_leading(self) -> int:
-        """Dimensions that are gone through row by row: up to the last that has a position."""
-        return 1 + max(self.axes)
-
-    @property
-    def _others(self) -> list[int]:
-        return [n for n in range(self._num_leading) if n not in self.axes]
-
-    def _rows(self, positions: Sequence[tf.Tensor]) -> tf.Tensor | np.ndarray:
+    def rows(self, positions: Sequence[tf.Tensor]) -> tf.Tensor | np.ndarray:
         """int32 [rows]: which, of all positions of the leading dimensions, row-major."""
         strides = [math.prod(self.size[n + 1 : self._num_leading]) for n in range(self._num_leading)]
         known = [tf.get_static_value(p) for p in positions]
@@ -87,6 +88,15 @@ class AddToPart:
         sizes = [self.size[n] for n in self._others]
         steps = np.indices(sizes, np.int32).reshape(len(sizes), self.num_rows)
         return first + np.array([strides[n] for n in self._others], np.int32) @ steps
+
+    @property
+    def _num_leading(self) -> int:
+        """Dimensions that are gone through row by row: up to the last that has a position."""
+        return 1 + max(self.axes)
+
+    @property
+    def _others(self) -> list[int]:
+        return [n for n in range(self._num_leading) if n not in self.axes]
 
 
 def _joined(begin: tf.Tensor | np.ndarray, more: list[int]) -> tf.Tensor | np.ndarray:
