@@ -7,12 +7,14 @@ executes operation by operation, it would copy the whole sum to add to a part: t
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from meshtf.planning.kept_or_zeros import kept_or_zeros
 from meshtf.planning.plan import Core
 from meshtf.planning.rows_in_place import with_rows
 
@@ -39,11 +41,13 @@ class Zeros:
 class AddToPart:
     """A term added to what is at one position of each of some dimensions; all else stays.
 
-    size: of the total. axes: of the dimensions, in the order in which their positions are given.
+    size: of the total. axes: of the dimensions, in the order in which their positions are given. checked: those of them
+    whose positions may be outside, where nothing is added.
     """
 
     size: tuple[int, ...]
     axes: tuple[int, ...]
+    checked: tuple[int, ...] = ()
 
     @property
     def num_rows(self) -> int:
@@ -61,14 +65,18 @@ class AddToPart:
         return self.size[self._num_leading :]
 
     def __call__(self, core: Core, total: tf.Tensor, term: tf.Tensor, *positions: tf.Tensor) -> tf.Tensor:
-        rows, row_size = self.rows(positions), self.row_size
+        is_inside, positions = self._inside(positions)
+        if is_inside is not None:
+            term = tf.where(is_inside, term, tf.zeros([], term.dtype))
+        rows, row_size = self._rows(positions), self.row_size
         together = tf.reshape(total, [-1, *row_size])
         sums = tf.tensor_scatter_nd_add(together, rows[:, tf.newaxis], tf.reshape(term, [self.num_rows, *row_size]))
         return tf.reshape(sums, self.size)
 
     def in_place(self, total: tf.Tensor, term: tf.Tensor, *positions: tf.Tensor) -> tf.Tensor:
         """Written over the total, which nothing else may read."""
-        rows, row_size = self.rows(positions), self.row_size
+        rows, term = self.rows_and_term(positions, term)
+        row_size = self.row_size
         together = tf.reshape(total, [self.num_parts, *row_size])
         terms = tf.reshape(term, [self.num_rows, *row_size])
         if self.num_rows > 1:
@@ -77,7 +85,27 @@ class AddToPart:
         part = tf.slice(together, _joined(rows, [0] * len(row_size)), [1, *row_size])
         return tf.reshape(with_rows(together, rows, part + terms), self.size)
 
-    def rows(self, positions: Sequence[tf.Tensor]) -> tf.Tensor | np.ndarray:
+    def rows_and_term(
+        self, positions: Sequence[tf.Tensor], term: tf.Tensor
+    ) -> tuple[tf.Tensor | np.ndarray, tf.Tensor]:
+        """On processors: int32 [rows], pieces of memory by number, and what is added there."""
+        is_inside, positions = self._inside(positions)
+        return self._rows(positions), term if is_inside is None else kept_or_zeros(term, is_inside)
+
+    def _inside(self, positions: Sequence[tf.Tensor]) -> tuple[tf.Tensor | None, list[tf.Tensor]]:
+        """Whether all are inside, if that has to be asked, and positions that are."""
+        scalars = [tf.reshape(p, []) if p.shape.rank else p for p in positions]
+        if not self.checked:
+            return None, scalars
+        limits = [(p, self.size[axis]) for p, axis in zip(scalars, self.axes, strict=True) if axis in self.checked]
+        is_inside = [tf.logical_and(p >= 0, p < size) for p, size in limits]
+        own = [
+            tf.clip_by_value(p, 0, self.size[axis] - 1) if axis in self.checked else p
+            for p, axis in zip(scalars, self.axes, strict=True)
+        ]
+        return functools.reduce(tf.logical_and, is_inside), own
+
+    def _rows(self, positions: Sequence[tf.Tensor]) -> tf.Tensor | np.ndarray:
         """int32 [rows]: which, of all positions of the leading dimensions, row-major."""
         strides = [math.prod(self.size[n + 1 : self._num_leading]) for n in range(self._num_leading)]
         known = [tf.get_static_value(p) for p in positions]

@@ -122,8 +122,8 @@ def _chain(loop: Loop, carried: Carried, uses: Mapping[Value, int]) -> tuple[Add
 
 def with_added(sums: tf.Tensor, addition: AddToPart, term: tf.Tensor, *positions: tf.Tensor) -> tf.Tensor:
     """The handle of the sums, after a term has been added."""
-    index = tf.reshape(addition.rows(positions), [])
-    value = tf.reshape(term, addition.row_size)
+    rows, term = addition.rows_and_term(positions, term)
+    index, value = tf.reshape(rows, []), tf.reshape(term, addition.row_size)
     written = tf.raw_ops.TensorArrayWriteV3(handle=sums, index=index, value=value, flow_in=tf.constant(0.0))
     with tf.control_dependencies([written]):
         return tf.identity(sums)
