@@ -7,12 +7,14 @@ executes operation by operation, it would copy the whole sum to add to a part: t
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from meshtf.planning.kept_or_zeros import kept_or_zeros
 from meshtf.planning.plan import Core
 from meshtf.planning.rows_in_place import with_rows
 
@@ -39,27 +41,43 @@ class Zeros:
 class AddToPart:
     """A term added to what is at one position of each of some dimensions; all else stays.
 
-    size: of the total. axes: of the dimensions, in the order in which their positions are given.
+    size: of the total. axes: of the dimensions, in the order in which their positions are given. checked: those of them
+    whose positions may be outside, where nothing is added.
     """
 
     size: tuple[int, ...]
     axes: tuple[int, ...]
+    checked: tuple[int, ...] = ()
 
     @property
     def num_rows(self) -> int:
         """In how many pieces of memory the part lies."""
         return math.prod(self.size[n] for n in self._others)
 
+    @property
+    def num_parts(self) -> int:
+        """In how many pieces of memory the total lies, in any of which a part may be."""
+        return math.prod(self.size[: self._num_leading])
+
+    @property
+    def row_size(self) -> tuple[int, ...]:
+        """Of such a piece."""
+        return self.size[self._num_leading :]
+
     def __call__(self, core: Core, total: tf.Tensor, term: tf.Tensor, *positions: tf.Tensor) -> tf.Tensor:
-        rows, row_size = self._rows(positions), self.size[self._num_leading :]
+        is_inside, positions = self._inside(positions)
+        if is_inside is not None:
+            term = tf.where(is_inside, term, tf.zeros([], term.dtype))
+        rows, row_size = self._rows(positions), self.row_size
         together = tf.reshape(total, [-1, *row_size])
         sums = tf.tensor_scatter_nd_add(together, rows[:, tf.newaxis], tf.reshape(term, [self.num_rows, *row_size]))
         return tf.reshape(sums, self.size)
 
     def in_place(self, total: tf.Tensor, term: tf.Tensor, *positions: tf.Tensor) -> tf.Tensor:
         """Written over the total, which nothing else may read."""
-        rows, row_size = self._rows(positions), self.size[self._num_leading :]
-        together = tf.reshape(total, [math.prod(self.size[: self._num_leading]), *row_size])
+        rows, term = self.rows_and_term(positions, term)
+        row_size = self.row_size
+        together = tf.reshape(total, [self.num_parts, *row_size])
         terms = tf.reshape(term, [self.num_rows, *row_size])
         if self.num_rows > 1:
             return tf.reshape(tf.raw_ops.InplaceAdd(x=together, i=rows, v=terms), self.size)
@@ -67,14 +85,25 @@ class AddToPart:
         part = tf.slice(together, _joined(rows, [0] * len(row_size)), [1, *row_size])
         return tf.reshape(with_rows(together, rows, part + terms), self.size)
 
-    @property
-    def _num_leading(self) -> int:
-        """Dimensions that are gone through row by row: up to the last that has a position."""
-        return 1 + max(self.axes)
+    def rows_and_term(
+        self, positions: Sequence[tf.Tensor], term: tf.Tensor
+    ) -> tuple[tf.Tensor | np.ndarray, tf.Tensor]:
+        """On processors: int32 [rows], pieces of memory by number, and what is added there."""
+        is_inside, positions = self._inside(positions)
+        return self._rows(positions), term if is_inside is None else kept_or_zeros(term, is_inside)
 
-    @property
-    def _others(self) -> list[int]:
-        return [n for n in range(self._num_leading) if n not in self.axes]
+    def _inside(self, positions: Sequence[tf.Tensor]) -> tuple[tf.Tensor | None, list[tf.Tensor]]:
+        """Whether all are inside, if that has to be asked, and positions that are."""
+        scalars = [tf.reshape(p, []) if p.shape.rank else p for p in positions]
+        if not self.checked:
+            return None, scalars
+        limits = [(p, self.size[axis]) for p, axis in zip(scalars, self.axes, strict=True) if axis in self.checked]
+        is_inside = [tf.logical_and(p >= 0, p < size) for p, size in limits]
+        own = [
+            tf.clip_by_value(p, 0, self.size[axis] - 1) if axis in self.checked else p
+            for p, axis in zip(scalars, self.axes, strict=True)
+        ]
+        return functools.reduce(tf.logical_and, is_inside), own
 
     def _rows(self, positions: Sequence[tf.Tensor]) -> tf.Tensor | np.ndarray:
         """int32 [rows]: which, of all positions of the leading dimensions, row-major."""
@@ -87,6 +116,15 @@ class AddToPart:
         sizes = [self.size[n] for n in self._others]
         steps = np.indices(sizes, np.int32).reshape(len(sizes), self.num_rows)
         return first + np.array([strides[n] for n in self._others], np.int32) @ steps
+
+    @property
+    def _num_leading(self) -> int:
+        """Dimensions that are gone through row by row: up to the last that has a position."""
+        return 1 + max(self.axes)
+
+    @property
+    def _others(self) -> list[int]:
+        return [n for n in range(self._num_leading) if n not in self.axes]
 
 
 def _joined(begin: tf.Tensor | np.ndarray, more: list[int]) -> tf.Tensor | np.ndarray:

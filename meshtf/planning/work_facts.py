@@ -60,6 +60,8 @@ class WorkFacts:
       takes_own_slice: the one output is the core's own slice, in its layout, of the one input, which the core has whole
         along the dimensions that are cut.
       adds_to_part: the one output is the first input, to a part of which the second is added.
+      places_part: the one output is the first input, at one position of this dimension, which the second says, and
+        zeros elsewhere; all zeros where that is outside.
       draws_random_bits: any device gives the same bits.
       is_reduction: each element of the one output is made of runs of elements of the inputs, as a sum.
       multiplies: each element of the one output is the product of one element of each input, and nothing is summed.
@@ -76,6 +78,7 @@ class WorkFacts:
     is_update: bool = False
     takes_own_slice: bool = False
     adds_to_part: bool = False
+    places_part: int | None = None
     draws_random_bits: bool = False
     is_reduction: bool = False
     multiplies: bool = False

@@ -30,3 +30,15 @@ def test_a_term_is_added_to_a_part(axes: tuple[int, ...]) -> None:
         apart, in_place = add(core, apart, *given), add.in_place(in_place, *given)  # type: ignore[arg-type]
     np.testing.assert_array_equal(apart, expected)
     np.testing.assert_array_equal(in_place, expected)
+
+
+@pytest.mark.parametrize("position", [-1, 1, 3])
+def test_nothing_is_added_outside(position: int) -> None:
+    size, core, term = (3, 4), None, np.arange(4, dtype=np.float32)
+    add: Any = AddToPart(size, (0,), checked=(0,))
+    expected = np.zeros(size, np.float32)
+    if 0 <= position < 3:
+        expected[position] = term
+    given = (tf.constant(term), tf.constant([position]))
+    np.testing.assert_array_equal(add(core, tf.zeros(size), *given), expected)
+    np.testing.assert_array_equal(add.in_place(Zeros(size, tf.float32).in_place(), *given), expected)

@@ -32,7 +32,7 @@ def likeness(stretch: Stretch, facts: PlanFacts) -> Hashable | None:
         return None
     numbers = {v: n for n, v in enumerate(stretch.entering)}
     variables = {name: n for n, name in enumerate(stretch.variables)}
-    parts: list[Hashable] = [tuple(map(_form, stretch.entering)), len(variables)]
+    parts: list[Hashable] = [tuple(map(facts.spec_of, stretch.entering)), len(variables)]
     try:
         for instruction in stretch.instructions:
             parts.append(_of_instruction(instruction, facts, numbers, variables))
@@ -47,15 +47,11 @@ class _UnknownError(Exception):
     """Ends the comparison of a stretch."""
 
 
-def _form(value: Value) -> Hashable:
-    return value.dtype, value.slice_shape
-
-
 def _of_instruction(
     instruction: Instruction, facts: PlanFacts, numbers: Mapping[Value, int], variables: Mapping[str, int]
 ) -> Hashable:
     awaited = tuple(numbers.get(v) for v in facts.awaited_by(instruction))
-    made = tuple(map(_form, instruction.outputs))
+    made = tuple(map(facts.spec_of, instruction.outputs))
     if isinstance(instruction, ReadVariable):
         is_read = instruction.output not in facts.unread
         return "read", variables[instruction.name] if is_read else None, awaited, made

@@ -51,11 +51,10 @@ def _emit_compiled(program: CoreProgram, loop: Loop) -> None:
 
 def emit_op_by_op(program: CoreProgram, loop: Loop) -> None:
     """Emits it as TensorFlow's loop, into the function that is being traced."""
-    slices = program.slices
     count: Any = loop.length if loop.count is None else program.scalar(loop.count)
     stacks = [_stack_in(program, loop, s) for s in loop.stacked]
     in_parts = _carried_in_parts(loop) if program.unrolls_loops else frozenset()
-    carried = [program.parts_of(c.initial) if c in in_parts else slices[c.initial] for c in loop.carried]
+    carried = [program.parts_of(c.initial) if c in in_parts else program.initial_of(c) for c in loop.carried]
     results = tf.while_loop(
         lambda turn, values, _: _goes_on(program, loop, turn, count, values),
         lambda turn, values, stacks: _iterate(program, loop, turn, count, values, stacks),
@@ -63,7 +62,8 @@ def emit_op_by_op(program: CoreProgram, loop: Loop) -> None:
         parallel_iterations=1,
     )
     trips, finals, filled = results
-    program.take({loop.trips: trips, **dict(zip((c.result for c in loop.carried), finals, strict=True))})
+    program.take({loop.trips: trips})
+    program.take_carried(loop, finals)
     for stacked, stack in zip(loop.stacked, filled, strict=True):
         if isinstance(stack, tf.Tensor):
             program.take({stacked.whole: stack})
@@ -169,7 +169,7 @@ def _carried_in_parts(loop: Loop) -> frozenset[Carried]:
 
 def _emit_unrolled(program: CoreProgram, loop: Loop) -> None:
     """Iteration after iteration, each with parts of its own: XLA copies what is cut out of an array or put there."""
-    carried: list[Any] = [program.slices[c.initial] for c in loop.carried]
+    carried: list[Any] = [program.initial_of(c) for c in loop.carried]
     wholes = {s: program.parts_of(s.whole) for s in loop.sliced if s.dim == 0 and _is_apart(program, s.whole)}
     parts: list[list[Any]] = [[None] * loop.length for _ in loop.stacked]
     iterate = _iteration(program, loop)
@@ -184,7 +184,7 @@ def _emit_unrolled(program: CoreProgram, loop: Loop) -> None:
         for stack, part in zip(parts, made, strict=True):
             stack[index] = part
     program.take({loop.trips: tf.constant(loop.length)})
-    program.take({c.result: final for c, final in zip(loop.carried, carried, strict=True)})
+    program.take_carried(loop, carried)
     program.take({s.whole: own for s, own in zip(loop.stacked, parts, strict=True)})
 
 

@@ -18,6 +18,7 @@ from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
 from meshtf.lowering.emit.guarded_kernels import GuardedKernels
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.scopes import scope_name
+from meshtf.lowering.emit.sums_in_parts import with_added
 from meshtf.lowering.emit.variable_slices import VariableSlices
 from meshtf.lowering.passes.update_fusion import FusedUpdate
 from meshtf.mesh_impl.processor_products import product_dtype
@@ -26,6 +27,7 @@ from meshtf.planning.collectives.backend_collectives import BackendCollectives
 from meshtf.planning.plan import (
     AssignVariable,
     Branch,
+    Carried,
     Collective,
     Compute,
     Cut,
@@ -177,7 +179,7 @@ class CoreProgram:
             with tf.name_scope(scope), tf.control_dependencies(self._awaited(instruction)):
                 _EMITTERS[type(instruction)](self, instruction)
             for value in instruction.outputs:
-                if value in self.slices and value not in self.arrays:
+                if value in self.slices and value not in self.arrays and value not in self._facts.sums.additions:
                     know_shape(self.slices[value], self.shape_of(value))
                 if value in self._checked and self._may_assign is not None:
                     self.slices[value] = tf.logical_and(self.slices[value], self._may_assign)
@@ -199,6 +201,15 @@ class CoreProgram:
     def parts_of(self, value: Value) -> list[tf.Tensor]:
         """Along the first dimension."""
         return self.parts[value] if value in self.parts else tf.unstack(self.slice_of(value))
+
+    def initial_of(self, carried: Carried) -> tf.Tensor:
+        """What a loop begins with."""
+        sums = self._facts.sums.begin(carried)
+        return self.slices[carried.initial] if sums is None else sums
+
+    def take_carried(self, loop: Loop, finals: Sequence[tf.Tensor | list[tf.Tensor]]) -> None:
+        """What a loop has carried to its end."""
+        self.take(self._facts.sums.results_of(loop, finals))
 
     def slice_of(self, value: Value) -> tf.Tensor:
         """Put together, if loops made it in parts."""
@@ -252,6 +263,8 @@ class CoreProgram:
         if instruction in self._facts.in_place:
             return self._update_in_place(instruction)
         slices = [self.slices[v] for v in instruction.inputs]
+        if instruction.outputs[0] in self._facts.sums.additions:
+            return self._add_in_parts(instruction, slices)
         if self.on_processors and isinstance(instruction.emit, FusedUpdate):
             results = instruction.emit.flat(*slices)
         elif self.on_processors and isinstance(instruction.emit, AddToPart | Zeros):
@@ -264,6 +277,12 @@ class CoreProgram:
             results = [results]
         for value, result in zip(instruction.outputs, results, strict=True):
             self.slices[value] = result
+
+    def _add_in_parts(self, instruction: Compute, slices: Sequence[tf.Tensor]) -> None:
+        (output,) = instruction.outputs
+        if output not in self._facts.sums.zeros:
+            sums, term, *positions = slices
+            self.slices[output] = with_added(sums, self._facts.sums.additions[output], term, *positions)
 
     def _update_in_place(self, instruction: Compute) -> None:
         pairs = self._facts.in_place[instruction]

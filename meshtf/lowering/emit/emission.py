@@ -72,7 +72,7 @@ class EmittedProgram:
         self._shares_memory = shares_memory(plan, mesh_impl)
         self._collectives = _collectives(plan, mesh_impl, by_runtime=not self._shares_memory)
         self.traces: collections.Counter[Stretch] = collections.Counter()
-        facts = PlanFacts.of(plan, writes_in_place=True)
+        facts = PlanFacts.of(plan, writes_in_place=True, adds_in_parts=self._on_processors)
         self._stretches = stretches_of_program(facts, self._is_together)
         crossing = {v for stretch in self._stretches for v in (*stretch.entering, *stretch.leaving)}
         self._facts = dataclasses.replace(facts, only_sliced=facts.only_sliced - crossing)
@@ -226,7 +226,7 @@ class EmittedProgram:
         outputs = {f.name: f.output for f in self._plan.feeds}
         values = [*(outputs[name] for name in stretch.feeds), *stretch.entering]
         signature = [tf.TensorSpec([self._plan.mesh_shape.ndims], tf.int32), *self._collectives.signature()]
-        signature += [tf.TensorSpec(v.slice_shape, v.dtype) for v in values]
+        signature += [self._facts.spec_of(v) for v in values]
         signature += [tf.TensorSpec([], tf.resource) for _ in stretch.variables]
         body = functools.partial(self._core_program, stretch)
         # Inlined, a collective inside a loop would get a different name on each core, and time out; and what several

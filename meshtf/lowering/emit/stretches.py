@@ -184,7 +184,7 @@ def _stretches(
     for n, piece in reversed(list(enumerate(pieces))):
         is_end = ends_program and n == len(pieces) - 1
         wanted |= {v for i in piece.together for v in _needed(i, facts)}
-        leaving = tuple(v for i in piece.instructions for v in i.outputs if v in wanted)
+        leaving = tuple(v for i in piece.instructions for v in i.outputs if v in wanted and v not in facts.unread)
         entering = _entering(piece, results if is_end else (), facts)
         wanted |= set(entering)
         found.append(

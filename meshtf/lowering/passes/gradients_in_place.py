@@ -6,6 +6,8 @@ beside the sum at its full size. (loop over layers that stacks the parts; transp
 the sum) becomes (loop over layers that carries the sum, and transposes, masks, casts and adds each part in its place).
 Elements are added as before and in the same order: results are the same to the bit.
 
+A term that is zeros but for a part, as of what a pipeline reads of a round's weights, is added to that part alone.
+
 Loops over layers may stand in others, as segments of layers that are recomputed do: the sum is carried into all.
 """
 
@@ -63,7 +65,16 @@ class _Addition:
     compute: Compute
     total: Value
     term: Value
-    places: tuple[tuple[str, Value], ...]
+    places: tuple[_Place, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Place:
+    """A position of a dimension. Is it outside, nothing is added."""
+
+    name: str
+    index: Value
+    may_be_outside: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -91,6 +102,7 @@ class _Rewriting:
         return tuple(with_nested_changed(i, self.rewritten) for i in changed)
 
     def _sunk(self, loop: Loop) -> Loop:
+        loop = self._placed_in(loop)
         body = _Body(loop)
         by_loop: dict[Loop, list[_Sinking]] = {}
         for carried in loop.carried:
@@ -101,6 +113,29 @@ class _Rewriting:
         gone: set[Instruction] = {i for s in every for i in (s.addition.compute, *s.work)}
         changed = [self._adding(i, by_loop[i]) if isinstance(i, Loop) and i in by_loop else i for i in loop.body]
         return dataclasses.replace(loop, body=tuple(i for i in changed if i not in gone))
+
+    def _placed_in(self, loop: Loop) -> Loop:
+        """With terms that are zeros but for a part added to that part alone."""
+        body = _Body(loop)
+        changed: dict[Instruction, Instruction] = {}
+        gone: set[Instruction] = set()
+        for carried in loop.carried:
+            addition = self._addition(carried, body)
+            maker = None if addition is None else body.makers.get(addition.term)
+            if addition is None or not isinstance(maker, Compute) or maker.facts.places_part is None:
+                continue
+            term, index = maker.inputs
+            total = addition.total
+            places = (_Place(total.shape.dims[maker.facts.places_part].name, index, may_be_outside=True),)
+            is_short = _adding_to_part(total, places).num_rows > _MOST_ROWS
+            if body.uses[addition.term] != 1 or total.slice_bytes < self.least_bytes or is_short:
+                continue
+            compute = _added_at(addition.compute, total, term, carried.leaving, places)
+            self.placed[carried.leaving] = _Addition(compute, total, term, places)
+            changed[addition.compute] = compute
+            gone.add(maker)
+        instructions = tuple(changed.get(i, i) for i in loop.body if i not in gone)
+        return dataclasses.replace(loop, body=instructions)
 
     def _addition(self, carried: Carried, body: _Body) -> _Addition | None:
         """How a carried value's next is made of it, if by an addition, and nothing else reads either."""
@@ -136,9 +171,10 @@ class _Rewriting:
         if any(_axes_of(v, name) for v in along) or value.slice_shape[0] != maker.length:
             return None
         others = [v for i in work for v in i.inputs if v not in along]
+        others += [p.index for p in addition.places]
         if any(v.shape.has(name) or body.is_made_after(v, maker) for v in others):
             return None
-        if _adding_to_part(addition.total, (*addition.places, (name, maker.index))).num_rows > _MOST_ROWS:
+        if _adding_to_part(addition.total, (*addition.places, _Place(name, maker.index))).num_rows > _MOST_ROWS:
             return None
         return maker, _Sinking(carried, addition, stacked, tuple(work))
 
@@ -150,7 +186,7 @@ class _Rewriting:
             entering, leaving = (dataclasses.replace(total, index=next(self.numbers)) for _ in range(2))
             name = sinking.stacked.whole.shape.dims[0].name
             work, term = self._on_part(sinking, name)
-            places = (*sinking.addition.places, (name, loop.index))
+            places = (*sinking.addition.places, _Place(name, loop.index))
             compute = _added_at(sinking.addition.compute, entering, term, leaving, places)
             carried.append(Carried(total, entering, leaving, sinking.carried.leaving))
             added += [*work, compute]
@@ -226,15 +262,15 @@ def _part_of(value: Value, name: str, index: int) -> Value:
     )
 
 
-def _adding_to_part(total: Value, places: Sequence[tuple[str, Value]]) -> AddToPart:
-    return AddToPart(total.slice_shape, tuple(total.shape.axis(name) for name, _ in places))
+def _adding_to_part(total: Value, places: Sequence[_Place]) -> AddToPart:
+    axes = tuple(total.shape.axis(p.name) for p in places)
+    checked = tuple(axis for axis, p in zip(axes, places, strict=True) if p.may_be_outside)
+    return AddToPart(total.slice_shape, axes, checked)
 
 
-def _added_at(
-    addition: Compute, entering: Value, term: Value, leaving: Value, places: Sequence[tuple[str, Value]]
-) -> Compute:
+def _added_at(addition: Compute, entering: Value, term: Value, leaving: Value, places: Sequence[_Place]) -> Compute:
     """The addition of a term to the part of a value at these positions of dimensions."""
-    inputs = (entering, term, *(index for _, index in places))
+    inputs = (entering, term, *(p.index for p in places))
     flops, facts = math.prod(term.slice_shape), WorkFacts(adds_to_part=True)
     emit = _adding_to_part(entering, places)
     return dataclasses.replace(addition, inputs=inputs, outputs=(leaving,), emit=emit, flops=flops, facts=facts)

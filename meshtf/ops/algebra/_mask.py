@@ -6,12 +6,12 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.elementwise_operation import broadcasting_kernel
+from meshtf.planning.kept_or_zeros import kept_or_zeros
 from meshtf.planning.plan import Core, Emit, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.work_facts import WorkFacts
@@ -60,14 +60,7 @@ class AllOrNothing:
         return tf.cond(tf.reshape(is_kept, []), lambda: x, lambda: tf.zeros_like(x))
 
     def on_processors(self, core: Core, x: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:
-        """Without a branch, which would keep what is around it from being run in one thread: the second of two elements
-        of a list, of which the first is not there, and so zeros."""
-        size, wanted = np.array(x.shape.as_list(), np.int32), tf.cast(tf.reshape(is_kept, []), tf.int32)
-        either = tf.raw_ops.TensorListReserve(element_shape=size, num_elements=2, element_dtype=x.dtype)
-        either = tf.raw_ops.TensorListSetItem(input_handle=either, index=1, item=x)
-        return tf.raw_ops.TensorListGetItem(
-            input_handle=either, index=wanted, element_shape=size, element_dtype=x.dtype
-        )
+        return kept_or_zeros(x, is_kept)
 
 
 def zero_elsewhere(x: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:

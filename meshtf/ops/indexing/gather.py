@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,11 @@ from meshtf.graph import Operation, Tensor, check_tensor, dtype_of
 from meshtf.layout import Axes, restricted
 from meshtf.ops.algebra.broadcasting import aligner, union
 from meshtf.ops.algebra.reduction import reduced_dimension
-from meshtf.ops.indexing.local_gather import LookupShapes, rows_at, shifted, sums_at
+from meshtf.ops.indexing.local_gather import LookupShapes, rows_at, rows_in_memory_at, shifted, sums_at
 from meshtf.ops.inputs.constants import constant
 from meshtf.ops.inputs.scalars import Scalar, scalar_constant
 from meshtf.planning.layout_table import LayoutTable
-from meshtf.planning.plan import Core
+from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import cheapest_splits, layout_over
 from meshtf.planning.work_facts import WorkFacts
@@ -57,21 +58,48 @@ class GatherOperation(Operation):
         # One index for all is looked up in each row of what stands before: the table need not be transposed.
         before = None if indices.shape.ndims else Shape(weights.shape.dims[: weights.shape.axis(self.dim)])
         shapes = LookupShapes.of(weights.shape, indices.shape if before is None else before, self.dim)
-        to_table, to_indices = aligner(weights.shape, shapes.table), aligner(indices.shape, shapes.indices)
-        to_output, ndims = aligner(shapes.rows, output.shape), shapes.batch.ndims
-
-        def emit(core: Core, table: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-            table = to_table(table)
-            where = shifted(core, to_indices(where), axes, table.shape[ndims])
-            if before is not None:
-                where = tf.broadcast_to(where, table.shape[:ndims])
-            return to_output(rows_at(table, where, ndims))
-
+        emit = _Lookup(
+            aligner(weights.shape, shapes.table),
+            aligner(indices.shape, shapes.indices),
+            aligner(shapes.rows, output.shape),
+            axes,
+            shapes.batch.ndims,
+            is_one_for_all=before is not None,
+        )
         spec = (output.shape, output.dtype, layout)
         planner.write(output, planner.compute("gather", emit, values, [spec], pending=axes)[0])
 
     def _splits(self, layouts: LayoutTable) -> dict[str, Axes]:
         return cheapest_splits(self.inputs, self.outputs[0], layouts)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Lookup:
+    """Local work: rows of a table that is split over axes.
+
+    to_table, to_indices, to_output: bring slices into the orders of `LookupShapes`, and back. batch_ndims: dimensions
+    that table and indices have. is_one_for_all: whether there is one index for all of these.
+    """
+
+    to_table: Callable[[tf.Tensor], tf.Tensor]
+    to_indices: Callable[[tf.Tensor], tf.Tensor]
+    to_output: Callable[[tf.Tensor], tf.Tensor]
+    axes: Axes
+    batch_ndims: int
+    is_one_for_all: bool
+
+    def __call__(self, core: Core, table: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        return self._looked_up(core, table, where, rows_at)
+
+    def on_processors(self, core: Core, table: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        return self._looked_up(core, table, where, rows_in_memory_at)
+
+    def _looked_up(self, core: Core, table: tf.Tensor, where: tf.Tensor, rows: Callable[..., tf.Tensor]) -> tf.Tensor:
+        table = self.to_table(table)
+        where = shifted(core, self.to_indices(where), self.axes, table.shape[self.batch_ndims])
+        if self.is_one_for_all:
+            where = tf.broadcast_to(where, table.shape[: self.batch_ndims])
+        return self.to_output(rows(table, where, self.batch_ndims))
 
 
 class ScatterAddOperation(Operation):
@@ -123,7 +151,10 @@ class ScatterAddOperation(Operation):
         spec = (output.shape, output.dtype, layout)
         pending = tuple(dict.fromkeys((*values[0].pending, *self.pending_axes(planner.layouts))))
         flops = math.prod(values[0].slice_shape)
-        facts = WorkFacts(scatters_elements=shapes.rows.ndims == shapes.indices.ndims)
+        facts = WorkFacts(
+            scatters_elements=shapes.rows.ndims == shapes.indices.ndims,
+            places_part=None if axes else _placed_along(values[0], values[1], output.shape.axis(self.dim), spec[0]),
+        )
         (sums,) = planner.compute("scatter_add", emit, values, [spec], pending=pending, flops=flops, facts=facts)
         planner.write(output, sums)
 
@@ -244,6 +275,14 @@ def check_indices(indices: Tensor, dim: Dimension) -> None:
             f'the indices [{indices.shape}] have dimension "{dim.name}", along which they point; '
             f"rename it in one of the two (mtf.rename_dimension)"
         )
+
+
+def _placed_along(updates: Value, indices: Value, axis: int, shape: Shape) -> int | None:
+    """The axis of the sums, if the updates of a core are one part, which only has to be put there."""
+    sizes = zip(updates.shape, updates.slice_shape, strict=True)
+    longer = [d.name for d, size in sizes if size > 1]
+    kept = [d.name for n, d in enumerate(shape) if n != axis and d.name in longer]
+    return axis if math.prod(indices.slice_shape) == 1 and longer == kept else None
 
 
 def _known_index(index: Any, dim: Dimension) -> int:

@@ -14,9 +14,12 @@ import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape
 from meshtf.layout import Axes
+from meshtf.planning.kept_or_zeros import kept_or_zeros
 from meshtf.planning.plan import Core
 
 _NARROW = (tf.float16, tf.bfloat16)
+_WORTH_A_VIEW = 1 << 17
+"""Bytes of a row, from which on to copy it costs more than the operations that say where it is."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,6 +51,20 @@ def rows_at(table: tf.Tensor, indices: tf.Tensor, batch_ndims: int) -> tf.Tensor
     flat = _reshaped(table, [*leading, math.prod(shape[batch_ndims + 1 :])])
     rows = tf.gather_nd(flat, _coordinates(indices, batch_ndims), bad_indices_policy="IGNORE")
     return _reshaped(rows, size)
+
+
+def rows_in_memory_at(table: tf.Tensor, indices: tf.Tensor, batch_ndims: int) -> tf.Tensor:
+    """As `rows_at`, on processors: one long row is a view of the table, and not a copy."""
+    shape, size = table.shape.as_list(), indices.shape.as_list()
+    rest = shape[batch_ndims + 1 :]
+    length, count = math.prod(rest), shape[batch_ndims]
+    if math.prod(size) != 1 or not count or length * table.dtype.size < _WORTH_A_VIEW:
+        return rows_at(table, indices, batch_ndims)
+    index = _reshaped(indices, [])
+    begin = tf.stack([tf.clip_by_value(index, 0, count - 1), 0])
+    row = tf.slice(_reshaped(table, [count, length]), begin, [1, length])
+    is_inside = tf.logical_and(index >= 0, index < count)
+    return _reshaped(kept_or_zeros(row, is_inside), [*size, *rest])
 
 
 def sums_at(updates: tf.Tensor, indices: tf.Tensor, batch_ndims: int, n: int) -> tf.Tensor:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.layers import PipelineSchedule, pipeline
+from meshtf.lowering.emit.sums_in_parts import SumsInParts
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.report import accounting
 from meshtf.ops.algebra._mask import WORTH_A_BRANCH, masking
@@ -250,3 +251,13 @@ def test_random_stacks() -> None:
 @pytest.mark.long
 def test_many_random_stacks() -> None:
     check_random(range(6, 300))
+
+
+def test_a_round_of_a_pipeline_adds_to_its_part_alone() -> None:
+    """No zeros of the size of all rounds stand beside the sum of a weight's gradient."""
+    schedule = PipelineSchedule(num_stages=2, num_microbatches=2, num_rounds=2)
+    plan = planned(of_stages(schedule), EVERY, "stages:2", "stage:stages")[1]
+    kinds = [type(i.emit).__name__ for i, _ in walk(plan.instructions) if isinstance(i, Compute)]
+    assert "AddToPart" in kinds
+    assert SumsInParts.of(plan).wholes
+    assert not any(i.facts.places_part is not None for i, _ in walk(plan.instructions) if isinstance(i, Compute))

@@ -1,0 +1,18 @@
+"""All of a tensor or zeros, on processors, where it is kept as it is and not copied."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+
+def kept_or_zeros(x: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:
+    """x, if the one element of a bool says so.
+
+    Without a branch, which would keep what is around it from being run in one thread: it is the second of two elements
+    of a list, of which the first is not there, and so zeros.
+    """
+    size, wanted = np.array(x.shape.as_list(), np.int32), tf.cast(tf.reshape(is_kept, []), tf.int32)
+    either = tf.raw_ops.TensorListReserve(element_shape=size, num_elements=2, element_dtype=x.dtype)
+    either = tf.raw_ops.TensorListSetItem(input_handle=either, index=1, item=x)
+    return tf.raw_ops.TensorListGetItem(input_handle=either, index=wanted, element_shape=size, element_dtype=x.dtype)
