@@ -58,10 +58,7 @@ class SumsInParts:
         return cls(additions, frozenset(begun), frozenset(wholes))
 
     def begin(self, carried: Carried) -> tf.Tensor | None:
-        """The handle of an array of parts, where what a loop carries is a sum: with nothing added they are zeros.
-
-        It is there until the function is done that makes it.
-        """
+        """The handle of an array of parts, where what a loop carries is a sum: with nothing added they are zeros."""
         if carried.initial not in self.zeros:
             return None
         addition, dtype = self.additions[carried.initial], carried.initial.dtype
@@ -88,6 +85,8 @@ class SumsInParts:
             dtype=carried.result.dtype,
             element_shape=addition.row_size,
         )
+        with tf.control_dependencies([parts]):
+            tf.raw_ops.TensorArrayCloseV3(handle=sums)  # it would stay until the step ends, of each turn of a loop
         return tf.reshape(parts, addition.size)
 
 
