@@ -65,10 +65,10 @@ class AddToPart:
         return self.size[self._num_leading :]
 
     def __call__(self, core: Core, total: tf.Tensor, term: tf.Tensor, *positions: tf.Tensor) -> tf.Tensor:
-        is_inside, positions = self._inside(positions)
+        is_inside, own = self._inside(positions)
         if is_inside is not None:
             term = tf.where(is_inside, term, tf.zeros([], term.dtype))
-        rows, row_size = self._rows(positions), self.row_size
+        rows, row_size = self._rows(own), self.row_size
         together = tf.reshape(total, [-1, *row_size])
         sums = tf.tensor_scatter_nd_add(together, rows[:, tf.newaxis], tf.reshape(term, [self.num_rows, *row_size]))
         return tf.reshape(sums, self.size)
@@ -89,8 +89,8 @@ class AddToPart:
         self, positions: Sequence[tf.Tensor], term: tf.Tensor
     ) -> tuple[tf.Tensor | np.ndarray, tf.Tensor]:
         """On processors: int32 [rows], pieces of memory by number, and what is added there."""
-        is_inside, positions = self._inside(positions)
-        return self._rows(positions), term if is_inside is None else kept_or_zeros(term, is_inside)
+        is_inside, own = self._inside(positions)
+        return self._rows(own), term if is_inside is None else kept_or_zeros(term, is_inside)
 
     def _inside(self, positions: Sequence[tf.Tensor]) -> tuple[tf.Tensor | None, list[tf.Tensor]]:
         """Whether all are inside, if that has to be asked, and positions that are."""
