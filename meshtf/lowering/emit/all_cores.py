@@ -16,7 +16,7 @@ from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.emit.stretches import Stretch, stretches_of_body
 from meshtf.mesh_impl.spmd.shared_memory_collectives import emit_for_all
-from meshtf.planning.plan import Branch, Carried, Collective, Instruction, Loop, Value, walk
+from meshtf.planning.plan import Branch, Collective, Instruction, Loop, Value, walk
 
 HeldByCore = Mapping[int, dict[Value, tf.Tensor]]
 """What each core holds, by value."""
@@ -66,7 +66,7 @@ class AllCores:
     def _loop(self, loop: Loop, held: HeldByCore) -> None:
         """As TensorFlow's loop, which carries the values of all cores."""
         count: Any = loop.length if loop.count is None else _any_of(held)[loop.count]
-        carried = [[self._initial_of(c, own) for c in loop.carried] for own in held.values()]
+        carried = [[self._facts.sums.initial_of(c, own) for c in loop.carried] for own in held.values()]
         stacks = [[new_stack(loop, s, in_place=True) for s in loop.stacked] for _ in held]
         trips, finals, filled = tf.while_loop(
             lambda turn, values, _: self._goes_on(loop, turn, count, values, held),
@@ -79,10 +79,6 @@ class AllCores:
             own.update(self._facts.sums.results_of(loop, final))
             wholes = [x if isinstance(x, tf.Tensor) else x.stack() for x in parts]
             own.update(zip((s.whole for s in loop.stacked), wholes, strict=True))
-
-    def _initial_of(self, carried: Carried, own: Mapping[Value, tf.Tensor]) -> tf.Tensor:
-        sums = self._facts.sums.begin(carried)
-        return own[carried.initial] if sums is None else sums
 
     def _goes_on(
         self, loop: Loop, turn: tf.Tensor, count: Any, values: Sequence[Sequence[tf.Tensor]], held: HeldByCore

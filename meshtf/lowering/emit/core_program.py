@@ -204,8 +204,7 @@ class CoreProgram:
 
     def initial_of(self, carried: Carried) -> tf.Tensor:
         """What a loop begins with."""
-        sums = self._facts.sums.begin(carried)
-        return self.slices[carried.initial] if sums is None else sums
+        return self._facts.sums.initial_of(carried, self.slices)
 
     def take_carried(self, loop: Loop, finals: Sequence[tf.Tensor | list[tf.Tensor]]) -> None:
         """What a loop has carried to its end."""

@@ -150,8 +150,11 @@ class EmittedProgram:
     def _traced(self, *, asserted: bool) -> OutermostFunction:
         body = self._on_every_core_asserted if asserted else self._on_every_core
         specs = [tf.TensorSpec(f.output.shape.to_integer_list, f.output.dtype) for f in self._plan.feeds]
+        # Inlined into a function of the user's, what a core computes would be optimized with what is there.
+        attributes = {"_noinline": True} if self._is_called_once else {}
         with garbage_collection_paused():
-            self._on_all_cores[asserted] = OutermostFunction(traced_function(body, specs, body.__name__))
+            traced = traced_function(body, specs, body.__name__, attributes)
+            self._on_all_cores[asserted] = OutermostFunction(traced)
         return self._on_all_cores[asserted]
 
     def _hand_back_freed_memory(self) -> None:

@@ -57,10 +57,10 @@ class SumsInParts:
                     wholes.add(carried.result)
         return cls(additions, frozenset(begun), frozenset(wholes))
 
-    def begin(self, carried: Carried) -> tf.Tensor | None:
-        """The handle of an array of parts, where what a loop carries is a sum: with nothing added they are zeros."""
+    def initial_of(self, carried: Carried, slices: Mapping[Value, tf.Tensor]) -> tf.Tensor:
+        """What a loop begins with: its slice, or of a sum the handle of an array of parts, zeros with nothing added."""
         if carried.initial not in self.zeros:
-            return None
+            return slices[carried.initial]
         addition, dtype = self.additions[carried.initial], carried.initial.dtype
         array, flow = tf.raw_ops.TensorArrayV3(size=addition.num_parts, dtype=dtype, element_shape=addition.row_size)
         sums, _ = tf.raw_ops.TensorArrayGradV3(handle=array, flow_in=flow, source="sums")  # it aggregates

@@ -170,6 +170,16 @@ def test_a_core_s_operations_run_in_one_thread_where_nothing_inside_would_be_wai
     assert bool(calls_of(mtf.SpmdMeshImpl("all:1", ""), plain)) == (num_processors() == 1)
 
 
+def test_one_core_is_not_optimized_with_what_stands_around_it() -> None:
+    """TensorFlow would inline it into the user's function, and compute what it likes."""
+    step = mtf.function(
+        lambda x: mtf.reduce_sum(mtf.exp(x)), mtf.SpmdMeshImpl("all:1", ""), inputs={"x": mtf.TensorSpec([B, D])}
+    )
+    around = tf.function(lambda x: 2.0 * step(x=x), autograph=False).get_concrete_function(tf.TensorSpec(X.shape))
+    (own,) = [f for f in around.graph.as_graph_def().library.function if "on_every_core" in f.signature.name]
+    assert own.attr["_noinline"].b
+
+
 @pytest.mark.parametrize(("layers", "loops"), [(8, 2), (9, 4)])
 def test_short_loops_inside_others_are_unrolled(layers: int, loops: int) -> None:
     """A loop of five turns, with a collective and a loop over layers in each, and its gradient."""
