@@ -32,7 +32,7 @@ def likeness(stretch: Stretch, facts: PlanFacts) -> Hashable | None:
         return None
     numbers = {v: n for n, v in enumerate(stretch.entering)}
     variables = {name: n for n, name in enumerate(stretch.variables)}
-    parts: list[Hashable] = [tuple(map(facts.spec_of, stretch.entering)), len(variables)]
+    parts: list[Hashable] = [tuple(map(facts.spec_of, stretch.entering)), len(variables), stretch.axes]
     try:
         for instruction in stretch.instructions:
             parts.append(_of_instruction(instruction, facts, numbers, variables))

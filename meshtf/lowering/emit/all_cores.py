@@ -11,11 +11,14 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from meshtf.layout import Axes
 from meshtf.lowering.emit.control_flow import Stack, new_stack, written
+from meshtf.lowering.emit.differing_slices import DifferingSlices
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.emit.stretches import Stretch, stretches_of_body
 from meshtf.mesh_impl.spmd.shared_memory_collectives import emit_for_all
+from meshtf.planning import core_positions
 from meshtf.planning.plan import Branch, Collective, Instruction, Loop, Value, walk
 
 HeldByCore = Mapping[int, dict[Value, tf.Tensor]]
@@ -36,8 +39,9 @@ def takes_all_cores(instruction: Instruction) -> bool:
 class AllCores:
     """Runs stretches on each core, and between them what takes all of them."""
 
-    def __init__(self, facts: PlanFacts, run_stretch: RunStretch) -> None:
+    def __init__(self, facts: PlanFacts, slices: DifferingSlices | None, run_stretch: RunStretch) -> None:
         self._facts = facts
+        self._slices = slices
         self._run_stretch = run_stretch
         self._bodies: dict[tuple[Instruction, ...], list[Stretch]] = {}
 
@@ -47,13 +51,26 @@ class AllCores:
         with tf.name_scope(scope_name(self._facts.numbers[instruction], instruction)), tf.control_dependencies(awaited):
             _EMITTERS[type(instruction)](self, instruction, held)
 
+    def run_stretch(self, stretch: Stretch, held: HeldByCore) -> dict[int, Sequence[tf.Tensor]]:
+        """What a stretch gives on each core, which holds afterwards what leaves it."""
+        made: dict[int, Sequence[tf.Tensor]] = {}
+        results: dict[int, Sequence[tf.Tensor]] = {}
+        for core, own in held.items():
+            place = self._place(core, stretch.axes)
+            if place not in made:
+                made[place] = self._run_stretch(stretch, core, own)
+            results[core] = made[place]
+            own.update(zip(stretch.leaving, results[core], strict=False))
+        return results
+
     def _run(self, instructions: tuple[Instruction, ...], results: Sequence[Value], held: HeldByCore) -> None:
         """Does the instructions inside of another, of which results are wanted."""
         if instructions not in self._bodies:
-            self._bodies[instructions] = stretches_of_body(instructions, results, self._facts, takes_all_cores)
+            self._bodies[instructions] = stretches_of_body(
+                instructions, results, self._facts, takes_all_cores, self._slices
+            )
         for stretch in self._bodies[instructions]:
-            for core, own in held.items():
-                own.update(zip(stretch.leaving, self._run_stretch(stretch, core, own), strict=True))
+            self.run_stretch(stretch, held)
             for instruction in stretch.together:
                 self.run_together(instruction, held)
 
@@ -64,32 +81,35 @@ class AllCores:
             own[collective.output] = result
 
     def _loop(self, loop: Loop, held: HeldByCore) -> None:
-        """As TensorFlow's loop, which carries the values of all cores."""
+        """As TensorFlow's loop, which carries the values of all cores, and once what several have alike."""
         count: Any = loop.length if loop.count is None else _any_of(held)[loop.count]
-        carried = [[self._facts.sums.initial_of(c, own) for c in loop.carried] for own in held.values()]
-        stacks = [[new_stack(loop, s, in_place=True) for s in loop.stacked] for _ in held]
+        carried = [
+            [self._facts.sums.initial_of(c, own) for own in self._differing(c.entering, held)] for c in loop.carried
+        ]
+        stacks = [[new_stack(loop, s, in_place=True) for _ in self._differing(s.part, held)] for s in loop.stacked]
         trips, finals, filled = tf.while_loop(
             lambda turn, values, _: self._goes_on(loop, turn, count, values, held),
             lambda turn, values, stacks: self._iterate(loop, turn, count, values, stacks, held),
             (tf.constant(0), carried, stacks),
             parallel_iterations=1,
         )
-        for own, final, parts in zip(held.values(), finals, filled, strict=True):
+        for own in held.values():
             own[loop.trips] = trips
-            own.update(self._facts.sums.results_of(loop, final))
+        for c, final in zip(loop.carried, finals, strict=True):
+            wholes = [self._facts.sums.result_of(c, x) for x in final]
+            self._hand_out(c.result, wholes, c.entering, held)
+        for s, parts in zip(loop.stacked, filled, strict=True):
             wholes = [x if isinstance(x, tf.Tensor) else x.stack() for x in parts]
-            own.update(zip((s.whole for s in loop.stacked), wholes, strict=True))
+            self._hand_out(s.whole, wholes, s.part, held)
 
     def _goes_on(
         self, loop: Loop, turn: tf.Tensor, count: Any, values: Sequence[Sequence[tf.Tensor]], held: HeldByCore
     ) -> tf.Tensor:
         if loop.condition is None:
             return turn < count
-        entering = loop.condition.entering
-        inside = {
-            core: {**own, loop.index: turn, **dict(zip(entering, carried, strict=False))}
-            for (core, own), carried in zip(held.items(), values, strict=True)
-        }
+        inside = {core: {**own, loop.index: turn} for core, own in held.items()}
+        for c, entering, own in zip(loop.carried, loop.condition.entering, values, strict=False):
+            self._hand_out(entering, own, c.entering, inside)
         self._run(loop.condition.instructions, [loop.condition.goes_on], inside)
         return tf.logical_and(turn < count, _any_of(inside)[loop.condition.goes_on])
 
@@ -104,24 +124,47 @@ class AllCores:
     ) -> tuple[tf.Tensor, list[list[tf.Tensor]], list[list[Stack]]]:
         index = count - 1 - turn if loop.is_reversed else turn
         parts: dict[Any, tf.Tensor] = {}  # those of what cores have alike, once
-        inside: dict[int, dict[Value, tf.Tensor]] = {}
-        for (core, own), carried in zip(held.items(), values, strict=True):
-            inside[core] = {**own, loop.index: index}
+        inside = {core: {**own, loop.index: index} for core, own in held.items()}
+        for own in inside.values():
             for s in loop.sliced:
                 key = (own[s.whole].ref(), s.dim)
                 if key not in parts:
                     parts[key] = tf.gather(own[s.whole], index, axis=s.dim)
-                inside[core][s.part] = parts[key]
-            inside[core].update(zip((c.entering for c in loop.carried), carried, strict=True))
+                own[s.part] = parts[key]
+        for c, entering in zip(loop.carried, values, strict=True):
+            self._hand_out(c.entering, entering, c.entering, inside)
         results = [*(c.leaving for c in loop.carried), *(s.part for s in loop.stacked)]
         self._run(loop.body, results, inside)
-        made = list(inside.values())
-        leaving = [[own[c.leaving] for c in loop.carried] for own in made]
+        leaving = [[own[c.leaving] for own in self._differing(c.entering, inside)] for c in loop.carried]
         filled = [
-            [written(stack, index, own[s.part]) for stack, s in zip(parts_of, loop.stacked, strict=True)]
-            for parts_of, own in zip(stacks, made, strict=True)
+            [
+                written(stack, index, own[s.part])
+                for stack, own in zip(parts_of, self._differing(s.part, inside), strict=True)
+            ]
+            for parts_of, s in zip(stacks, loop.stacked, strict=True)
         ]
         return turn + 1, leaving, filled
+
+    def _differing(self, value: Value, held: HeldByCore) -> list[dict[Value, tf.Tensor]]:
+        """What the first of the cores holds that have a value alike, of each such group."""
+        found: dict[int, dict[Value, tf.Tensor]] = {}
+        for core, own in held.items():
+            found.setdefault(self._place(core, self._axes_of(value)), own)
+        return list(found.values())
+
+    def _hand_out(self, value: Value, tensors: Sequence[tf.Tensor], alike: Value, held: HeldByCore) -> None:
+        """Gives each core a value, of which there is one tensor for each group of cores that have another one alike."""
+        places = {core: self._place(core, self._axes_of(alike)) for core in held}
+        by_place = dict(zip(dict.fromkeys(places.values()), tensors, strict=True))
+        for core, own in held.items():
+            own[value] = by_place[places[core]]
+
+    def _axes_of(self, value: Value) -> Axes | None:
+        return None if self._slices is None else self._slices.axes_of_value(value)
+
+    def _place(self, core: int, axes: Axes | None) -> int:
+        """Alike for cores at one position along these axes; where they are None, for no two."""
+        return core if axes is None else core_positions.position(core, axes, self._facts.plan.mesh_shape)
 
     def _branch(self, branch: Branch, held: HeldByCore) -> None:
         def take(instructions: tuple[Instruction, ...], results: Sequence[Value]) -> list[list[tf.Tensor]]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 import tensorflow as tf
 
 from meshtf.garbage_collection import garbage_collection_paused
+from meshtf.layout import axes_size
 from meshtf.lowering.emit._function_calls import CalledFunction, hides_bodies
 from meshtf.lowering.emit._grappler import grappler_off
 from meshtf.lowering.emit._outermost_calls import OutermostFunction
@@ -22,6 +23,7 @@ from meshtf.lowering.emit.alike_stretches import likeness
 from meshtf.lowering.emit.all_cores import AllCores, takes_all_cores
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
 from meshtf.lowering.emit.core_results import CoreResults, asserted_fetches, first_of, whole_fetches
+from meshtf.lowering.emit.differing_slices import DifferingSlices
 from meshtf.lowering.emit.early_compilation import updates_compiled_meanwhile
 from meshtf.lowering.emit.fed_slices import FedSlices
 from meshtf.lowering.emit.joint_loop import JointLoop
@@ -73,24 +75,31 @@ class EmittedProgram:
         self._collectives = _collectives(plan, mesh_impl, by_runtime=not self._shares_memory)
         self.traces: collections.Counter[Stretch] = collections.Counter()
         facts = PlanFacts.of(plan, writes_in_place=True, adds_in_parts=self._on_processors)
-        self._stretches = stretches_of_program(facts, self._is_together)
+        slices = DifferingSlices(facts) if self._shares_memory else None
+        self._stretches = stretches_of_program(facts, self._is_together, slices)
         crossing = {v for stretch in self._stretches for v in (*stretch.entering, *stretch.leaving)}
         self._facts = dataclasses.replace(facts, only_sliced=facts.only_sliced - crossing)
-        self._all_cores = AllCores(self._facts, self._run_stretch)
+        self._all_cores = AllCores(self._facts, slices, self._run_stretch)
         self._joint_loops: dict[Loop, JointLoop] = {}
         self._functions: dict[Stretch, CalledFunction] = {}
         self._shared: dict[Hashable, CalledFunction] = {}
         self._on_all_cores: dict[bool, OutermostFunction] = {}
 
-    @property
-    def _keeps_processors_busy(self) -> bool:
-        """Whether one thread for each core does; where a core waits for collectives of the runtime, it does not."""
-        return self._shares_memory and len(self._cores) >= num_processors()
+    def _keeps_processors_busy(self, stretch: Stretch) -> bool:
+        """Whether a thread for each run of it does; where a core waits for collectives of the runtime, none does."""
+        runs = len(self._cores)
+        if stretch.axes is not None:
+            runs = axes_size(stretch.axes, self._plan.mesh_shape)
+        return self._shares_memory and runs >= num_processors()
 
     @property
     def _is_called_once(self) -> bool:
         """Whether one core does all in one stretch, where a function would only be one more thing to start."""
-        return self._plan.mesh_shape.size == 1 and len(self._stretches) == 1 and not self._keeps_processors_busy
+        return (
+            self._plan.mesh_shape.size == 1
+            and len(self._stretches) == 1
+            and not self._keeps_processors_busy(*self._stretches)
+        )
 
     @property
     def _on_processors(self) -> bool:
@@ -179,13 +188,11 @@ class EmittedProgram:
         slices = FedSlices(self._plan, feeds)
         self._fed = {core: slices.of(core, device) for core, device in self._cores}
         held: dict[int, dict[Value, tf.Tensor]] = {core: {} for core, _ in self._cores}
-        results: dict[int, Sequence[tf.Tensor]] = {}
+        results: CoreResults = {}
         first = [hides_bodies()] if len(self._stretches) > 1 else []
         for stretch in self._stretches:
-            for core, own in held.items():
-                with tf.control_dependencies(first):
-                    results[core] = self._run_stretch(stretch, core, own)
-                own.update(zip(stretch.leaving, results[core], strict=False))
+            with tf.control_dependencies(first):
+                results = self._all_cores.run_stretch(stretch, held)
             for instruction in stretch.together:
                 with tf.device(home_device(self._cores[0][1])):
                     self._do_together(instruction, held)
@@ -235,7 +242,7 @@ class EmittedProgram:
         # Inlined, a collective inside a loop would get a different name on each core, and time out; and what several
         # cores call would be placed and optimized anew for each.
         traced = traced_function(body, signature, "core_program", {"_noinline": True})
-        in_one_thread = self._keeps_processors_busy and not _has_users_work(stretch.instructions)
+        in_one_thread = self._keeps_processors_busy(stretch) and not _has_users_work(stretch.instructions)
         return CalledFunction(traced, in_one_thread=in_one_thread)
 
     def _core_program(self, stretch: Stretch, coordinates: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from meshtf.layout import Axes
+from meshtf.lowering.emit.differing_slices import DifferingSlices
 from meshtf.lowering.emit.plan_facts import PlanFacts
+from meshtf.lowering.emit.work_done_once import parts_of_work
 from meshtf.ops.variables.variable import Assign
 from meshtf.planning.plan import AssignVariable, Collective, Compute, Feed, Instruction, Plan, Value, free_values
 
@@ -21,6 +24,8 @@ class Stretch:
       feeds, variables: the names of those that they are given.
       together: what follows them, for all cores at once.
       ends_program: whether the results of the program are made here.
+      axes: the mesh axes along which cores do different work in it; of those that do the same, one does it for all.
+        None: each does.
     """
 
     instructions: tuple[Instruction, ...]
@@ -30,14 +35,18 @@ class Stretch:
     variables: tuple[str, ...] = ()
     together: tuple[Instruction, ...] = ()
     ends_program: bool = False
+    axes: Axes | None = None
 
 
 IsTogether = Callable[[Instruction], bool]
 """Whether an instruction is for all cores at once."""
 
 
-def stretches_of_program(facts: PlanFacts, is_together: IsTogether) -> list[Stretch]:
-    """All of a plan; one stretch, where nothing is done together."""
+def stretches_of_program(
+    facts: PlanFacts, is_together: IsTogether, slices: DifferingSlices | None = None
+) -> list[Stretch]:
+    """All of a plan; one stretch, where nothing is done together. Work of which `slices` tells that several cores would
+    do it alike has stretches of its own."""
     plan = facts.plan
     own = [i for i in plan.instructions if not isinstance(i, AssignVariable)]
     pieces = _pieces(own, facts, is_together, _patient(plan))
@@ -45,7 +54,7 @@ def stretches_of_program(facts: PlanFacts, is_together: IsTogether) -> list[Stre
         pieces.append(_Piece())
     pieces[-1].instructions += facts.late_assignments
     results = [*plan.fetches, *(c.value for c in plan.checks)]
-    return _stretches(pieces, results, facts, ends_program=True)
+    return _stretches(_divided(pieces, slices, facts), results, facts, ends_program=True)
 
 
 def stretches_of_body(
@@ -53,9 +62,11 @@ def stretches_of_body(
     results: Sequence[Value],
     facts: PlanFacts,
     is_together: IsTogether,
+    slices: DifferingSlices | None = None,
 ) -> list[Stretch]:
     """Of the instructions inside a loop or a branch, of which some values are wanted afterwards."""
-    return _stretches(_pieces(instructions, facts, is_together), results, facts, ends_program=False)
+    pieces = _divided(_pieces(instructions, facts, is_together), slices, facts)
+    return _stretches(pieces, results, facts, ends_program=False)
 
 
 @dataclasses.dataclass(eq=False)
@@ -64,6 +75,21 @@ class _Piece:
 
     instructions: list[Instruction] = dataclasses.field(default_factory=list)
     together: list[Instruction] = dataclasses.field(default_factory=list)
+    axes: Axes | None = None
+
+
+def _divided(pieces: Sequence[_Piece], slices: DifferingSlices | None, facts: PlanFacts) -> list[_Piece]:
+    """What cores do alike, apart from what each does by itself."""
+    if slices is None:
+        return list(pieces)
+    found: list[_Piece] = []
+    for n, piece in enumerate(pieces):
+        *alike, each = parts_of_work(piece.instructions, slices, facts)
+        found += [_Piece(part.instructions, axes=part.axes) for part in alike]
+        if each.instructions or not alike or n == len(pieces) - 1:
+            found.append(_Piece(each.instructions))
+        found[-1].together = piece.together
+    return found
 
 
 def _pieces(
@@ -196,6 +222,7 @@ def _stretches(
                 facts.variables_of(piece.instructions),
                 tuple(piece.together),
                 is_end,
+                piece.axes,
             )
         )
     return found[::-1]

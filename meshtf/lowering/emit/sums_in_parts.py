@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +18,7 @@ import tensorflow as tf
 from meshtf.planning.adding_in_place import AddToPart, Zeros
 from meshtf.planning.plan import Carried, Compute, Instruction, Loop, Plan, Value, nested, used_directly, walk
 
+_Final = TypeVar("_Final", bound=tf.Tensor | list[tf.Tensor])
 HANDLE_SPEC = tf.TensorSpec([2], tf.resource)
 """Of an array of parts: TensorFlow says two of what is a scalar when the program runs."""
 
@@ -70,11 +71,11 @@ class SumsInParts:
         self, loop: Loop, finals: Sequence[tf.Tensor | list[tf.Tensor]]
     ) -> dict[Value, tf.Tensor | list[tf.Tensor]]:
         """What a loop has carried to its end, by result; of sums that end with it the slices."""
-        results: dict[Value, tf.Tensor | list[tf.Tensor]] = {}
-        for carried, final in zip(loop.carried, finals, strict=True):
-            is_whole = carried.result in self.wholes
-            results[carried.result] = self._whole(carried, cast("tf.Tensor", final)) if is_whole else final
-        return results
+        return {c.result: self.result_of(c, final) for c, final in zip(loop.carried, finals, strict=True)}
+
+    def result_of(self, carried: Carried, final: _Final) -> _Final:
+        """What one of them is."""
+        return self._whole(carried, cast("tf.Tensor", final)) if carried.result in self.wholes else final
 
     def _whole(self, carried: Carried, sums: tf.Tensor) -> tf.Tensor:
         addition = self.additions[carried.initial]
