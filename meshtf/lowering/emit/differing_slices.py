@@ -1,0 +1,109 @@
+"""Along which mesh axes cores hold different slices of a value: along all others they hold the same, to the bit.
+
+Local work is a function of a core's slices, and of where it stands along the axes of their layouts. So what is made of
+values that are replicated along an axis is replicated along it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from meshtf.layout import Axes
+from meshtf.lowering.emit.plan_facts import PlanFacts
+from meshtf.planning.adding_in_place import AddToPart, Zeros
+from meshtf.planning.plan import Branch, Collective, Compute, Instruction, Loop, Value, walk
+
+AxesSet: TypeAlias = frozenset[str]
+_NONE: AxesSet = frozenset()
+
+
+class DifferingSlices:
+    """Of the values of a plan, those inside of loops and branches too.
+
+    Args:
+      facts: of the plan. What is written where it lies counts as different on every core, since each has memory of its
+        own: variables, and sums to which loops add. So does what a function of the user's makes, of which nothing is
+        known.
+    """
+
+    def __init__(self, facts: PlanFacts) -> None:
+        self._facts = facts
+        self._all = frozenset(d.name for d in facts.plan.mesh_shape if d.size > 1)
+        self._of: dict[Value, AxesSet] = {}
+        self._go_through(facts.plan.instructions)
+
+    def axes_of(self, instruction: Instruction) -> AxesSet:
+        """Along which cores do different work, in an instruction that does not communicate."""
+        inside = (i for i, _ in walk([instruction]))
+        found = _NONE.union(*(self._of_values((*i.inputs, *i.outputs)) for i in inside))
+        return self._all if any(self._is_of_each(i) for i, _ in walk([instruction])) else found
+
+    def axes_of_value(self, value: Value) -> Axes | None:
+        """Along which its slices differ, in the order of the mesh. None where no two cores have the same."""
+        axes = self._of[value]
+        return None if axes == self._all else tuple(d.name for d in self._facts.plan.mesh_shape if d.name in axes)
+
+    def differs_everywhere(self, axes: AxesSet) -> bool:
+        """Whether no two cores have the same."""
+        return axes == self._all
+
+    def _go_through(self, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, Loop):
+                self._loop(instruction)
+            elif isinstance(instruction, Branch):
+                self._branch(instruction)
+            else:
+                self._work(instruction)
+
+    def _work(self, instruction: Instruction) -> None:
+        given = self._of_values(instruction.inputs)
+        if isinstance(instruction, Collective):
+            # One that permutes gives a core what another held.
+            given -= frozenset(instruction.step.axes if instruction.step.destinations is None else ())
+        elif self._is_of_each(instruction):
+            given = self._all
+        for value in instruction.outputs:
+            self._of[value] = given | self._written_of(value)
+
+    def _loop(self, loop: Loop) -> None:
+        self._of[loop.index] = self._of[loop.trips] = _NONE
+        for carried in loop.carried:
+            self._of[carried.entering] = self._of_values([carried.initial]) | self._written_of(carried.entering)
+        for s in loop.sliced:
+            self._of[s.part] = self._of_values([s.whole]) | self._written_of(s.part)
+        while True:
+            if loop.condition is not None:
+                self._go_through(loop.condition.instructions)
+            self._go_through(loop.body)
+            # What differs as an iteration ends differs in the next.
+            more = [c for c in loop.carried if not self._of[c.leaving] <= self._of[c.entering]]
+            if not more:
+                break
+            for carried in more:
+                self._of[carried.entering] |= self._of[carried.leaving]
+        for carried in loop.carried:
+            self._of[carried.result] = self._of[carried.entering] | self._written_of(carried.result)
+        for stacked in loop.stacked:
+            self._of[stacked.whole] = self._of[stacked.part] | self._written_of(stacked.whole)
+
+    def _branch(self, branch: Branch) -> None:
+        for instructions in (branch.if_true, branch.if_false):
+            self._go_through(instructions)
+        for result, *made in zip(branch.results, branch.true_results, branch.false_results, strict=True):
+            self._of[result] = self._of_values([branch.predicate, *made]) | self._written_of(result)
+
+    def _is_of_each(self, instruction: Instruction) -> bool:
+        """Whether each core has to do it itself."""
+        if not isinstance(instruction, Compute):
+            return False
+        has_memory_of_its_own = instruction in self._facts.in_place or isinstance(instruction.emit, Zeros | AddToPart)
+        return has_memory_of_its_own or bool(instruction.operation.why_not_compiled)
+
+    def _of_values(self, values: Iterable[Value]) -> AxesSet:
+        return _NONE.union(*(self._of[v] for v in values))
+
+    def _written_of(self, value: Value) -> AxesSet:
+        """Axes that split a value, or along which a sum of it is pending."""
+        return self._all & frozenset(value.pending).union(*value.layout.axes)
