@@ -31,6 +31,12 @@ class DifferingSlices:
         self._facts = facts
         self._all = frozenset(d.name for d in facts.plan.mesh_shape if d.size > 1)
         self._of: dict[Value, AxesSet] = {}
+        self._reduced: dict[Value, AxesSet] = {}
+        """Over which axes values are reduced. What each core has of a maximum differs although no sum is pending."""
+        for collective in facts.plan.collectives:
+            for own in (collective, *collective.members):
+                if own.step.reduction:
+                    self._reduced[own.input] = self._reduced.get(own.input, _NONE) | {*own.step.axes}
         self._go_through(facts.plan.instructions)
 
     def axes_of(self, instruction: Instruction) -> AxesSet:
@@ -75,6 +81,8 @@ class DifferingSlices:
             self._of[s.part] = self._of_values([s.whole]) | self._written_of(s.part)
         while True:
             if loop.condition is not None:
+                for carried, entering in zip(loop.carried, loop.condition.entering, strict=False):
+                    self._of[entering] = self._of[carried.entering]
                 self._go_through(loop.condition.instructions)
             self._go_through(loop.body)
             # What differs as an iteration ends differs in the next.
@@ -105,5 +113,5 @@ class DifferingSlices:
         return _NONE.union(*(self._of[v] for v in values))
 
     def _written_of(self, value: Value) -> AxesSet:
-        """Axes that split a value, or along which a sum of it is pending."""
-        return self._all & frozenset(value.pending).union(*value.layout.axes)
+        """Axes that split a value, or over which it is still to be reduced."""
+        return self._all & self._reduced.get(value, _NONE).union(value.pending, *value.layout.axes)

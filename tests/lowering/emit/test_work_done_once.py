@@ -1,0 +1,174 @@
+"""What several virtual CPUs of a process would do alike, one of them does."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshtf as mtf
+from meshtf.lowering.emit import work_done_once
+from meshtf.lowering.emit.differing_slices import DifferingSlices
+from meshtf.lowering.emit.emission import EmittedProgram
+from meshtf.lowering.emit.plan_facts import PlanFacts
+from meshtf.planning.plan import Compute, Loop, walk
+
+BATCH, D_MODEL, D_FF = mtf.Dimension("batch", 8), mtf.Dimension("d_model", 64), mtf.Dimension("d_ff", 512)
+LAYERS = mtf.Dimension("layers", 3)
+X = np.random.default_rng(0).normal(size=(8, 64)).astype(np.float32)
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+
+
+def layer(x: mtf.Tensor, n: int) -> mtf.Tensor:
+    """A norm and a residual sum, which are whole along `cols`, and two products, which are split."""
+    w = mtf.get_variable(x.mesh, f"w_{n}", [D_MODEL, D_FF])
+    v = mtf.get_variable(x.mesh, f"v_{n}", [D_FF, D_MODEL])
+    y = x * mtf.rsqrt(mtf.reduce_mean(mtf.square(x), reduced_dim=D_MODEL) + 1e-6)
+    return x + mtf.einsum([mtf.relu(mtf.einsum([y, w], [BATCH, D_FF])), v], [BATCH, D_MODEL])
+
+
+def layers_one_by_one(x: mtf.Tensor) -> mtf.Tensor:
+    for n in range(LAYERS.size):
+        x = layer(x, n)
+    return x
+
+
+def layers_in_a_loop(x: mtf.Tensor) -> mtf.Tensor:
+    """Its weights' gradients are stacked; what it keeps for its own is whole along `cols`."""
+    (y,), _ = mtf.layer_stack(lambda carried, parts: ([layer(carried[0], 0)], []), x, LAYERS)
+    return y
+
+
+def trained(model: Any, mesh_shape: str = "rows:2;cols:4") -> mtf.Function:
+    def step(x: mtf.Tensor) -> mtf.Tensor:
+        loss = mtf.reduce_mean(mtf.square(model(x)))
+        mtf.optimize.AdamOptimizer(0.01).minimize(loss)
+        return loss
+
+    layout = "batch:rows;d_ff:cols"
+    inputs = {"x": mtf.TensorSpec([BATCH, D_MODEL])}
+    return mtf.function(step, mtf.SpmdMeshImpl(mesh_shape, layout), inputs=inputs, seed=3)
+
+
+def program_of(step: mtf.Function) -> EmittedProgram:
+    program = step._execution.program
+    assert isinstance(program, EmittedProgram)
+    return program
+
+
+@pytest.fixture
+def done_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little it is."""
+    monkeypatch.setattr(work_done_once, "_WORTH_BYTES", 0)
+    monkeypatch.setattr(work_done_once, "_WORTH_FLOPS", 0)
+
+
+@pytest.mark.parametrize("model", [layers_one_by_one, layers_in_a_loop])
+def test_results_are_the_same_to_the_bit(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses and every variable, as where each core does all of its work."""
+    each = trained(model)
+    expected = [each(x=X) for _ in range(3)]
+    assert all(s.axes is None for s in program_of(each)._stretches)
+    monkeypatch.setattr(work_done_once, "_WORTH_BYTES", 0)
+    once = trained(model)
+    np.testing.assert_array_equal([once(x=X) for _ in range(3)], expected)
+    assert set(program_of(once).traces.values()) == {1}
+    for name, value in each.variables.items():
+        np.testing.assert_array_equal(once.variables[name], value)
+
+
+@pytest.mark.usefixtures("done_once")
+def test_norms_and_sums_are_done_once_for_each_part_of_the_batch() -> None:
+    """Of eight cores, two; products, on all of them."""
+    program = program_of(trained(layers_one_by_one))
+    alike = [s for s in program._stretches if s.axes == ("rows",)]
+    kinds = {i.kind for s in alike for i in s.instructions if isinstance(i, Compute)}
+    assert {"square", "reduce_sum", "rsqrt", "multiply", "add"} <= kinds
+    assert not any(i.facts.products for s in alike for i in s.instructions if isinstance(i, Compute))
+    calls = calls_by_function(program)
+    served = collections.Counter(name(program, s) for s in alike)
+    assert {name: calls[name] for name in served} == {name: 2 * count for name, count in served.items()}
+    products = [
+        s for s in program._stretches if any(i.facts.products for i in s.instructions if isinstance(i, Compute))
+    ]
+    served = collections.Counter(name(program, s) for s in products)
+    assert {name: calls[name] for name in served} == {name: 8 * count for name, count in served.items()}
+
+
+def name(program: EmittedProgram, stretch: Any) -> str:
+    function: Any = program._function(stretch).function
+    return function.name.decode()
+
+
+def calls_by_function(program: EmittedProgram) -> collections.Counter[str]:
+    """Of the function that starts all cores."""
+    graph = program._traced(asserted=False).function.graph  # type: ignore[attr-defined]
+    return collections.Counter(o.get_attr("f").name for o in graph.get_operations() if o.type in CALLS)
+
+
+@pytest.mark.usefixtures("done_once")
+def test_a_loop_carries_what_cores_have_alike_once() -> None:
+    """In a loop over layers the residual stream, of which the part of the batch tells which it is."""
+    program = program_of(trained(layers_in_a_loop))
+    forward = next(i for i in program._plan.instructions if isinstance(i, Loop) and i.stacked)
+    graph = program._traced(asserted=False).function.graph  # type: ignore[attr-defined]
+    loops = [o for o in graph.get_operations() if o.type in ("While", "StatelessWhile")]
+    stream = [x for x in loops[0].outputs if x.shape.as_list() == [BATCH.size // 2, D_MODEL.size]]
+    kept = [x for x in loops[0].outputs if x.shape.as_list() == [LAYERS.size, BATCH.size // 2, D_MODEL.size]]
+    assert len(forward.carried) == 1
+    whole = [s for s in forward.stacked if s.part.slice_shape == (BATCH.size // 2, D_MODEL.size)]
+    assert (len(stream), len(kept)) == (2, 2 * len(whole))
+
+
+def test_little_work_is_done_by_each() -> None:
+    """To start a function costs as much; and nothing is replicated where all axes split the batch."""
+    assert all(s.axes is None for s in program_of(trained(layers_one_by_one))._stretches)
+    wide = mtf.Dimension("wide", 1 << 18)
+
+    def squares(x: mtf.Tensor) -> mtf.Tensor:
+        y = mtf.reduce_sum(mtf.square(mtf.broadcast(x, [BATCH, wide])))
+        return y + mtf.reduce_sum(mtf.square(x))
+
+    for layout, axes in [("batch:rows", ("rows",)), ("batch:rows;wide:cols", None)]:
+        step = mtf.function(squares, mtf.SpmdMeshImpl("rows:2;cols:4", layout), {"x": mtf.TensorSpec([BATCH])})
+        assert program_of(step)._stretches[0].axes == axes
+        np.testing.assert_allclose(step(x=X[:, 0]), np.sum(np.square(X[:, 0])) * ((1 << 18) + 1), rtol=1e-5)
+
+
+@pytest.mark.usefixtures("done_once")
+def test_what_is_written_where_it_lies_and_users_functions_are_of_each_core() -> None:
+    def step(x: mtf.Tensor) -> mtf.Tensor:
+        y = mtf.slicewise(lambda x: x + 1.0, [x], splittable_dims=["batch"], grad_function=lambda _, dy: [dy])
+        w = mtf.get_variable(x.mesh, "w", [D_MODEL, mtf.Dimension("d_ff", 128)])
+        y = mtf.relu(mtf.einsum([y, w], [BATCH, mtf.Dimension("d_ff", 128)]))
+        loss = mtf.reduce_mean(mtf.square(y))
+        mtf.optimize.MomentumOptimizer(0.1, 0.9).minimize(loss)
+        return loss
+
+    mesh_impl = mtf.SpmdMeshImpl("rows:2;cols:4", "batch:rows")  # all weights are whole on every core
+    program = program_of(mtf.function(step, mesh_impl, {"x": mtf.TensorSpec([BATCH, D_MODEL])}))
+    for stretch in program._stretches:
+        for i, _ in walk(stretch.instructions):
+            if i in program._facts.in_place or i.operation.why_not_compiled:
+                assert stretch.axes is None
+    assert program._facts.in_place
+
+
+def test_what_differs_is_what_cores_hold_of_a_plan() -> None:
+    """Along an axis that splits a value, or over which it is to be summed; and along no other."""
+    plan = program_of(trained(layers_one_by_one))._plan
+    slices = DifferingSlices(PlanFacts.of(plan, writes_in_place=True))
+    by_kind: dict[str, set[frozenset[str]]] = {}
+    for i in plan.instructions:
+        if isinstance(i, Compute):
+            by_kind.setdefault(i.kind, set()).add(slices.axes_of(i))
+    assert by_kind["rsqrt"] == {frozenset({"rows"})}
+    assert by_kind["relu"] == {frozenset({"rows", "cols"})}
+    sums = [
+        c for c in plan.collectives if c.step.reduction and c.step.axes == ("cols",) and c.output.shape.has("batch")
+    ]
+    assert len(sums) >= LAYERS.size
+    assert {slices.axes_of_value(c.input) for c in sums} == {None}
+    assert {slices.axes_of_value(c.output) for c in sums} == {("rows",)}
