@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from meshtf.layout import Axes
 from meshtf.lowering.emit.control_flow import Stack, new_stack, written
-from meshtf.lowering.emit.differing_slices import DifferingSlices
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.scopes import scope_name
-from meshtf.lowering.emit.stretches import Stretch, stretches_of_body
+from meshtf.lowering.emit.stretches.differing_slices import DifferingSlices
+from meshtf.lowering.emit.stretches.stretches import Stretch, stretches_of_body
 from meshtf.mesh_impl.spmd.shared_memory_collectives import emit_for_all
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Branch, Collective, Instruction, Loop, Value, walk

@@ -19,16 +19,16 @@ from meshtf.lowering.emit._grappler import grappler_off
 from meshtf.lowering.emit._outermost_calls import OutermostFunction
 from meshtf.lowering.emit._traced_function import traced_function
 from meshtf.lowering.emit.alike_cores import alike_cores
-from meshtf.lowering.emit.alike_stretches import likeness
 from meshtf.lowering.emit.all_cores import AllCores, takes_all_cores
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
 from meshtf.lowering.emit.core_results import CoreResults, asserted_fetches, first_of, whole_fetches
-from meshtf.lowering.emit.differing_slices import DifferingSlices
 from meshtf.lowering.emit.early_compilation import updates_compiled_meanwhile
 from meshtf.lowering.emit.fed_slices import FedSlices
 from meshtf.lowering.emit.joint_loop import JointLoop
 from meshtf.lowering.emit.plan_facts import PlanFacts
-from meshtf.lowering.emit.stretches import Stretch, stretches_of_program
+from meshtf.lowering.emit.stretches.alike_stretches import likeness
+from meshtf.lowering.emit.stretches.differing_slices import DifferingSlices
+from meshtf.lowering.emit.stretches.stretches import Stretch, stretches_of_program
 from meshtf.lowering.emit.variable_slices import SlicesByHandle
 from meshtf.mesh_impl.device_names import local_cores
 from meshtf.mesh_impl.freed_memory import hand_back_freed_memory

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.layout import Axes
-from meshtf.lowering.emit import work_done_once
+from meshtf.lowering.emit.stretches import work_done_once
 from meshtf.ops.variables.program_step import program_step
 from tests.properties.random_programs.builder import RejectedError
 from tests.properties.random_programs.checking import check_values, describe

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from meshtf.layout import Axes
-from meshtf.lowering.emit.differing_slices import DifferingSlices
 from meshtf.lowering.emit.plan_facts import PlanFacts
-from meshtf.lowering.emit.work_done_once import parts_of_work
+from meshtf.lowering.emit.stretches.differing_slices import DifferingSlices
+from meshtf.lowering.emit.stretches.work_done_once import parts_of_work
 from meshtf.ops.variables.variable import Assign
 from meshtf.planning.plan import AssignVariable, Collective, Compute, Feed, Instruction, Plan, Value, free_values
 

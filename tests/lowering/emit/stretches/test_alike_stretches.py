@@ -12,10 +12,10 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.lowering.emit import emission
-from meshtf.lowering.emit.alike_stretches import likeness
 from meshtf.lowering.emit.emission import EmittedProgram
 from meshtf.lowering.emit.plan_facts import PlanFacts
-from meshtf.lowering.emit.stretches import Stretch
+from meshtf.lowering.emit.stretches.alike_stretches import likeness
+from meshtf.lowering.emit.stretches.stretches import Stretch
 
 B, D, WIDE = mtf.Dimension("batch", 8), mtf.Dimension("d", 8), mtf.Dimension("wide", 16)
 LAYERS = 4

@@ -7,7 +7,7 @@ import math
 import meshtf as mtf
 from meshtf.lowering.emit.all_cores import takes_all_cores
 from meshtf.lowering.emit.plan_facts import PlanFacts
-from meshtf.lowering.emit.stretches import Stretch, stretches_of_program
+from meshtf.lowering.emit.stretches.stretches import Stretch, stretches_of_program
 from meshtf.planning.plan import AssignVariable, Collective, Plan, Value
 
 LAYERS = 6

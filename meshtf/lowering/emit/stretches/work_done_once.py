@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from meshtf.dimension import Shape
 from meshtf.layout import Axes
-from meshtf.lowering.emit.differing_slices import AxesSet, DifferingSlices
 from meshtf.lowering.emit.plan_facts import PlanFacts
+from meshtf.lowering.emit.stretches.differing_slices import AxesSet, DifferingSlices
 from meshtf.planning.plan import AssignVariable, Compute, Feed, Instruction, ReadVariable, Value, walk
 
 _WORTH_BYTES, _WORTH_FLOPS = 1 << 20, 1 << 23

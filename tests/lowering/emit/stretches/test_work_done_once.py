@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
-from meshtf.lowering.emit import work_done_once
-from meshtf.lowering.emit.differing_slices import DifferingSlices
 from meshtf.lowering.emit.emission import EmittedProgram
-from meshtf.lowering.emit.plan_facts import PlanFacts
+from meshtf.lowering.emit.stretches import work_done_once
 from meshtf.planning.plan import Compute, Loop, walk
 
 BATCH, D_MODEL, D_FF = mtf.Dimension("batch", 8), mtf.Dimension("d_model", 64), mtf.Dimension("d_ff", 512)
@@ -154,21 +152,3 @@ def test_what_is_written_where_it_lies_and_users_functions_are_of_each_core() ->
             if i in program._facts.in_place or i.operation.why_not_compiled:
                 assert stretch.axes is None
     assert program._facts.in_place
-
-
-def test_what_differs_is_what_cores_hold_of_a_plan() -> None:
-    """Along an axis that splits a value, or over which it is to be summed; and along no other."""
-    plan = program_of(trained(layers_one_by_one))._plan
-    slices = DifferingSlices(PlanFacts.of(plan, writes_in_place=True))
-    by_kind: dict[str, set[frozenset[str]]] = {}
-    for i in plan.instructions:
-        if isinstance(i, Compute):
-            by_kind.setdefault(i.kind, set()).add(slices.axes_of(i))
-    assert by_kind["rsqrt"] == {frozenset({"rows"})}
-    assert by_kind["relu"] == {frozenset({"rows", "cols"})}
-    sums = [
-        c for c in plan.collectives if c.step.reduction and c.step.axes == ("cols",) and c.output.shape.has("batch")
-    ]
-    assert len(sums) >= LAYERS.size
-    assert {slices.axes_of_value(c.input) for c in sums} == {None}
-    assert {slices.axes_of_value(c.output) for c in sums} == {("rows",)}

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape
 from meshtf.lowering.emit.plan_facts import PlanFacts
-from meshtf.lowering.emit.stretches import Stretch
+from meshtf.lowering.emit.stretches.stretches import Stretch
 from meshtf.planning.plan import Compute, Instruction, ReadVariable, Value
 
 _LARGEST = 1024
