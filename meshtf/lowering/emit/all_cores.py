@@ -39,9 +39,9 @@ def takes_all_cores(instruction: Instruction) -> bool:
 class AllCores:
     """Runs stretches on each core, and between them what takes all of them."""
 
-    def __init__(self, facts: PlanFacts, slices: DifferingSlices | None, run_stretch: RunStretch) -> None:
+    def __init__(self, facts: PlanFacts, differing: DifferingSlices | None, run_stretch: RunStretch) -> None:
         self._facts = facts
-        self._slices = slices
+        self._differing = differing
         self._run_stretch = run_stretch
         self._bodies: dict[tuple[Instruction, ...], list[Stretch]] = {}
 
@@ -67,7 +67,7 @@ class AllCores:
         """Does the instructions inside of another, of which results are wanted."""
         if instructions not in self._bodies:
             self._bodies[instructions] = stretches_of_body(
-                instructions, results, self._facts, takes_all_cores, self._slices
+                instructions, results, self._facts, takes_all_cores, self._differing
             )
         for stretch in self._bodies[instructions]:
             self.run_stretch(stretch, held)
@@ -84,9 +84,9 @@ class AllCores:
         """As TensorFlow's loop, which carries the values of all cores, and once what several have alike."""
         count: Any = loop.length if loop.count is None else _any_of(held)[loop.count]
         carried = [
-            [self._facts.sums.initial_of(c, own) for own in self._differing(c.entering, held)] for c in loop.carried
+            [self._facts.sums.initial_of(c, own) for own in self._first_of_each(c.entering, held)] for c in loop.carried
         ]
-        stacks = [[new_stack(loop, s, in_place=True) for _ in self._differing(s.part, held)] for s in loop.stacked]
+        stacks = [[new_stack(loop, s, in_place=True) for _ in self._first_of_each(s.part, held)] for s in loop.stacked]
         trips, finals, filled = tf.while_loop(
             lambda turn, values, _: self._goes_on(loop, turn, count, values, held),
             lambda turn, values, stacks: self._iterate(loop, turn, count, values, stacks, held),
@@ -135,17 +135,17 @@ class AllCores:
             self._hand_out(c.entering, entering, c.entering, inside)
         results = [*(c.leaving for c in loop.carried), *(s.part for s in loop.stacked)]
         self._run(loop.body, results, inside)
-        leaving = [[own[c.leaving] for own in self._differing(c.entering, inside)] for c in loop.carried]
+        leaving = [[own[c.leaving] for own in self._first_of_each(c.entering, inside)] for c in loop.carried]
         filled = [
             [
                 written(stack, index, own[s.part])
-                for stack, own in zip(parts_of, self._differing(s.part, inside), strict=True)
+                for stack, own in zip(parts_of, self._first_of_each(s.part, inside), strict=True)
             ]
             for parts_of, s in zip(stacks, loop.stacked, strict=True)
         ]
         return turn + 1, leaving, filled
 
-    def _differing(self, value: Value, held: HeldByCore) -> list[dict[Value, tf.Tensor]]:
+    def _first_of_each(self, value: Value, held: HeldByCore) -> list[dict[Value, tf.Tensor]]:
         """What the first of the cores holds that have a value alike, of each such group."""
         found: dict[int, dict[Value, tf.Tensor]] = {}
         for core, own in held.items():
@@ -160,7 +160,7 @@ class AllCores:
             own[value] = by_place[places[core]]
 
     def _axes_of(self, value: Value) -> Axes | None:
-        return None if self._slices is None else self._slices.axes_of_value(value)
+        return None if self._differing is None else self._differing.axes_of_value(value)
 
     def _place(self, core: int, axes: Axes | None) -> int:
         """Alike for cores at one position along these axes; where they are None, for no two."""

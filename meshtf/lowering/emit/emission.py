@@ -75,11 +75,11 @@ class EmittedProgram:
         self._collectives = _collectives(plan, mesh_impl, by_runtime=not self._shares_memory)
         self.traces: collections.Counter[Stretch] = collections.Counter()
         facts = PlanFacts.of(plan, writes_in_place=True, adds_in_parts=self._on_processors)
-        slices = DifferingSlices(facts) if self._shares_memory else None
-        self._stretches = stretches_of_program(facts, self._is_together, slices)
+        differing = DifferingSlices(facts) if self._shares_memory else None
+        self._stretches = stretches_of_program(facts, self._is_together, differing)
         crossing = {v for stretch in self._stretches for v in (*stretch.entering, *stretch.leaving)}
         self._facts = dataclasses.replace(facts, only_sliced=facts.only_sliced - crossing)
-        self._all_cores = AllCores(self._facts, slices, self._run_stretch)
+        self._all_cores = AllCores(self._facts, differing, self._run_stretch)
         self._joint_loops: dict[Loop, JointLoop] = {}
         self._functions: dict[Stretch, CalledFunction] = {}
         self._shared: dict[Hashable, CalledFunction] = {}

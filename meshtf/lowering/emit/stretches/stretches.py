@@ -43,9 +43,9 @@ IsTogether = Callable[[Instruction], bool]
 
 
 def stretches_of_program(
-    facts: PlanFacts, is_together: IsTogether, slices: DifferingSlices | None = None
+    facts: PlanFacts, is_together: IsTogether, differing: DifferingSlices | None = None
 ) -> list[Stretch]:
-    """All of a plan; one stretch, where nothing is done together. Work of which `slices` tells that several cores would
+    """All of a plan; one stretch, where nothing is done together. Work of which `differing` tells that several cores would
     do it alike has stretches of its own."""
     plan = facts.plan
     own = [i for i in plan.instructions if not isinstance(i, AssignVariable)]
@@ -54,7 +54,7 @@ def stretches_of_program(
         pieces.append(_Piece())
     pieces[-1].instructions += facts.late_assignments
     results = [*plan.fetches, *(c.value for c in plan.checks)]
-    return _stretches(_divided(pieces, slices, facts), results, facts, ends_program=True)
+    return _stretches(_divided(pieces, differing, facts), results, facts, ends_program=True)
 
 
 def stretches_of_body(
@@ -62,10 +62,10 @@ def stretches_of_body(
     results: Sequence[Value],
     facts: PlanFacts,
     is_together: IsTogether,
-    slices: DifferingSlices | None = None,
+    differing: DifferingSlices | None = None,
 ) -> list[Stretch]:
     """Of the instructions inside a loop or a branch, of which some values are wanted afterwards."""
-    pieces = _divided(_pieces(instructions, facts, is_together), slices, facts)
+    pieces = _divided(_pieces(instructions, facts, is_together), differing, facts)
     return _stretches(pieces, results, facts, ends_program=False)
 
 
@@ -78,13 +78,13 @@ class _Piece:
     axes: Axes | None = None
 
 
-def _divided(pieces: Sequence[_Piece], slices: DifferingSlices | None, facts: PlanFacts) -> list[_Piece]:
+def _divided(pieces: Sequence[_Piece], differing: DifferingSlices | None, facts: PlanFacts) -> list[_Piece]:
     """What cores do alike, apart from what each does by itself."""
-    if slices is None:
+    if differing is None:
         return list(pieces)
     found: list[_Piece] = []
     for n, piece in enumerate(pieces):
-        *alike, each = parts_of_work(piece.instructions, slices, facts)
+        *alike, each = parts_of_work(piece.instructions, differing, facts)
         found += [_Piece(part.instructions, axes=part.axes) for part in alike]
         if each.instructions or not alike or n == len(pieces) - 1:
             found.append(_Piece(each.instructions))

@@ -19,8 +19,6 @@ from meshtf.planning.plan import AssignVariable, Compute, Feed, Instruction, Rea
 
 _WORTH_BYTES, _WORTH_FLOPS = 1 << 20, 1 << 23
 """That are made once, and not again by others. To call a function costs as much as the processor's time for these."""
-
-
 _AT_HAND = (Feed, ReadVariable, AssignVariable)
 """What each core has of its own, and uses wherever it is wanted."""
 
@@ -38,11 +36,11 @@ class WorkPart:
     instructions: list[Instruction]
 
 
-def parts_of_work(instructions: Sequence[Instruction], slices: DifferingSlices, facts: PlanFacts) -> list[WorkPart]:
+def parts_of_work(instructions: Sequence[Instruction], differing: DifferingSlices, facts: PlanFacts) -> list[WorkPart]:
     """The same work in parts, one after the other; the last, which may be empty, each core does by itself."""
     mesh_shape = facts.plan.mesh_shape
-    own = {i: slices.axes_of(i) for i in instructions if not isinstance(i, _AT_HAND)}
-    worth = [axes for axes in _worth_it(own, mesh_shape) if not slices.differs_everywhere(axes)]
+    own: dict[Instruction, AxesSet] = {i: differing.axes_of(i) for i in instructions if not isinstance(i, _AT_HAND)}
+    worth = [axes for axes in _worth_it(own, mesh_shape) if not differing.differs_everywhere(axes)]
     # What uses a value differs wherever the value does, so fewer axes come first.
     order = sorted(worth, key=lambda axes: (len(axes), sorted(axes)))
     if not order:
@@ -86,7 +84,7 @@ def _places(
     wanted: dict[Instruction, int] = {}
     for instruction in reversed(instructions):
         first = min((users[v] for v in instruction.outputs if v in users), default=last)
-        place = wanted[instruction] = numbers.get(own.get(instruction), first)
+        place = wanted[instruction] = numbers.get(own[instruction], first) if instruction in own else first
         for value in _needed(instruction, facts):
             users[value] = min(place, users.get(value, last))
     places: dict[Instruction, int] = {}
