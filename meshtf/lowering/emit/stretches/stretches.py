@@ -45,8 +45,8 @@ IsTogether = Callable[[Instruction], bool]
 def stretches_of_program(
     facts: PlanFacts, is_together: IsTogether, differing: DifferingSlices | None = None
 ) -> list[Stretch]:
-    """All of a plan; one stretch, where nothing is done together. Work of which `differing` tells that several cores would
-    do it alike has stretches of its own."""
+    """All of a plan; one stretch, where nothing is done together. Work that cores would do alike, as `differing`
+    tells, has stretches of its own."""
     plan = facts.plan
     own = [i for i in plan.instructions if not isinstance(i, AssignVariable)]
     pieces = _pieces(own, facts, is_together, _patient(plan))
