@@ -1,7 +1,8 @@
 """Along which mesh axes cores hold different slices of a value: along all others they hold the same, to the bit.
 
 Local work is a function of a core's slices, and of where it stands along the axes of their layouts. So what is made of
-values that are replicated along an axis is replicated along it, too.
+values that are replicated along an axis is replicated along it, too. (`Holdings` of joint loops asks a value's layout
+alone, since there nothing is written where it lies, and a maximum counts as different everywhere until it is reduced.)
 """
 
 from __future__ import annotations
