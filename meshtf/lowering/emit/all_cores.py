@@ -52,8 +52,9 @@ class AllCores:
         if instructions not in self._bodies:
             self._bodies[instructions] = stretches_of_body(instructions, results, self._facts, takes_all_cores)
         for stretch in self._bodies[instructions]:
-            for core, own in held.items():
-                own.update(zip(stretch.leaving, self._run_stretch(stretch, core, own), strict=True))
+            if stretch.instructions:
+                for core, own in held.items():
+                    own.update(zip(stretch.leaving, self._run_stretch(stretch, core, own), strict=True))
             for instruction in stretch.together:
                 self.run_together(instruction, held)
 
