@@ -12,19 +12,20 @@ Sums may be rounded otherwise, as by any other kernel.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.layout import TensorLayout
+from meshtf.lowering.passes.dead_code import remove_dead_code
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.ops.algebra._contraction import Contraction
 from meshtf.ops.algebra.elementwise_operation import broadcasting_kernel
+from meshtf.ops.indexing.gather import Lookup
 from meshtf.planning.plan import (
     Compute,
     Instruction,
@@ -33,7 +34,6 @@ from meshtf.planning.plan import (
     Sliced,
     Value,
     nested,
-    used_directly,
     walk,
     with_nested_changed,
 )
@@ -53,7 +53,16 @@ def transpose_weights_once(plan: Plan, options: PassOptions) -> Plan:
         return plan
     numbers = itertools.count(1 + max((v.index for i, _ in walk(plan.instructions) for v in i.outputs), default=0))
     rewriting = _Rewriting(numbers, options.smallest_transposed, options.most_bytes_transposed)
-    return dataclasses.replace(plan, instructions=rewriting.rewritten(plan.instructions))
+    changed = dataclasses.replace(plan, instructions=rewriting.rewritten(plan.instructions))
+    return remove_dead_code(changed, options) if rewriting.bytes_left < options.most_bytes_transposed else plan
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Cut:
+    """Of a part that has all dimensions of a value but one: what cuts it out, a loop or a lookup."""
+
+    by: Loop | Compute
+    name: str
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,14 +73,14 @@ class _Read:
       product: of two operands.
       operand: the number of the one that is transposed.
       whole: from outside of the loop, of which it is a part.
-      cuts: how loops inside the loop cut the part out of the whole, one after the other.
+      cuts: how the part is cut out of the whole, one after the other: by a loop inside the loop, or by an index.
       order: of the whole's names, in which the part is read as it is.
     """
 
     product: Compute
     operand: int
     whole: Value
-    cuts: tuple[tuple[Loop, Sliced], ...]
+    cuts: tuple[_Cut, ...]
     order: Names
 
 
@@ -96,8 +105,7 @@ class _Rewriting:
     def _with_transposed(self, loop: Loop) -> list[Instruction]:
         """The loop, and before it what it reads transposed."""
         transposed: dict[tuple[Value, Names], Compute] = {}
-        replaced: dict[Instruction, Instruction] = {}
-        cuts: dict[tuple[Loop, Value], Sliced] = {}
+        changes = _Changes()
         for read in _Body(loop).reads(self.smallest):
             key = (read.whole, read.order)
             if key not in transposed:
@@ -106,15 +114,10 @@ class _Rewriting:
                 self.bytes_left -= read.whole.slice_bytes
                 transposed[key] = self._transposing(read)
             part = transposed[key].outputs[0]
-            for inner, cut in read.cuts:
-                if (inner, part) not in cuts:
-                    cuts[inner, part] = self._cut(part, cut.whole.shape.dims[cut.dim].name)
-                part = cuts[inner, part].part
-            replaced[read.product] = _reading(read, part)
-        added: dict[Loop, list[Sliced]] = {}
-        for (inner, _), cut in cuts.items():
-            added.setdefault(inner, []).append(cut)
-        return [*transposed.values(), _changed(loop, replaced, added)] if transposed else [loop]
+            for cut in read.cuts:
+                part = self._cut(part, cut, changes)
+            changes.replaced[read.product] = _reading(read, part)
+        return [*transposed.values(), changes.applied(loop)] if transposed else [loop]
 
     def _transposing(self, read: _Read) -> Compute:
         whole = read.whole
@@ -126,9 +129,17 @@ class _Rewriting:
             read.product, kind="transpose", inputs=(whole,), outputs=(output,), emit=emit, flops=0, facts=facts
         )
 
-    def _cut(self, whole: Value, name: str) -> Sliced:
-        axis = whole.shape.axis(name)
-        return Sliced(whole, axis, self._ordered(whole, [n for n in range(whole.shape.ndims) if n != axis]))
+    def _cut(self, whole: Value, cut: _Cut, changes: _Changes) -> Value:
+        """A part of a transposed value, which is cut once for all that read it."""
+        if (cut.by, whole) not in changes.parts:
+            axis = whole.shape.axis(cut.name)
+            part = self._ordered(whole, [n for n in range(whole.shape.ndims) if n != axis])
+            changes.parts[cut.by, whole] = part
+            if isinstance(cut.by, Loop):
+                changes.sliced.setdefault(cut.by, []).append(Sliced(whole, axis, part))
+            else:
+                changes.lookups.setdefault(cut.by, []).append(_looking_up(cut.by, whole, part))
+        return changes.parts[cut.by, whole]
 
     def _ordered(self, value: Value, axes: Sequence[int]) -> Value:
         """A new value with these of the dimensions."""
@@ -181,17 +192,27 @@ class _Body:
                 whole, cuts = source
                 yield _Read(product, operand, whole, cuts, _order_of_whole(whole, order))
 
-    def _source(self, value: Value) -> tuple[Value, tuple[tuple[Loop, Sliced], ...]] | None:
+    def _source(self, value: Value) -> tuple[Value, tuple[_Cut, ...]] | None:
         """The value from outside that it is, or a part of."""
         if value not in self._inside:
             return None if value.pending else (value, ())
         if value in self._cuts:
             loop, cut = self._cuts[value]
-            source = self._source(cut.whole)
-            return None if source is None else (source[0], (*source[1], (loop, cut)))
+            return self._cut_from(cut.whole, _Cut(loop, cut.whole.shape.dims[cut.dim].name))
         maker = self._makers.get(value)
-        is_same = isinstance(maker, Compute) and maker.facts.kernel is tf.identity and maker.facts.is_view
-        return self._source(maker.inputs[0]) if maker is not None and is_same else None
+        if not isinstance(maker, Compute):
+            return None
+        if isinstance(maker.emit, Lookup):
+            name = maker.emit.dim.name
+            names = [n for n in maker.inputs[0].shape.dimension_names if n != name]
+            is_part = not value.pending and value.shape.dimension_names == names
+            return self._cut_from(maker.inputs[0], _Cut(maker, name)) if is_part else None
+        is_same = maker.facts.kernel is tf.identity and maker.facts.is_view
+        return self._source(maker.inputs[0]) if is_same else None
+
+    def _cut_from(self, whole: Value, cut: _Cut) -> tuple[Value, tuple[_Cut, ...]] | None:
+        source = self._source(whole)
+        return None if source is None else (source[0], (*source[1], cut))
 
 
 def _bound(loop: Loop) -> list[Value]:
@@ -218,21 +239,37 @@ def _reading(read: _Read, part: Value) -> Compute:
     return dataclasses.replace(product, inputs=inputs, emit=product.emit.with_names(read.operand, names))
 
 
-def _changed(
-    loop: Loop, replaced: Mapping[Instruction, Instruction], added: Mapping[Loop, Sequence[Sliced]]
-) -> Loop:
-    """With other instructions inside, and loops there that cut more, and nothing that is not used any more."""
+def _looking_up(lookup: Compute, table: Value, part: Value) -> Compute:
+    """The lookup in a table whose dimensions stand in another order."""
+    assert isinstance(lookup.emit, Lookup)
+    own = lookup.emit
+    emit = Lookup.of(table.shape, own.indices, own.dim, part.shape, own.axes)
+    return dataclasses.replace(lookup, inputs=(table, *lookup.inputs[1:]), outputs=(part,), emit=emit)
 
-    def change(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
-        return tuple(change_one(i) for i in instructions)
 
-    def change_one(instruction: Instruction) -> Instruction:
-        changed = with_nested_changed(replaced.get(instruction, instruction), change)
-        if not isinstance(instruction, Loop) or not isinstance(changed, Loop) or instruction not in added:
-            return changed
-        uses = collections.Counter(v for i, _ in walk(changed.body) for v in used_directly(i))
-        uses.update([*(c.leaving for c in changed.carried), *(s.part for s in changed.stacked)])
-        used = [s for s in (*changed.sliced, *added[instruction]) if uses[s.part]]
-        return dataclasses.replace(changed, sliced=tuple(used))
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Changes:
+    """Of what is inside of a loop.
 
-    return dataclasses.replace(loop, body=change(loop.body))
+    Attributes:
+      replaced: products, by those that they replace.
+      sliced: what loops cut besides.
+      lookups: others beside lookups.
+      parts: what is cut out of transposed values, by what cuts them and the value.
+    """
+
+    replaced: dict[Instruction, Instruction] = dataclasses.field(default_factory=dict)
+    sliced: dict[Instruction, list[Sliced]] = dataclasses.field(default_factory=dict)
+    lookups: dict[Instruction, list[Compute]] = dataclasses.field(default_factory=dict)
+    parts: dict[tuple[Instruction, Value], Value] = dataclasses.field(default_factory=dict)
+
+    def applied(self, loop: Loop) -> Loop:
+        sliced = (*loop.sliced, *self.sliced.get(loop, ()))
+        return dataclasses.replace(loop, sliced=sliced, body=self._applied_to(loop.body))
+
+    def _applied_to(self, instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
+        changed: list[Instruction] = []
+        for i in instructions:
+            inside = self.applied(i) if isinstance(i, Loop) else with_nested_changed(i, self._applied_to)
+            changed += [self.replaced.get(i, inside), *self.lookups.get(i, ())]
+        return tuple(changed)

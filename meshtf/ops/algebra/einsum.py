@@ -7,8 +7,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from meshtf.call_sites import language_function
 from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import GraphError, ShapeError, nearest
