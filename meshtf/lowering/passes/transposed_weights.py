@@ -105,19 +105,20 @@ class _Rewriting:
     def _with_transposed(self, loop: Loop) -> list[Instruction]:
         """The loop, and before it what it reads transposed."""
         transposed: dict[tuple[Value, Names], Compute] = {}
-        changes = _Changes()
-        for read in _Body(loop).reads(self.smallest):
+        body, changes = _Body(loop), _Changes()
+        for read in body.reads(self.smallest):
             key = (read.whole, read.order)
             if key not in transposed:
                 if read.whole.slice_bytes > self.bytes_left:
                     continue
                 self.bytes_left -= read.whole.slice_bytes
                 transposed[key] = self._transposing(read)
+                changes.moved.update(body.made_inside(read.whole))
             part = transposed[key].outputs[0]
             for cut in read.cuts:
                 part = self._cut(part, cut, changes)
             changes.replaced[read.product] = _reading(read, part)
-        return [*transposed.values(), changes.applied(loop)] if transposed else [loop]
+        return [*changes.moved, *transposed.values(), changes.applied(loop)] if transposed else [loop]
 
     def _transposing(self, read: _Read) -> Compute:
         whole = read.whole
@@ -207,8 +208,18 @@ class _Body:
             names = [n for n in maker.inputs[0].shape.dimension_names if n != name]
             is_part = not value.pending and value.shape.dimension_names == names
             return self._cut_from(maker.inputs[0], _Cut(maker, name)) if is_part else None
-        is_same = maker.facts.kernel is tf.identity and maker.facts.is_view
-        return self._source(maker.inputs[0]) if is_same else None
+        if maker.facts.kernel is tf.identity and maker.facts.is_view:
+            return self._source(maker.inputs[0])
+        return (value, ()) if self._is_movable(maker) and not value.pending else None
+
+    def _is_movable(self, instruction: Instruction | None) -> bool:
+        """Whether it is a view of what is outside, as of layers in segments, and can be outside itself."""
+        is_view = isinstance(instruction, Compute) and instruction.facts.is_view
+        return instruction is not None and is_view and self._inside.isdisjoint(instruction.inputs)
+
+    def made_inside(self, value: Value) -> dict[Instruction, None]:
+        """What makes it, if that is inside."""
+        return dict.fromkeys([self._makers[value]] if value in self._makers else [])
 
     def _cut_from(self, whole: Value, cut: _Cut) -> tuple[Value, tuple[_Cut, ...]] | None:
         source = self._source(whole)
@@ -255,12 +266,14 @@ class _Changes:
       replaced: products, by those that they replace.
       sliced: what loops cut besides.
       lookups: others beside lookups.
+      moved: what is no more there, but before the loop.
       parts: what is cut out of transposed values, by what cuts them and the value.
     """
 
     replaced: dict[Instruction, Instruction] = dataclasses.field(default_factory=dict)
     sliced: dict[Instruction, list[Sliced]] = dataclasses.field(default_factory=dict)
     lookups: dict[Instruction, list[Compute]] = dataclasses.field(default_factory=dict)
+    moved: dict[Instruction, None] = dataclasses.field(default_factory=dict)
     parts: dict[tuple[Instruction, Value], Value] = dataclasses.field(default_factory=dict)
 
     def applied(self, loop: Loop) -> Loop:
@@ -270,6 +283,8 @@ class _Changes:
     def _applied_to(self, instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
         changed: list[Instruction] = []
         for i in instructions:
+            if i in self.moved:
+                continue
             inside = self.applied(i) if isinstance(i, Loop) else with_nested_changed(i, self._applied_to)
             changed += [self.replaced.get(i, inside), *self.lookups.get(i, ())]
         return tuple(changed)
