@@ -3,7 +3,7 @@
 In a loop over micro-batches, or over the steps of a pipeline, the gradient of a dense layer multiplies few rows
 [rows:64 d_ff:1024] by its weight [d_model:256 d_ff:1024]. TensorFlow's kernel would read that across its order in
 memory, each time anew, and take a tenth longer than with [d_ff:1024 d_model:256]; in the midst of a program, with the
-weight out of the caches, a third. So (loop over micro-batches: loop over layers: product with the layer's part of
+weight out of the caches, a quarter. So (loop over micro-batches: loop over layers: product with the layer's part of
 [layers d_model d_ff]) becomes (transpose to [layers d_ff d_model]; the loops, with parts of that).
 
 The weight is then there twice while the loop runs, which the plan's memory counts, and `most_bytes_transposed` bounds.
@@ -40,9 +40,10 @@ from meshtf.planning.plan import (
 from meshtf.planning.work_facts import WorkFacts
 
 _LEAST_ITERATIONS = 8
-"""To transpose a matrix takes as long as three to five products save."""
-_FEWEST_ROWS, _MOST_ROWS = 16, 256
-"""Of a product that saves something to speak of: more rows take much longer than the matrix is read."""
+"""To transpose a matrix takes as long as two to four products save, or more where it is larger than the caches."""
+_FEWEST_ROWS, _MOST_ROWS = 16, 128
+"""Of a product that saves something to speak of, with one thread: a quarter to a third with 16, an eighth with 64, with
+256 next to nothing; with 4 it may lose."""
 
 Names: TypeAlias = tuple[str, ...]
 
