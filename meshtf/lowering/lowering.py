@@ -185,6 +185,7 @@ class Lowering:
                 compiles_programs=self.mesh_impl.compiles_programs,
                 compile_loops=self._options.compile_loops,
                 computes_on_one_device=self._computes_on_one_device,
+                computes_on_processors=self._computes_on_processors,
                 process_of_core=self.mesh_impl.process_of_core,
             ),
             finds_failures=finds_failures,
@@ -197,6 +198,11 @@ class Lowering:
             return False
         devices = self.mesh_impl.devices
         return have_one_home(devices) if devices else len(set(self.mesh_impl.process_of_core)) <= 1
+
+    @property
+    def _computes_on_processors(self) -> bool:
+        """On paper, where no device says otherwise, cores are taken for processors."""
+        return not self.mesh_impl.compiles_programs and all("CPU" in d.upper() for d in self.mesh_impl.devices)
 
     @tf.autograph.experimental.do_not_convert
     def run(

@@ -53,6 +53,8 @@ class AllCores:
 
     def run_stretch(self, stretch: Stretch, held: HeldByCore) -> dict[int, Sequence[tf.Tensor]]:
         """What a stretch gives on each core, which holds afterwards what leaves it."""
+        if not stretch.instructions and not stretch.ends_program:
+            return {}
         made: dict[int, Sequence[tf.Tensor]] = {}
         results: dict[int, Sequence[tf.Tensor]] = {}
         for core, own in held.items():

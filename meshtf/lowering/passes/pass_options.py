@@ -23,6 +23,7 @@ class PassOptions:
       compiles_programs: whether the program is compiled as a whole, and its loops with it.
       compile_loops: whether loops that ask for it are compiled.
       computes_on_one_device: whether all cores are virtual CPUs of one process, which compute on its first.
+      computes_on_processors: whether all cores are processors, on which TensorFlow executes operation by operation.
       process_of_core: by core, the process that it is in; empty where one has all.
       assigns: whether the plan assigns variables.
       trained: shapes of the variables that are trained, by name.
@@ -35,6 +36,9 @@ class PassOptions:
         CPUs: with so many, it has paid after four to seven runs.
       smallest_added_in_place: bytes of the smallest slice of a stack of gradients that is added layer by layer: below,
         so many small additions cost more than the memory is worth.
+      smallest_transposed: elements of the smallest matrix that is transposed once before a loop: a smaller one is read
+        transposed in no more time.
+      most_bytes_transposed: of a core's slices of such weights, which are there twice while the loop runs.
       block_sizes: of large updates that are done block by block.
       largest_bucket_member: bytes of the largest slice that travels with others within a process: copying a larger one
         costs more than a start saves.
@@ -49,6 +53,7 @@ class PassOptions:
     compiles_programs: bool = False
     compile_loops: bool = True
     computes_on_one_device: bool = False
+    computes_on_processors: bool = False
     process_of_core: ProcessOfCore = ()
     assigns: bool = True
     trained: Mapping[str, Shape] = dataclasses.field(default_factory=dict)
@@ -56,6 +61,8 @@ class PassOptions:
     smallest_fused_update: int = 1 << 12
     least_compiled_iterations: int = 32
     smallest_added_in_place: int = 1 << 16
+    smallest_transposed: int = 1 << 16
+    most_bytes_transposed: int = 64 << 20
     block_sizes: BlockSizes = dataclasses.field(default_factory=BlockSizes)
     largest_bucket_member: int = 1 << 17
     light_flops: int = 1 << 20

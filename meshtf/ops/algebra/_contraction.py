@@ -20,6 +20,45 @@ Names: TypeAlias = tuple[str, ...]
 _MATMUL_DTYPES = (tf.bfloat16, tf.float16, tf.float32, tf.float64, tf.int32, tf.int64, tf.complex64, tf.complex128)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Contraction:
+    """Local work: the product of slices, summed over names.
+
+    names: of each operand's dimensions. output: of the result's, as far as operands have them, in order. size: of the
+    result. new: axes of it that no operand has, along which it is repeated.
+    """
+
+    names: tuple[Names, ...]
+    output: Names
+    size: tuple[int, ...]
+    new: tuple[int, ...] = ()
+
+    def __call__(self, core: Core, *slices: tf.Tensor) -> tf.Tensor:
+        y = contract(core, slices, self.names, self.output)
+        if self.new:
+            y = tf.broadcast_to(tf.reshape(y, [1 if i in self.new else n for i, n in enumerate(self.size)]), self.size)
+        return y
+
+    def with_names(self, operand: int, names: Names) -> Contraction:
+        """The same, of an operand whose dimensions stand in another order."""
+        own = (*self.names[:operand], names, *self.names[operand + 1 :])
+        return dataclasses.replace(self, names=own)
+
+    def read_transposed(self, sizes: Mapping[str, int]) -> tuple[int, Names] | None:
+        """Of one product of two matrices, the operand that the kernel is given as its second, if that is transposed,
+        and the order of names in which it would be given as it is."""
+        if len(self.names) != 2:
+            return None
+        a, b = self.names
+        is_plain = _is_matrix_product(a, b, {*self.output}) and {*a} ^ {*b} <= {*self.output}
+        plan = MatrixPlan.best(a, b, self.output, sizes)
+        if not is_plain or math.prod(sizes[n] for n in plan.batch) != 1:
+            return None
+        if plan.is_swapped:
+            return None if plan.transpose_a else (0, plan.batch + plan.contracted + plan.rows)
+        return (1, plan.batch + plan.contracted + plan.columns) if plan.transpose_b else None
+
+
 def contract(core: Core, slices: Sequence[tf.Tensor], names: Sequence[Names], output: Names) -> tf.Tensor:
     """Sums the product of slices over every name that `output` lacks. Output names must be among the inputs'."""
     sizes = {n: s for x, own in zip(slices, names, strict=True) for n, s in zip(own, x.shape.as_list(), strict=True)}

@@ -7,14 +7,12 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from meshtf.call_sites import language_function
 from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import GraphError, ShapeError, nearest
 from meshtf.graph import Operation, Tensor, check_tensor, check_tensors, same_dtype
 from meshtf.layout import Axes
-from meshtf.ops.algebra._contraction import contract, matrix_products
+from meshtf.ops.algebra._contraction import Contraction, matrix_products
 from meshtf.ops.algebra.broadcasting import union
 from meshtf.ops.algebra.elementwise_operation import conjugate, without_redundant_broadcasts
 from meshtf.ops.algebra.reduction import reduce_sum
@@ -22,7 +20,6 @@ from meshtf.ops.algebra.transpose_and_broadcast import spread
 from meshtf.ops.inputs.scalars import check_number
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.padding import Fill
-from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import choose_splits, layout_over
 from meshtf.planning.work_facts import WorkFacts
@@ -55,17 +52,11 @@ class EinsumOperation(Operation):
         summed = Fill(0, frozenset(name for name in splits if not output.shape.has(name)))
         values = [planner.read(x, layout_over(x.shape, splits), summed) for x in self.inputs]
         layout = layout_over(output.shape, splits)
-        names = [tuple(x.shape.dimension_names) for x in self.inputs]
+        names = tuple(tuple(x.shape.dimension_names) for x in self.inputs)
         wanted = tuple(d.name for d in output.shape if any(x.shape.has(d.name) for x in self.inputs))
         new = tuple(i for i, d in enumerate(output.shape) if d.name not in wanted)
         size = layout.slice_shape(output.shape, planner.mesh_shape)
-
-        def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
-            y = contract(core, slices, names, wanted)
-            if new:
-                y = tf.broadcast_to(tf.reshape(y, [1 if i in new else n for i, n in enumerate(size)]), size)
-            return y
-
+        emit = Contraction(names, wanted, size, new)
         local = {d.name: n for v in values for d, n in zip(v.shape, v.slice_shape, strict=True)}
         spec = (output.shape, output.dtype, layout)
         pending = self.pending_axes(planner.layouts)

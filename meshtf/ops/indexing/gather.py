@@ -55,17 +55,7 @@ class GatherOperation(Operation):
         splits = self._splits(planner.layouts)
         axes, layout = splits[self.dim.name], layout_over(output.shape, splits)
         values = [planner.read(x, layout_over(x.shape, splits)) for x in self.inputs]
-        # One index for all is looked up in each row of what stands before: the table need not be transposed.
-        before = None if indices.shape.ndims else Shape(weights.shape.dims[: weights.shape.axis(self.dim)])
-        shapes = LookupShapes.of(weights.shape, indices.shape if before is None else before, self.dim)
-        emit = _Lookup(
-            aligner(weights.shape, shapes.table),
-            aligner(indices.shape, shapes.indices),
-            aligner(shapes.rows, output.shape),
-            axes,
-            shapes.batch.ndims,
-            is_one_for_all=before is not None,
-        )
+        emit = Lookup.of(weights.shape, indices.shape, self.dim, output.shape, axes)
         spec = (output.shape, output.dtype, layout)
         planner.write(output, planner.compute("gather", emit, values, [spec], pending=axes)[0])
 
@@ -74,19 +64,38 @@ class GatherOperation(Operation):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Lookup:
-    """Local work: rows of a table that is split over axes.
+class Lookup:
+    """Local work: rows of a table along a dimension that is split over axes, by indices of this shape.
 
     to_table, to_indices, to_output: bring slices into the orders of `LookupShapes`, and back. batch_ndims: dimensions
     that table and indices have. is_one_for_all: whether there is one index for all of these.
     """
 
+    dim: Dimension
+    indices: Shape
+    axes: Axes
     to_table: Callable[[tf.Tensor], tf.Tensor]
     to_indices: Callable[[tf.Tensor], tf.Tensor]
     to_output: Callable[[tf.Tensor], tf.Tensor]
-    axes: Axes
     batch_ndims: int
     is_one_for_all: bool
+
+    @classmethod
+    def of(cls, table: Shape, indices: Shape, dim: Dimension, output: Shape, axes: Axes) -> Lookup:
+        """Of a table and of a result whose dimensions stand in these orders."""
+        # One index for all is looked up in each row of what stands before: the table need not be transposed.
+        before = None if indices.ndims else Shape(table.dims[: table.axis(dim)])
+        shapes = LookupShapes.of(table, indices if before is None else before, dim)
+        return cls(
+            dim,
+            indices,
+            axes,
+            aligner(table, shapes.table),
+            aligner(indices, shapes.indices),
+            aligner(shapes.rows, output),
+            shapes.batch.ndims,
+            is_one_for_all=before is not None,
+        )
 
     def __call__(self, core: Core, table: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
         return self._looked_up(core, table, where, rows_at)

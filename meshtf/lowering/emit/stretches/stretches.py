@@ -101,7 +101,8 @@ def _pieces(
     """As few as the order of the instructions allows: a piece ends where something needs what is done together.
 
     A core begins with a piece when all is there that enters it; what is done together takes place when its own inputs
-    are there. Patient instructions are put off, if a piece ends soon anyway.
+    are there. Patient instructions are put off, if a piece ends soon anyway. A permute of what was there before a piece
+    takes place before it: it hands slices on where they are, and what needs them then ends no piece.
     """
     cutting = _Cutting(instructions, facts, is_together, patient)
     for n, instruction in enumerate(instructions):
@@ -136,6 +137,11 @@ class _Cutting:
         """Puts it into the last piece, into a new one, or off; `n` instructions were looked at before it."""
         joins = self._is_together(instruction)
         needed = _needed(instruction, self._facts)
+        if joins and _only_hands_on(instruction) and self._was_there(needed):
+            if len(self.pieces) == 1:
+                self.pieces.insert(0, _Piece())
+            self.pieces[-2].together.append(instruction)
+            return
         while True:
             is_behind = not self._behind.isdisjoint(needed)
             # One that is done together may follow another in the same place.
@@ -159,6 +165,11 @@ class _Cutting:
         for instruction in waiting:
             self.place(instruction, n)
 
+    def _was_there(self, needed: Sequence[Value]) -> bool:
+        """Whether the last piece, and what follows it, makes none of this, nor what was put off."""
+        made = {v for i in (*self.pieces[-1].instructions, *self.pieces[-1].together) for v in i.outputs}
+        return made.isdisjoint(needed) and self._behind.isdisjoint(needed)
+
     def _ends_soon(self, put_off: Instruction, n: int) -> bool:
         """Whether something that is not patient ends the piece, among the next instructions."""
         waited_for, behind = set(self._waited_for), {*self._behind, *put_off.outputs}
@@ -173,6 +184,11 @@ class _Cutting:
                     return True
                 behind.update(instruction.outputs)
         return False
+
+
+def _only_hands_on(instruction: Instruction) -> bool:
+    """Whether it is a permute, which costs nothing in one memory."""
+    return isinstance(instruction, Collective) and instruction.step.destinations is not None
 
 
 def _patient(plan: Plan) -> frozenset[Instruction]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import meshtf as mtf
+from meshtf.layers import PipelineSchedule, dense, pipeline
 from meshtf.lowering.emit.all_cores import takes_all_cores
 from meshtf.lowering.emit.plan_facts import PlanFacts
-from meshtf.lowering.emit.stretches.stretches import Stretch, stretches_of_program
-from meshtf.planning.plan import AssignVariable, Collective, Plan, Value
+from meshtf.lowering.emit.stretches.stretches import Stretch, stretches_of_body, stretches_of_program
+from meshtf.planning.plan import AssignVariable, Collective, Loop, Plan, Value
 
 LAYERS = 6
 
@@ -64,3 +65,40 @@ def test_everything_is_there_once_when_it_is_needed() -> None:
             assert isinstance(instruction, Collective)
             assert set(instruction.inputs) <= made
             made.update(instruction.outputs)
+
+
+def test_a_permute_of_what_was_there_comes_first_and_cuts_nothing() -> None:
+    """In the gradient of a pipeline each stage computes its layers again, and differentiates them, in one stretch."""
+
+    def step(x: mtf.Tensor) -> mtf.Tensor:
+        (y,) = pipeline(
+            lambda xs, _: [mtf.relu(dense(xs[0], [xs[0].shape[-1]]))],
+            x,
+            mtf.Dimension("layers", 4),
+            PipelineSchedule(2, 4),
+            recompute="nothing",
+        )
+        loss = mtf.reduce_sum(y)
+        mtf.optimize.SgdOptimizer(0.1).minimize(loss)
+        return loss
+
+    program = mtf.function(
+        step, mtf.PlanMeshImpl("stages:2", "stage:stages"), {"x": mtf.TensorSpec("batch:8 d_model:4")}
+    )
+    plan = program.lowering.execution([program.results]).plan
+    forward, backward = (i for i in plan.instructions if isinstance(i, Loop))
+    facts = PlanFacts.of(plan, writes_in_place=True)
+
+    def stretches_of(loop: Loop) -> list[Stretch]:
+        results = [*(c.leaving for c in loop.carried), *(s.part for s in loop.stacked)]
+        return stretches_of_body(loop.body, results, facts, takes_all_cores)
+
+    def loops_and_permutes(stretch: Stretch) -> tuple[int, int]:
+        return sum(isinstance(i, Loop) for i in stretch.instructions), len(stretch.together)
+
+    # What a stage has made goes to the next behind it; its gradient has come before.
+    assert [loops_and_permutes(s) for s in stretches_of(forward)] == [(1, 1), (0, 0)]
+    assert [loops_and_permutes(s) for s in stretches_of(backward)] == [(0, 1), (2, 0)]
+    before, behind = stretches_of(backward)
+    assert not before.instructions
+    assert {v for i in before.together for v in i.outputs} <= set(behind.entering)
