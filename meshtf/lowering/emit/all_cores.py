@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from meshtf.lowering.emit._cheap_operations import cheap_operations
 from meshtf.lowering.emit.control_flow import Stack, new_stack, written
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.scopes import scope_name
@@ -80,6 +81,7 @@ class AllCores:
             wholes = [x if isinstance(x, tf.Tensor) else x.stack() for x in parts]
             own.update(zip((s.whole for s in loop.stacked), wholes, strict=True))
 
+    @cheap_operations()
     def _goes_on(
         self, loop: Loop, turn: tf.Tensor, count: Any, values: Sequence[Sequence[tf.Tensor]], held: HeldByCore
     ) -> tf.Tensor:
@@ -93,6 +95,7 @@ class AllCores:
         self._run(loop.condition.instructions, [loop.condition.goes_on], inside)
         return tf.logical_and(turn < count, _any_of(inside)[loop.condition.goes_on])
 
+    @cheap_operations()
     def _iterate(
         self,
         loop: Loop,
@@ -124,6 +127,7 @@ class AllCores:
         return turn + 1, leaving, filled
 
     def _branch(self, branch: Branch, held: HeldByCore) -> None:
+        @cheap_operations()
         def take(instructions: tuple[Instruction, ...], results: Sequence[Value]) -> list[list[tf.Tensor]]:
             inside = {core: dict(own) for core, own in held.items()}
             self._run(instructions, results, inside)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 import tensorflow as tf
 
 from meshtf.garbage_collection import garbage_collection_paused
+from meshtf.lowering.emit._compiled_unrun import compiled_meanwhile
 from meshtf.lowering.emit._function_calls import CalledFunction, hides_bodies
 from meshtf.lowering.emit._grappler import grappler_off
 from meshtf.lowering.emit._outermost_calls import OutermostFunction
@@ -130,7 +131,10 @@ class EmittedProgram:
         # Of one core's program, tracing is over too soon for it.
         compiles_early = len(self._cores) > 1 and self._on_processors and tf.executing_eagerly()
         home = home_device(self._cores[0][1])
-        with updates_compiled_meanwhile(self._facts, home) if compiles_early else contextlib.nullcontext():
+        with contextlib.ExitStack() as meanwhile:
+            if compiles_early:
+                meanwhile.enter_context(compiled_meanwhile(self._joint_functions(), home))
+                meanwhile.enter_context(updates_compiled_meanwhile(self._facts, home))
             program = self._traced(asserted=asserted)
             self._hand_back_freed_memory()
             return program(feeds)
@@ -195,12 +199,20 @@ class EmittedProgram:
         """For all cores, and adds what it makes to what each of them holds."""
         if not self._is_joint(instruction):
             return self._all_cores.run_together(instruction, held)
-        assert isinstance(instruction, Loop)
-        if instruction not in self._joint_loops:
-            self._joint_loops[instruction] = JointLoop(self._plan, instruction)
-        made_by_core = self._joint_loops[instruction](list(held.values()))
+        made_by_core = self._joint_loop(instruction)(list(held.values()))
         for own, made in zip(held.values(), made_by_core, strict=True):
             own.update(made)
+
+    @garbage_collection_paused()
+    def _joint_functions(self) -> list[tf.types.experimental.ConcreteFunction]:
+        loops = [i for stretch in self._stretches for i in stretch.together if self._is_joint(i)]
+        return [self._joint_loop(loop).function for loop in loops]
+
+    def _joint_loop(self, loop: Instruction) -> JointLoop:
+        assert isinstance(loop, Loop)
+        if loop not in self._joint_loops:
+            self._joint_loops[loop] = JointLoop(self._plan, loop)
+        return self._joint_loops[loop]
 
     def _run_stretch(self, stretch: Stretch, core: int, held: Mapping[Value, tf.Tensor]) -> Sequence[tf.Tensor]:
         """What a stretch gives on a core."""
