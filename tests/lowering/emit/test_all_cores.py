@@ -208,6 +208,28 @@ def test_short_loops_inside_others_are_unrolled(layers: int, loops: int) -> None
     assert len([n for n in nodes(split) if n.op in ("While", "StatelessWhile")]) == loops
 
 
+def test_constants_in_a_loop_are_there_once_for_all_cores() -> None:
+    def constants(cores: int) -> list[int]:
+        """Of the bodies of loops."""
+
+        def looped(x: mtf.Tensor) -> list[mtf.Tensor]:
+            w = mtf.get_variable(x.mesh, "w", [LAYERS, D], initializer=mtf.ones)
+            body = lambda c, parts: ([mtf.softmax(c[0] * parts[0], B)], [c[0]])  # noqa: E731
+            (y,), (parts,) = mtf.scan(body, [x], [w], LAYERS)
+            return [y, parts]
+
+        step = mtf.function(looped, mtf.SpmdMeshImpl(f"all:{cores}", "batch:all"), inputs={"x": mtf.TensorSpec([B, D])})
+        step(x=X)
+        program = step._execution.program
+        assert isinstance(program, EmittedProgram)
+        library = program._traced(asserted=False).function.graph.as_graph_def().library  # type: ignore[attr-defined]
+        bodies = [f for f in library.function if "while_body" in f.signature.name]
+        return [sum(n.op == "Const" for n in f.node_def) for f in bodies]
+
+    assert len(constants(2)) == 1
+    assert constants(8) == constants(4)
+
+
 def test_an_operation_that_fails_is_named_with_its_line() -> None:
     def quotient(x: mtf.Tensor) -> mtf.Tensor:
         return mtf.reduce_sum(7 // mtf.cast(x, tf.int32))
