@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from meshtf.layout import Axes
+from meshtf.lowering.emit._cheap_operations import cheap_operations
 from meshtf.lowering.emit.control_flow import Stack, new_stack, written
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.scopes import scope_name
@@ -104,6 +105,7 @@ class AllCores:
             wholes = [x if isinstance(x, tf.Tensor) else x.stack() for x in parts]
             self._hand_out(s.whole, wholes, s.part, held)
 
+    @cheap_operations()
     def _goes_on(
         self, loop: Loop, turn: tf.Tensor, count: Any, values: Sequence[Sequence[tf.Tensor]], held: HeldByCore
     ) -> tf.Tensor:
@@ -115,6 +117,7 @@ class AllCores:
         self._run(loop.condition.instructions, [loop.condition.goes_on], inside)
         return tf.logical_and(turn < count, _any_of(inside)[loop.condition.goes_on])
 
+    @cheap_operations()
     def _iterate(
         self,
         loop: Loop,
@@ -169,6 +172,7 @@ class AllCores:
         return core if axes is None else core_positions.position(core, axes, self._facts.plan.mesh_shape)
 
     def _branch(self, branch: Branch, held: HeldByCore) -> None:
+        @cheap_operations()
         def take(instructions: tuple[Instruction, ...], results: Sequence[Value]) -> list[list[tf.Tensor]]:
             inside = {core: dict(own) for core, own in held.items()}
             self._run(instructions, results, inside)

@@ -40,6 +40,7 @@ def _emit_compiled(program: CoreProgram, loop: Loop) -> None:
     given = [program.parts_of(v) if v in apart else program.slice_of(v) for v in loop.inputs]
     read = [v for v in loop.outputs if v in program.read]
 
+    @cheap_operations()
     def run(*slices: Any) -> list[tf.Tensor]:
         inner = program.compiled(dict(zip(loop.inputs, slices, strict=True)))
         emit_op_by_op(inner, loop)
@@ -99,6 +100,7 @@ def written(stack: Stack, index: tf.Tensor, part: tf.Tensor) -> Stack:
     return stack.write(index, part)
 
 
+@cheap_operations()
 def _goes_on(program: CoreProgram, loop: Loop, turn: tf.Tensor, count: Any, values: Sequence[tf.Tensor]) -> tf.Tensor:
     if loop.condition is None:
         return turn < count
@@ -224,6 +226,7 @@ def _iteration(program: CoreProgram, loop: Loop) -> Callable[..., tuple[list[tf.
 def emit_branch(program: CoreProgram, branch: Branch) -> None:
     """Emits a branch into a program; its results become slices of the program."""
 
+    @cheap_operations()
     def take(instructions: Sequence[Any], results: Sequence[Value]) -> list[tf.Tensor]:
         inner = program.inside({})
         inner.emit(instructions)

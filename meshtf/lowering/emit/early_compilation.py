@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import tensorflow as tf
 
+from meshtf.garbage_collection import garbage_collection_paused
 from meshtf.lowering.emit._grappler import grappler_off
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.passes.update_fusion import FusedUpdate
@@ -81,6 +82,7 @@ def _trials(facts: PlanFacts) -> Sequence[_Trial]:
     return list(found.values())
 
 
+@garbage_collection_paused()
 def _all_of(trials: Sequence[_Trial]) -> tf.types.experimental.ConcreteFunction:
     """A function that calls them, as a program does: what is called by itself is compiled as another."""
 

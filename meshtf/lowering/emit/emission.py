@@ -9,11 +9,13 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from meshtf.garbage_collection import garbage_collection_paused
 from meshtf.layout import axes_size
+from meshtf.lowering.emit._compiled_unrun import compiled_meanwhile
 from meshtf.lowering.emit._function_calls import CalledFunction, hides_bodies
 from meshtf.lowering.emit._grappler import grappler_off
 from meshtf.lowering.emit._outermost_calls import OutermostFunction
@@ -56,6 +58,7 @@ class EmittedProgram:
       traces: how often each stretch has been traced, those inside of loops and branches too.
     """
 
+    @garbage_collection_paused()
     def __init__(
         self,
         plan: Plan,
@@ -71,6 +74,7 @@ class EmittedProgram:
         devices = {core: mesh_impl.devices[core] for core in local_cores(mesh_impl.devices)}
         self._copying = alike_cores(plan, devices) if runs_once else {}
         self._cores = [(core, device) for core, device in devices.items() if core not in self._copying]
+        self._homes = {core: home_device(device) for core, device in self._cores}
         self._shares_memory = shares_memory(plan, mesh_impl)
         self._collectives = _collectives(plan, mesh_impl, by_runtime=not self._shares_memory)
         self.traces: collections.Counter[Stretch] = collections.Counter()
@@ -80,6 +84,7 @@ class EmittedProgram:
         crossing = {v for stretch in self._stretches for v in (*stretch.entering, *stretch.leaving)}
         self._facts = dataclasses.replace(facts, only_sliced=facts.only_sliced - crossing)
         self._all_cores = AllCores(self._facts, differing, self._run_stretch)
+        self._places: dict[tuple[int, tf.Graph], tf.Tensor] = {}
         self._joint_loops: dict[Loop, JointLoop] = {}
         self._functions: dict[Stretch, CalledFunction] = {}
         self._shared: dict[Hashable, CalledFunction] = {}
@@ -138,8 +143,11 @@ class EmittedProgram:
     def _first_call(self, feeds: Sequence[tf.Tensor], *, asserted: bool) -> Sequence[tf.Tensor]:
         # Of one core's program, tracing is over too soon for it.
         compiles_early = len(self._cores) > 1 and self._on_processors and tf.executing_eagerly()
-        home = home_device(self._cores[0][1])
-        with updates_compiled_meanwhile(self._facts, home) if compiles_early else contextlib.nullcontext():
+        home = self._homes[self._cores[0][0]]
+        with contextlib.ExitStack() as meanwhile:
+            if compiles_early:
+                meanwhile.enter_context(compiled_meanwhile(self._joint_functions(), home))
+                meanwhile.enter_context(updates_compiled_meanwhile(self._facts, home))
             program = self._traced(asserted=asserted)
             self._hand_back_freed_memory()
             return program(feeds)
@@ -190,37 +198,60 @@ class EmittedProgram:
         held: dict[int, dict[Value, tf.Tensor]] = {core: {} for core, _ in self._cores}
         results: CoreResults = {}
         first = [hides_bodies()] if len(self._stretches) > 1 else []
-        for stretch in self._stretches:
-            with tf.control_dependencies(first):
-                results = self._all_cores.run_stretch(stretch, held)
-            for instruction in stretch.together:
-                with tf.device(home_device(self._cores[0][1])):
+        with tf.device(self._homes[self._cores[0][0]]):
+            for stretch in self._stretches:
+                with tf.control_dependencies(first):
+                    results = self._all_cores.run_stretch(stretch, held)
+                for instruction in stretch.together:
                     self._do_together(instruction, held)
+        self._places.clear()
         return results
 
     def _do_together(self, instruction: Instruction, held: Mapping[int, dict[Value, tf.Tensor]]) -> None:
         """For all cores, and adds what it makes to what each of them holds."""
         if not self._is_joint(instruction):
             return self._all_cores.run_together(instruction, held)
-        assert isinstance(instruction, Loop)
-        if instruction not in self._joint_loops:
-            self._joint_loops[instruction] = JointLoop(self._plan, instruction)
-        made_by_core = self._joint_loops[instruction](list(held.values()))
+        made_by_core = self._joint_loop(instruction)(list(held.values()))
         for own, made in zip(held.values(), made_by_core, strict=True):
             own.update(made)
+
+    @garbage_collection_paused()
+    def _joint_functions(self) -> list[tf.types.experimental.ConcreteFunction]:
+        loops = [i for stretch in self._stretches for i in stretch.together if self._is_joint(i)]
+        return [self._joint_loop(loop).function for loop in loops]
+
+    def _joint_loop(self, loop: Instruction) -> JointLoop:
+        assert isinstance(loop, Loop)
+        if loop not in self._joint_loops:
+            self._joint_loops[loop] = JointLoop(self._plan, loop)
+        return self._joint_loops[loop]
 
     def _run_stretch(self, stretch: Stretch, core: int, held: Mapping[Value, tf.Tensor]) -> Sequence[tf.Tensor]:
         """What a stretch gives on a core."""
         # Collectives of the runtime go to the core's own device, since they take tokens that are there.
-        with tf.device(home_device(self._mesh_impl.devices[core])):
+        with self._at_home(core):
             handles = [self._slices[name][core].handle for name in stretch.variables]
-            coordinates = tf.constant(list(core_positions.coordinates(core, self._plan.mesh_shape).values()), tf.int32)
+            coordinates = self._coordinates(core)
             fed = [self._fed[core][name] for name in stretch.feeds]
             given = [held[v] for v in stretch.entering]
             arguments = [coordinates, *self._collectives.arguments(core), *fed, *given, *handles]
             if self._is_called_once:
                 return self._core_program(stretch, *arguments)
             return self._function(stretch)(arguments)
+
+    def _at_home(self, core: int) -> contextlib.AbstractContextManager[Any]:
+        """Where a core computes. That of the first is entered once, since to find a device by name takes as long as a
+        call."""
+        home = self._homes[core]
+        return contextlib.nullcontext() if home == self._homes[self._cores[0][0]] else tf.device(home)
+
+    def _coordinates(self, core: int) -> tf.Tensor:
+        """Of a core, int32 [axes of the mesh], made once in each function."""
+        key = core, tf.compat.v1.get_default_graph()
+        if key not in self._places:
+            own = core_positions.coordinates(core, self._plan.mesh_shape)
+            self._places[key] = tf.constant(list(own.values()), tf.int32)
+        return self._places[key]
 
     def _function(self, stretch: Stretch) -> CalledFunction:
         """Of what a core runs, traced when first asked for; of stretches that are alike, once."""

@@ -7,14 +7,17 @@ ones: the operations are as many as those of one core, and nothing is waited for
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
 
 from meshtf.layout import Axes, axes_size
 from meshtf.lowering.emit._joint_kernels import Kernel, KernelGraph, on_core
+from meshtf.lowering.emit._traced_function import traced_function
 from meshtf.lowering.emit.control_flow import emit_op_by_op, entering_in_parts, read_values
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
 from meshtf.lowering.emit.plan_facts import PlanFacts
@@ -35,11 +38,17 @@ class JointLoop:
         self._apart = entering_in_parts(loop)
         read = read_values(plan)
         self._results = [v for v in loop.outputs if v in read]
-        self._run = tf.function(self._emitted, jit_compile=True, autograph=False)
+
+    @functools.cached_property
+    def function(self) -> tf.types.experimental.ConcreteFunction:
+        """Of the tensors of what it uses, one after the other, which XLA compiles."""
+        signature = [spec for v in self._loop.inputs for spec in self._specs(v)]
+        return traced_function(self._emitted, signature, "joint_loop", {"_XlaMustCompile": True, "_noinline": True})
 
     def __call__(self, slices: Sequence[Mapping[Value, tf.Tensor]]) -> list[dict[Value, tf.Tensor]]:
         """By core, what the loop makes of what it uses."""
-        results = self._run(*(self._given(v, slices) for v in self._loop.inputs))
+        given = [x for v in self._loop.inputs for x in self._given(v, slices)]
+        results = cast("Any", self.function)(*given)
         made: list[dict[Value, tf.Tensor]] = [{} for _ in slices]
         for value, result in zip(self._results, results, strict=True):
             parts = tf.unstack(result)
@@ -48,16 +57,29 @@ class JointLoop:
                 made[core][value] = parts[position]
         return made
 
-    def _given(self, value: Value, slices: Sequence[Mapping[Value, tf.Tensor]]) -> tf.Tensor | list[tf.Tensor]:
+    def _count(self, value: Value) -> int:
+        """Of the cores that hold different slices."""
+        return axes_size(self._holdings.axes(value), self._plan.mesh_shape)
+
+    def _specs(self, value: Value) -> list[tf.TensorSpec]:
+        """Of what `_given` gives."""
+        count, shape = self._count(value), value.slice_shape
+        if value not in self._apart:
+            return [tf.TensorSpec([count, *shape], value.dtype)]
+        return [tf.TensorSpec([count, *shape[1:]], value.dtype)] * shape[0]
+
+    def _given(self, value: Value, slices: Sequence[Mapping[Value, tf.Tensor]]) -> list[tf.Tensor]:
         """[cores, ..], of those that hold different slices; in parts along the slices' first dimension, if used so."""
         own = [slices[core][value] for core in self._holdings.first_cores(self._holdings.axes(value))]
         if value not in self._apart:
-            return tf.stack(own)
+            return [tf.stack(own)]
         return [tf.stack(parts) for parts in zip(*map(tf.unstack, own), strict=True)]
 
-    def _emitted(self, *slices: tf.Tensor | list[tf.Tensor]) -> list[tf.Tensor]:
-        program = JointProgram(self._plan, SlicesByValue({}))
-        program.take(dict(zip(self._loop.inputs, slices, strict=True)))
+    def _emitted(self, *slices: tf.Tensor) -> list[tf.Tensor]:
+        program, given = JointProgram(self._plan, SlicesByValue({})), iter(slices)
+        for value in self._loop.inputs:
+            own = list(itertools.islice(given, len(self._specs(value))))
+            program.take({value: own if value in self._apart else own[0]})
         emit_op_by_op(program, self._loop)
         return [program.slices[v] for v in self._results]
 

@@ -208,6 +208,57 @@ def test_short_loops_inside_others_are_unrolled(layers: int, loops: int) -> None
     assert len([n for n in nodes(split) if n.op in ("While", "StatelessWhile")]) == loops
 
 
+def test_constants_in_a_loop_are_there_once_for_all_cores() -> None:
+    def constants(cores: int) -> list[int]:
+        """Of the bodies of loops."""
+
+        def looped(x: mtf.Tensor) -> list[mtf.Tensor]:
+            w = mtf.get_variable(x.mesh, "w", [LAYERS, D], initializer=mtf.ones)
+            body = lambda c, parts: ([mtf.softmax(c[0] * parts[0], B)], [c[0]])  # noqa: E731
+            (y,), (parts,) = mtf.scan(body, [x], [w], LAYERS)
+            return [y, parts]
+
+        step = mtf.function(looped, mtf.SpmdMeshImpl(f"all:{cores}", "batch:all"), inputs={"x": mtf.TensorSpec([B, D])})
+        step(x=X)
+        program = step._execution.program
+        assert isinstance(program, EmittedProgram)
+        library = program._traced(asserted=False).function.graph.as_graph_def().library  # type: ignore[attr-defined]
+        bodies = [f for f in library.function if "while_body" in f.signature.name]
+        return [sum(n.op == "Const" for n in f.node_def) for f in bodies]
+
+    assert len(constants(2)) == 1
+    assert constants(8) == [n + 4 for n in constants(4)]  # a core's coordinates are its own
+
+
+def test_devices_are_found_once_whatever_the_number_of_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    def entered(layers: int) -> tuple[int, int]:
+        """How often a device is entered in a first call, and of how many stretches."""
+
+        def deep(x: mtf.Tensor) -> mtf.Tensor:
+            for _ in range(layers):
+                x = mtf.softmax(x, B)
+            return x
+
+        step = mtf.function(deep, mtf.SpmdMeshImpl("all:8", "batch:all"), inputs={"x": mtf.TensorSpec([B, D])})
+        program = step._execution.program
+        assert isinstance(program, EmittedProgram)
+        enter = tf.device
+        names: list[str] = []
+
+        def noted(name: str) -> Any:
+            names.append(name)
+            return enter(name)
+
+        monkeypatch.setattr(tf, "device", noted)
+        step(x=X)
+        monkeypatch.undo()
+        return len(names), len(program._stretches)
+
+    (few, stretches), (many, more_stretches) = entered(1), entered(4)
+    assert more_stretches > stretches > 1
+    assert many == few
+
+
 def test_an_operation_that_fails_is_named_with_its_line() -> None:
     def quotient(x: mtf.Tensor) -> mtf.Tensor:
         return mtf.reduce_sum(7 // mtf.cast(x, tf.int32))
