@@ -1,5 +1,5 @@
-"""Whether updates are compiled before a program needs them: in a process of its own, where TensorFlow logs what XLA
-compiles."""
+"""Whether updates and loops are compiled before a program needs them: in a process of its own, where TensorFlow logs
+what XLA compiles."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 
 import numpy as np
+import pytest
+import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.lowering.emit._compiled_unrun import compiled_meanwhile
+from meshtf.lowering.emit._traced_function import traced_function
 from meshtf.lowering.emit.early_compilation import updates_compiled_meanwhile
+from meshtf.lowering.emit.emission import EmittedProgram
 from meshtf.lowering.emit.plan_facts import PlanFacts
 
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -79,3 +85,93 @@ def test_large_updates_are_compiled_when_they_are_run() -> None:
     assert facts.in_place
     with updates_compiled_meanwhile(facts, CPU):
         assert "updates_compiled_meanwhile" not in {thread.name for thread in threading.enumerate()}
+
+
+HOME = "/device:CPU:0"
+LOOPS_COMPILED_THEN_RUN = """
+import sys
+import numpy as np
+from meshtf.lowering.emit._compiled_unrun import compiled_meanwhile
+from tests.lowering.emit.test_early_compilation import HOME, counting, functions_of
+
+step = counting()
+with compiled_meanwhile(functions_of(step), HOME):
+    pass
+print("compiled early", file=sys.stderr, flush=True)
+step(x=np.ones([4, 8], np.float32))
+"""
+
+
+def counting() -> mtf.Function:
+    """With a collective in a loop that is compiled for all cores, and another behind it."""
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        below = lambda y: mtf.less(mtf.reduce_sum(y), 1e3)  # noqa: E731
+        (y,) = mtf.while_loop(below, lambda y: mtf.tanh(y) + y, x, maximum_iterations=40, compiled=True)
+        return [y, mtf.reduce_sum(y)]
+
+    mtf.virtual_cpus(2)
+    mesh_impl = mtf.SpmdMeshImpl("rows:2", "batch:rows")
+    return mtf.function(program, mesh_impl, inputs={"x": mtf.TensorSpec("batch:4 d:8")})
+
+
+def functions_of(step: mtf.Function) -> list[tf.types.experimental.ConcreteFunction]:
+    return program_of(step)._joint_functions()
+
+
+def program_of(step: mtf.Function) -> EmittedProgram:
+    step.initialize()
+    program = step._execution.program
+    assert isinstance(program, EmittedProgram)
+    return program
+
+
+def test_a_loop_that_is_compiled_early_is_what_the_program_runs() -> None:
+    environment = {**os.environ, "TF_CPP_VMODULE": "device_compiler=4", "TF_CPP_MIN_LOG_LEVEL": "0"}
+    command = [sys.executable, "-c", LOOPS_COMPILED_THEN_RUN]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    early, _, by_the_program = done.stderr.partition("compiled early")
+    assert (early.count("Instantly compiling"), by_the_program.count("Instantly compiling")) == (1, 0)
+    assert "Already Compiled for signature: __inference_joint_loop" in by_the_program
+
+
+def test_no_loop_is_run_and_the_thread_is_gone() -> None:
+    """A function that would never end."""
+
+    def endless(x: tf.Tensor) -> list[tf.Tensor]:
+        return tf.while_loop(lambda _: True, lambda y: [y + 1.0], [x])
+
+    function = traced_function(endless, [tf.TensorSpec([3])], "endless", {"_XlaMustCompile": True})
+    with compiled_meanwhile([function], HOME):
+        pass
+    assert "compiled_meanwhile" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_what_cannot_be_compiled_is_left_to_the_program() -> None:
+    def printed(x: tf.Tensor) -> list[tf.Tensor]:
+        return [tf.numpy_function(lambda a: a, [x], tf.float32)]
+
+    function = traced_function(printed, [tf.TensorSpec([3])], "printed", {"_XlaMustCompile": True})
+    with compiled_meanwhile([function], HOME):
+        pass
+    with pytest.raises(tf.errors.InvalidArgumentError, match="PyFunc"):
+        function(tf.zeros([3]))  # type: ignore[operator]
+
+
+def test_the_first_call_compiles_its_loops_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is traced once, before all else is."""
+    given: list[Sequence[str]] = []
+
+    def noted(functions: Sequence[tf.types.experimental.ConcreteFunction], device: str) -> object:
+        given.append([function.name.decode() for function in functions])  # type: ignore[attr-defined]
+        assert device == HOME
+        assert not program.traces
+        return compiled_meanwhile(functions, device)
+
+    monkeypatch.setattr("meshtf.lowering.emit.emission.compiled_meanwhile", noted)
+    step = counting()
+    program = program_of(step)
+    step(x=tf.ones([4, 8]))
+    graph = program._on_all_cores[False].function.graph  # type: ignore[attr-defined]
+    (call,) = [o for o in graph.get_operations() if "_XlaMustCompile" in o.node_def.attr]
+    assert given == [[call.get_attr("f").name]]
