@@ -223,9 +223,9 @@ class CoreProgram:
         x, size = self.slices[value], value.slice_shape
         is_in_one_piece = math.prod(size[:dim]) == 1
         if self.on_processors and is_in_one_piece and value.slice_bytes >= size[dim] * _WORTH_A_VIEW:
-            parts = self._core.reshaped(x, [size[dim], *size[dim + 1 :]])
+            parts = tf.reshape(x, [size[dim], *size[dim + 1 :]])
             part = tf.slice(parts, [index] + [0] * (parts.shape.rank - 1), [1, *size[dim + 1 :]])
-            return self._core.reshaped(part, [*size[:dim], *size[dim + 1 :]])
+            return tf.reshape(part, [*size[:dim], *size[dim + 1 :]])
         return tf.gather(x, index, axis=dim)
 
     def scalar(self, value: Value) -> tf.Tensor:
