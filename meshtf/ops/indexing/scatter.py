@@ -47,6 +47,8 @@ class LastIndexOperation(Operation):
         size, count = layout.slice_shape(output.shape, planner.mesh_shape), value.slice_shape[-1]
 
         def emit(core: Core, where: tf.Tensor) -> tf.Tensor:
+            if 0 in size:  # where TensorFlow's kernels refuse whatever would be ignored
+                return tf.zeros(size, tf.int32)
             places = tf.reshape(shifted(core, where, axes, size[-1]), [math.prod(size[:-1]), count])
             batch = tf.broadcast_to(tf.range(places.shape[0], dtype=places.dtype)[:, None], places.shape)
             first = core.coordinate(along) * count if along else 0
@@ -113,6 +115,8 @@ class ReplacedElementOperation(Operation):
 def _with_rows(x: tf.Tensor, where: tf.Tensor, rows: tf.Tensor, axis: int) -> tf.Tensor:
     """x [.., n, ..] with one row of each n replaced. `where` and `rows` have the rank of x, `where` 1 from n on."""
     size = x.shape.as_list()
+    if 0 in size:  # where TensorFlow's kernels refuse whatever would be ignored
+        return x
     leading, rest = math.prod(size[:axis]), math.prod(size[axis + 1 :])
     index = tf.reshape(tf.broadcast_to(where, size[:axis] + [1] * (len(size) - axis)), [leading])
     places = tf.stack([tf.range(leading, dtype=index.dtype), index], -1)

@@ -47,6 +47,22 @@ def test_values_and_gradients(agrees: Any, layout: str) -> None:
     agrees(_program("scatter_update"), _updated, INPUTS, [layout])
 
 
+@pytest.mark.parametrize("name", ["scatter_add", "scatter_update"])
+@pytest.mark.parametrize("layout", ["batch:rows;d:cols", "d:rows+cols", "batch:rows;vocab:cols"])
+def test_what_has_no_elements_stays_as_it_is(name: str, layout: str) -> None:
+    """Indices by rows of x, and others, none of which is inside."""
+    for x, batch in [("vocab:0 d:4", "batch:4 length:4"), ("batch:4 vocab:0 d:4", "batch:4")]:
+        updates = mtf.convert_to_shape(f"{batch} d:4").to_integer_list
+        where = np.zeros(updates[:-1], np.int32)
+        inputs = {
+            "x": (x, np.zeros(mtf.convert_to_shape(x).to_integer_list)),
+            "where": (batch, where),
+            "updates": (f"{batch} d:4", np.ones(updates)),
+        }
+        (y,) = interpret(_program(name), inputs, "rows:2;cols:2", layout).results
+        assert y.shape == inputs["x"][1].shape
+
+
 def test_on_many_meshes(agrees_on_many_meshes: Any) -> None:
     inputs = {
         "x": ("vocab:12 d:12", RNG.standard_normal((12, 12))),
