@@ -59,7 +59,7 @@ def test_what_has_no_elements_stays_as_it_is(name: str, layout: str) -> None:
             "where": (batch, where),
             "updates": (f"{batch} d:4", np.ones(updates)),
         }
-        (y,) = interpret(_program(name), inputs, "rows:2;cols:2", layout).results
+        y = interpret(_program(name), inputs, "rows:2;cols:2", layout).results
         assert y.shape == inputs["x"][1].shape
 
 
