@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 
-from meshtf.dimension import Shape
 from meshtf.layout import Axes
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.stretches.differing_slices import AxesSet, DifferingSlices
 from meshtf.planning.plan import AssignVariable, Compute, Feed, Instruction, ReadVariable, Value, walk
 
-_WORTH_BYTES, _WORTH_FLOPS = 1 << 20, 1 << 23
-"""That are made once, and not again by others. To call a function costs as much as the processor's time for these."""
+_WORTH_BYTES, _WORTH_FLOPS = 1 << 18, 1 << 21
+"""Of a core's work in a part: to call a function costs as much as the processor's time for these. However many cores
+do it alike, so that what a core runs is the same on all meshes."""
 _AT_HAND = (Feed, ReadVariable, AssignVariable)
 """What each core has of its own, and uses wherever it is wanted."""
 
@@ -40,7 +39,7 @@ def parts_of_work(instructions: Sequence[Instruction], differing: DifferingSlice
     """The same work in parts, one after the other; the last, which may be empty, each core does by itself."""
     mesh_shape = facts.plan.mesh_shape
     own: dict[Instruction, AxesSet] = {i: differing.axes_of(i) for i in instructions if not isinstance(i, _AT_HAND)}
-    worth = [axes for axes in _worth_it(own, mesh_shape) if not differing.differs_everywhere(axes)]
+    worth = [axes for axes in _worth_it(own) if not differing.differs_everywhere(axes)]
     # What uses a value differs wherever the value does, so fewer axes come first.
     order = sorted(worth, key=lambda axes: (len(axes), sorted(axes)))
     if not order:
@@ -54,7 +53,7 @@ def parts_of_work(instructions: Sequence[Instruction], differing: DifferingSlice
     return [*(p for p in parts if p.instructions), last]
 
 
-def _worth_it(own: Mapping[Instruction, AxesSet], mesh_shape: Shape) -> list[AxesSet]:
+def _worth_it(own: Mapping[Instruction, AxesSet]) -> list[AxesSet]:
     made: collections.Counter[AxesSet] = collections.Counter()
     flops: collections.Counter[AxesSet] = collections.Counter()
     for instruction, axes in own.items():
@@ -62,13 +61,7 @@ def _worth_it(own: Mapping[Instruction, AxesSet], mesh_shape: Shape) -> list[Axe
             if isinstance(i, Compute):
                 made[axes] += times * (0 if i.facts.is_view else sum(v.slice_bytes for v in i.outputs))
                 flops[axes] += times * i.flops
-    found = []
-    for axes in made:
-        groups = math.prod(d.size for d in mesh_shape if d.name in axes)
-        spared = mesh_shape.size - groups
-        if made[axes] * spared >= _WORTH_BYTES or flops[axes] * spared >= _WORTH_FLOPS:
-            found.append(axes)
-    return found
+    return [axes for axes in made if made[axes] >= _WORTH_BYTES or flops[axes] >= _WORTH_FLOPS]
 
 
 def _places(
