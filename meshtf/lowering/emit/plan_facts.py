@@ -74,6 +74,10 @@ class PlanFacts:
         awaited = self.plan.awaited.get(instruction)
         return () if awaited is None else awaited.outputs[:1]
 
+    def needed_by(self, instruction: Instruction) -> list[Value]:
+        """What must be there before an instruction begins."""
+        return [*instruction.inputs, *self.awaited_by(instruction)]
+
     def variables_of(self, instructions: Iterable[Instruction]) -> tuple[str, ...]:
         """The names of the variables that these instructions read or write."""
         used: dict[str, None] = {}

@@ -59,11 +59,17 @@ def facts_of(step: mtf.Function) -> PlanFacts:
     return PlanFacts.of(execution.plan, writes_in_place=True)
 
 
-def test_what_is_compiled_early_is_what_the_program_runs() -> None:
+def logged(program: str) -> tuple[str, str]:
+    """What TensorFlow says of compilations, before the program's line and after it."""
     environment = {**os.environ, "TF_CPP_VMODULE": "device_compiler=4", "TF_CPP_MIN_LOG_LEVEL": "0"}
-    command = [sys.executable, "-c", COMPILED_THEN_RUN]
+    command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    early, _, by_the_program = done.stderr.partition("compiled early")
+    early, _, afterwards = done.stderr.partition("compiled early")
+    return early, afterwards
+
+
+def test_what_is_compiled_early_is_what_the_program_runs() -> None:
+    early, by_the_program = logged(COMPILED_THEN_RUN)
     # Of three updates two have the same shapes.
     assert (early.count("Instantly compiling"), by_the_program.count("Instantly compiling")) == (2, 0)
 
@@ -87,15 +93,14 @@ def test_large_updates_are_compiled_when_they_are_run() -> None:
         assert "updates_compiled_meanwhile" not in {thread.name for thread in threading.enumerate()}
 
 
-HOME = "/device:CPU:0"
 LOOPS_COMPILED_THEN_RUN = """
 import sys
 import numpy as np
 from meshtf.lowering.emit._compiled_unrun import compiled_meanwhile
-from tests.lowering.emit.test_early_compilation import HOME, counting, functions_of
+from tests.lowering.emit.test_early_compilation import CPU, counting, functions_of
 
 step = counting()
-with compiled_meanwhile(functions_of(step), HOME):
+with compiled_meanwhile(functions_of(step), CPU):
     pass
 print("compiled early", file=sys.stderr, flush=True)
 step(x=np.ones([4, 8], np.float32))
@@ -127,10 +132,7 @@ def program_of(step: mtf.Function) -> EmittedProgram:
 
 
 def test_a_loop_that_is_compiled_early_is_what_the_program_runs() -> None:
-    environment = {**os.environ, "TF_CPP_VMODULE": "device_compiler=4", "TF_CPP_MIN_LOG_LEVEL": "0"}
-    command = [sys.executable, "-c", LOOPS_COMPILED_THEN_RUN]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    early, _, by_the_program = done.stderr.partition("compiled early")
+    early, by_the_program = logged(LOOPS_COMPILED_THEN_RUN)
     assert (early.count("Instantly compiling"), by_the_program.count("Instantly compiling")) == (1, 0)
     assert "Already Compiled for signature: __inference_joint_loop" in by_the_program
 
@@ -142,7 +144,7 @@ def test_no_loop_is_run_and_the_thread_is_gone() -> None:
         return tf.while_loop(lambda _: True, lambda y: [y + 1.0], [x])
 
     function = traced_function(endless, [tf.TensorSpec([3])], "endless", {"_XlaMustCompile": True})
-    with compiled_meanwhile([function], HOME):
+    with compiled_meanwhile([function], CPU):
         pass
     assert "compiled_meanwhile" not in {thread.name for thread in threading.enumerate()}
 
@@ -152,7 +154,7 @@ def test_what_cannot_be_compiled_is_left_to_the_program() -> None:
         return [tf.numpy_function(lambda a: a, [x], tf.float32)]
 
     function = traced_function(printed, [tf.TensorSpec([3])], "printed", {"_XlaMustCompile": True})
-    with compiled_meanwhile([function], HOME):
+    with compiled_meanwhile([function], CPU):
         pass
     with pytest.raises(tf.errors.InvalidArgumentError, match="PyFunc"):
         function(tf.zeros([3]))  # type: ignore[operator]
@@ -164,7 +166,7 @@ def test_the_first_call_compiles_its_loops_meanwhile(monkeypatch: pytest.MonkeyP
 
     def noted(functions: Sequence[tf.types.experimental.ConcreteFunction], device: str) -> object:
         given.append([function.name.decode() for function in functions])  # type: ignore[attr-defined]
-        assert device == HOME
+        assert device == "/device:CPU:0"
         assert not program.traces
         return compiled_meanwhile(functions, device)
 

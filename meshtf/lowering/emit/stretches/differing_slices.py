@@ -49,7 +49,11 @@ class DifferingSlices:
     def axes_of_value(self, value: Value) -> Axes | None:
         """Along which its slices differ, in the order of the mesh. None where no two cores have the same."""
         axes = self._of[value]
-        return None if axes == self._all else tuple(d.name for d in self._facts.plan.mesh_shape if d.name in axes)
+        return None if self.differs_everywhere(axes) else self.in_order(axes)
+
+    def in_order(self, axes: AxesSet) -> Axes:
+        """In that of the mesh."""
+        return tuple(d.name for d in self._facts.plan.mesh_shape if d.name in axes)
 
     def differs_everywhere(self, axes: AxesSet) -> bool:
         """Whether no two cores have the same."""

@@ -136,7 +136,7 @@ class _Cutting:
     def place(self, instruction: Instruction, n: int) -> None:
         """Puts it into the last piece, into a new one, or off; `n` instructions were looked at before it."""
         joins = self._is_together(instruction)
-        needed = _needed(instruction, self._facts)
+        needed = self._facts.needed_by(instruction)
         if joins and _only_hands_on(instruction) and self._was_there(needed):
             if len(self.pieces) == 1:
                 self.pieces.insert(0, _Piece())
@@ -174,7 +174,7 @@ class _Cutting:
         """Whether something that is not patient ends the piece, among the next instructions."""
         waited_for, behind = set(self._waited_for), {*self._behind, *put_off.outputs}
         for instruction in self._instructions[n + 1 : n + 1 + _SOON]:
-            needed = _needed(instruction, self._facts)
+            needed = self._facts.needed_by(instruction)
             if not behind.isdisjoint(needed):
                 behind.update(instruction.outputs)
             elif self._is_together(instruction):
@@ -213,11 +213,6 @@ def _may_be_patient(instruction: Instruction) -> bool:
     return isinstance(instruction, Compute) and not instruction.facts.products and not has_effect
 
 
-def _needed(instruction: Instruction, facts: PlanFacts) -> list[Value]:
-    """What must be there before it begins."""
-    return [*instruction.inputs, *facts.awaited_by(instruction)]
-
-
 def _stretches(
     pieces: Sequence[_Piece], results: Sequence[Value], facts: PlanFacts, *, ends_program: bool
 ) -> list[Stretch]:
@@ -225,7 +220,7 @@ def _stretches(
     wanted = set(results)
     for n, piece in reversed(list(enumerate(pieces))):
         is_end = ends_program and n == len(pieces) - 1
-        wanted |= {v for i in piece.together for v in _needed(i, facts)}
+        wanted |= {v for i in piece.together for v in facts.needed_by(i)}
         leaving = tuple(v for i in piece.instructions for v in i.outputs if v in wanted and v not in facts.unread)
         entering = _entering(piece, results if is_end else (), facts)
         wanted |= set(entering)

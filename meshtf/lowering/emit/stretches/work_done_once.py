@@ -37,7 +37,6 @@ class WorkPart:
 
 def parts_of_work(instructions: Sequence[Instruction], differing: DifferingSlices, facts: PlanFacts) -> list[WorkPart]:
     """The same work in parts, one after the other; the last, which may be empty, each core does by itself."""
-    mesh_shape = facts.plan.mesh_shape
     own: dict[Instruction, AxesSet] = {i: differing.axes_of(i) for i in instructions if not isinstance(i, _AT_HAND)}
     worth = [axes for axes in _worth_it(own) if not differing.differs_everywhere(axes)]
     # What uses a value differs wherever the value does, so fewer axes come first.
@@ -46,8 +45,7 @@ def parts_of_work(instructions: Sequence[Instruction], differing: DifferingSlice
         return [WorkPart(None, list(instructions))]
     places = _places(instructions, own, order, facts)
     parts = [
-        WorkPart(tuple(d.name for d in mesh_shape if d.name in axes), [i for i in instructions if places[i] == n])
-        for n, axes in enumerate(order)
+        WorkPart(differing.in_order(axes), [i for i in instructions if places[i] == n]) for n, axes in enumerate(order)
     ]
     last = WorkPart(None, [i for i in instructions if places[i] == len(order)])
     return [*(p for p in parts if p.instructions), last]
@@ -78,18 +76,13 @@ def _places(
     for instruction in reversed(instructions):
         first = min((users[v] for v in instruction.outputs if v in users), default=last)
         place = wanted[instruction] = numbers.get(own[instruction], first) if instruction in own else first
-        for value in _needed(instruction, facts):
+        for value in facts.needed_by(instruction):
             users[value] = min(place, users.get(value, last))
     places: dict[Instruction, int] = {}
     made: dict[Value, int] = {}
     for instruction in instructions:
-        earliest = max((made[v] for v in _needed(instruction, facts) if v in made), default=0)
+        earliest = max((made[v] for v in facts.needed_by(instruction) if v in made), default=0)
         # One that waits for a later part differs along more axes than that part may.
         place = places[instruction] = wanted[instruction] if earliest <= wanted[instruction] else last
         made.update(dict.fromkeys(instruction.outputs, place))
     return places
-
-
-def _needed(instruction: Instruction, facts: PlanFacts) -> list[Value]:
-    """What must be there before it begins."""
-    return [*instruction.inputs, *(v for i, _ in walk([instruction]) for v in facts.awaited_by(i))]
