@@ -271,6 +271,8 @@ class Function:
 
     def _returned(self, results: Sequence[tf.Tensor], summaries: Sequence[Summary]) -> Any:
         write_summaries(summaries, results[len(self._fetches) :])
+        if isinstance(self._results, Tensor):  # as most often; TensorFlow's walk takes ten times as long
+            return results[0]
         fetched = iter(results)
         return tf.nest.map_structure(lambda x: next(fetched) if isinstance(x, Tensor) else x, self._results)
 

@@ -22,8 +22,7 @@ def check_feeds(
     Raises:
       FeedError: listing every input that is missing, unknown, or of the wrong shape or dtype.
     """
-    listed = f"; the inputs are: {', '.join(known) or 'none'}"
-    faults = [f'no input "{name}"{nearest(name, known) or listed}' for name in feeds if name not in known]
+    faults = [_unknown(name, known) for name in feeds if name not in known]
     arrays = []
     for operation in inputs:
         (tensor,) = operation.outputs
@@ -40,6 +39,11 @@ def check_feeds(
     return arrays
 
 
+def _unknown(name: str, known: Mapping[str, InputOperation]) -> str:
+    listed = f"; the inputs are: {', '.join(known) or 'none'}"
+    return f'no input "{name}"{nearest(name, known) or listed}'
+
+
 def inputs_of(plan: Plan) -> list[InputOperation]:
     """The inputs that a program is handed, in order."""
     return [feed.operation for feed in plan.feeds if isinstance(feed.operation, InputOperation)]
@@ -51,6 +55,8 @@ class _Unfit(Exception):  # noqa: N818
 
 def _converted(value: Any, dtype: tf.DType, sizes: list[int]) -> tf.Tensor:
     """The value as a tensor. Python numbers take the input's dtype; arrays must have it."""
+    if isinstance(value, tf.Tensor) and value.dtype == dtype and _has_sizes(value, sizes):
+        return value  # of what fits nothing else is asked: each step of a small program waits for it
     if isinstance(value, tf.Variable):
         value = tf.convert_to_tensor(value)
     elif tf.is_tensor(value) and not isinstance(value, tf.Tensor):
@@ -68,6 +74,10 @@ def _converted(value: Any, dtype: tf.DType, sizes: list[int]) -> tf.Tensor:
     if isinstance(value, tf.Tensor) and not value.shape.is_fully_defined():  # inside a tf.function of the user's
         return tf.ensure_shape(value, sizes)
     return tf.convert_to_tensor(value)
+
+
+def _has_sizes(value: tf.Tensor, sizes: list[int]) -> bool:
+    return value.shape.rank is not None and value.shape.as_list() == sizes
 
 
 def _array_of_numbers(value: Any, dtype: tf.DType) -> np.ndarray:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops import summary_ops_v2  # the public `should_record_summaries` makes a tensor in each step
 
 from meshtf.call_sites import language_function, user_site
 from meshtf.errors import DtypeError, GraphError, ShapeError, UsageError
@@ -85,7 +86,9 @@ def wanted_summaries(graph: Graph) -> list[Summary]:
     Raises:
       UsageError: the writer has no step.
     """
-    if not graph.summaries or (tf.executing_eagerly() and not tf.summary.should_record_summaries()):
+    if not graph.summaries:
+        return []
+    if tf.executing_eagerly() and not (summary_ops_v2.has_default_writer() and tf.summary.should_record_summaries()):
         return []
     if tf.summary.experimental.get_step() is None:
         if not tf.executing_eagerly():
