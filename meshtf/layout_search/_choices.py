@@ -179,6 +179,25 @@ class Choices:
         """Whether no rule that is kept says how the dimension is split."""
         return name not in self._kept
 
+    def exchanged(self, choice: Choice, axis: int, other: int) -> Choice | None:
+        """With each of two axes splitting what the other one splits. None where that does not fit, changes nothing, or
+        would move what a rule that is kept splits."""
+        order = [*range(self.mesh_shape.ndims)]
+        order[axis], order[other] = other, axis
+
+        def of(names: NamesOfShapes, sets: SetsByAxis) -> SetsByAxis | None:
+            found = tuple(sets[n] for n in order)
+            stays = all(self.may_move(name) for name in sets[axis] ^ sets[other])
+            return found if stays and names.fits(found) else None
+
+        layout = of(self.all, choice.layout)
+        parameters = None if choice.parameters is None else of(self.parameters, choice.parameters)
+        activations = of(self.activations, choice.activations) if choice.activations else ()
+        if layout is None or activations is None or (parameters is None) != (choice.parameters is None):
+            return None
+        found = Choice(layout, parameters, activations)
+        return None if found == choice else found
+
     def rules(self, sets: SetsByAxis) -> LayoutRules:
         """Sets of names as rules."""
         names = [name for name in self.all.names if any(name in own for own in sets)]

@@ -2,14 +2,16 @@
 
 A rough estimate, made of the program's products alone, orders the sets of names that axes can split. The best of these
 are priced, and the quickest that do not fit with activations in more parts, too; from the best, a descent changes one
-axis of one table at a time, to whatever is best there, until no such change helps. What does not fit counts as slower,
-by the square of how much too large it is: a layout that is quick and nearly fits is a better place to go on from than a
-slow one that is a little smaller. Prices are those of whole plans, so that nothing is left out of them.
+axis of one table at a time, to whatever is best there, or exchanges two axes, until neither helps. What does not fit
+counts as slower, by the square of how much too large it is: a layout that is quick and nearly fits is a better place to
+go on from than a slow one that is a little smaller. Prices are those of whole plans, so that nothing is left out of
+them.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import heapq
 import itertools
 import math
@@ -215,17 +217,23 @@ class Search:
                 yield end
 
     def _descended(self, choice: Choice, rank: Callable[[Choice], Rank]) -> Choice:
-        """What no change of one axis of one table makes better."""
+        """What no change of one axis of one table makes better, nor an exchange of two axes."""
         tables = (self._other_activations, self._other_parameters, self._other_layouts)
-        components = [(table, axis) for table in tables for axis in self._axes]
+        changes = [functools.partial(table, axis=axis) for table in tables for axis in self._axes]
         unchanged = 0
-        for table, axis in itertools.cycle(components):
-            best = min([choice, *table(choice, axis)], key=rank)
+        for others in itertools.cycle([*changes, self._exchanges]):
+            best = min([choice, *others(choice)], key=rank)
             unchanged = 0 if _gains(rank(choice), rank(best)) else unchanged + 1
             choice = best
-            if unchanged >= len(components):
+            if unchanged > len(changes):
                 break
         return choice
+
+    def _exchanges(self, choice: Choice) -> Iterator[Choice]:
+        """With two axes in one another's place in all tables, where what is on the way, one by one, is slower."""
+        for one, other in itertools.combinations(self._axes, 2):
+            if (exchanged := self._choices.exchanged(choice, one, other)) is not None:
+                yield exchanged
 
     def _other_layouts(self, choice: Choice, axis: int) -> Iterator[Choice]:
         names = self._choices.all

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import meshtf as mtf
-from meshtf.layout_search._choices import Choices, NamesOfShapes
+from meshtf.layout_search._choices import Choice, Choices, NamesOfShapes
 from tests.layout_search.programs import perceptron
 
 MESH = mtf.convert_to_shape("rows:2;cols:3")
@@ -50,3 +50,17 @@ def test_what_a_loop_goes_through_is_not_split() -> None:
     step = mtf.function(program, mtf.PlanMeshImpl("rows:2", ""), {"x": mtf.TensorSpec("batch:8")})
     choices = Choices(step.graph, mtf.convert_to_shape("rows:2"), mtf.convert_to_layout_rules(""))
     assert choices.all.names == ["batch"]
+
+
+def test_axes_are_exchanged_in_all_tables() -> None:
+    def exchanged(choice: Choice, kept: str = "", mesh: str = "rows:2;cols:4") -> Choice | None:
+        rules = mtf.convert_to_layout_rules(kept)
+        return Choices(perceptron().graph, mtf.convert_to_shape(mesh), rules).exchanged(choice, 0, 1)
+
+    nothing, batch, d_ff = frozenset[str](), frozenset({"batch"}), frozenset({"d_ff"})
+    choice = Choice((batch, d_ff), (nothing, d_ff), (batch, nothing))
+    assert exchanged(choice) == Choice((d_ff, batch), (d_ff, nothing), (nothing, batch))
+    assert exchanged(Choice((batch, d_ff))) == Choice((d_ff, batch))
+    assert exchanged(Choice((nothing, nothing))) is None  # the same
+    assert exchanged(choice, kept="batch:rows") is None
+    assert exchanged(choice, mesh="rows:2;cols:48") is None  # of the batch, a third would be padding
