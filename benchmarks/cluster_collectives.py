@@ -4,15 +4,16 @@
 
 First, on the loopback: each collective between two cores, of one process and of two, beside a plain socket that sends
 as many bytes both ways at once. Then two processes of four cores each in network namespaces, on links of 100 Mbit/s:
-collectives in stages against the same ones flat, and the bytes that left a process by its link, as the kernel counts
-them, against the plan's. What is said to be sent is what a process sends to others. Time, CPU time and page faults are
-of one process, the mean of some calls.
+collectives in stages against the same ones flat, and the bytes that a process wrote to its connections, as the kernel
+counts them, against the plan's. What is said to be sent is what a process sends to others. Time, CPU time and page
+faults are of one process, the mean of some calls.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -21,8 +22,9 @@ import tensorflow as tf
 
 import meshtf as mtf
 from benchmarks.joined_processes import Cost, Place, Processes, processes
-from benchmarks.limited_links import NoNamespacesError, bytes_sent, limited_hosts
+from benchmarks.limited_links import NoNamespacesError, limited_hosts
 from benchmarks.machine import machine
+from benchmarks.payload_sent import payload_sent
 from meshtf.mesh_impl.device_names import local_cores
 from meshtf.mesh_impl.spmd.spmd_collectives import DeviceMesh, SpmdCollectives
 from meshtf.planning.collectives.all_gather import AllGather
@@ -80,6 +82,7 @@ def flat_bytes(kind: str, n: int, cores: int, each: int) -> int:
     return each * (cores - each) * n // cores
 
 
+@functools.lru_cache(maxsize=1)
 def step_of(case: Case) -> Callable[[], object]:
     """The collective on the devices of all processes, as a call."""
     mesh_impl = mtf.SpmdMeshImpl(case.mesh_shape, "")
@@ -111,13 +114,29 @@ def collective_cost(index: int, case: Case) -> Cost:
     return Cost.of(call, case.repetitions)
 
 
-def cost_on_link(index: int, case: Case) -> tuple[Cost, float]:
-    """And the bytes by the link in each call."""
-    call = step_of(case)
-    call()
-    before = bytes_sent()
-    cost = Cost.of(call, case.repetitions)
-    return cost, (bytes_sent() - before) / case.repetitions
+def costs_on_links(running: Processes, case: Case) -> list[tuple[Cost, float]]:
+    """Of each process, and the bytes that it sent to others in each call.
+
+    They are counted when all have their results. A process that has its own may still be sending what others wait for.
+    """
+    running.run(_call_once, case)
+    before = running.run(_sent_until_now)
+    costs = running.run(_cost_of_calls, case)
+    after = running.run(_sent_until_now)
+    sent = [(end - start) / case.repetitions for start, end in zip(before, after, strict=True)]
+    return list(zip(costs, sent, strict=True))
+
+
+def _call_once(index: int, case: Case) -> None:
+    step_of(case)()
+
+
+def _cost_of_calls(index: int, case: Case) -> Cost:
+    return Cost.of(step_of(case), case.repetitions)
+
+
+def _sent_until_now(index: int) -> int:
+    return payload_sent()
 
 
 def socket_cost(index: int, port: int, num_bytes: int, times: int) -> Cost:
@@ -182,7 +201,7 @@ def on_links(rate: str, elements: int, num_processes: int, each: int) -> bool:
     with limited_hosts(num_processes, rate) as hosts, processes(hosts, each) as running:
         size = f"{elements * FLOAT_BYTES / 1e6:g} MB on each core"
         print(f"\n{num_processes} processes of {each} cores, links of {rate}, {size}")
-        print(f"{HEAD} {'by link':>8}   flat / stages: bytes, time")
+        print(f"{HEAD} {'payload':>8}   flat / stages: bytes, time")
         for kind in STEPS:
             gained &= _staged_against_flat(running, kind, elements, num_processes, each)
     return gained
@@ -192,9 +211,9 @@ def _staged_against_flat(running: Processes, kind: str, elements: int, num_proce
     flat, staged = (Case(kind, elements, num_processes * each, is_flat) for is_flat in (True, False))
     sent, costs = {}, {}
     for name, case in {"flat": flat, "in stages": staged}.items():
-        found = running.run(cost_on_link, case)
+        found = costs_on_links(running, case)
         sent[name], costs[name] = case.bytes_between(num_processes), found[0][0]
-        ratio = max(by_link for _, by_link in found) / sent[name]
+        ratio = max(payload for _, payload in found) / sent[name]
         print(line(f"{kind[:14]}", sent[name], costs[name]), f"{ratio:8.3f}", f"  {name}")
     of_bytes = sent["flat"] / sent["in stages"]
     of_time = costs["flat"].wall / costs["in stages"].wall

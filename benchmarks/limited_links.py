@@ -41,13 +41,6 @@ def limited_hosts(number: int, rate: str) -> Iterator[list[Place]]:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
 
 
-def bytes_sent() -> int:
-    """By the link of the network namespace that this process is in, since it was made; headers included."""
-    with open("/proc/self/net/dev") as lines:
-        (counts,) = (line.split(":")[1].split() for line in lines if line.strip().startswith(f"{_INTERFACE}:"))
-    return int(counts[8])
-
-
 def _connect(name: str, switch: str, number: int, rate: str) -> None:
     port = f"port{number}"
     _run("ip", "link", "add", _INTERFACE, "netns", name, "type", "veth", "peer", "name", port, "netns", switch)

@@ -1,4 +1,4 @@
-"""What leaves a process by its link, as the kernel counts it, is what the plan says."""
+"""What a process sends to another host, as the kernel counts it, is what the plan says."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.cluster_collectives import STEPS, Case, cost_on_link
+from benchmarks.cluster_collectives import STEPS, Case, costs_on_links
 from benchmarks.joined_processes import Processes, processes
 from benchmarks.limited_links import NoNamespacesError, limited_hosts
 
 PROCESSES, CORES, ELEMENTS = 2, 2, 1 << 20
-HEADERS = 0.08
-"""Of what is sent: 66 bytes in a packet of 1,514 are headers, acknowledgements go the same way, and messages have some
-bytes of their own."""
+MESSAGES = 0.005
+"""Of what is sent: HTTP/2 writes 9 bytes before every 16,384, which is 0.06 %; and each tensor that crosses takes a
+request and an answer of some hundred bytes, a few KB in a call that sends 2.1 MB or more. All is 0.08 to 0.11 %."""
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -32,5 +32,5 @@ def on_links() -> Iterator[Processes]:
 def test_bytes_on_the_link(on_links: Processes, kind: str, is_flat: bool) -> None:
     case = Case(kind, ELEMENTS, PROCESSES * CORES, is_flat)
     planned = case.bytes_between(PROCESSES)
-    counted = max(by_link for _, by_link in on_links.run(cost_on_link, case))
-    assert planned <= counted <= planned * (1 + HEADERS)
+    for _, counted in costs_on_links(on_links, case):
+        assert planned <= counted <= planned * (1 + MESSAGES)

@@ -19,6 +19,7 @@ from meshtf.layout import LayoutRules
 from meshtf.ops.algebra.broadcasting import union
 from meshtf.planning.layout_table import LayoutTable
 from tests.properties.random_programs.program import Node, Program, Reference, Step
+from tests.properties.random_programs.roundings import shows_mistakes
 
 LARGEST = 1500  # elements of a tensor
 MOST_DIMENSIONS = 7  # TensorFlow's slices have at most 8, and a reshape on its way may have one more than its ends
@@ -212,6 +213,7 @@ class Builder:
         reference: Reference,
         *,
         is_exact: bool = False,
+        turns: int = 1,
     ) -> list[Node]:
         """Adds what was built. `is_exact`: it moves values and computes none, so exact stays exact."""
         tensors = [outputs] if isinstance(outputs, mtf.Tensor) else list(outputs)
@@ -228,7 +230,10 @@ class Builder:
             self._check_value(node, text)
         self._check_layout()
         self.program.nodes += nodes
-        self.program.steps.append(Step(f"{text}({', '.join(x.tensor.name for x in inputs)})", inputs, nodes, reference))
+        written = f"{text}({', '.join(x.tensor.name for x in inputs)})"
+        self.program.steps.append(Step(written, inputs, nodes, reference, turns))
+        if not shows_mistakes(self.program):
+            raise RejectedError
         return nodes
 
     def attempt(self, case: Callable[[Builder], Any]) -> bool:

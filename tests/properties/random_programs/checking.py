@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.layout import LayoutRules
-from meshtf.testing import FUNCTION_TERMS, assert_close, interpret_graph, largest, unit_roundoff
+from meshtf.testing import assert_close, interpret_graph, largest, unit_roundoff
 from tests.properties.random_programs.builder import has_gradient
 from tests.properties.random_programs.program import Program
+from tests.properties.random_programs.roundings import least_precise, terms_of
 
 
 class DifferenceError(AssertionError):
@@ -42,9 +42,9 @@ def check_values(program: Program, results: Sequence[Any], variables: Any, *, sa
     What rounding has not touched is compared bit for bit, where random numbers come from the kernels that made those
     expected: another compiler's logarithm rounds otherwise.
     """
-    dtype = max((d for d in program.dtypes if has_gradient(d)), key=unit_roundoff, default=tf.float64)
+    dtype = least_precise(program)
     arrays = [node.array for node in program.nodes if unit_roundoff(node.array.dtype)]
-    terms, size = _terms(program, dtype), largest(*arrays)
+    terms, size = terms_of(program), largest(*arrays)
     usual = max((float(np.sqrt(np.mean(np.square(np.abs(x[np.isfinite(x)]))))) for x in arrays if x.size), default=0.0)
     most = max(node.shape.size for node in program.nodes)
 
@@ -63,15 +63,3 @@ def check_values(program: Program, results: Sequence[Any], variables: Any, *, sa
     for name, node in program.variables.items():
         if name in variables:
             check(variables[name], node.array, node.tensor, f"variable {name}", node.is_exact)
-
-
-def _terms(program: Program, dtype: tf.DType) -> int:
-    """Roundings through all steps and back: of narrow types one each, else of a function and a sum over what goes in
-    for each element that comes out."""
-    if dtype in (tf.float16, tf.bfloat16):
-        return 2 * len(program.steps)
-    sums = [
-        sum(x.shape.size for x in s.inputs) // max(1, min((y.shape.size for y in s.outputs), default=1))
-        for s in program.steps
-    ]
-    return 2 * sum(FUNCTION_TERMS + n for n in sums)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,12 +42,16 @@ class Node:
 
 @dataclasses.dataclass(eq=False)
 class Step:
-    """One operation: what was written, from which nodes, to which, and its reference."""
+    """One operation: what was written, from which nodes, to which, and its reference.
+
+    turns: of a loop, how often its body is computed in a row, each time from what the last one gave.
+    """
 
     text: str
     inputs: Sequence[Node]
     outputs: Sequence[Node]
     reference: Reference
+    turns: int = 1
 
 
 @dataclasses.dataclass(eq=False)
@@ -97,15 +102,31 @@ class Program:
 
 
 def spread(x: tf.Tensor, own: Sequence[str], target: mtf.Shape) -> tf.Tensor:
-    """A whole array over dimensions `own`, repeated over those of `target` and in their order."""
+    """A whole array over dimensions `own`, repeated over those of `target` and in their order.
+
+    One dimension after the other: TensorFlow broadcasts at once over no more than five runs of dimensions that are
+    repeated, or are not.
+    """
     order = [d.name for d in target if d.name in own]
     x = tf.transpose(x, [list(own).index(name) for name in order])
-    x = tf.reshape(x, [d.size if d.name in own else 1 for d in target])
-    return tf.broadcast_to(x, target.to_integer_list)
+    sizes = [d.size if d.name in own else 1 for d in target]
+    for i, dim in enumerate(target):
+        if dim.name not in own:
+            before, after = math.prod(sizes[:i]), math.prod(sizes[i:])
+            x = tf.broadcast_to(tf.reshape(x, [before, 1, after]), [before, dim.size, after])
+            sizes[i] = dim.size
+    return tf.reshape(x, sizes)
+
+
+def reduce_over(function: Reference, x: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
+    """A reduction over axes, one after the other, since the gradient of one over several broadcasts; see `spread`."""
+    for axis in sorted(axes, reverse=True):
+        x = function(x, axis)
+    return x
 
 
 def summed(x: tf.Tensor, own: mtf.Shape, target: mtf.Shape) -> tf.Tensor:
     """A whole array over `own`, summed over what `target` lacks, repeated over what only `target` has."""
     kept = [d.name for d in own if target.has(d.name)]
     axes = [i for i, d in enumerate(own) if not target.has(d.name)]
-    return spread(tf.reduce_sum(x, axes) if axes else x, kept, target)
+    return spread(reduce_over(tf.reduce_sum, x, axes), kept, target)

@@ -15,7 +15,7 @@ from meshtf.layout import axes_size
 from meshtf.ops.algebra.broadcasting import union
 from tests.properties.random_programs.builder import MOST_DIMENSIONS, Builder, RejectedError
 from tests.properties.random_programs.cases.elementwise import Case
-from tests.properties.random_programs.program import Node, spread, summed
+from tests.properties.random_programs.program import Node, reduce_over, spread, summed
 
 
 def _product(inputs: list[Node], output: mtf.Shape) -> Callable[..., tf.Tensor]:
@@ -195,7 +195,7 @@ def reduction(name: str) -> Case:
         is_exact = name in ("reduce_max", "reduce_min", "reduce_any", "reduce_all")
 
         def reference(p: tf.Tensor) -> tf.Tensor:
-            return spread(function(p, axes) if axes else p, left, kept)
+            return spread(reduce_over(function, p, axes), left, kept)
 
         b.step(f"{name}[{kept}]", [x], z, reference, is_exact=is_exact)
 

@@ -41,7 +41,8 @@ def scan(b: Builder) -> None:
             c = y
         return [c, tf.stack(found[::-1] if reverse else found) if found else tf.zeros([0, *c.shape], c.dtype)]
 
-    b.step(f"scan[{x.shape[at]}, reverse={reverse}]", [carried, x], [last, results], reference)
+    text = f"scan[{x.shape[at]}, reverse={reverse}]"
+    b.step(text, [carried, x], [last, results], reference, turns=x.shape[at].size)
 
 
 def while_loop(b: Builder) -> None:
@@ -74,7 +75,7 @@ def while_loop(b: Builder) -> None:
             y, total = summed(tf.sin(wide) * p, x.shape, kept) * scale + y, total + tf.reduce_sum(wide * p)
         return [y, total]
 
-    b.step(f"while_loop[{times} of {most}, over {dim}]", [x], [y, total], reference)
+    b.step(f"while_loop[{times} of {most}, over {dim}]", [x], [y, total], reference, turns=1 + times)
 
 
 def cond(b: Builder) -> None:

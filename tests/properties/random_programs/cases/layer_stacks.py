@@ -48,7 +48,7 @@ def layer_stack(unroll: bool) -> Case:
             return [p, tf.stack(found)]
 
         text = f"layer_stack[{dim}, weights {shape}, unroll={unroll}, recompute={policy}]"
-        b.step(text, [x, *made], [last, means], reference)
+        b.step(text, [x, *made], [last, means], reference, turns=dim.size)
 
     return case
 

@@ -21,11 +21,13 @@ class Piece:
     """A function of a tensor and of the number of its turn, to a tensor of the same shape.
 
     reference: takes the values of what all pieces capture as well.
+    turns: of a leaf, one after the other; so many at most.
     """
 
     text: str
     ours: Callable[[mtf.Tensor, mtf.Tensor], mtf.Tensor]
     reference: Callable[[tf.Tensor, int, Sequence[tf.Tensor]], tf.Tensor]
+    turns: int = 1
 
 
 class Tree:
@@ -99,7 +101,7 @@ class Tree:
                 p = inner.reference(p, n, own)
             return p
 
-        return Piece(f"while_loop[{known}]({inner.text})", ours, reference)
+        return Piece(f"while_loop[{known}]({inner.text})", ours, reference, known * inner.turns)
 
     def scanned(self, kinds: Sequence[str]) -> Piece:
         """Along a new dimension of a captured tensor."""
@@ -122,7 +124,8 @@ class Tree:
                 p = inner.reference(p + spread(own[at][n], kept.dimension_names, self.x.shape), n, own)
             return p
 
-        return Piece(f"scan[{dim}, reverse={reverse}]({inner.text})", ours, reference)
+        turns = dim.size * max(1, inner.turns)  # it adds a part in each
+        return Piece(f"scan[{dim}, reverse={reverse}]({inner.text})", ours, reference, turns)
 
     def branch(self, kinds: Sequence[str]) -> Piece:
         """By the number of the turn, or by an input: what is inside on one side, a leaf on the other."""
@@ -144,7 +147,8 @@ class Tree:
             is_first = turn % 2 == 1 if known is None else known
             return (first if is_first else second).reference(p, turn, own)
 
-        return Piece(f"cond[{text}]({first.text}, {second.text})", ours, reference)
+        turns = max(side.turns for side in ([first, second] if known is None else [first if known else second]))
+        return Piece(f"cond[{text}]({first.text}, {second.text})", ours, reference, turns)
 
     def recomputed(self, kinds: Sequence[str]) -> Piece:
         inner, policy = self.piece(kinds), self.b.rng.choice(_POLICIES[1:3])
@@ -152,7 +156,7 @@ class Tree:
         def ours(v: mtf.Tensor, turn: mtf.Tensor) -> mtf.Tensor:
             return mtf.recompute_grad(lambda w: inner.ours(w, turn), v, policy)
 
-        return Piece(f"recompute_grad({inner.text})", ours, inner.reference)
+        return Piece(f"recompute_grad({inner.text})", ours, inner.reference, inner.turns)
 
 
 def nested(*kinds: str) -> Case:
@@ -167,7 +171,7 @@ def nested(*kinds: str) -> Case:
         piece = tree.piece(kinds or drawn)
         turn = mtf.zeros(b.mesh, [], tf.int32)
         z = piece.ours(x.tensor, turn)
-        b.step(piece.text, [x, *tree.captured], z, lambda p, *own: piece.reference(p, 0, own))
+        b.step(piece.text, [x, *tree.captured], z, lambda p, *own: piece.reference(p, 0, own), turns=piece.turns)
 
     return case
 
