@@ -12,7 +12,7 @@ import meshtf as mtf
 from meshtf.testing import FUNCTION_TERMS
 from tests.properties.random_programs.builder import Builder, RejectedError, Space
 from tests.properties.random_programs.cases.nested import Tree
-from tests.properties.random_programs.program import Node, Program, Step, spread, summed
+from tests.properties.random_programs.program import Node, Program, Step, reduce_over, spread, summed
 from tests.properties.random_programs.roundings import terms_of
 
 pytestmark = pytest.mark.quick
@@ -49,6 +49,15 @@ def test_a_sum_over_every_second_dimension_of_seven_has_a_second_gradient(own: m
     np.testing.assert_allclose(first, 3 * wide**2, rtol=1e-9)
     # Of sum(3 y**2 x), which is sum(3 y**3) over `own`.
     np.testing.assert_allclose(outer.gradient(weighted, x), 9 * wide**2, rtol=1e-9)
+
+
+def test_equal_maxima_have_equal_shares_of_a_gradient() -> None:
+    """Two in one row and one in another: a maximum of each row's would give that one a half."""
+    x = tf.constant([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0]], tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = reduce_over(tf.reduce_max, x, [0, 1])
+    np.testing.assert_allclose(tape.gradient(y, x), x / 3)
 
 
 @pytest.mark.parametrize(("dtype", "of_a_step"), [(tf.bfloat16, 1), (tf.float32, FUNCTION_TERMS + 1)])

@@ -119,10 +119,16 @@ def spread(x: tf.Tensor, own: Sequence[str], target: mtf.Shape) -> tf.Tensor:
 
 
 def reduce_over(function: Reference, x: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
-    """A reduction over axes, one after the other, since the gradient of one over several broadcasts; see `spread`."""
-    for axis in sorted(axes, reverse=True):
-        x = function(x, axis)
-    return x
+    """A reduction over axes, which are one on the way, since the gradient of one over several broadcasts; see `spread`.
+
+    Not one after the other: of equal maxima, each is to get the same share of the gradient.
+    """
+    if not axes:
+        return x
+    kept = [i for i in range(x.shape.rank) if i not in axes]
+    sizes, reduced = [x.shape[i] for i in kept], [x.shape[i] for i in axes]
+    matrix = tf.reshape(tf.transpose(x, [*kept, *axes]), [math.prod(sizes), math.prod(reduced)])
+    return tf.reshape(function(matrix, 1), sizes)
 
 
 def summed(x: tf.Tensor, own: mtf.Shape, target: mtf.Shape) -> tf.Tensor:
