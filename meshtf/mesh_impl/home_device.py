@@ -25,6 +25,18 @@ def home_device(device: str) -> str:
     return spec.replace(device_index=0).to_string() if spec.device_type == "CPU" else device
 
 
+def are_virtual_cpus(devices: Iterable[str]) -> bool:
+    """Whether all are, of one process or of several.
+
+    Examples:
+      >>> are_virtual_cpus(f"/job:worker/replica:0/task:{n}/device:CPU:{n}" for n in range(2))
+      True
+      >>> are_virtual_cpus(["/job:localhost/replica:0/task:0/device:GPU:0"])
+      False
+    """
+    return all(_VIRTUAL_CPU.fullmatch(device) for device in devices)
+
+
 def have_one_home(devices: Iterable[str]) -> bool:
     """Whether all are virtual CPUs of one process.
 

@@ -46,7 +46,7 @@ class MeshOptions:
         first mesh on devices that asks for it decides for the process, all of it: see
         `meshtf.mesh_impl.freed_memory`.
       share_memory: whether virtual CPUs of one process hand one another their slices where these are, in the memory
-        that they have in common; False: by TensorFlow's collectives, as GPUs and hosts do.
+        that they have in common; False: by TensorFlow's collectives, as GPUs and processes do.
       compile_loops: whether loops that ask for it, as those of decoding, become one function compiled by XLA where that
         is possible and pays: a program's report says which do. Their floats may differ in the last bits from those of
         loops that are not compiled.

@@ -125,10 +125,9 @@ def what_sums_wait_for(cluster: Cluster) -> tuple[bool, bool]:
     step(x=np.ones([8, 8], np.float32))
     program = step.lowering.execution(step._fetches).program
     assert isinstance(program, EmittedProgram)
-    operations = program.core_functions[0].graph.get_operations()
-    sums = [op for op in operations if op.type.startswith("Collective") and "all_reduce" in op.name]
-    near = [op for op in sums if ".all_reduce.model" in op.name]
-    far = {op for op in sums if ".all_reduce.data" in op.name}
+    operations = program._on_all_cores[False].function.graph.get_operations()
+    near = [op for op in operations if op.type == "AddV2" and ".all_reduce.model" in op.name]
+    far = {op for op in operations if op.type.startswith("Collective") and ".all_reduce.data" in op.name}
     return any(far & ancestors(op) for op in near), bool(near and far)
 
 

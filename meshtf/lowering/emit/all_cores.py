@@ -18,7 +18,7 @@ from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.emit.stretches.differing_slices import DifferingSlices
 from meshtf.lowering.emit.stretches.stretches import Stretch, stretches_of_body
-from meshtf.mesh_impl.spmd.shared_memory_collectives import emit_for_all
+from meshtf.mesh_impl.spmd.shared_memory_collectives import CollectivesForAll, emit_for_all
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Branch, Collective, Instruction, Loop, Value, walk
 
@@ -38,12 +38,26 @@ def takes_all_cores(instruction: Instruction) -> bool:
 
 
 class AllCores:
-    """Runs stretches on each core, and between them what takes all of them."""
+    """Runs stretches on each core, and between them what takes all of them.
 
-    def __init__(self, facts: PlanFacts, differing: DifferingSlices | None, run_stretch: RunStretch) -> None:
+    Args:
+      facts: of the plan.
+      differing: its slices, where cores share a memory; what several of them would do alike is then done once.
+      run_stretch: what a stretch gives on a core.
+      collectives: those of the function that is being traced.
+    """
+
+    def __init__(
+        self,
+        facts: PlanFacts,
+        differing: DifferingSlices | None,
+        run_stretch: RunStretch,
+        collectives: Callable[[], CollectivesForAll],
+    ) -> None:
         self._facts = facts
         self._differing = differing
         self._run_stretch = run_stretch
+        self._collectives = collectives
         self._bodies: dict[tuple[Instruction, ...], list[Stretch]] = {}
 
     def run_together(self, instruction: Instruction, held: HeldByCore) -> None:
@@ -78,10 +92,9 @@ class AllCores:
                 self.run_together(instruction, held)
 
     def _collective(self, collective: Collective, held: HeldByCore) -> None:
-        slices = [own[collective.input] for own in held.values()]
-        results = emit_for_all(collective.step, slices, self._facts.plan.mesh_shape)
-        for own, result in zip(held.values(), results, strict=True):
-            own[collective.output] = result
+        slices = {core: own[collective.input] for core, own in held.items()}
+        for core, result in emit_for_all(collective.step, slices, self._collectives()).items():
+            held[core][collective.output] = result
 
     def _loop(self, loop: Loop, held: HeldByCore) -> None:
         """As TensorFlow's loop, which carries the values of all cores, and once what several have alike."""

@@ -14,7 +14,6 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.garbage_collection import garbage_collection_paused
-from meshtf.layout import axes_size
 from meshtf.lowering.emit._compiled_unrun import compiled_meanwhile
 from meshtf.lowering.emit._function_calls import CalledFunction, hides_bodies
 from meshtf.lowering.emit._grappler import grappler_off
@@ -28,15 +27,15 @@ from meshtf.lowering.emit.early_compilation import updates_compiled_meanwhile
 from meshtf.lowering.emit.fed_slices import FedSlices
 from meshtf.lowering.emit.joint_loop import JointLoop
 from meshtf.lowering.emit.plan_facts import PlanFacts
+from meshtf.lowering.emit.program_collectives import ProgramCollectives
 from meshtf.lowering.emit.stretches.alike_stretches import likeness
 from meshtf.lowering.emit.stretches.differing_slices import DifferingSlices
 from meshtf.lowering.emit.stretches.stretches import Stretch, stretches_of_program
 from meshtf.lowering.emit.variable_slices import SlicesByHandle
 from meshtf.mesh_impl.device_names import local_cores
 from meshtf.mesh_impl.freed_memory import hand_back_freed_memory
-from meshtf.mesh_impl.home_device import have_one_home, home_device
+from meshtf.mesh_impl.home_device import home_device
 from meshtf.mesh_impl.mesh_impl import MeshImpl, Results
-from meshtf.mesh_impl.spmd.spmd_collectives import DeviceMesh, SpmdCollectives
 from meshtf.mesh_impl.virtual_cpus import num_processors
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Instruction, Loop, Plan, Value, walk
@@ -75,15 +74,14 @@ class EmittedProgram:
         self._copying = alike_cores(plan, devices) if runs_once else {}
         self._cores = [(core, device) for core, device in devices.items() if core not in self._copying]
         self._homes = {core: home_device(device) for core, device in self._cores}
-        self._shares_memory = shares_memory(plan, mesh_impl)
-        self._collectives = _collectives(plan, mesh_impl, by_runtime=not self._shares_memory)
+        self._collectives = ProgramCollectives(plan, mesh_impl)
         self.traces: collections.Counter[Stretch] = collections.Counter()
         facts = PlanFacts.of(plan, writes_in_place=True, adds_in_parts=self._on_processors)
-        differing = DifferingSlices(facts) if self._shares_memory else None
+        differing = DifferingSlices(facts) if self._collectives.share_memory else None
         self._stretches = stretches_of_program(facts, self._is_together, differing)
         crossing = {v for stretch in self._stretches for v in (*stretch.entering, *stretch.leaving)}
         self._facts = dataclasses.replace(facts, only_sliced=facts.only_sliced - crossing)
-        self._all_cores = AllCores(self._facts, differing, self._run_stretch)
+        self._all_cores = AllCores(self._facts, differing, self._run_stretch, lambda: self._for_all)
         self._places: dict[tuple[int, tf.Graph], tf.Tensor] = {}
         self._joint_loops: dict[Loop, JointLoop] = {}
         self._functions: dict[Stretch, CalledFunction] = {}
@@ -94,8 +92,9 @@ class EmittedProgram:
         """Whether a thread for each run of it does; where a core waits for collectives of the runtime, none does."""
         runs = len(self._cores)
         if stretch.axes is not None:
-            runs = axes_size(stretch.axes, self._plan.mesh_shape)
-        return self._shares_memory and runs >= num_processors()
+            positions = core_positions.positions(stretch.axes, self._plan.mesh_shape)
+            runs = len({int(positions[core]) for core, _ in self._cores})
+        return self._collectives.share_memory and runs >= num_processors()
 
     @property
     def _is_called_once(self) -> bool:
@@ -112,7 +111,7 @@ class EmittedProgram:
 
     def _is_together(self, instruction: Instruction) -> bool:
         """Whether it is done for all cores at once: a loop that is compiled so; in one memory, what communicates."""
-        return self._is_joint(instruction) or (self._shares_memory and takes_all_cores(instruction))
+        return self._is_joint(instruction) or (self._collectives.share_memory and takes_all_cores(instruction))
 
     def _is_joint(self, instruction: Instruction) -> bool:
         compilation = instruction.compilation if isinstance(instruction, Loop) else None
@@ -199,6 +198,7 @@ class EmittedProgram:
         results: CoreResults = {}
         first = [hides_bodies()] if len(self._stretches) > 1 else []
         with tf.device(self._homes[self._cores[0][0]]):
+            self._for_all = self._collectives.for_all()
             for stretch in self._stretches:
                 with tf.control_dependencies(first):
                     results = self._all_cores.run_stretch(stretch, held)
@@ -234,7 +234,7 @@ class EmittedProgram:
             coordinates = self._coordinates(core)
             fed = [self._fed[core][name] for name in stretch.feeds]
             given = [held[v] for v in stretch.entering]
-            arguments = [coordinates, *self._collectives.arguments(core), *fed, *given, *handles]
+            arguments = [coordinates, *self._collectives.of_a_core.arguments(core), *fed, *given, *handles]
             if self._is_called_once:
                 return self._core_program(stretch, *arguments)
             return self._function(stretch)(arguments)
@@ -266,7 +266,7 @@ class EmittedProgram:
     def _traced_stretch(self, stretch: Stretch) -> CalledFunction:
         outputs = {f.name: f.output for f in self._plan.feeds}
         values = [*(outputs[name] for name in stretch.feeds), *stretch.entering]
-        signature = [tf.TensorSpec([self._plan.mesh_shape.ndims], tf.int32), *self._collectives.signature()]
+        signature = [tf.TensorSpec([self._plan.mesh_shape.ndims], tf.int32), *self._collectives.of_a_core.signature()]
         signature += [self._facts.spec_of(v) for v in values]
         signature += [tf.TensorSpec([], tf.resource) for _ in stretch.variables]
         body = functools.partial(self._core_program, stretch)
@@ -279,7 +279,8 @@ class EmittedProgram:
     def _core_program(self, stretch: Stretch, coordinates: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:
         self.traces[stretch] += 1
         plan, given = self._plan, iter(arguments)
-        bound = self._collectives.bind([next(given) for _ in self._collectives.signature()])
+        collectives = self._collectives.of_a_core
+        bound = collectives.bind([next(given) for _ in collectives.signature()])
         feeds = {name: next(given) for name in stretch.feeds}
         entering = {v: next(given) for v in stretch.entering}
         handles = dict(zip(stretch.variables, given, strict=True))
@@ -300,22 +301,3 @@ class EmittedProgram:
 def _has_users_work(instructions: Sequence[Instruction]) -> bool:
     """Whether some of it is a function of the user's, which may fail, or wait for something."""
     return any(i.operation.why_not_compiled for i, _ in walk(instructions))
-
-
-def shares_memory(plan: Plan, mesh_impl: MeshImpl) -> bool:
-    """Whether cores hand one another their slices where they are: virtual CPUs of one process, which stand for no
-    others."""
-    devices = mesh_impl.devices
-    if not mesh_impl.options.share_memory:
-        return False
-    return have_one_home(devices) and len(local_cores(devices)) == len(devices) and not plan.process_of_core
-
-
-def _collectives(plan: Plan, mesh_impl: MeshImpl, *, by_runtime: bool) -> SpmdCollectives:
-    steps = [c.step for c in plan.collectives] if by_runtime else []
-    axes = dict.fromkeys(s.axes for s in steps if s.destinations is None)
-    permutations = dict.fromkeys(s.destinations for s in steps if s.destinations is not None)
-    exchanging = [s.axes for s in steps if s.split_dim is not None]
-    timeout_seconds = mesh_impl.options.collective_timeout_seconds
-    mesh = DeviceMesh(plan.mesh_shape, mesh_impl.devices, timeout_seconds, plan.process_of_core)
-    return SpmdCollectives(mesh, list(axes), list(permutations), exchanging)

@@ -6,6 +6,7 @@ sides of every function here, whatever the order of the devices.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -98,6 +99,7 @@ class BoundCollectives:
         self._tokens = tokens
         self._counters = counters
         self._mesh_shape = mesh_shape
+        self._instance_keys: Callable[[], int] | None = None
         self._one = tf.constant(1, tf.int64) if tokens else None
         for counter in counters:
             self._leave(counter)
@@ -149,6 +151,22 @@ class BoundCollectives:
         flat = tf.reshape(x, [1, x.shape.num_elements()])
         moved = _carried(lambda blocks: self._send_and_receive(blocks, permutation), flat, _GATHER_TAKES)
         return tf.reshape(moved, x.shape)
+
+    def across_processes(self, axes: Sequence[str]) -> BoundCollectives:
+        """Collectives over these axes, which go in stages, among the group's members of the core's number alone: one
+        of each process, in their order."""
+        stages = self._groups[tuple(axes)]
+        assert isinstance(stages, BoundStages)
+        apart = copy.copy(self)
+        across = BoundStages(stages.across.size, None, stages.across, None, None)
+        apart._groups = {tuple(axes): across}
+        return apart
+
+    def with_instance_keys(self, new_instance_key: Callable[[], int]) -> BoundCollectives:
+        """The same, which asks for keys there: where several cores emit a collective, each for itself."""
+        apart = copy.copy(self)
+        apart._instance_keys = new_instance_key
+        return apart
 
     def _group(self, axes: Sequence[str]) -> BoundGroup | BoundStages | None:
         """None where there is nothing to communicate."""
@@ -259,6 +277,8 @@ class BoundCollectives:
 
     def _reduce_scatter_in_stages(self, blocks: tf.Tensor, stages: BoundStages) -> tf.Tensor:
         """What is sent to another process is the sum over this one's members."""
+        if stages.members == 1 and stages.places is None:
+            return stacked_sum(self._exchange(blocks, stages.across))
         terms = _exchanged_leading(self._exchange_within(blocks, stages))
         return stacked_sum(self._exchange(stacked_sum(terms), stages.across))
 
@@ -289,14 +309,17 @@ class BoundCollectives:
             "input": sent,
             "crosses": True,  # for some cores
             "group_size": 2 if permutation.moves is None else permutation.moves + 1,
-            "instance_key": self._new_instance_key(),
+            "instance_key": self.new_instance_key(),
         }
         both = self._emit(tf.raw_ops.CollectiveGatherV2, group_key=permutation.send_key, **options)
         if permutation.receive_key is not None:
             both = self._emit(tf.raw_ops.CollectiveGatherV2, BACKWARD, group_key=permutation.receive_key, **options)
         return tf.ensure_shape(tf.gather(both, permutation.row[None]), sent.shape)
 
-    def _new_instance_key(self) -> int:
+    def new_instance_key(self) -> int:
+        """For a collective that comes next."""
+        if self._instance_keys is not None:
+            return self._instance_keys()
         return collective_runtime().new_instance_key(spans_processes=self._waited is not None)
 
     def _leave(self, counter: tf.Tensor) -> None:
@@ -316,7 +339,7 @@ class BoundCollectives:
         order of those that take it. The counter is where the core computes. Between the two only values go to and fro.
         """
         handle, counter = self._tokens[token], self._counters[token]
-        options.setdefault("instance_key", self._new_instance_key())
+        options.setdefault("instance_key", self.new_instance_key())
         with tf.control_dependencies([options["input"]]):  # a core that still computes its input does not wait yet
             entered = tf.raw_ops.AssignAddVariableOp(resource=counter, value=self._one)
         with tf.control_dependencies([entered]):

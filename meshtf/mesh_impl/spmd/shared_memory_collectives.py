@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -32,63 +33,83 @@ _COMBINE_BOOLS: dict[Reduction, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
     "min": tf.logical_and,
 }
 
-SlicesByCore = Sequence[tf.Tensor]
-"""Of one value; the same tensor where cores have been handed the same."""
+SlicesByCore = Mapping[int, tf.Tensor]
+"""Of one value, by core, of the cores that share the memory; the same tensor where they have been handed the same."""
 
 
-def emit_for_all(step: CollectiveStep, slices: SlicesByCore, mesh_shape: Shape) -> SlicesByCore:
-    """What each core of a mesh holds after a collective of the slices that they hold before.
+class CollectivesForAll(Protocol):
+    """Each collective as `BackendCollectives` defines it, of the slices of all cores that share a memory."""
+
+    def all_reduce(self, x: SlicesByCore, axes: Sequence[str], reduction: Reduction) -> SlicesByCore: ...
+
+    def all_gather(self, x: SlicesByCore, axes: Sequence[str], dim: int) -> SlicesByCore: ...
+
+    def all_to_all(self, x: SlicesByCore, axes: Sequence[str], split_dim: int, concat_dim: int) -> SlicesByCore: ...
+
+    def reduce_scatter(self, x: SlicesByCore, axes: Sequence[str], dim: int) -> SlicesByCore: ...
+
+    def permute(self, x: SlicesByCore, destinations: Sequence[int]) -> SlicesByCore: ...
+
+
+def emit_for_all(step: CollectiveStep, slices: SlicesByCore, collectives: CollectivesForAll) -> SlicesByCore:
+    """What each core holds after a collective of the slices that they hold before.
 
     What the collective does is said for one core, in terms of what every backend offers. So it is followed on all cores
     up to where they ask for something of one another, which then is done for all, and so on to the end; what it does by
     itself up to there is emitted again, and TensorFlow leaves out what nothing uses.
     """
-    shared, answers = SharedMemoryCollectives(mesh_shape), list[SlicesByCore]()
+    answers = list[SlicesByCore]()
     while True:
-        results, asked = [], []
-        for core, x in enumerate(slices):
+        results: dict[int, tf.Tensor] = {}
+        asked: dict[int, _AskedForMoreError] = {}
+        for core, x in slices.items():
             try:
-                results.append(step.emit(_OfOneCore([answer[core] for answer in answers]), x))
+                results[core] = step.emit(_OfOneCore([answer[core] for answer in answers]), x)
             except _AskedForMoreError as question:
-                asked.append(question)
+                asked[core] = question
         if not asked:
             return results
-        answers.append(asked[0].ask(shared, [question.x for question in asked]))
+        first = next(iter(asked.values()))
+        answers.append(first.ask(collectives, {core: question.x for core, question in asked.items()}))
 
 
 class SharedMemoryCollectives:
-    """Each collective as `BackendCollectives` defines it, of the slices of all cores of a mesh."""
+    """`CollectivesForAll` of groups of cores that all share the memory, on a mesh that may have others."""
 
     def __init__(self, mesh_shape: Shape) -> None:
         self._mesh_shape = mesh_shape
 
     def all_reduce(self, x: SlicesByCore, axes: Sequence[str], reduction: Reduction) -> SlicesByCore:
-        return self._in_groups(x, axes, lambda group: [_reduced(group, reduction)] * len(group))
+        return self._in_groups(x, axes, lambda group: [reduced(group, reduction)] * len(group))
 
     def all_gather(self, x: SlicesByCore, axes: Sequence[str], dim: int) -> SlicesByCore:
         return self._in_groups(x, axes, lambda group: [tf.concat(group, dim)] * len(group))
 
     def all_to_all(self, x: SlicesByCore, axes: Sequence[str], split_dim: int, concat_dim: int) -> SlicesByCore:
-        def exchanged(group: SlicesByCore) -> SlicesByCore:
+        def exchanged(group: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
             blocks = [tf.split(own, len(group), split_dim) for own in group]
             return [tf.concat([own[position] for own in blocks], concat_dim) for position in range(len(group))]
 
         return self._in_groups(x, axes, exchanged)
 
     def reduce_scatter(self, x: SlicesByCore, axes: Sequence[str], dim: int) -> SlicesByCore:
-        return self._in_groups(x, axes, lambda group: tf.split(_reduced(group, "add"), len(group), dim))
+        return self._in_groups(x, axes, lambda group: tf.split(reduced(group, "add"), len(group), dim))
 
     def permute(self, x: SlicesByCore, destinations: Sequence[int]) -> SlicesByCore:
-        return [x[source] for source in np.argsort(destinations)]
+        sources = np.argsort(destinations)
+        return {core: x[sources[core]] for core in x}
 
     def _in_groups(
-        self, x: SlicesByCore, axes: Sequence[str], received: Callable[[SlicesByCore], SlicesByCore]
+        self,
+        x: SlicesByCore,
+        axes: Sequence[str],
+        received: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]],
     ) -> SlicesByCore:
         """By core, what a function of a group's slices, by position along the axes, gives for each of its cores."""
-        result = list(x)
-        for group in groups_over(axes, self._mesh_shape):
-            for core, own in zip(group, received([x[core] for core in group]), strict=True):
-                result[core] = own
+        result = dict(x)
+        for group in groups_over(axes, self._mesh_shape).tolist():
+            if group[0] in x:
+                result |= zip(group, received([x[core] for core in group]), strict=True)
         return result
 
 
@@ -100,7 +121,7 @@ class _AskedForMoreError(Exception):
     """
 
     x: tf.Tensor
-    ask: Callable[[SharedMemoryCollectives, SlicesByCore], SlicesByCore]
+    ask: Callable[[CollectivesForAll, SlicesByCore], SlicesByCore]
 
 
 class _OfOneCore:
@@ -124,13 +145,13 @@ class _OfOneCore:
     def permute(self, x: tf.Tensor, destinations: Sequence[int]) -> tf.Tensor:
         return self._answer(x, lambda shared, slices: shared.permute(slices, destinations))
 
-    def _answer(self, x: tf.Tensor, ask: Callable[[SharedMemoryCollectives, SlicesByCore], SlicesByCore]) -> tf.Tensor:
+    def _answer(self, x: tf.Tensor, ask: Callable[[CollectivesForAll, SlicesByCore], SlicesByCore]) -> tf.Tensor:
         for answer in self._answers:
             return answer
         raise _AskedForMoreError(x, ask)
 
 
-def _reduced(group: SlicesByCore, reduction: Reduction) -> tf.Tensor:
+def reduced(group: Sequence[tf.Tensor], reduction: Reduction) -> tf.Tensor:
     """Term by term in the order of the cores, whatever is there first: the same bits in each run."""
     dtype = group[0].dtype
     if dtype == tf.bool:

@@ -95,7 +95,7 @@ class SpmdCollectives:
         """What the per-core program takes besides its core's number and its data."""
         if not self._columns:
             return []
-        length = sum(_length(column) for column in self._columns.values())
+        length = sum(map(_length, self._columns.values()))
         handles = 2 * self._num_tokens + self._spans_processes
         return [tf.TensorSpec([length], tf.int32), *(tf.TensorSpec([], tf.resource) for _ in range(handles))]
 

@@ -25,7 +25,7 @@ MESH = mtf.convert_to_shape("rows:2;cols:3")
 
 
 def run(step: CollectiveStep, slices: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    return list(emit_for_all(step, slices, MESH))
+    return list(emit_for_all(step, dict(enumerate(slices)), SharedMemoryCollectives(MESH)).values())
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
@@ -55,10 +55,10 @@ def test_sums_of_many_small_terms_are_rounded_once() -> None:
     """In bfloat16, 256 and four times 0.75 would stay 256; a permute is bit for bit."""
     mesh = mtf.convert_to_shape("all:5")
     x = [tf.constant([value], tf.bfloat16) for value in (256.0, 0.75, 0.75, 0.75, 0.75)]
-    total = SharedMemoryCollectives(mesh).all_reduce(x, ["all"], "add")
+    total = SharedMemoryCollectives(mesh).all_reduce(dict(enumerate(x)), ["all"], "add")
     assert float(total[0][0]) == 260.0  # 259 lies between two bfloat16 numbers; to the even one
     nan = tf.bitcast(tf.constant([0x7FC1], tf.uint16), tf.bfloat16)
-    moved = SharedMemoryCollectives(mesh).permute([nan, *x[1:]], (1, 2, 3, 4, 0))
+    moved = SharedMemoryCollectives(mesh).permute(dict(enumerate([nan, *x[1:]])), (1, 2, 3, 4, 0))
     assert int(tf.bitcast(moved[1], tf.uint16)[0]) == 0x7FC1
 
 
