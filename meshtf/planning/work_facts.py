@@ -46,6 +46,22 @@ class MatrixProduct:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class BatchedRows:
+    """Of work whose kernel takes any number of rows, each by itself: those of several cores at once, one behind the
+    other, where these have the other inputs alike.
+
+    Attributes:
+      inputs: by input, the dimension of its slice along which rows lie; None of an input that all rows use.
+      output: that of the one output; None where it is the sum of what rows give.
+      count: of a core's rows. Those of a convolution are positions.
+    """
+
+    inputs: tuple[int | None, ...]
+    output: int | None
+    count: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class WorkFacts:
     """Facts of local work.
 
@@ -67,6 +83,7 @@ class WorkFacts:
       multiplies: each element of the one output is the product of one element of each input, and nothing is summed.
       scatters_elements: single elements of the one output are written at places that inputs say, and no rows of them.
       products: of matrices, one after the other, that it is.
+      rows: how several cores' work can be done as one, where it can.
       transcendentals: exponentials, logarithms, sines and the like in it, where its kernel does not say so.
     """
 
@@ -84,6 +101,7 @@ class WorkFacts:
     multiplies: bool = False
     scatters_elements: bool = False
     products: tuple[MatrixProduct, ...] = ()
+    rows: BatchedRows | None = None
     transcendentals: int = 0
 
     @property

@@ -20,6 +20,7 @@ from tests.cluster.proxy import Proxy
 from tests.own_ports import own_ports
 
 pytestmark = pytest.mark.timeout(400)
+SILENT = "stopped, or cut off"
 
 
 def start_steps(processes: JoinedProcesses, folder: Path) -> None:
@@ -52,15 +53,21 @@ def call_again(cluster: Cluster) -> str:
 
 
 def check_named(processes: JoinedProcesses, victim: int, words: str) -> None:
-    """Every other process says who is gone and in what it waited, and goes on saying so."""
+    """Every other process says who is gone and in what it waited, and goes on saying so.
+
+    Of one that ends, and does not only fall silent, another may learn between two steps, where it waits in nothing.
+    """
+    falls_silent = words == SILENT
     others = [i for i in range(len(processes.processes)) if i != victim]
     for index, raised in zip(others, processes.answers(120, others), strict=True):
         assert isinstance(raised, Raised)
         assert raised.kind == "ProcessLostError", raised
         assert f"process {victim} (127.0.0.1:" in raised.message, raised.message
         assert words in raised.message
-        assert "This process waited in all_reduce over mesh axes all, for reduce_sum, at " in raised.message
-        assert "test_faults.py" in raised.message
+        if falls_silent or "This process waited in" in raised.message:
+            assert "This process waited in all_reduce over mesh axes all, for reduce_sum, at " in raised.message
+            assert "test_faults.py" in raised.message
+        assert "Start all processes again; training resumes from its last checkpoint" in raised.message
         for other in others:
             assert other == index or f"process {other} (" not in raised.message
     for index in others:
@@ -71,7 +78,7 @@ def check_named(processes: JoinedProcesses, victim: int, words: str) -> None:
     ("number", "victim", "words"),
     [
         (signal.SIGKILL, 1, "has died or ended"),
-        (signal.SIGSTOP, 0, "stopped, or cut off"),
+        (signal.SIGSTOP, 0, SILENT),
     ],
     ids=["killed", "leader_stopped"],
 )
@@ -113,7 +120,7 @@ def test_a_connection_that_is_cut(fresh_processes: Callable[..., JoinedProcesses
         processes = fresh_processes(3, ports=told, listen_ports={1: ports[1]})
         start_steps(processes, tmp_path)
         proxy.stop_forwarding()
-        check_named(processes, 1, "stopped, or cut off")
+        check_named(processes, 1, SILENT)
     finally:
         proxy.close()
 
@@ -155,6 +162,6 @@ def test_faults_drawn_at_random(seed: int, tmp_path: Path) -> None:
                 else:
                     signals = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP, "ended": signal.SIGTERM}
                     processes.send_signal(victim, signals[kind])
-                check_named(processes, victim, "stopped, or cut off" if kind in ("stopped", "cut") else "process ")
+                check_named(processes, victim, SILENT if kind in ("stopped", "cut") else "process ")
         finally:
             proxy.close()

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from meshtf.layout import Axes
-from meshtf.lowering.emit._cheap_operations import cheap_operations
+from meshtf.lowering.emit._cheap_operations import cheap_operations, know_shape
+from meshtf.lowering.emit.batched_rows import BatchedWork
 from meshtf.lowering.emit.control_flow import Stack, new_stack, written
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.scopes import scope_name
@@ -20,7 +21,7 @@ from meshtf.lowering.emit.stretches.differing_slices import DifferingSlices
 from meshtf.lowering.emit.stretches.stretches import Stretch, stretches_of_body
 from meshtf.mesh_impl.spmd.shared_memory_collectives import CollectivesForAll, emit_for_all
 from meshtf.planning import core_positions
-from meshtf.planning.plan import Branch, Collective, Instruction, Loop, Value, walk
+from meshtf.planning.plan import Branch, Collective, Compute, Instruction, Loop, Value, walk
 
 HeldByCore = Mapping[int, dict[Value, tf.Tensor]]
 """What each core holds, by value."""
@@ -43,6 +44,7 @@ class AllCores:
     Args:
       facts: of the plan.
       differing: its slices, where cores share a memory; what several of them would do alike is then done once.
+      batched: what is then done for several of them by one kernel.
       run_stretch: what a stretch gives on a core.
       collectives: those of the function that is being traced.
     """
@@ -51,11 +53,13 @@ class AllCores:
         self,
         facts: PlanFacts,
         differing: DifferingSlices | None,
+        batched: BatchedWork | None,
         run_stretch: RunStretch,
         collectives: Callable[[], CollectivesForAll],
     ) -> None:
         self._facts = facts
         self._differing = differing
+        self._batched = batched
         self._run_stretch = run_stretch
         self._collectives = collectives
         self._bodies: dict[tuple[Instruction, ...], list[Stretch]] = {}
@@ -80,11 +84,14 @@ class AllCores:
             own.update(zip(stretch.leaving, results[core], strict=False))
         return results
 
+    def _is_together(self, instruction: Instruction) -> bool:
+        return takes_all_cores(instruction) or (self._batched is not None and self._batched.takes(instruction))
+
     def _run(self, instructions: tuple[Instruction, ...], results: Sequence[Value], held: HeldByCore) -> None:
         """Does the instructions inside of another, of which results are wanted."""
         if instructions not in self._bodies:
             self._bodies[instructions] = stretches_of_body(
-                instructions, results, self._facts, takes_all_cores, self._differing
+                instructions, results, self._facts, self._is_together, self._differing
             )
         for stretch in self._bodies[instructions]:
             self.run_stretch(stretch, held)
@@ -92,9 +99,20 @@ class AllCores:
                 self.run_together(instruction, held)
 
     def _collective(self, collective: Collective, held: HeldByCore) -> None:
+        assert self._batched is not None
         slices = {core: own[collective.input] for core, own in held.items()}
-        for core, result in emit_for_all(collective.step, slices, self._collectives()).items():
+        results = self._batched.rest_of_sum(collective, slices, self._collectives())
+        if results is None:
+            results = emit_for_all(collective.step, slices, self._collectives())
+        for core, result in results.items():
             held[core][collective.output] = result
+
+    def _compute(self, compute: Compute, held: HeldByCore) -> None:
+        assert self._batched is not None
+        (output,) = compute.outputs
+        for core, result in self._batched.run(compute, held).items():
+            know_shape(result, output.slice_shape)
+            held[core][output] = result
 
     def _loop(self, loop: Loop, held: HeldByCore) -> None:
         """As TensorFlow's loop, which carries the values of all cores, and once what several have alike."""
@@ -206,6 +224,7 @@ def _any_of(held: HeldByCore) -> Mapping[Value, tf.Tensor]:
 
 
 _EMITTERS: dict[type, Callable[[AllCores, Any, HeldByCore], None]] = {
+    Compute: AllCores._compute,
     Collective: AllCores._collective,
     Loop: AllCores._loop,
     Branch: AllCores._branch,

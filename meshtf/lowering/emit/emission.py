@@ -21,6 +21,7 @@ from meshtf.lowering.emit._outermost_calls import OutermostFunction
 from meshtf.lowering.emit._traced_function import traced_function
 from meshtf.lowering.emit.alike_cores import alike_cores
 from meshtf.lowering.emit.all_cores import AllCores, takes_all_cores
+from meshtf.lowering.emit.batched_rows import BatchedWork
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
 from meshtf.lowering.emit.core_results import CoreResults, asserted_fetches, first_of, whole_fetches
 from meshtf.lowering.emit.early_compilation import updates_compiled_meanwhile
@@ -78,10 +79,11 @@ class EmittedProgram:
         self.traces: collections.Counter[Stretch] = collections.Counter()
         facts = PlanFacts.of(plan, writes_in_place=True, adds_in_parts=self._on_processors)
         differing = DifferingSlices(facts) if self._collectives.share_memory else None
+        self._batched = BatchedWork(facts, differing) if differing is not None else None
         self._stretches = stretches_of_program(facts, self._is_together, differing)
         crossing = {v for stretch in self._stretches for v in (*stretch.entering, *stretch.leaving)}
         self._facts = dataclasses.replace(facts, only_sliced=facts.only_sliced - crossing)
-        self._all_cores = AllCores(self._facts, differing, self._run_stretch, lambda: self._for_all)
+        self._all_cores = AllCores(self._facts, differing, self._batched, self._run_stretch, lambda: self._for_all)
         self._places: dict[tuple[int, tf.Graph], tf.Tensor] = {}
         self._joint_loops: dict[Loop, JointLoop] = {}
         self._functions: dict[Stretch, CalledFunction] = {}
@@ -110,8 +112,11 @@ class EmittedProgram:
         return all(tf.DeviceSpec.from_string(device).device_type == "CPU" for _, device in self._cores)
 
     def _is_together(self, instruction: Instruction) -> bool:
-        """Whether it is done for all cores at once: a loop that is compiled so; in one memory, what communicates."""
-        return self._is_joint(instruction) or (self._collectives.share_memory and takes_all_cores(instruction))
+        """Whether it is done for several cores at once: a loop that is compiled so; in one memory, what communicates,
+        and what one kernel does for them."""
+        if self._batched is None:
+            return self._is_joint(instruction)
+        return self._is_joint(instruction) or takes_all_cores(instruction) or self._batched.takes(instruction)
 
     def _is_joint(self, instruction: Instruction) -> bool:
         compilation = instruction.compilation if isinstance(instruction, Loop) else None

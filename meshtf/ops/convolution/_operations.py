@@ -24,7 +24,7 @@ from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import choose_splits, layout_over, summed_axes
 from meshtf.planning.window_reads import Window, read_window
-from meshtf.planning.work_facts import MatrixProduct, WorkFacts
+from meshtf.planning.work_facts import BatchedRows, MatrixProduct, WorkFacts
 
 
 class Splits:
@@ -69,13 +69,14 @@ class ConvolutionOperation(Operation):
         to_image, to_kernel = _canonical(geometry, "image"), _canonical(geometry, "kernel")
         layout = layout_over(geometry.result, splits)
         size = layout.slice_shape(geometry.result, planner.mesh_shape)
-        to_result = _restored(geometry.result, geometry.result_order, size)
+        batch = _split_batch(geometry, splits)
+        to_result = _restored(geometry.result, geometry.result_order, size, batch)
 
         def emit(core: Core, x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
             return to_result(kernels.convolved(to_image(x), to_kernel(w), sliding))
 
         product = _product(geometry, size, kernel.slice_shape, contracted=(*geometry.taps, *geometry.inner))
-        _write(self, planner, emit, [image, kernel], splits, product)
+        _write(self, planner, emit, [image, kernel], splits, product, batch)
 
 
 class ConvolutionImageOperation(Operation):
@@ -112,7 +113,8 @@ class ConvolutionImageOperation(Operation):
             if cover.parts > 1:
                 dy = read_window(planner, dy, dy.shape.axis(slide.image_dim), cover.window)
         to_result, to_kernel = _canonical(geometry, "result"), _canonical(geometry, "kernel")
-        to_image = _restored(geometry.image, geometry.image_order, size)
+        batch = _split_batch(geometry, splits)
+        to_image = _restored(geometry.image, geometry.image_order, size, batch)
         sliding, sizes = _sliding(geometry, [c.padding for c in covers]), [c.size for c in covers]
         partly = {i: cover for i, cover in enumerate(covers) if cover.has_padding}
 
@@ -124,7 +126,7 @@ class ConvolutionImageOperation(Operation):
             return to_image(dx)
 
         product = _product(geometry, dy.slice_shape, kernel.slice_shape, contracted=(*geometry.taps, *geometry.outer))
-        _write(self, planner, emit, [dy, kernel], splits, product)
+        _write(self, planner, emit, [dy, kernel], splits, product, batch)
 
 
 class ConvolutionKernelOperation(Operation):
@@ -165,7 +167,7 @@ class ConvolutionKernelOperation(Operation):
             return to_kernel(kernels.kernel_gradient_of_some(to_image(x), to_result(g), sliding, taps, counted))
 
         product = _product(geometry, dy.slice_shape, size, contracted=None)
-        _write(self, planner, emit, [image, dy], splits, product)
+        _write(self, planner, emit, [image, dy], splits, product, _split_batch(geometry, splits))
 
 
 def _read_windows(
@@ -204,6 +206,11 @@ def _partly_padding(
     return found
 
 
+def _split_batch(geometry: Geometry, splits: dict[str, Axes]) -> str | None:
+    """The first dimension of the batch that is split."""
+    return next((name for name in geometry.batch if splits[name]), None)
+
+
 def _zeros(names: Sequence[str]) -> Fill:
     return Fill(along=frozenset(names))
 
@@ -220,10 +227,15 @@ def _write(
     values: Sequence[Value],
     splits: dict[str, Axes],
     product: MatrixProduct,
+    batch: str | None,
 ) -> None:
     (output,) = operation.outputs
     spec, pending = (output.shape, output.dtype, layout_over(output.shape, splits)), summed_axes(splits, output.shape)
-    facts = WorkFacts(products=(product,))
+    rows = None
+    if batch is not None:
+        *given, made = (x.shape.axis(batch) if x.shape.has(batch) else None for x in (*values, output))
+        rows = BatchedRows(tuple(given), made, product.contracted if made is None else product.rows)
+    facts = WorkFacts(products=(product,), rows=rows)
     planner.write(
         output, planner.compute("conv", emit, values, [spec], pending=pending, flops=product.flops, facts=facts)[0]
     )
@@ -268,13 +280,17 @@ def _canonical(geometry: Geometry, which: str) -> Callable[[tf.Tensor], tf.Tenso
     return brought
 
 
-def _restored(shape: Shape, order: Sequence[str], size: Sequence[int]) -> Callable[[tf.Tensor], tf.Tensor]:
-    """The way back, to a slice of this size."""
+def _restored(
+    shape: Shape, order: Sequence[str], size: Sequence[int], batch: str | None = None
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """The way back, to a slice of this size; of several cores' rows, to as many times that size along `batch`."""
     inside = [size[shape.axis(name)] for name in order]
     permutation = [list(order).index(d.name) for d in shape]
+    elements = math.prod(inside)
 
     def restored(y: tf.Tensor) -> tf.Tensor:
-        y = _reshaped(y, inside)
+        times = y.shape.num_elements() // elements if batch is not None and elements else 1
+        y = _reshaped(y, [n * times if name == batch else n for name, n in zip(order, inside, strict=True)])
         return y if permutation == sorted(permutation) else tf.transpose(y, permutation)
 
     return restored
