@@ -75,7 +75,7 @@ def _trials(facts: PlanFacts) -> Sequence[_Trial]:
     for instruction, pairs in facts.in_place.items():
         trial = _Trial(cast("FusedUpdate", instruction.emit), {n: result for n, (result, _) in pairs.items()})
         key = (trial.update, *trial.assigned.items())
-        is_compiled = trial.update.training_kernel(trial.assigned) is None
+        is_compiled = trial.update.is_compiled and trial.update.training_kernel(trial.assigned) is None
         if is_compiled and key not in found and trial.bytes <= left:
             found[key] = trial
             left -= trial.bytes

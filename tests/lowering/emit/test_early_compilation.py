@@ -31,11 +31,11 @@ step = on_two_cores()
 with updates_compiled_meanwhile(facts_of(step), CPU):
     pass
 print("compiled early", file=sys.stderr, flush=True)
-step(x=np.ones([8, 64], np.float32))
+step(x=np.ones([8, 128], np.float32))
 """
 
 
-def training(mesh_impl: mtf.MeshImpl, size: int = 64) -> mtf.Function:
+def training(mesh_impl: mtf.MeshImpl, size: int = 128) -> mtf.Function:
     """Two shapes of weights, of three variables, and updates that TensorFlow has no kernel for."""
 
     def step(x: mtf.Tensor) -> mtf.Tensor:

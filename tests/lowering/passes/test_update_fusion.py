@@ -7,6 +7,7 @@ import pytest
 
 import meshtf as mtf
 from meshtf.errors import NonFiniteError
+from meshtf.lowering.emit.emission import EmittedProgram
 from meshtf.lowering.passes.update_fusion import updates_in_place
 
 pytestmark = pytest.mark.plain_cpu
@@ -91,3 +92,39 @@ def test_what_a_check_reads_is_not_written_before_it() -> None:
         "weight": [1.0],
         "moment": [1.0],
     }
+
+
+def with_bias(finite: Finite) -> mtf.Function:
+    """TensorFlow has no kernel for Lion's updates, of which one is of few elements."""
+
+    def step(x: mtf.Tensor) -> mtf.Tensor:  # [batch, rows]
+        weight, bias = mtf.get_variable(x.mesh, "weight", [ROWS, COLUMNS]), mtf.get_variable(x.mesh, "bias", [COLUMNS])
+        loss = mtf.reduce_mean(mtf.square(mtf.einsum([x, weight], [BATCH, COLUMNS]) + bias - 1.0))
+        finite(loss, weight)
+        mtf.optimize.LionOptimizer(0.1).minimize(loss)
+        return loss
+
+    mesh_impl = mtf.SpmdMeshImpl("all:2", "batch:all", shard_weight_update=False)
+    return mtf.function(step, mesh_impl, inputs={"x": mtf.TensorSpec([BATCH, ROWS])})
+
+
+@pytest.mark.parametrize("finite", [no_check, loss_is_checked])
+def test_updates_of_few_elements_are_kernels_that_wait_for_checks_too(finite: Finite) -> None:
+    step, free = with_bias(finite), with_bias(no_check)
+    for each in (step, free):
+        each(x=GOOD)
+    before, program = state(step), step._execution.program
+    assert isinstance(program, EmittedProgram)
+    functions = [node for f in program.core_functions for node in f.graph.as_graph_def().node]  # type: ignore[attr-defined]
+    compiled = [node for node in functions if "_XlaMustCompile" in node.attr]
+    assert len(compiled) == 1
+    if finite is loss_is_checked:
+        with pytest.raises(NonFiniteError):
+            step(x=BAD)
+        assert all(np.array_equal(before[name], value) for name, value in state(step).items())
+    for each in (step, free):
+        each(x=GOOD)
+    expected = state(free)
+    for name, value in state(step).items():
+        np.testing.assert_array_equal(value, expected[name], name)
+        assert not np.array_equal(before[name], value), name
