@@ -15,6 +15,7 @@ from meshtf.layout import Axes, axes_size
 from meshtf.lowering.emit.core_program import TracedCore
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.stretches.differing_slices import DifferingSlices
+from meshtf.mesh_impl.onednn_kernels import has_onednn_kernels
 from meshtf.mesh_impl.spmd.shared_memory_collectives import CollectivesForAll, SlicesByCore
 from meshtf.planning import core_positions
 from meshtf.planning.collectives.all_reduce import AllReduce
@@ -23,9 +24,10 @@ from meshtf.planning.plan import Branch, Collective, Compute, Instruction, Loop,
 from meshtf.planning.process_spans import crossing_axes
 
 _FEW_ROWS = 1024
-"""Of a core, in a convolution. With more of them a core keeps a processor busy, and to put them together only copies:
-on two cores of an EPYC eight convolutions of 8 rows took 0.25 of the time so, of 32 rows 0.5 to 0.8, of 512 rows 0.7 to
-0.9, and of 2,048 and more as long as one after the other."""
+"""Of a core, in a convolution by oneDNN. With more of them a core keeps a processor busy, and to put them together only
+copies: on two cores of an EPYC eight convolutions took 0.25 of the time so with 8 rows, 0.5 to 0.8 with 32, 0.7 to 0.9
+with 512, and with 2,048 and more as long as one after the other. Eigen's kernels, which TensorFlow has elsewhere,
+divide many images among threads less well than several convolutions: gradients of 512 rows took 1.0 to 1.6 of the time."""
 
 
 class BatchedWork:
@@ -42,7 +44,7 @@ class BatchedWork:
         self._users = _users(facts.plan)
         self._axes: dict[Compute, Axes] = {}
         self._sums: dict[Value, Axes] = {}
-        for instruction, _ in walk(facts.plan.instructions):
+        for instruction, _ in walk(facts.plan.instructions) if has_onednn_kernels() else ():
             if isinstance(instruction, Compute) and instruction not in facts.in_place:
                 self._consider(instruction)
 

@@ -39,6 +39,12 @@ def train_step(images: mtf.Tensor) -> list[mtf.Tensor]:
     return [loss, by_images]
 
 
+@pytest.fixture(autouse=True)
+def kernels_of_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if these were of oneDNN, on a machine where they are not."""
+    monkeypatch.setattr("meshtf.lowering.emit.batched_rows.has_onednn_kernels", lambda: True)
+
+
 class Run:
     """One step on a mesh: its results, its variables, and how many kernels of each kind the program starts."""
 
@@ -114,3 +120,10 @@ def test_cores_with_many_rows_convolve_by_themselves() -> None:
     alone, run = Run("all:1", "", side=48), Run("all:8", "batch:all", side=48)
     check(run, alone)
     assert run.kernels == {"Conv2D": 8 + 1, "Conv2DBackpropInput": 8 + 1, "Conv2DBackpropFilter": 8 + 1}
+
+
+def test_kernels_of_eigen_divide_the_images_of_a_core_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshtf.lowering.emit.batched_rows.has_onednn_kernels", lambda: False)
+    run = Run("all:8", "batch:all")
+    check(run, Run("all:1", ""))
+    assert run.kernels == dict.fromkeys(KINDS, 2 * 8)
