@@ -27,7 +27,7 @@ _FEW_ROWS = 1024
 """Of a core, in a convolution by oneDNN. With more of them a core keeps a processor busy, and to put them together only
 copies: on two cores of an EPYC eight convolutions took 0.25 of the time so with 8 rows, 0.5 to 0.8 with 32, 0.7 to 0.9
 with 512, and with 2,048 and more as long as one after the other. Eigen's kernels, which TensorFlow has elsewhere,
-divide many images among threads less well than several convolutions: gradients of 512 rows took 1.0 to 1.6 of the time."""
+divide many images among threads less well than several convolutions: gradients of 512 rows took 1.0 to 1.6 of it."""
 
 
 class BatchedWork:
