@@ -15,6 +15,7 @@ import gin
 import numpy as np
 
 import meshtf as mtf
+import meshtf.models  # by lm_tiny.gin; imports are no part of a first call
 from benchmarks.machine import machine
 from benchmarks.side_by_side import Step, as_table, side_by_side
 from benchmarks.transformer_step import DATA_AND_MODEL
