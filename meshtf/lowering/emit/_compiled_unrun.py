@@ -3,37 +3,55 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import tensorflow as tf
 
 from meshtf.lowering.emit._grappler import grappler_off
 from meshtf.lowering.emit._traced_function import traced_function
+from meshtf.mesh_impl.virtual_cpus import num_processors
+
+CompileToo = Callable[[tf.types.experimental.ConcreteFunction], None]
+"""Has one more function compiled, which has been traced meanwhile."""
 
 
 @contextlib.contextmanager
-def compiled_meanwhile(functions: Sequence[tf.types.experimental.ConcreteFunction], device: str) -> Iterator[None]:
+def compiled_meanwhile(
+    functions: Sequence[tf.types.experimental.ConcreteFunction], device: str
+) -> Iterator[CompileToo]:
     """Inside, a thread has XLA compile functions, none of which it runs: where a program calls one of them, it is found
     compiled, or waited for.
 
     What fails there is left to the program, which says where.
 
     Args:
-      functions: of tensors that are no resources.
+      functions: of tensors; one that takes variables is left to the program.
       device: where the program calls them.
     """
-    if not functions:
-        yield
-        return
-    calls = [_compilation(function) for function in functions]
+    calls: queue.SimpleQueue[tf.types.experimental.ConcreteFunction | None] = queue.SimpleQueue()
     thread = threading.Thread(target=_run, args=(calls, device), name="compiled_meanwhile")
-    thread.start()
+    is_over = num_processors() == 1  # what is compiled meanwhile would only be in the way
+
+    def compile_too(function: tf.types.experimental.ConcreteFunction) -> None:
+        if is_over or any(x.dtype == tf.resource for x in cast("Any", function).inputs):
+            return
+        with tf.init_scope():
+            calls.put(_compilation(function))
+        if thread.ident is None:
+            thread.start()
+
+    for function in functions:
+        compile_too(function)
     try:
-        yield
+        yield compile_too
     finally:
-        thread.join()
+        is_over = True
+        if thread.ident is not None:
+            calls.put(None)
+            thread.join()
 
 
 def _compilation(function: tf.types.experimental.ConcreteFunction) -> tf.types.experimental.ConcreteFunction:
@@ -57,8 +75,8 @@ def _compilation(function: tf.types.experimental.ConcreteFunction) -> tf.types.e
     return traced_function(compiled, signature, "compiled")
 
 
-def _run(calls: Sequence[tf.types.experimental.ConcreteFunction], device: str) -> None:
-    for call in calls:
+def _run(calls: queue.SimpleQueue[tf.types.experimental.ConcreteFunction | None], device: str) -> None:
+    while (call := calls.get()) is not None:
         with contextlib.suppress(tf.errors.OpError), grappler_off(), tf.device(device):
             # Memory that nobody writes to is none.
             given = [tf.raw_ops.Empty(shape=x.shape, dtype=x.dtype) for x in cast("Any", call).inputs]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import tensorflow as tf
 
 from meshtf.lowering.emit._cheap_operations import cheap_operations
+from meshtf.lowering.emit._compiled_unrun import CompileToo
 from meshtf.planning.plan import Branch, Carried, Loop, Plan, Sliced, Stacked, Value, free_values, walk
 from meshtf.planning.rows_in_place import with_rows
 
@@ -26,15 +27,15 @@ _MOST_UNROLLED_ON_PROCESSORS = 256
 
 def emit_loop(program: CoreProgram, loop: Loop) -> None:
     """Emits a loop into a program; its results become slices of the program."""
-    if program.compiles_loops and loop.compilation is not None and loop.compilation.is_of_each_core:
-        _emit_compiled(program, loop)
+    if program.compile_too is not None and loop.compilation is not None and loop.compilation.is_of_each_core:
+        _emit_compiled(program, loop, program.compile_too)
     elif _is_unrollable(loop) and (program.unrolls_loops or _is_worth_unrolling(program, loop)):
         _emit_unrolled(program, loop)
     else:
         emit_op_by_op(program, loop)
 
 
-def _emit_compiled(program: CoreProgram, loop: Loop) -> None:
+def _emit_compiled(program: CoreProgram, loop: Loop, compile_too: CompileToo) -> None:
     """As one function that XLA compiles, of what the loop uses from outside: traced once for all cores."""
     apart = entering_in_parts(loop)
     given = [program.parts_of(v) if v in apart else program.slice_of(v) for v in loop.inputs]
@@ -46,8 +47,9 @@ def _emit_compiled(program: CoreProgram, loop: Loop) -> None:
         emit_op_by_op(inner, loop)
         return [inner.slices[v] for v in read]
 
-    results = tf.function(run, jit_compile=True, autograph=False)(*given)
-    program.slices.update(zip(read, results, strict=True))
+    function: Any = tf.function(run, jit_compile=True, autograph=False).get_concrete_function(*given)
+    compile_too(function)
+    program.slices.update(zip(read, function(*given), strict=True))
 
 
 def emit_op_by_op(program: CoreProgram, loop: Loop) -> None:

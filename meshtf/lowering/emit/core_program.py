@@ -13,6 +13,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from meshtf.layout import Axes
 from meshtf.lowering.emit._cheap_operations import know_shape
+from meshtf.lowering.emit._compiled_unrun import CompileToo
 from meshtf.lowering.emit.control_flow import emit_branch, emit_loop
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
 from meshtf.lowering.emit.guarded_kernels import GuardedKernels
@@ -123,7 +124,7 @@ class CoreProgram:
         variables: VariableSlices,
         *,
         on_processors: bool = False,
-        compiles_loops: bool = False,
+        compile_too: CompileToo | None = None,
         may_assign: tf.Tensor | None = None,
         done_before: Mapping[Loop, Sequence[Value]] | None = None,
     ) -> None:
@@ -140,7 +141,8 @@ class CoreProgram:
         self._collectives = collectives
         self._variables = variables
         self.on_processors = on_processors
-        self.compiles_loops = compiles_loops
+        self.compile_too = compile_too
+        """Has the functions of loops compiled. None where no loop is to be."""
         self.is_repeated = False
         """Whether it is inside a loop, which goes through it more than once."""
         self._may_assign = may_assign
@@ -243,7 +245,7 @@ class CoreProgram:
         inner.take(given)
         inner.unrolls_loops = True
         # XLA has no kernels for TensorFlow's updates in place, which it does by itself.
-        inner.compiles_loops = inner.on_processors = False
+        inner.compile_too, inner.on_processors = None, False
         return inner
 
     def _loop(self, loop: Loop) -> None:

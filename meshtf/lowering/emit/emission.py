@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.garbage_collection import garbage_collection_paused
-from meshtf.lowering.emit._compiled_unrun import compiled_meanwhile
+from meshtf.lowering.emit._compiled_unrun import CompileToo, compiled_meanwhile
 from meshtf.lowering.emit._function_calls import CalledFunction, hides_bodies
 from meshtf.lowering.emit._grappler import grappler_off
 from meshtf.lowering.emit._outermost_calls import OutermostFunction
@@ -85,6 +85,7 @@ class EmittedProgram:
         self._facts = dataclasses.replace(facts, only_sliced=facts.only_sliced - crossing)
         self._all_cores = AllCores(self._facts, differing, self._batched, self._run_stretch, lambda: self._for_all)
         self._places: dict[tuple[int, tf.Graph], tf.Tensor] = {}
+        self._compile_too: CompileToo = lambda function: None
         self._joint_loops: dict[Loop, JointLoop] = {}
         self._functions: dict[Stretch, CalledFunction] = {}
         self._shared: dict[Hashable, CalledFunction] = {}
@@ -145,13 +146,12 @@ class EmittedProgram:
         return fetches, failed
 
     def _first_call(self, feeds: Sequence[tf.Tensor], *, asserted: bool) -> Sequence[tf.Tensor]:
-        # Of one core's program, tracing is over too soon for it.
-        compiles_early = len(self._cores) > 1 and self._on_processors and tf.executing_eagerly()
         home = self._homes[self._cores[0][0]]
         with contextlib.ExitStack() as meanwhile:
-            if compiles_early:
-                meanwhile.enter_context(compiled_meanwhile(self._joint_functions(), home))
-                meanwhile.enter_context(updates_compiled_meanwhile(self._facts, home))
+            if self._on_processors and tf.executing_eagerly():
+                self._compile_too = meanwhile.enter_context(compiled_meanwhile(self._joint_functions(), home))
+                if len(self._cores) > 1:  # of one core's program, tracing is over too soon for it
+                    meanwhile.enter_context(updates_compiled_meanwhile(self._facts, home))
             program = self._traced(asserted=asserted)
             self._hand_back_freed_memory()
             return program(feeds)
@@ -295,7 +295,7 @@ class EmittedProgram:
             bound,
             SlicesByHandle(handles),
             on_processors=self._on_processors,
-            compiles_loops=not self._runs_once,
+            compile_too=None if self._runs_once else self._compile_too,
         )
         body.is_repeated = stretch not in self._stretches
         body.take(entering)

@@ -107,7 +107,7 @@ step(x=np.ones([4, 8], np.float32))
 """
 
 
-def counting() -> mtf.Function:
+def counting(mesh_shape: str = "rows:2") -> mtf.Function:
     """With a collective in a loop that is compiled for all cores, and another behind it."""
 
     def program(x: mtf.Tensor) -> list[mtf.Tensor]:
@@ -116,7 +116,7 @@ def counting() -> mtf.Function:
         return [y, mtf.reduce_sum(y)]
 
     mtf.virtual_cpus(2)
-    mesh_impl = mtf.SpmdMeshImpl("rows:2", "batch:rows")
+    mesh_impl = mtf.SpmdMeshImpl(mesh_shape, "batch:rows")
     return mtf.function(program, mesh_impl, inputs={"x": mtf.TensorSpec("batch:4 d:8")})
 
 
@@ -135,6 +135,33 @@ def test_a_loop_that_is_compiled_early_is_what_the_program_runs() -> None:
     early, by_the_program = logged(LOOPS_COMPILED_THEN_RUN)
     assert (early.count("Instantly compiling"), by_the_program.count("Instantly compiling")) == (1, 0)
     assert "Already Compiled for signature: __inference_joint_loop" in by_the_program
+
+
+ONE_CORE = """
+import sys
+import numpy as np
+from tests.lowering.emit.test_early_compilation import counting
+
+step = counting("rows:1")
+step.initialize()
+print("compiled early", file=sys.stderr, flush=True)
+step(x=np.ones([4, 8], np.float32))
+"""
+
+
+def test_a_loop_of_one_core_is_compiled_as_soon_as_it_is_traced() -> None:
+    """Once: the program, which comes to it later, finds it compiled, or waits for it."""
+    _, by_the_program = logged(ONE_CORE)
+    assert by_the_program.count("Instantly compiling") == 1
+    assert "Already Compiled for signature: __inference_run" in by_the_program
+
+
+def test_a_function_that_comes_too_late_is_left_to_the_program() -> None:
+    function = traced_function(lambda x: [x + 1.0], [tf.TensorSpec([3])], "late", {"_XlaMustCompile": True})
+    with compiled_meanwhile([], CPU) as compile_too:
+        pass
+    compile_too(function)
+    assert "compiled_meanwhile" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_no_loop_is_run_and_the_thread_is_gone() -> None:
