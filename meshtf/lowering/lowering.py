@@ -193,11 +193,11 @@ class Lowering:
 
     @property
     def _computes_on_one_device(self) -> bool:
-        """On paper, where no device says otherwise, the cores of one process are taken for virtual CPUs."""
-        if self.mesh_impl.compiles_programs:
+        """On paper, where no device says otherwise, the cores of one process are taken for virtual CPUs. Cores that
+        stand for several processes do not, so that a program is what it is in these."""
+        if self.mesh_impl.compiles_programs or len(set(self.mesh_impl.process_of_core)) > 1:
             return False
-        devices = self.mesh_impl.devices
-        return have_one_home(devices) if devices else len(set(self.mesh_impl.process_of_core)) <= 1
+        return not self.mesh_impl.devices or have_one_home(self.mesh_impl.devices)
 
     @property
     def _computes_on_processors(self) -> bool:

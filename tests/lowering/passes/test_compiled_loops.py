@@ -106,6 +106,14 @@ def test_a_loop_that_is_compiled_is_reported() -> None:
     assert planned(lambda x: mtf.while_loop(is_small, doubled, x)[0], "rows:1").report().loops == ()
 
 
+def test_cores_that_stand_for_processes_compile_what_these_would() -> None:
+    program, spec = looped(doubled, cond=is_small), {"x": mtf.TensorSpec([BATCH, D])}
+    on_paper = planned(program, "rows:4", num_processes=2).report().loops
+    here = mtf.function(program, mtf.SpmdMeshImpl("rows:4", "batch:rows", num_processes=2), inputs=spec).report().loops
+    assert [loop.refusal for loop in here] == [loop.refusal for loop in on_paper]
+    assert here[0].refusal
+
+
 def test_where_the_whole_program_is_compiled_so_are_its_loops() -> None:
     """With their collectives, which are XLA's there."""
     mesh_impl = mtf.TpuMeshImpl("rows:2", "batch:rows")
