@@ -298,7 +298,8 @@ class CoreProgram:
             handles = {n: handle for n, (_, handle) in variables.items()}
             self._training_kernels.add(kernel, handles, kernel.update.values(slices), guards)
             return
-        for n, result in update.in_place(variables, [*slices.values(), *guards], in_blocks=self.on_processors).items():
+        given = [*slices.values(), *guards]
+        for n, result in update.in_place(variables, given, on_processors=self.on_processors).items():
             self.slices[instruction.outputs[n]] = result
 
     def collective(self, instruction: Collective) -> None:

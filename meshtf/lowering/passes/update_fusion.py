@@ -253,7 +253,7 @@ class FusedUpdate:
         return len(self._chain.steps) > _MOST_STEPS_UNCOMPILED or elements > _MOST_ELEMENTS_UNCOMPILED
 
     def in_place(
-        self, variables: Mapping[int, tuple[int, tf.Tensor]], slices: Sequence[tf.Tensor], *, in_blocks: bool
+        self, variables: Mapping[int, tuple[int, tf.Tensor]], slices: Sequence[tf.Tensor], *, on_processors: bool
     ) -> dict[int, tf.Tensor]:
         """Assigns some results to the variables that some inputs are read from, and returns the others.
 
@@ -262,7 +262,7 @@ class FusedUpdate:
         Args:
           variables: by the number of an input, that of the result to be assigned, and the variable's handle.
           slices: the other inputs, in order, and the guards.
-          in_blocks: whether a large update is done block by block, as suits a processor with caches.
+          on_processors: whether processors with caches do it, a large update in blocks, a small one kernel by kernel.
 
         Returns:
           The other results, by number.
@@ -270,10 +270,10 @@ class FusedUpdate:
         pairs = {n: result for n, (result, _) in variables.items()}
         others = [n for n in range(len(self._chain.results)) if n not in pairs.values()]
         handles = [handle for _, handle in variables.values()]
-        if in_blocks and not self.is_compiled:
+        if on_processors and not self.is_compiled:
             results: Sequence[tf.Tensor] = self._run_in_place(tuple(pairs.items()), None, handles, slices)
         else:
-            results = self.assigning(pairs, in_blocks=in_blocks)(handles, list(slices))
+            results = self.assigning(pairs, in_blocks=on_processors)(handles, list(slices))
         return dict(zip(others, results, strict=True))
 
     def assigning(self, assigned: Mapping[int, int], *, in_blocks: bool) -> Callable[..., Sequence[tf.Tensor]]:

@@ -89,7 +89,7 @@ def test_a_kernel_does_what_the_compiled_update_does(name: str, dtype: tf.DType)
 
     def by_xla(handles: list[tf.Tensor]) -> None:
         variables = {n: (result, handle) for (n, result), handle in zip(assigned.items(), handles, strict=True)}
-        assert update.in_place(variables, [*slices.values()], in_blocks=False) == {}
+        assert update.in_place(variables, [*slices.values()], on_processors=False) == {}
 
     kernel.emit({n: x.handle for n, x in zip(assigned, by_kernel, strict=True)}, kernel.update.values(slices))
     tf.function(by_xla, autograph=False)([x.handle for x in compiled])
