@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import DtypeError, LayoutError, ShapeError, UsageError
-from meshtf.testing import assert_layout_invariant, interpret, plan
+from meshtf.testing import assert_close, assert_layout_invariant, interpret, plan
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 12, 8, 4))
@@ -185,3 +186,36 @@ def test_errors_of_pool_backprop() -> None:
         mtf.pool_backprop(x, y, y, [2, 2], None, "MAX_3D")
     with pytest.raises(ShapeError, match=r"dy is \[b:1 h:4 w:4 c:1\], and pooling gives \[b:1 h:2 w:2 c:1\]"):
         mtf.pool_backprop(x, y, x, [2, 2], None, "AVG_2D")
+
+
+@pytest.mark.parametrize("layout", ["", "b:rows", "h:rows"])
+def test_on_processors_no_element_is_taken_by_itself(layout: str) -> None:
+    """By TensorFlow's kernel for every second element: with gathers the same values as there."""
+    cases = [(kind, *case) for kind in ("max", "avg") for case in GRID]
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        results = []
+        for kind, ksize, strides in cases:
+            pool = mtf.max_pool if kind == "max" else mtf.avg_pool
+            y = pool(x, dict(zip("hw", ksize, strict=True)), strides, "SAME")
+            results += [y, *mtf.gradients([mtf.reduce_sum(mtf.square(y))], [x])]
+        return results
+
+    x = X.astype(np.float32)
+    step = mtf.function(program, mtf.SpmdMeshImpl("rows:2", layout), {"x": mtf.TensorSpec(INPUT["x"][0])})
+    found = [y.numpy() for y in step(x=x)]
+    for (kind, ksize, strides), y, dx in zip(cases, found[::2], found[1::2], strict=True):
+        with tf.GradientTape() as tape:
+            given = tf.constant(x)
+            tape.watch(given)
+            pool = tf.nn.max_pool2d if kind == "max" else tf.nn.avg_pool2d
+            expected = pool(given, ksize, strides, "SAME")
+            total = tf.reduce_sum(tf.square(expected))
+        terms = math.prod(ksize)
+        assert_close(y, expected, terms=terms, what=f"{kind} {ksize} {strides}")
+        assert_close(dx, tape.gradient(total, given), terms=2 * terms, magnitude=np.abs(x).max() * terms, what=kind)
+    graph = step._execution.program._on_all_cores[False].function.graph.as_graph_def()
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    steps = [node for node in nodes if node.op == "StridedSlice" and "pool" in node.name]
+    assert not steps
+    assert sum(node.op == "GatherV2" for node in nodes) > 0
