@@ -26,7 +26,9 @@ from benchmarks.limited_links import NoNamespacesError, limited_hosts
 from benchmarks.machine import machine
 from benchmarks.payload_sent import payload_sent
 from meshtf.mesh_impl.device_names import local_cores
+from meshtf.mesh_impl.spmd.shared_memory_collectives import emit_for_all
 from meshtf.mesh_impl.spmd.spmd_collectives import DeviceMesh, SpmdCollectives
+from meshtf.mesh_impl.spmd.staged_collectives import StagedCollectives
 from meshtf.planning.collectives.all_gather import AllGather
 from meshtf.planning.collectives.all_reduce import AllReduce
 from meshtf.planning.collectives.all_to_all import AllToAll
@@ -94,16 +96,25 @@ def step_of(case: Case) -> Callable[[], object]:
     def core_program(x: tf.Tensor, *arguments: tf.Tensor) -> tf.Tensor:
         return STEPS[case.kind].emit(collectives.bind(arguments), x)
 
-    own = [(core, mesh_impl.devices[core]) for core in local_cores(mesh_impl.devices)]
+    own = local_cores(mesh_impl.devices)
 
     @tf.function(autograph=False)
-    def on_all_cores(x: tf.Tensor) -> list[tf.Tensor]:
+    def each_by_itself(x: tf.Tensor) -> list[tf.Tensor]:
         results = []
-        for core, device in own:
-            with tf.device(device):
+        for core in own:
+            with tf.device(mesh_impl.devices[core]):
                 results.append(core_program(x, *collectives.arguments(core))[:1])
         return results
 
+    @tf.function(autograph=False)
+    def in_stages(x: tf.Tensor) -> list[tf.Tensor]:
+        """As programs do, where the cores of a process share its memory."""
+        bound = {core: collectives.bind(collectives.arguments(core)) for core in own}
+        staged = StagedCollectives(case.mesh_shape, process_of_core, bound)
+        made = emit_for_all(STEPS[case.kind], dict.fromkeys(own, x), staged)
+        return [y[:1] for y in made.values()]
+
+    on_all_cores = in_stages if process_of_core else each_by_itself
     x = tf.random.stateless_normal([case.elements], [1, 2])
     return lambda: [part.numpy() for part in on_all_cores(x)]
 
