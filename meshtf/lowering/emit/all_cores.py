@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from meshtf.layout import Axes
 from meshtf.lowering.emit._cheap_operations import cheap_operations, know_shape
-from meshtf.lowering.emit.batched_rows import BatchedWork
+from meshtf.lowering.emit.batched_work import BatchedWork
 from meshtf.lowering.emit.control_flow import Stack, new_stack, written
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.scopes import scope_name

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from meshtf.lowering.emit._cheap_operations import cheap_operations
 from meshtf.lowering.emit._compiled_unrun import CompileToo
-from meshtf.planning.plan import Branch, Carried, Loop, Plan, Sliced, Stacked, Value, free_values, walk
+from meshtf.planning.plan import Branch, Carried, Instruction, Loop, Plan, Sliced, Stacked, Value, free_values, walk
 from meshtf.planning.rows_in_place import with_rows
 
 if TYPE_CHECKING:
@@ -259,15 +259,20 @@ def only_sliced(plan: Plan) -> frozenset[Value]:
     return frozenset(stacked - used)
 
 
+def given_outwards(instruction: Instruction) -> list[Value]:
+    """What the instructions inside of a loop or a branch make for it, or for what is around it."""
+    if isinstance(instruction, Loop):
+        goes_on = [] if instruction.condition is None else [instruction.condition.goes_on]
+        return [*(c.leaving for c in instruction.carried), *(s.part for s in instruction.stacked), *goes_on]
+    if isinstance(instruction, Branch):
+        return [*instruction.true_results, *instruction.false_results]
+    return []
+
+
 def read_values(plan: Plan) -> frozenset[Value]:
     """What instructions use, or give to those around them, and what the program gives."""
     read = {*plan.fetches, *(c.value for c in plan.checks)}
     for instruction, _ in walk(plan.instructions):
         read.update(instruction.inputs)
-        if isinstance(instruction, Loop):
-            read.update(c.leaving for c in instruction.carried)
-            read.update(s.part for s in instruction.stacked)
-            read.update([instruction.condition.goes_on] if instruction.condition is not None else ())
-        elif isinstance(instruction, Branch):
-            read.update([*instruction.true_results, *instruction.false_results])
+        read.update(given_outwards(instruction))
     return frozenset(read)

@@ -21,7 +21,7 @@ from meshtf.lowering.emit._outermost_calls import OutermostFunction
 from meshtf.lowering.emit._traced_function import traced_function
 from meshtf.lowering.emit.alike_cores import alike_cores
 from meshtf.lowering.emit.all_cores import AllCores, takes_all_cores
-from meshtf.lowering.emit.batched_rows import BatchedWork
+from meshtf.lowering.emit.batched_work import BatchedWork
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
 from meshtf.lowering.emit.core_results import CoreResults, asserted_fetches, first_of, whole_fetches
 from meshtf.lowering.emit.early_compilation import updates_compiled_meanwhile

@@ -42,7 +42,7 @@ def train_step(images: mtf.Tensor) -> list[mtf.Tensor]:
 @pytest.fixture(autouse=True)
 def kernels_of_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if these were of oneDNN, on a machine where they are not."""
-    monkeypatch.setattr("meshtf.lowering.emit.batched_rows.has_onednn_kernels", lambda: True)
+    monkeypatch.setattr("meshtf.lowering.emit.batched_work.has_onednn_kernels", lambda: True)
 
 
 class Run:
@@ -123,7 +123,7 @@ def test_cores_with_many_rows_convolve_by_themselves() -> None:
 
 
 def test_kernels_of_eigen_divide_the_images_of_a_core_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("meshtf.lowering.emit.batched_rows.has_onednn_kernels", lambda: False)
+    monkeypatch.setattr("meshtf.lowering.emit.batched_work.has_onednn_kernels", lambda: False)
     run = Run("all:8", "batch:all")
     check(run, Run("all:1", ""))
     assert run.kernels == dict.fromkeys(KINDS, 2 * 8)

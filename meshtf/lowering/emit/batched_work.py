@@ -7,11 +7,13 @@ kernel wants takes longer than to use them, and the gradient of the filters is a
 from __future__ import annotations
 
 import collections
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
 from meshtf.layout import Axes, axes_size
+from meshtf.lowering.emit.control_flow import given_outwards
 from meshtf.lowering.emit.core_program import TracedCore
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.stretches.differing_slices import DifferingSlices
@@ -20,7 +22,7 @@ from meshtf.mesh_impl.spmd.shared_memory_collectives import CollectivesForAll, S
 from meshtf.planning import core_positions
 from meshtf.planning.collectives.all_reduce import AllReduce
 from meshtf.planning.collectives.reduce_scatter import ReduceScatter
-from meshtf.planning.plan import Branch, Collective, Compute, Instruction, Loop, Plan, Value, walk
+from meshtf.planning.plan import Collective, Compute, Instruction, Plan, Value, walk
 from meshtf.planning.process_spans import crossing_axes
 
 _FEW_ROWS = 1024
@@ -41,7 +43,6 @@ class BatchedWork:
     def __init__(self, facts: PlanFacts, differing: DifferingSlices) -> None:
         self._plan = facts.plan
         self._differing = differing
-        self._users = _users(facts.plan)
         self._axes: dict[Compute, Axes] = {}
         self._sums: dict[Value, Axes] = {}
         for instruction, _ in walk(facts.plan.instructions) if has_onednn_kernels() else ():
@@ -116,6 +117,20 @@ class BatchedWork:
             self._sums[output] = axes
         self._axes[instruction] = axes
 
+    @functools.cached_property
+    def _users(self) -> Mapping[Value, Sequence[Instruction | None]]:
+        """By value the instructions that use it, and None for each time that it leaves a loop, a branch or the
+        program."""
+        plan, users = self._plan, collections.defaultdict[Value, list[Instruction | None]](list)
+        for value in (*plan.fetches, *(check.value for check in plan.checks)):
+            users[value].append(None)
+        for instruction, _ in walk(plan.instructions):
+            for value in instruction.inputs:
+                users[value].append(instruction)
+            for value in given_outwards(instruction):
+                users[value].append(None)
+        return users
+
     def _is_summed_next(self, value: Value, axes: Axes) -> bool:
         """Whether nothing uses it but a sum over these axes, which are all in one process."""
         users = self._users[value]
@@ -141,21 +156,3 @@ class _Coordinates(dict[str, tf.Tensor]):
     def __missing__(self, axis: str) -> tf.Tensor:
         self[axis] = tf.constant(self._of[axis], tf.int32)
         return self[axis]
-
-
-def _users(plan: Plan) -> Mapping[Value, Sequence[Instruction | None]]:
-    """By value the instructions that use it, and None for each time that it leaves a loop, a branch or the program."""
-    users: dict[Value, list[Instruction | None]] = collections.defaultdict(list)
-    for value in (*plan.fetches, *(check.value for check in plan.checks)):
-        users[value].append(None)
-    for instruction, _ in walk(plan.instructions):
-        for value in instruction.inputs:
-            users[value].append(instruction)
-        leaving: Sequence[Value] = ()
-        if isinstance(instruction, Loop):
-            leaving = [*(c.leaving for c in instruction.carried), *(s.part for s in instruction.stacked)]
-        elif isinstance(instruction, Branch):
-            leaving = [*instruction.true_results, *instruction.false_results]
-        for value in leaving:
-            users[value].append(None)
-    return users
