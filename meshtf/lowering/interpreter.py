@@ -66,6 +66,9 @@ class KnownCore:
     def product_dtype(self, dtype: tf.DType) -> tf.DType:
         return product_dtype(dtype)
 
+    def product(self, a: tf.Tensor, b: tf.Tensor, *, transpose_a: bool, transpose_b: bool) -> tf.Tensor:
+        return tf.linalg.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+
     def _answer(self, axes: Axes) -> int:
         self.asked[axes] = self.position(axes)
         return self.asked[axes]

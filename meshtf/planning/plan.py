@@ -51,6 +51,10 @@ class Core(Protocol):
         """The type in which to multiply matrices of a type, so that sums of products are rounded once, to nearest."""
         ...
 
+    def product(self, a: tf.Tensor, b: tf.Tensor, *, transpose_a: bool, transpose_b: bool) -> tf.Tensor:
+        """`tf.linalg.matmul`, as what runs the core does it fastest."""
+        ...
+
 
 Emit: TypeAlias = Callable[..., Any]
 """`emit(core, *slices)` gives the slice, or slices, of one core."""

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from tests.mesh_impl.of_onednn import said_by_onednn
+
 PROGRAM = """
 import json
 import tensorflow as tf
@@ -30,3 +32,14 @@ def test_of_a_convolution(setting: dict[str, str]) -> None:
     said, done_so = json.loads(done.stdout.splitlines()[-1])
     assert said == done_so
     assert not (setting and said)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{}, {"ONEDNN_MAX_CPU_ISA": "AVX2"}, {"DNNL_MAX_CPU_ISA": "sse41"}],
+    ids=str,
+)
+def test_of_what_multiplies(setting: dict[str, str]) -> None:
+    program = "from meshtf.mesh_impl.onednn_kernels import multiplies_by_avx2\nprint(multiplies_by_avx2())"
+    said = said_by_onednn(program, {"TF_ENABLE_ONEDNN_OPTS": "0", **setting})
+    assert said.printed == str("AVX2" in said.instructions)

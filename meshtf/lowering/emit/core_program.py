@@ -23,6 +23,7 @@ from meshtf.lowering.emit.sums_in_parts import with_added
 from meshtf.lowering.emit.variable_slices import VariableSlices
 from meshtf.lowering.passes.update_fusion import FusedUpdate
 from meshtf.mesh_impl.processor_products import product_dtype
+from meshtf.mesh_impl.product_kernels import ProductKernels
 from meshtf.planning.adding_in_place import AddToPart, Zeros
 from meshtf.planning.collectives.backend_collectives import BackendCollectives
 from meshtf.planning.plan import (
@@ -57,6 +58,8 @@ class TracedCore:
         self, plan: Plan, coordinates: tf.Tensor | Mapping[str, tf.Tensor], *, on_processors: bool = False
     ) -> None:
         self._on_processors = on_processors
+        self._kernels = ProductKernels.of_this_process() if on_processors else None
+        """TensorFlow's, which run it operation by operation. None where a compiler does."""
         self._sizes = {d.name: d.size for d in plan.mesh_shape}
         if not isinstance(coordinates, Mapping):
             names = plan.mesh_shape.dimension_names
@@ -74,6 +77,12 @@ class TracedCore:
         inner._positions, inner._transposed = dict(self._positions), dict(self._transposed)
         inner._reshaped, inner._sources = dict(self._reshaped), dict(self._sources)
         inner._begins = dict(self._begins)
+        return inner
+
+    def compiled(self) -> TracedCore:
+        """The same core inside a function that a compiler makes a program of."""
+        inner = self.inside()
+        inner._kernels = None
         return inner
 
     def coordinate(self, axes: Axes) -> tf.Tensor:
@@ -111,6 +120,11 @@ class TracedCore:
 
     def product_dtype(self, dtype: tf.DType) -> tf.DType:
         return product_dtype(dtype) if self._on_processors else dtype
+
+    def product(self, a: tf.Tensor, b: tf.Tensor, *, transpose_a: bool, transpose_b: bool) -> tf.Tensor:
+        if self._kernels is None:
+            return tf.linalg.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+        return self._kernels.product(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
 
 
 class CoreProgram:
@@ -241,6 +255,7 @@ class CoreProgram:
     def compiled(self, given: Mapping[Value, tf.Tensor | list[tf.Tensor]]) -> CoreProgram:
         """This program inside a function that XLA compiles, which has these slices alone, some of them in parts."""
         inner = self.inside({})
+        inner._core = self._core.compiled()
         inner.slices, inner.arrays, inner.parts = {}, {}, {}
         inner.take(given)
         inner.unrolls_loops = True

@@ -213,33 +213,12 @@ def _matrix_product(core: Core, a: tf.Tensor, b: tf.Tensor, plan: MatrixPlan) ->
     dtype = core.product_dtype(a.dtype)
     wide_a, wide_b = wider_operands(a, b, dtype)
     if plan.is_swapped:
-        product = _multiplied(wide_b, wide_a, not plan.transpose_b, not plan.transpose_a)
+        product = core.product(wide_b, wide_a, transpose_a=not plan.transpose_b, transpose_b=not plan.transpose_a)
     else:
-        product = _multiplied(wide_a, wide_b, plan.transpose_a, plan.transpose_b)
+        product = core.product(wide_a, wide_b, transpose_a=plan.transpose_a, transpose_b=plan.transpose_b)
     product = tf.cast(product, a.dtype)
     shape = [sizes[name] for name in plan.product]
     return _ordered(core, core.reshaped(product, shape), plan.product, plan.output)
-
-
-def _multiplied(a: tf.Tensor, b: tf.Tensor, transpose_a: bool, transpose_b: bool) -> tf.Tensor:
-    if transpose_b and not transpose_a and a.dtype == tf.float32 and _is_faster_in_a_batch(a.shape, b.shape):
-        return tf.raw_ops.BatchMatMulV2(x=a, y=b, adj_y=True)
-    return tf.linalg.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
-
-
-def _is_faster_in_a_batch(a: tf.TensorShape, b: tf.TensorShape) -> bool:
-    """Whether TensorFlow's product of batches is the faster one of two matrices, [rows, contracted] and [columns,
-    contracted].
-
-    On processors it packs the second, read transposed, better: of 64 rows and a contraction of 1024 it takes 0.4 to 0.7
-    of the other's time, with one thread and with two; of a few thousand rows about as long, unless there are few
-    columns. Small products it divides among threads that cost more than they do, and of fewer than 16 rows it is slow.
-    """
-    if a.rank != 2:
-        return False
-    (rows, contracted), (columns, _) = a.as_list(), b.as_list()
-    is_large = contracted >= 512 and contracted * columns >= 1 << 18
-    return rows >= 16 and is_large and (rows <= 1024 or 2 * columns <= contracted)
 
 
 def _orders(group: Names, *like: Names) -> list[Names]:

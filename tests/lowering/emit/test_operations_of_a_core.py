@@ -7,8 +7,9 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.lowering.emit.core_program import TracedCore
 from meshtf.lowering.emit.emission import EmittedProgram
-from meshtf.testing import assert_close
+from meshtf.testing import assert_close, plan
 
 ONE = mtf.SpmdMeshImpl("all:1", "")
 
@@ -82,3 +83,11 @@ def test_which_kernel_multiplies_two_matrices(
         o.type for o in of_a_core(program).get_operations() if o.type.endswith("MatMul") or "BatchMatMul" in o.type
     ]
     assert found == [kernel]
+
+
+def test_a_compiler_chooses_itself() -> None:
+    with tf.Graph().as_default():
+        core = TracedCore(plan(lambda mesh: mtf.ones(mesh, "x:1"), {}, "all:1"), {}, on_processors=True)
+        a, b = tf.zeros([64, 1024]), tf.zeros([256, 1024])
+        kernels = [c.product(a, b, transpose_a=False, transpose_b=True).op.type for c in (core, core.compiled())]
+    assert kernels == ["BatchMatMulV2", "MatMul"]
