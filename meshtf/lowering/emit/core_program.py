@@ -17,6 +17,7 @@ from meshtf.lowering.emit._compiled_unrun import CompileToo
 from meshtf.lowering.emit.control_flow import emit_branch, emit_loop
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
 from meshtf.lowering.emit.guarded_kernels import GuardedKernels
+from meshtf.lowering.emit.own_variable import variable_of_its_own
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.emit.sums_in_parts import with_added
@@ -282,6 +283,8 @@ class CoreProgram:
         if instruction.outputs[0] in self._facts.sums.additions:
             return self._add_in_parts(instruction, slices)
         if self.on_processors and isinstance(instruction.emit, FusedUpdate):
+            if instruction.emit.training_kernel({}) is not None:
+                return self._update_in_place(instruction)
             results = instruction.emit.flat(*slices)
         elif self.on_processors and isinstance(instruction.emit, AddToPart | Zeros):
             results = instruction.emit.in_place(*slices)
@@ -301,7 +304,7 @@ class CoreProgram:
             self.slices[output] = with_added(sums, self._facts.sums.additions[output], term, *positions)
 
     def _update_in_place(self, instruction: Compute) -> None:
-        pairs = self._facts.in_place[instruction]
+        pairs = self._facts.in_place.get(instruction, {})
         variables = {n: (result, self._variables.handles[name]) for n, (result, name) in pairs.items()}
         update = instruction.emit
         assert isinstance(update, FusedUpdate)
@@ -311,7 +314,12 @@ class CoreProgram:
         assigned = {n: result for n, (result, _) in variables.items()}
         if self.on_processors and (kernel := update.training_kernel(assigned)) is not None:
             handles = {n: handle for n, (_, handle) in variables.items()}
-            self._training_kernels.add(kernel, handles, kernel.update.values(slices), guards)
+            beside = {n: variable_of_its_own(slices[n]) for n in kernel.update.variables if n not in handles}
+            self._training_kernels.add(kernel, {**handles, **beside}, kernel.update.values(slices), guards)
+            for n, handle in beside.items():
+                (result,) = (r for r in range(len(instruction.outputs)) if r not in assigned.values())
+                new = tf.raw_ops.ReadVariableOp(resource=handle, dtype=slices[n].dtype)
+                self.slices[instruction.outputs[result]] = new
             return
         given = [*slices.values(), *guards]
         for n, result in update.in_place(variables, given, on_processors=self.on_processors).items():

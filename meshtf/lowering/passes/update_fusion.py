@@ -234,16 +234,31 @@ class FusedUpdate:
     def training_kernel(self, assigned: Mapping[int, int]) -> TrainingKernel | None:
         """What does the same on a CPU without being compiled, if anything does.
 
+        One result may be left, as a part of a weight that is gathered afterwards. Then the kernel has a variable more,
+        which begins with the input of that number.
+
         assigned: as in `assigning`.
         """
         pairs = tuple(assigned.items())
         if pairs not in self._kernels:
-            variables = {n: self._chain.results[result] for n, result in assigned.items()}
-            arithmetic = UpdateArithmetic(self.inputs, self._chain.steps, variables)
-            dtypes = {self.inputs[n][1] for n in assigned}
-            does_all = len(dtypes) == 1 and set(assigned.values()) == set(range(len(self._chain.results)))
-            self._kernels[pairs] = training_kernel(arithmetic, dtypes.pop()) if does_all else None
+            choices = (self._kernel_for(variables) for variables in self._variables_of_kernels(assigned))
+            self._kernels[pairs] = next((kernel for kernel in choices if kernel is not None), None)
         return self._kernels[pairs]
+
+    def _kernel_for(self, variables: Mapping[int, int]) -> TrainingKernel | None:
+        dtypes = {self.inputs[n][1] for n in variables}
+        new = {n: self._chain.results[result] for n, result in variables.items()}
+        arithmetic = UpdateArithmetic(self.inputs, self._chain.steps, new)
+        return training_kernel(arithmetic, dtypes.pop()) if len(dtypes) == 1 else None
+
+    def _variables_of_kernels(self, assigned: Mapping[int, int]) -> Iterable[Mapping[int, int]]:
+        """By the number of an input that a kernel could have as a variable, that of the result: of all results."""
+        left = set(range(len(self._chain.results))) - set(assigned.values())
+        if not left:
+            yield assigned
+        elif len(left) == 1 and not self.guards:
+            others = (n for n, (shape, _) in enumerate(self.inputs) if n not in assigned and shape)
+            yield from ({**assigned, n: min(left)} for n in others)
 
     @property
     def is_compiled(self) -> bool:

@@ -13,11 +13,13 @@ import meshtf as mtf
 from meshtf import optimize
 from meshtf.lowering.emit.emission import EmittedProgram
 from meshtf.lowering.emit.plan_facts import PlanFacts
+from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.passes.update_fusion import FusedUpdate
 from meshtf.testing import FUNCTION_TERMS, assert_close
 
 BATCH, ROWS, COLUMNS = mtf.Dimension("batch", 4), mtf.Dimension("rows", 96), mtf.Dimension("columns", 128)
 
+DIVIDED = PassOptions(smallest_divided_update=1)
 DESCENT, MOMENTUM, ADAM = "ResourceApplyGradientDescent", "ResourceApplyMomentum", "ResourceApplyAdam"
 
 OPTIMIZERS: dict[str, tuple[optimize.Optimizer, str | None]] = {
@@ -35,7 +37,11 @@ OPTIMIZERS: dict[str, tuple[optimize.Optimizer, str | None]] = {
 
 
 def training(
-    optimizer: optimize.Optimizer, dtype: tf.DType = tf.float32, columns: mtf.Dimension = COLUMNS
+    optimizer: optimize.Optimizer,
+    dtype: tf.DType = tf.float32,
+    columns: mtf.Dimension = COLUMNS,
+    mesh: str = "all:1",
+    layout: str = "",
 ) -> mtf.Function:
     """Of a weight [rows, columns]."""
 
@@ -45,7 +51,8 @@ def training(
         optimizer.minimize(loss)
         return loss
 
-    return mtf.function(step, mtf.SpmdMeshImpl("all:1", ""), inputs={"x": mtf.TensorSpec([BATCH, ROWS], dtype)})
+    inputs = {"x": mtf.TensorSpec([BATCH, ROWS], dtype)}
+    return mtf.function(step, mtf.SpmdMeshImpl(mesh, layout), inputs, pass_options=DIVIDED)
 
 
 def fused_updates(step: mtf.Function) -> list[tuple[FusedUpdate, dict[int, int]]]:
@@ -108,6 +115,24 @@ def test_large_updates_are_compiled_where_a_kernel_does_not_do_all() -> None:
     assert has_kernel(optimize.AdamOptimizer(0.1))
 
 
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_parts_of_a_weight_are_updated_by_kernels_too(name: str) -> None:
+    """Where cores divide an update among themselves, a part of the weight is no variable: it is gathered afterwards."""
+    optimizer, expected = OPTIMIZERS[name]
+    x = np.random.default_rng(0).normal(size=(BATCH.size, ROWS.size)).astype(np.float32)
+    one, two = (
+        training(optimizer, mesh=mesh, layout=layout) for mesh, layout in (("all:1", ""), ("all:2", "batch:all"))
+    )
+    weights = {"weight": np.random.default_rng(1).normal(size=(ROWS.size, COLUMNS.size)).astype(np.float32)}
+    for step in (one, two):
+        step.initialize(weights)
+        for _ in range(2):
+            step(x=x)
+    for variable, value in one.variables.items():
+        assert_close(two.variables[variable], value, terms=BATCH.size * 4 * FUNCTION_TERMS, what=variable)
+    assert kernels_of(two) == ([expected] if expected else [])
+
+
 Rule = Callable[..., tuple[Any, Any, Any]]
 """New w, m and v from those, g and a square root: of tensors of a program, and of arrays."""
 
@@ -115,6 +140,10 @@ Rule = Callable[..., tuple[Any, Any, Any]]
 def momentum_rule(w: Any, m: Any, v: Any, g: Any, sqrt: Any) -> tuple[Any, Any, Any]:
     velocity = m * 0.5 + g
     return w - velocity, velocity, None
+
+
+def others_rule(w: Any, m: Any, v: Any, g: Any, sqrt: Any) -> tuple[Any, Any, Any]:
+    return m - g * 0.5, w - g * 0.5, None
 
 
 def adam_rule(w: Any, m: Any, v: Any, g: Any, sqrt: Any) -> tuple[Any, Any, Any]:
@@ -128,7 +157,6 @@ BY_USERS: dict[str, Rule] = {
     "twice the gradient": lambda w, m, v, g, sqrt: (w - ((m * 0.5 + g) * 0.5 + g * 2.0), m * 0.5 + g, None),
     "the other way": lambda w, m, v, g, sqrt: (w + (m * 0.5 + g), m * 0.5 + g, None),
     "a decayed gradient": lambda w, m, v, g, sqrt: (w - (m * 0.5 + (g + w * 0.25)), m * 0.5 + (g + w * 0.25), None),
-    "each other's values": lambda w, m, v, g, sqrt: (m - g * 0.5, w - g * 0.5, None),
     "a rate for each element": lambda w, m, v, g, sqrt: (w - g * g, None, None),
     "the mean of before": lambda w, m, v, g, sqrt: (
         w - m * 0.5 / (sqrt(v + (g * g - v) * 0.125) + 0.125), *adam_rule(w, m, v, g, sqrt)[1:],
@@ -145,8 +173,8 @@ BY_USERS: dict[str, Rule] = {
 
 @pytest.mark.parametrize(
     ("rule", "expected"),
-    [*((rule, []) for rule in BY_USERS.values()), (momentum_rule, [MOMENTUM])],
-    ids=[*BY_USERS, "momentum"],
+    [*((rule, []) for rule in BY_USERS.values()), (others_rule, [DESCENT] * 2), (momentum_rule, [MOMENTUM])],
+    ids=[*BY_USERS, "each other's values", "momentum"],
 )
 def test_updates_that_users_write(rule: Rule, expected: list[str]) -> None:
     """What no kernel does is compiled as it stands."""
