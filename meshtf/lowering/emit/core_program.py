@@ -16,8 +16,7 @@ from meshtf.lowering.emit._cheap_operations import know_shape
 from meshtf.lowering.emit._compiled_unrun import CompileToo
 from meshtf.lowering.emit.control_flow import emit_branch, emit_loop
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
-from meshtf.lowering.emit.guarded_kernels import GuardedKernels
-from meshtf.lowering.emit.own_variable import variable_of_its_own
+from meshtf.lowering.emit.guarded_kernels import GivenKernel, GuardedKernels
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.emit.sums_in_parts import with_added
@@ -167,6 +166,7 @@ class CoreProgram:
         self._checked = frozenset(check.value for check in facts.plan.checks)
         self._feeds: Mapping[str, tf.Tensor] = {}
         self._training_kernels = GuardedKernels()
+        self._made_by_kernels: set[Value] = set()
 
     def run(self, feeds: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
         """Emits everything; returns the slices of the fetches and the index of the first failed check."""
@@ -192,6 +192,8 @@ class CoreProgram:
     def emit(self, instructions: Sequence[Instruction]) -> None:
         """Emits instructions, in order."""
         for instruction in instructions:
+            if not self._made_by_kernels.isdisjoint(instruction.inputs):
+                self._training_kernels.emit()
             scope = scope_name(self._facts.numbers[instruction], instruction)
             with tf.name_scope(scope), tf.control_dependencies(self._awaited(instruction)):
                 _EMITTERS[type(instruction)](self, instruction)
@@ -313,13 +315,16 @@ class CoreProgram:
         guards = [self.slices[v] for v in instruction.inputs[count:]]
         assigned = {n: result for n, (result, _) in variables.items()}
         if self.on_processors and (kernel := update.training_kernel(assigned)) is not None:
+            made = [v for n, v in enumerate(instruction.outputs) if n not in assigned.values()]
             handles = {n: handle for n, (_, handle) in variables.items()}
-            beside = {n: variable_of_its_own(slices[n]) for n in kernel.update.variables if n not in handles}
-            self._training_kernels.add(kernel, {**handles, **beside}, kernel.update.values(slices), guards)
-            for n, handle in beside.items():
-                (result,) = (r for r in range(len(instruction.outputs)) if r not in assigned.values())
-                new = tf.raw_ops.ReadVariableOp(resource=handle, dtype=slices[n].dtype)
-                self.slices[instruction.outputs[result]] = new
+            parts = {n: slices[n] for n in kernel.update.variables if n not in handles}
+
+            def take(part: int, new: tf.Tensor) -> None:
+                self.slices.update(dict.fromkeys(made, new))
+
+            given = GivenKernel(kernel, handles, parts, kernel.update.values(slices), take)
+            self._training_kernels.add(given, guards)
+            self._made_by_kernels.update(made)
             return
         given = [*slices.values(), *guards]
         for n, result in update.in_place(variables, given, on_processors=self.on_processors).items():

@@ -51,11 +51,20 @@ def fuse_updates(plan: Plan, options: PassOptions) -> Plan:
     checked = _needed_by_checks(plan, producers)
     for segment in segments:
         fusion = _fused(segment, used_by, compiled)
-        if plan.checks and checked.isdisjoint(segment) and _assigned_in_place(fusion, names, used_by):
+        is_in_place = _assigned_in_place(fusion, names, _outside(segment, used_by))
+        if plan.checks and checked.isdisjoint(segment) and is_in_place:
             fusion = _guarded(fusion, plan, compiled)
         replaced[id(segment)] = fusion
     instructions = [replaced[id(fused[i])] if i in fused else i for i in plan.instructions if _is_kept(i, fused)]
     return dataclasses.replace(plan, instructions=tuple(_ordered(instructions)))
+
+
+def _outside(
+    segment: Sequence[Compute], used_by: Mapping[Value, list[Instruction | None]]
+) -> Mapping[Value, list[Instruction | None]]:
+    """What uses each value of a segment, but the segment itself."""
+    members = set(segment)
+    return {v: [i for i in used_by.get(v, []) if i not in members] for c in segment for v in c.outputs}
 
 
 def _is_kept(instruction: Instruction, fused: Mapping[Instruction, list[Compute]]) -> bool:
@@ -256,7 +265,7 @@ class FusedUpdate:
         left = set(range(len(self._chain.results))) - set(assigned.values())
         if not left:
             yield assigned
-        elif len(left) == 1 and not self.guards:
+        elif len(left) == 1:
             others = (n for n, (shape, _) in enumerate(self.inputs) if n not in assigned and shape)
             yield from ({**assigned, n: min(left)} for n in others)
 
