@@ -30,6 +30,9 @@ _FEW_ROWS = 1024
 copies: on two cores of an EPYC eight convolutions took 0.25 of the time so with 8 rows, 0.5 to 0.8 with 32, 0.7 to 0.9
 with 512, and with 2,048 and more as long as one after the other. Eigen's kernels, which TensorFlow has elsewhere,
 divide many images among threads less well than several convolutions: gradients of 512 rows took 1.0 to 1.6 of it."""
+_FEW_ROWS_OF_A_PRODUCT = 128
+"""As a convolution of single elements is, which prepares less: with 512 rows eight took half as long one by one; with
+32 and 8 the gradient of the filters took 0.7 and 0.3 of the time so, and all else as long."""
 
 
 class BatchedWork:
@@ -102,8 +105,9 @@ class BatchedWork:
         return {core: blocks[total.ref()][positions[core]] for core, total in totals.items()}
 
     def _consider(self, instruction: Compute) -> None:
-        rows = instruction.facts.rows
-        if rows is None or not 0 < rows.count <= _FEW_ROWS:
+        rows, products = instruction.facts.rows, instruction.facts.products
+        few = _FEW_ROWS if any(product.is_convolution for product in products) else _FEW_ROWS_OF_A_PRODUCT
+        if rows is None or not 0 < rows.count <= few:
             return
         pairs = list(zip(instruction.inputs, rows.inputs, strict=True))
         axes = next(value.layout.axes[dim] for value, dim in pairs if dim is not None)

@@ -82,6 +82,13 @@ class Geometry:
     slides: tuple[Slide, ...]
 
     @property
+    def is_pointwise(self) -> bool:
+        """Whether each window is one element, one beside the other, so that it is a product of matrices."""
+        return not self.groups and all(
+            (s.kernel_size, s.stride, s.before, s.after) == (1, 1, 0, 0) for s in self.slides
+        )
+
+    @property
     def sliding(self) -> list[str]:
         """The image's dimensions along which windows slide."""
         return [s.image_dim for s in self.slides]

@@ -3,7 +3,8 @@
 Images are [batch, *spatial, groups, inner], kernels [*taps, groups, inner, outer], results [batch, *windows, groups,
 outer]; where there are no groups, all may lack the axis. One or two spatial dimensions without dilation go to
 TensorFlow's kernels; what those refuse on a CPU is done window element by window element ("tap by tap") with matrix
-products.
+products. Where windows are single elements, one product does it: oneDNN's convolution brings its kernel into an order
+of its own first, which in the last stage of ResNet-50 takes longer than the convolution.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import itertools
 import math
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -26,6 +27,10 @@ _WIDER = {
     **dict.fromkeys([tf.int8, tf.int16, tf.uint8, tf.uint16], tf.int32),
     **dict.fromkeys([tf.uint32, tf.uint64], tf.int64),
 }
+
+
+Multiply: TypeAlias = Callable[..., tf.Tensor]
+"""As `tf.linalg.matmul`, with `transpose_a` and `transpose_b`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,9 +76,11 @@ def _in_wider_dtype(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tens
 
 
 @_in_wider_dtype
-def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
+def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding, multiply: Multiply = tf.linalg.matmul) -> tf.Tensor:
     """[batch, *windows, groups, outer]."""
     if _lacks_groups(x, sliding):
+        if _is_product(x, w, sliding, w.shape.as_list()[:-2]):
+            return _by_product(x, _matrix(w), multiply)
         if _is_plain(x, w, sliding) and not any(_single_windows(_counts(x, w.shape, sliding), sliding)):
             return _native(x, w, sliding)
         return tf.squeeze(convolved(_grouped(x), _grouped(w, 2), sliding), [-2])
@@ -103,6 +110,7 @@ def image_gradient(
     sliding: Sliding,
     sizes: Sequence[int],
     counted: Mapping[int, tf.Tensor] = types.MappingProxyType({}),
+    multiply: Multiply = tf.linalg.matmul,
 ) -> tf.Tensor:
     """[batch, *sizes, groups, inner]. counted: of spatial dimensions where not all windows count, bool [windows].
 
@@ -111,6 +119,8 @@ def image_gradient(
     window gives to others than its own by it, in whatever way.
     """
     if _lacks_groups(dy, sliding):
+        if _is_product(dy, w, sliding, w.shape.as_list()[:-2]) and not counted:
+            return _by_product(dy, _matrix(w), multiply, transpose_w=True)
         if _is_plain(dy, w, sliding) and not sliding.is_dilated and not counted:
             return _native_image_gradient(dy, w, sliding, sizes)
         return tf.squeeze(image_gradient(_grouped(dy), _grouped(w, 2), sliding, sizes, counted), [-2])
@@ -129,11 +139,16 @@ def image_gradient(
 
 
 @_in_wider_dtype
-def kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequence[int]) -> tf.Tensor:
+def kernel_gradient(
+    x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequence[int], multiply: Multiply = tf.linalg.matmul
+) -> tf.Tensor:
     """[*taps, groups, inner, outer]."""
     if _lacks_groups(x, sliding):
+        sizes = [*taps, x.shape[-1], dy.shape[-1]]
+        if _is_product(x, dy, sliding, taps):
+            return tf.reshape(multiply(_matrix(x), _matrix(dy), transpose_a=True, transpose_b=False), sizes)
         if _is_plain(x, dy, sliding) and not (sliding.is_dilated or _leaves_gaps(sliding, taps)):
-            return _native_kernel_gradient(x, dy, sliding, [*taps, x.shape[-1], dy.shape[-1]])
+            return _native_kernel_gradient(x, dy, sliding, sizes)
         return tf.squeeze(kernel_gradient(_grouped(x), _grouped(dy), sliding, taps), [-3])
     if x.shape.rank == 4:
         return tf.squeeze(kernel_gradient(x[:, None], dy[:, None], _widened(sliding), [1, *taps]), [0])
@@ -154,7 +169,12 @@ def kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequenc
 
 
 def kernel_gradient_of_some(
-    x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequence[int], counted: Mapping[int, tf.Tensor]
+    x: tf.Tensor,
+    dy: tf.Tensor,
+    sliding: Sliding,
+    taps: Sequence[int],
+    counted: Mapping[int, tf.Tensor],
+    multiply: Multiply = tf.linalg.matmul,
 ) -> tf.Tensor:
     """`kernel_gradient` where not all windows count. counted: of spatial dimensions, without zeros around, bool
     [windows].
@@ -163,7 +183,7 @@ def kernel_gradient_of_some(
     dimensions, since other windows take in the same elements.
     """
     if not counted:
-        return kernel_gradient(x, dy, sliding, taps)
+        return kernel_gradient(x, dy, sliding, taps, multiply)
     i = min(counted)
     axis, count, rest = i + 1, dy.shape[i + 1], {j: mask for j, mask in counted.items() if j > i}
     stride, dilation = sliding.strides[i], sliding.dilations[i]
@@ -178,6 +198,25 @@ def kernel_gradient_of_some(
         own = tf.where(mask, own, tf.zeros([], x.dtype))
         terms.append(kernel_gradient_of_some(own, dy, at_tap, [*taps[:i], 1, *taps[i + 1 :]], rest))
     return terms[0] if len(terms) == 1 else tf.concat(terms, i)
+
+
+# By one product of matrices: [batch, *spatial, channels], [inner, outer]
+
+
+def _is_product(x: tf.Tensor, other: tf.Tensor, sliding: Sliding, taps: Sequence[int]) -> bool:
+    """Without an axis of groups: whether each window is one element, one beside the other."""
+    is_pointwise = max(*taps, *sliding.strides) == 1 and not sliding.is_padded
+    return x.dtype in _NATIVE and is_pointwise and 0 not in (*x.shape, *other.shape)
+
+
+def _by_product(x: tf.Tensor, w: tf.Tensor, multiply: Multiply, *, transpose_w: bool = False) -> tf.Tensor:
+    y = multiply(_matrix(x), w, transpose_a=False, transpose_b=transpose_w)
+    return tf.reshape(y, [*x.shape[:-1], y.shape[-1]])
+
+
+def _matrix(x: tf.Tensor) -> tf.Tensor:
+    """Of all dimensions but the last one."""
+    return tf.reshape(x, [math.prod(x.shape[:-1]), x.shape[-1]])
 
 
 # TensorFlow's kernels: [batch, *spatial, channels], [*taps, inner, outer]

@@ -73,7 +73,7 @@ class ConvolutionOperation(Operation):
         to_result = _restored(geometry.result, geometry.result_order, size, batch)
 
         def emit(core: Core, x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
-            return to_result(kernels.convolved(to_image(x), to_kernel(w), sliding))
+            return to_result(kernels.convolved(to_image(x), to_kernel(w), sliding, core.product))
 
         product = _product(geometry, size, kernel.slice_shape, contracted=(*geometry.taps, *geometry.inner))
         _write(self, planner, emit, [image, kernel], splits, product, batch)
@@ -120,7 +120,7 @@ class ConvolutionImageOperation(Operation):
 
         def emit(core: Core, g: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
             counted = {i: cover.counted(core) for i, cover in partly.items()}
-            dx = kernels.image_gradient(to_result(g), to_kernel(w), sliding, sizes, counted)
+            dx = kernels.image_gradient(to_result(g), to_kernel(w), sliding, sizes, counted, core.product)
             for axis, cover in enumerate(covers, start=1):
                 dx = cover.cut(core, dx, axis)
             return to_image(dx)
@@ -164,7 +164,8 @@ class ConvolutionKernelOperation(Operation):
 
         def emit(core: Core, x: tf.Tensor, g: tf.Tensor) -> tf.Tensor:
             counted = {i: windows(core) for i, windows in partly.items()}
-            return to_kernel(kernels.kernel_gradient_of_some(to_image(x), to_result(g), sliding, taps, counted))
+            x, g = to_image(x), to_result(g)
+            return to_kernel(kernels.kernel_gradient_of_some(x, g, sliding, taps, counted, core.product))
 
         product = _product(geometry, dy.slice_shape, size, contracted=None)
         _write(self, planner, emit, [image, dy], splits, product, _split_batch(geometry, splits))
@@ -253,10 +254,10 @@ def _product(
     positions = math.prod(result) // max(groups * channels, 1)
     if contracted is None:
         rows = math.prod(sizes.values()) // max(channels, 1)
-        return MatrixProduct(groups, rows, channels, positions, is_convolution=True)
+        return MatrixProduct(groups, rows, channels, positions, is_convolution=not geometry.is_pointwise)
     own = math.prod(n for name, n in sizes.items() if name in contracted)
     columns = math.prod(sizes.values()) // max(own, 1)
-    return MatrixProduct(groups, positions, columns, own, is_convolution=True)
+    return MatrixProduct(groups, positions, columns, own, is_convolution=not geometry.is_pointwise)
 
 
 def _canonical(geometry: Geometry, which: str) -> Callable[[tf.Tensor], tf.Tensor]:

@@ -12,6 +12,7 @@ import meshtf as mtf
 from meshtf.lowering.emit.emission import EmittedProgram
 
 KINDS = ("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter")
+PRODUCTS = ("MatMul", "BatchMatMulV2")
 LEARNING_RATE = 2.0**-10
 _rng = np.random.default_rng(0)
 
@@ -24,14 +25,14 @@ def whole_numbers(*shape: int) -> np.ndarray:
 FIRST, SECOND = whole_numbers(3, 3, 3, 4), whole_numbers(3, 3, 4, 8)
 
 
-def train_step(images: mtf.Tensor) -> list[mtf.Tensor]:
+def train_step(images: mtf.Tensor, taps: int) -> list[mtf.Tensor]:
     """Two layers; what is between them does not depend on the batch's other images."""
-    height, width = (mtf.Dimension(name, 3) for name in ("filter_height", "filter_width"))
+    height, width = (mtf.Dimension(name, taps) for name in ("filter_height", "filter_width"))
     channels, hidden, out = mtf.Dimension("channels", 3), mtf.Dimension("hidden", 4), mtf.Dimension("out", 8)
-    first = mtf.get_variable(images.mesh, "first", [height, width, channels, hidden], initializer=FIRST)
-    second = mtf.get_variable(images.mesh, "second", [height, width, hidden, out], initializer=SECOND)
+    first = mtf.get_variable(images.mesh, "first", [height, width, channels, hidden], initializer=FIRST[:taps, :taps])
+    second = mtf.get_variable(images.mesh, "second", [height, width, hidden, out], initializer=SECOND[:taps, :taps])
     y = mtf.relu(mtf.conv2d(images, first))
-    y = mtf.conv2d(y, second, strides=2)
+    y = mtf.conv2d(y, second, strides=2 if taps > 1 else 1)
     loss = mtf.reduce_sum(y)
     by_images, *by_filters = mtf.gradients([loss], [images, first, second])
     for filters, gradient in zip((first, second), by_filters, strict=True):
@@ -48,12 +49,11 @@ def kernels_of_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
 class Run:
     """One step on a mesh: its results, its variables, and how many kernels of each kind the program starts."""
 
-    def __init__(self, mesh_shape: str, layout: str, side: int = 4, **options: Any) -> None:
+    def __init__(self, mesh_shape: str, layout: str, side: int = 4, taps: int = 3, **options: Any) -> None:
         images = np.random.default_rng(1).integers(-2, 3, [8, side, side, 3]).astype(np.float32)
         spec = mtf.TensorSpec(f"batch:8 height:{side} width:{side} channels:3")
-        step = mtf.function(
-            train_step, mtf.SpmdMeshImpl(mesh_shape, layout, bucket_bytes=0, **options), {"images": spec}
-        )
+        mesh_impl = mtf.SpmdMeshImpl(mesh_shape, layout, bucket_bytes=0, **options)
+        step = mtf.function(lambda images: train_step(images, taps), mesh_impl, {"images": spec})
         self.results = [x.numpy() for x in step(images=images)]
         self.variables = {name: step.variables[name] for name in step.variables}
         program = step._execution.program
@@ -66,7 +66,7 @@ class Run:
 def _started(nodes: Any, bodies: dict[str, Any]) -> list[str]:
     found = []
     for node in nodes:
-        found += [node.op] if node.op in KINDS else []
+        found += [node.op] if node.op in (*KINDS, *PRODUCTS) else []
         found += _started(bodies[node.attr["f"].func.name], bodies) if "f" in node.attr else []
     return found
 
@@ -120,6 +120,15 @@ def test_cores_with_many_rows_convolve_by_themselves() -> None:
     alone, run = Run("all:1", "", side=48), Run("all:8", "batch:all", side=48)
     check(run, alone)
     assert run.kernels == {"Conv2D": 8 + 1, "Conv2DBackpropInput": 8 + 1, "Conv2DBackpropFilter": 8 + 1}
+
+
+@pytest.mark.parametrize(("side", "times"), [(4, 1), (16, 8)])
+def test_single_elements_are_a_product(side: int, times: int) -> None:
+    """Which prepares less, so that fewer rows keep a processor busy."""
+    alone, run = Run("all:1", "", side, taps=1), Run("all:8", "batch:all", side, taps=1)
+    check(run, alone)
+    assert alone.kernels == {"MatMul": 6}
+    assert run.kernels == {"MatMul": 6 * times}
 
 
 def test_kernels_of_eigen_divide_the_images_of_a_core_better(monkeypatch: pytest.MonkeyPatch) -> None:
