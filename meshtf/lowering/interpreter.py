@@ -69,6 +69,10 @@ class KnownCore:
     def product(self, a: tf.Tensor, b: tf.Tensor, *, transpose_a: bool, transpose_b: bool) -> tf.Tensor:
         return tf.linalg.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
 
+    @property
+    def has_slow_image_gradients(self) -> bool:
+        return False
+
     def _answer(self, axes: Axes) -> int:
         self.asked[axes] = self.position(axes)
         return self.asked[axes]

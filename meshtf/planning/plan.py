@@ -55,6 +55,12 @@ class Core(Protocol):
         """`tf.linalg.matmul`, as what runs the core does it fastest."""
         ...
 
+    @property
+    def has_slow_image_gradients(self) -> bool:
+        """Whether TensorFlow has only kernels of its own for gradients of convolutions by their images, which multiply
+        each image by itself with the whole kernel."""
+        ...
+
 
 Emit: TypeAlias = Callable[..., Any]
 """`emit(core, *slices)` gives the slice, or slices, of one core."""

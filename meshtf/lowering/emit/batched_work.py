@@ -25,14 +25,15 @@ from meshtf.planning.collectives.reduce_scatter import ReduceScatter
 from meshtf.planning.plan import Collective, Compute, Instruction, Plan, Value, walk
 from meshtf.planning.process_spans import crossing_axes
 
-_FEW_ROWS = 1024
-"""Of a core, in a convolution by oneDNN. With more of them a core keeps a processor busy, and to put them together only
-copies: on two cores of an EPYC eight convolutions took 0.25 of the time so with 8 rows, 0.5 to 0.8 with 32, 0.7 to 0.9
-with 512, and with 2,048 and more as long as one after the other. Eigen's kernels, which TensorFlow has elsewhere,
-divide many images among threads less well than several convolutions: gradients of 512 rows took 1.0 to 1.6 of it."""
-_FEW_ROWS_OF_A_PRODUCT = 128
-"""As a convolution of single elements is, which prepares less: with 512 rows eight took half as long one by one; with
-32 and 8 the gradient of the filters took 0.7 and 0.3 of the time so, and all else as long."""
+_FEW_ROWS, _FEW_ROWS_OF_A_PRODUCT, _FEW_ROWS_WITHOUT_ONEDNN = 1024, 128, 32
+"""Of a core: in a convolution by oneDNN, in one of single elements, which is a product and prepares less, and in both
+by Eigen, which prepares nothing.
+
+With more of them a core keeps a processor busy, and to put them together only copies: on two cores of an EPYC eight
+convolutions took 0.25 of the time so with 8 rows, 0.5 to 0.8 with 32, 0.7 to 0.9 with 512, and with 2,048 and more as
+long as one after the other. Eight products of 512 rows took half as long one by one; of 32 and 8 the gradient of the
+filters took 0.7 and 0.3 of the time so, and all else as long. Eigen divides many images among threads less well than
+several convolutions: gradients of 512 rows took 1.0 to 1.6 of it."""
 
 
 class BatchedWork:
@@ -48,7 +49,7 @@ class BatchedWork:
         self._differing = differing
         self._axes: dict[Compute, Axes] = {}
         self._sums: dict[Value, Axes] = {}
-        for instruction, _ in walk(facts.plan.instructions) if has_onednn_kernels() else ():
+        for instruction, _ in walk(facts.plan.instructions):
             if isinstance(instruction, Compute) and instruction not in facts.in_place:
                 self._consider(instruction)
 
@@ -105,9 +106,8 @@ class BatchedWork:
         return {core: blocks[total.ref()][positions[core]] for core, total in totals.items()}
 
     def _consider(self, instruction: Compute) -> None:
-        rows, products = instruction.facts.rows, instruction.facts.products
-        few = _FEW_ROWS if any(product.is_convolution for product in products) else _FEW_ROWS_OF_A_PRODUCT
-        if rows is None or not 0 < rows.count <= few:
+        rows = instruction.facts.rows
+        if rows is None or not 0 < rows.count <= _few_rows(instruction):
             return
         pairs = list(zip(instruction.inputs, rows.inputs, strict=True))
         axes = next(value.layout.axes[dim] for value, dim in pairs if dim is not None)
@@ -148,6 +148,13 @@ class BatchedWork:
             and set(axes) <= set(step.axes)
             and not crossing_axes(step.axes, self._plan.mesh_shape, self._plan.process_of_core)
         )
+
+
+def _few_rows(instruction: Compute) -> int:
+    if not has_onednn_kernels():
+        return _FEW_ROWS_WITHOUT_ONEDNN
+    is_convolution = any(product.is_convolution for product in instruction.facts.products)
+    return _FEW_ROWS if is_convolution else _FEW_ROWS_OF_A_PRODUCT
 
 
 class _Coordinates(dict[str, tf.Tensor]):

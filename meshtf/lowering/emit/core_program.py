@@ -126,6 +126,10 @@ class TracedCore:
             return tf.linalg.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
         return self._kernels.product(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
 
+    @property
+    def has_slow_image_gradients(self) -> bool:
+        return self._kernels is not None and not self._kernels.by_onednn
+
 
 class CoreProgram:
     """Emits the instructions of a plan, inside the trace of the per-core function."""

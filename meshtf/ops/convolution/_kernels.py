@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from meshtf.ops.algebra.wider_operands import wider_operands
 
+_FEW_POSITIONS, _FEW_POSITIONS_APART, _MUCH_WORK_APART = 64, 4, 1 << 21
 _NATIVE = (tf.float32, tf.float64)
 _WIDER = {
     **dict.fromkeys([tf.float16, tf.bfloat16], tf.float32),
@@ -65,11 +66,11 @@ def _in_wider_dtype(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tens
     """
 
     @functools.wraps(function)
-    def wrapper(first: tf.Tensor, second: tf.Tensor, *rest: Any) -> tf.Tensor:
+    def wrapper(first: tf.Tensor, second: tf.Tensor, *rest: Any, **options: Any) -> tf.Tensor:
         wider = _WIDER.get(first.dtype)
         if wider is None:
-            return function(first, second, *rest)
-        result = function(*wider_operands(first, second, wider), *rest)
+            return function(first, second, *rest, **options)
+        result = function(*wider_operands(first, second, wider), *rest, **options)
         return tf.cast(result, first.dtype)
 
     return wrapper
@@ -111,8 +112,11 @@ def image_gradient(
     sizes: Sequence[int],
     counted: Mapping[int, tf.Tensor] = types.MappingProxyType({}),
     multiply: Multiply = tf.linalg.matmul,
+    *,
+    by_convolution: bool = False,
 ) -> tf.Tensor:
     """[batch, *sizes, groups, inner]. counted: of spatial dimensions where not all windows count, bool [windows].
+    by_convolution: whether to convolve dy by the kernel turned round, where TensorFlow's own way takes longer.
 
     Of windows that do not count dy is zero, and zero times an infinite element of the kernel is NaN; so are the zeros
     that some ways of computing it put around dy and between its elements. Where the kernel has such an element, no
@@ -122,7 +126,15 @@ def image_gradient(
         if _is_product(dy, w, sliding, w.shape.as_list()[:-2]) and not counted:
             return _by_product(dy, _matrix(w), multiply, transpose_w=True)
         if _is_plain(dy, w, sliding) and not sliding.is_dilated and not counted:
-            return _native_image_gradient(dy, w, sliding, sizes)
+            is_turned = by_convolution and _is_worth_a_convolution(dy, w, sliding)
+            if not is_turned or min(itertools.chain(*_around(dy, w, sliding, sizes))) < 0:
+                return _native_image_gradient(dy, w, sliding, sizes)
+            # Zeros around dy must not meet an infinite element of the kernel.
+            return tf.cond(
+                tf.reduce_all(tf.math.is_finite(w)),
+                lambda: _by_convolution(dy, w, sliding, sizes),
+                lambda: _native_image_gradient(dy, w, sliding, sizes),
+            )
         return tf.squeeze(image_gradient(_grouped(dy), _grouped(w, 2), sliding, sizes, counted), [-2])
     if dy.shape.rank == 4:
         counted = {i + 1: mask for i, mask in counted.items()}
@@ -238,6 +250,32 @@ def _native_image_gradient(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes:
     op = tf.raw_ops.Conv2DBackpropInput if dy.shape.rank == 4 else tf.raw_ops.Conv3DBackpropInputV2
     dx = op(input_sizes=whole, filter=w, out_backprop=dy, strides=[1, *sliding.strides, 1], padding=padding)
     return dx if whole == size else tf.slice(dx, [0, *(before for before, _ in sliding.paddings), 0], size)
+
+
+def _is_worth_a_convolution(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> bool:
+    """Whether TensorFlow's own way takes longer, where it multiplies each image by itself with the whole kernel.
+
+    On two cores of an EPYC, with Eigen's kernels: of 16 images of 2 x 2 with 512 channels 96 ms in place of 10, of 2
+    images 12 in place of 6; of 16 images of 8 x 8 with 128 channels 4.5 in place of 2.1, of 2 as long. With strides
+    there are zeros to be multiplied.
+    """
+    positions = math.prod(dy.shape[1:-1])
+    is_small = positions <= (_FEW_POSITIONS if max(sliding.strides) == 1 else _FEW_POSITIONS_APART)
+    return is_small and dy.shape[0] * w.shape.num_elements() >= _MUCH_WORK_APART
+
+
+def _around(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Zeros around dy, with gaps where there are strides, whose windows are then the elements of the image."""
+    dims = zip(dy.shape.as_list()[1:-1], w.shape.as_list(), sliding.strides, sliding.paddings, sizes, strict=False)
+    return tuple((k - 1 - before, size + before - (n - 1) * stride - 1) for n, k, stride, (before, _), size in dims)
+
+
+def _by_convolution(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
+    """The gradient by the image as a convolution by the kernel turned round."""
+    spatial = list(range(len(sizes)))
+    turned = tf.transpose(tf.reverse(w, spatial), [*spatial, len(sizes) + 1, len(sizes)])
+    side_by_side = Sliding((1,) * len(sizes), sliding.dilations, _around(dy, w, sliding, sizes))
+    return _native(_with_gaps(dy, sliding), turned, side_by_side)
 
 
 def _native_kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:

@@ -120,7 +120,8 @@ class ConvolutionImageOperation(Operation):
 
         def emit(core: Core, g: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
             counted = {i: cover.counted(core) for i, cover in partly.items()}
-            dx = kernels.image_gradient(to_result(g), to_kernel(w), sliding, sizes, counted, core.product)
+            g, w, turned = to_result(g), to_kernel(w), core.has_slow_image_gradients
+            dx = kernels.image_gradient(g, w, sliding, sizes, counted, core.product, by_convolution=turned)
             for axis, cover in enumerate(covers, start=1):
                 dx = cover.cut(core, dx, axis)
             return to_image(dx)

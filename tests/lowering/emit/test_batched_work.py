@@ -131,8 +131,12 @@ def test_single_elements_are_a_product(side: int, times: int) -> None:
     assert run.kernels == {"MatMul": 6 * times}
 
 
-def test_kernels_of_eigen_divide_the_images_of_a_core_better(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("side", "own"), [(8, 8), (4, 1)])
+def test_kernels_of_eigen_divide_the_images_of_a_core_better(
+    side: int, own: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for those of very few rows: 64 or 16 in the first layer, a quarter of it in the second."""
     monkeypatch.setattr("meshtf.lowering.emit.batched_work.has_onednn_kernels", lambda: False)
-    run = Run("all:8", "batch:all")
-    check(run, Run("all:1", ""))
-    assert run.kernels == dict.fromkeys(KINDS, 2 * 8)
+    run = Run("all:8", "batch:all", side)
+    check(run, Run("all:1", "", side))
+    assert run.kernels == dict.fromkeys(KINDS, own + 1)

@@ -170,6 +170,32 @@ def assert_rounded_once(y: np.ndarray, wanted: np.ndarray, magnitude: np.ndarray
     assert np.all(np.abs(y.astype(np.float64) - wanted) <= bound * (1 + 1e-3)), what
 
 
+@pytest.mark.parametrize("number", COUNTS)
+def test_image_gradients_by_a_convolution(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where TensorFlow's own are slow; and by those where an element of the kernel is infinite."""
+    for name, value in (("_FEW_POSITIONS", 1 << 20), ("_FEW_POSITIONS_APART", 1 << 20), ("_MUCH_WORK_APART", 0)):
+        monkeypatch.setattr(kernels, name, value)
+    draw, rng = random.Random(number), np.random.default_rng(number)
+    for _ in range(number):
+        case = Case.drawn(draw, 2, ("SAME", "VALID", "any"), is_dilated=False)
+        case = dataclasses.replace(case, channels=(1, *case.channels[1:]))
+        x, w = (rng.standard_normal(shape).astype(np.float32) for shape in (case.image, case.kernel))
+        dy = rng.standard_normal(convolved(x, w, case.sliding).shape).astype(np.float32)
+        wide = [a.astype(np.float64) for a in (x, w, dy)]
+        wanted, magnitude = (convolution_gradients(*given, case.sliding)[0] for given in (wide, map(np.abs, wide)))
+        turned = image_gradient(case, dy, w, by_convolution=True)
+        assert_rounded_once(turned, np.squeeze(wanted, -2), np.squeeze(magnitude, -2), f"image of {case}")
+        w[0, 0, 0, 0] = np.inf
+        own, turned = (image_gradient(case, dy, w, by_convolution=which) for which in (False, True))
+        np.testing.assert_array_equal(own, turned)
+
+
+def image_gradient(case: Case, dy: np.ndarray, w: np.ndarray, *, by_convolution: bool) -> np.ndarray:
+    """Without an axis of groups."""
+    given = (tf.constant(np.squeeze(a, axis)) for a, axis in ((dy, -2), (w, -3)))
+    return kernels.image_gradient(*given, case.sliding, case.sizes, by_convolution=by_convolution).numpy()
+
+
 @pytest.mark.parametrize("number", SMALL)
 @pytest.mark.parametrize("kind", ["max", "avg"])
 @pytest.mark.parametrize("count", [1, 2, 3])
