@@ -79,8 +79,8 @@ def _emit_if(predicate: tf.Tensor, kernels: Sequence[GivenKernel]) -> None:
         for k, (handles, parts, given) in zip(kernels, arguments, strict=True):
             new: dict[int, tf.Tensor] = {}
             values = dict(zip(k.kernel.needs, given, strict=True)).__getitem__
-            own = (dict(zip(of, tensors, strict=True)) for of, tensors in ((k.handles, handles), (k.parts, parts)))
-            GivenKernel(k.kernel, *own, values, new.__setitem__).emit()
+            own_handles, own_parts = dict(zip(k.handles, handles, strict=True)), dict(zip(k.parts, parts, strict=True))
+            GivenKernel(k.kernel, own_handles, own_parts, values, new.__setitem__).emit()
             made += [new[n] for n in k.parts]
         return made
 
