@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Mapping
 
 import ml_dtypes
 import numpy as np
@@ -183,17 +184,20 @@ def test_image_gradients_by_a_convolution(number: int, monkeypatch: pytest.Monke
         dy = rng.standard_normal(convolved(x, w, case.sliding).shape).astype(np.float32)
         wide = [a.astype(np.float64) for a in (x, w, dy)]
         wanted, magnitude = (convolution_gradients(*given, case.sliding)[0] for given in (wide, map(np.abs, wide)))
-        turned = image_gradient(case, dy, w, by_convolution=True)
+        of_all = draw.choice([{}, {0: tf.ones(dy.shape[1], tf.bool)}])
+        turned = image_gradient(case, dy, w, of_all, by_convolution=True)
         assert_rounded_once(turned, np.squeeze(wanted, -2), np.squeeze(magnitude, -2), f"image of {case}")
         w[0, 0, 0, 0] = np.inf
-        own, turned = (image_gradient(case, dy, w, by_convolution=which) for which in (False, True))
+        own, turned = (image_gradient(case, dy, w, of_all, by_convolution=which) for which in (False, True))
         np.testing.assert_array_equal(own, turned)
 
 
-def image_gradient(case: Case, dy: np.ndarray, w: np.ndarray, *, by_convolution: bool) -> np.ndarray:
+def image_gradient(
+    case: Case, dy: np.ndarray, w: np.ndarray, counted: Mapping[int, tf.Tensor], *, by_convolution: bool
+) -> np.ndarray:
     """Without an axis of groups."""
     given = (tf.constant(np.squeeze(a, axis)) for a, axis in ((dy, -2), (w, -3)))
-    return kernels.image_gradient(*given, case.sliding, case.sizes, by_convolution=by_convolution).numpy()
+    return kernels.image_gradient(*given, case.sliding, case.sizes, counted, by_convolution=by_convolution).numpy()
 
 
 @pytest.mark.parametrize("number", SMALL)
