@@ -284,13 +284,13 @@ class CoreProgram:
     def compute(self, instruction: Compute) -> None:
         """Local work of the core."""
         if instruction in self._facts.in_place:
-            return self._update_in_place(instruction)
+            return self._update(instruction)
         slices = [self.slices[v] for v in instruction.inputs]
         if instruction.outputs[0] in self._facts.sums.additions:
             return self._add_in_parts(instruction, slices)
         if self.on_processors and isinstance(instruction.emit, FusedUpdate):
             if instruction.emit.training_kernel({}) is not None:
-                return self._update_in_place(instruction)
+                return self._update(instruction)
             results = instruction.emit.flat(*slices)
         elif self.on_processors and isinstance(instruction.emit, AddToPart | Zeros):
             results = instruction.emit.in_place(*slices)
@@ -309,7 +309,8 @@ class CoreProgram:
             sums, term, *positions = slices
             self.slices[output] = with_added(sums, self._facts.sums.additions[output], term, *positions)
 
-    def _update_in_place(self, instruction: Compute) -> None:
+    def _update(self, instruction: Compute) -> None:
+        """By a training kernel, or compiled, where the variables are; what is left becomes slices."""
         pairs = self._facts.in_place.get(instruction, {})
         variables = {n: (result, self._variables.handles[name]) for n, (result, name) in pairs.items()}
         update = instruction.emit
