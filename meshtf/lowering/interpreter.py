@@ -69,9 +69,8 @@ class KnownCore:
     def product(self, a: tf.Tensor, b: tf.Tensor, *, transpose_a: bool, transpose_b: bool) -> tf.Tensor:
         return tf.linalg.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
 
-    @property
-    def has_slow_image_gradients(self) -> bool:
-        return False
+    def image_gradient(self, **arguments: Any) -> tf.Tensor:
+        return tf.raw_ops.Conv2DBackpropInput(**arguments)
 
     def _answer(self, axes: Axes) -> int:
         self.asked[axes] = self.position(axes)

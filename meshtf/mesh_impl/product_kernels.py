@@ -1,29 +1,36 @@
-"""How TensorFlow's kernels multiply two matrices fastest on the processor that they run on.
+"""How TensorFlow's kernels multiply matrices, and convolve, fastest on the processor that they run on.
 
-Where TensorFlow does not compute by oneDNN as a whole, Eigen divides a product into blocks, copies these and hands them
-to oneDNN's product of matrices (TensorFlow's `eigen_contraction_kernel.h`). A block has as many columns as a thread's
-share of them; where these take a multiple of 4 KiB, all rows of the block want the same few places of a cache, and the
-kernel that oneDNN has for processors without AVX-512 takes up to twice as long. So a product whose columns would be
-laid out so gets a few more, of zeros. Copying a transposed first matrix into blocks is as slow for the same reason.
+On most processors without AVX-512 TensorFlow does not compute by oneDNN as a whole. Its own kernels cut a product into
+blocks, copy these and hand them to oneDNN; those of a batch they divide one after the other. So here oneDNN's are
+called. On two cores of an EPYC that were told to do without AVX-512, with one thread and with two, products of 64 to
+2,048 rows and columns took 0.8 of the time in the mean, where the second matrix is read transposed 0.7, and 0.2 at the
+least. Batches of 128 x 128 by 32 took 0.25 to 0.4, gradients of convolutions by images 0.03 to 0.6.
+
+Of few rows or columns oneDNN has a product by AVX2 that copies nothing (its `nocopy_checker_avx2`). Where what it reads
+has rows that are a multiple of 2 KiB long, they all want the same few places of a cache, and it takes up to twice as
+long. So such a matrix gets a few more columns, of zeros.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import tensorflow as tf
 
-from meshtf.mesh_impl.onednn_kernels import has_onednn_kernels, multiplies_by_avx2
-from meshtf.mesh_impl.virtual_cpus import num_processors
+from meshtf.mesh_impl import onednn_kernels
 
 _ADDED = 16
-"""Columns, or rows: as many floats as a line of the cache has."""
-_FEW_ROWS = 256
-"""Up to which one thread takes a product's columns in one block: with 512 it does not. On two cores of an EPYC that
-were told to do without AVX-512, products of 32 to 256 rows and 1024, 2048 or 4096 columns took 0.5 to 0.8 of the time
-with more columns, with 512 or 1536 columns 0.65 to 0.9, copies in it, but for the smallest."""
+"""Columns: as many floats as a line of the cache has."""
+_FEW = 0.0038
+"""oneDNN's: what 1 / rows + 1 / columns come to, at the least, where it copies nothing."""
+_COLUMNS_OF_2_KIB = 512
+_FEWEST_ROWS = {_COLUMNS_OF_2_KIB: 256, 2 * _COLUMNS_OF_2_KIB: 32}
+"""Of a product for which more columns of the second matrix are worth a copy, where it has a multiple of so many."""
 _SMALLEST = 1 << 21
-"""Multiplications of a product from which on that is so."""
+"""Multiplications from which on all this gains something."""
+_SMALLEST_OF_A_BATCH = 1 << 14
+"""Multiplications of one product up to which TensorFlow's own kernel divides a batch as a whole."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,75 +39,70 @@ class ProductKernels:
 
     Attributes:
       by_onednn: whether TensorFlow computes by oneDNN as a whole.
-      by_avx2: whether a product of float32 matrices is done by AVX2, whoever does it.
-      threads: that share a product.
+      by_avx2: whether oneDNN multiplies float32 by AVX2.
+      calls_onednn: whether it is called here, where TensorFlow would not.
     """
 
     by_onednn: bool
     by_avx2: bool
-    threads: int
+    calls_onednn: bool
 
     @classmethod
     def of_this_process(cls) -> ProductKernels:
-        """As TensorFlow has them here, with the threads that it has been told of."""
-        threads = tf.config.threading.get_intra_op_parallelism_threads() or num_processors()
-        return cls(has_onednn_kernels(), multiplies_by_avx2(), threads)
+        """As TensorFlow has them here."""
+        by_onednn, by_avx2 = onednn_kernels.has_onednn_kernels(), onednn_kernels.multiplies_by_avx2()
+        return cls(by_onednn, by_avx2, by_avx2 and not by_onednn and onednn_kernels.can_be_called())
 
     def product(self, a: tf.Tensor, b: tf.Tensor, *, transpose_a: bool, transpose_b: bool) -> tf.Tensor:
-        """`tf.linalg.matmul`, by the kernel and from the operands with which it takes the least time."""
-        if a.shape.rank != 2 or a.dtype != tf.float32:
+        """`tf.linalg.matmul` in a graph, by the kernel and from the operands with which it takes the least time."""
+        size = a.shape.num_elements() * b.shape.as_list()[-2 if transpose_b else -1]
+        if a.dtype != tf.float32 or size < _SMALLEST:
             return tf.linalg.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
-        rows, contracted = a.shape.as_list()[::-1] if transpose_a else a.shape.as_list()
-        columns = b.shape.as_list()[0 if transpose_b else 1]
-        more_rows = transpose_a and self._copies_rows_slowly(rows, contracted, columns)
-        more_columns = self._multiplies_columns_slowly(rows, contracted, columns)
-        if transpose_b and more_columns:
-            more_columns = _is_worth_transposing(rows, contracted)
-            if more_columns:
-                b, transpose_b = tf.transpose(_behind(a, b)), False
-        if more_rows or more_columns:
-            zeros = tf.zeros([contracted, _ADDED])
-            wide_a = tf.concat([_behind(b, a), zeros], 1) if more_rows else a
-            wide_b = tf.concat([_behind(a, b), zeros], 1) if more_columns else b
-            product = tf.linalg.matmul(wide_a, wide_b, transpose_a=transpose_a, transpose_b=transpose_b)
-            return tf.slice(product, [0, 0], [rows, columns])
-        if transpose_b and not transpose_a and _is_faster_in_a_batch(rows, contracted, columns):
-            return tf.raw_ops.BatchMatMulV2(x=a, y=b, adj_y=True)
+        if a.shape.rank == 2:
+            return self._product_of_two(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+        if self.calls_onednn and size > _SMALLEST_OF_A_BATCH * a.shape[0] and 1 not in (*a.shape[1:], *b.shape[1:]):
+            return onednn_kernels.batch_product(a, b, adj_x=transpose_a, adj_y=transpose_b)
         return tf.linalg.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
 
-    def _multiplies_columns_slowly(self, rows: int, contracted: int, columns: int) -> bool:
-        if self.by_onednn or not self.by_avx2 or rows * contracted * columns < _SMALLEST:
-            return False
-        if self.threads == 1:
-            return columns % 512 == 0 and (rows <= _FEW_ROWS or columns == 512)
-        return columns % (1024 * self.threads) == 0
+    def image_gradient(self, **arguments: Any) -> tf.Tensor:
+        """`tf.raw_ops.Conv2DBackpropInput` in a graph."""
+        if self.calls_onednn and arguments["filter"].dtype == tf.float32:
+            return onednn_kernels.image_gradient(**arguments)
+        return tf.raw_ops.Conv2DBackpropInput(**arguments)
 
-    def _copies_rows_slowly(self, rows: int, contracted: int, columns: int) -> bool:
-        """Where there are many columns, each copy is used for as many products; and to copy more rows takes longer."""
-        is_large = rows * contracted * columns >= _SMALLEST
-        return not self.by_onednn and is_large and rows in (1024, 2048) and columns <= 512
+    def _product_of_two(self, a: tf.Tensor, b: tf.Tensor, *, transpose_a: bool, transpose_b: bool) -> tf.Tensor:
+        rows, contracted = a.shape.as_list()[::-1] if transpose_a else a.shape.as_list()
+        columns = b.shape.as_list()[0 if transpose_b else 1]
+        matmul = onednn_kernels.product if self.calls_onednn else tf.linalg.matmul
+        if self.by_avx2 and (self.by_onednn or self.calls_onednn) and 1 / rows + 1 / columns >= _FEW:
+            wide_a = _with_more_columns(a, b) if transpose_a and rows % _COLUMNS_OF_2_KIB == 0 else a
+            wide_b = _with_more_columns(b, a) if not transpose_b and _is_worth_a_copy(rows, columns) else b
+            product = matmul(wide_a, wide_b, transpose_a=transpose_a, transpose_b=transpose_b)
+            return product if wide_a is a and wide_b is b else tf.slice(product, [0, 0], [rows, columns])
+        if self.by_onednn and transpose_b and not transpose_a and _is_faster_in_a_batch(rows, contracted, columns):
+            return tf.raw_ops.BatchMatMulV2(x=a, y=b, adj_y=True)
+        return matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
 
 
-def _is_worth_transposing(rows: int, contracted: int) -> bool:
-    """Whether a matrix that is read transposed is to be transposed first, if the product is slow otherwise: with fewer
-    rows it takes longer than it saves, with a smaller contraction the kernel is not so slow."""
-    return rows >= 128 and contracted >= 512
+def _is_worth_a_copy(rows: int, columns: int) -> bool:
+    """Whether a second matrix of so many columns is."""
+    return any(columns % multiple == 0 and rows >= fewest for multiple, fewest in _FEWEST_ROWS.items())
 
 
-def _behind(other: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """The same, once the other is there: what is kept for a gradient would be copied as soon as it is made."""
+def _with_more_columns(x: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    """Once the other operand is there, too: what is kept for a gradient would be copied as soon as it is made."""
     with tf.control_dependencies([other]):
-        return tf.identity(x)
+        x = tf.identity(x)
+    return tf.concat([x, tf.zeros([x.shape[0], _ADDED])], 1)
 
 
 def _is_faster_in_a_batch(rows: int, contracted: int, columns: int) -> bool:
     """Whether TensorFlow's product of batches is the faster one of two matrices, [rows, contracted] and [columns,
     contracted].
 
-    With oneDNN it packs the second, read transposed, better: of 64 rows and a contraction of 1024 it takes 0.4 to 0.7
+    With AVX-512 it packs the second, read transposed, better: of 64 rows and a contraction of 1024 it takes 0.4 to 0.7
     of the other's time, with one thread and with two; of a few thousand rows about as long, unless there are few
     columns. Small products it divides among threads that cost more than they do, and of fewer than 16 rows it is slow.
-    Elsewhere the two are one kernel.
     """
     is_large = contracted >= 512 and contracted * columns >= 1 << 18
     return rows >= 16 and is_large and (rows <= 1024 or 2 * columns <= contracted)

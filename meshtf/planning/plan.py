@@ -55,10 +55,8 @@ class Core(Protocol):
         """`tf.linalg.matmul`, as what runs the core does it fastest."""
         ...
 
-    @property
-    def has_slow_image_gradients(self) -> bool:
-        """Whether TensorFlow has only kernels of its own for gradients of convolutions by their images, which multiply
-        each image by itself with the whole kernel."""
+    def image_gradient(self, **arguments: Any) -> tf.Tensor:
+        """`tf.raw_ops.Conv2DBackpropInput` of the same arguments, as what runs the core does it fastest."""
         ...
 
 

@@ -72,7 +72,9 @@ class SavedModelProgram:
 
     def function(self) -> Run:
         """The program as a function from feeds by name to results by name, for use in a tf.function."""
-        (core_function,) = EmittedProgram(self.plan, self.program.lowering.device_mesh, {}).core_functions
+        (core_function,) = EmittedProgram(
+            self.plan, self.program.lowering.device_mesh, {}, is_saved=True
+        ).core_functions
         variables, plan = list(self.variables.values()), self.plan
 
         def run(feeds: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:

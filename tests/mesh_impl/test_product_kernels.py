@@ -11,103 +11,116 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meshtf.mesh_impl import onednn_kernels
 from meshtf.mesh_impl.product_kernels import ProductKernels
-from tests.mesh_impl.of_onednn import said_by_onednn
 
-AVX2, AVX512 = ProductKernels(False, True, 1), ProductKernels(False, False, 1)
-ONEDNN = ProductKernels(True, False, 1)
+TENSORFLOW, CALLED = ProductKernels(False, False, False), ProductKernels(False, True, True)
+ONEDNN, ONEDNN_BY_AVX2 = ProductKernels(True, False, False), ProductKernels(True, True, False)
+OF_ONEDNN = ("MklMatMul", "MklBatchMatMulV2", "MklNativeConv2DBackpropInput")
 
 
 def integers(seed: int, *size: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(-2, 3, size=size).astype(np.float32)
 
 
-def operations(
-    kernels: ProductKernels, rows: int, contracted: int, columns: int, transposed: str = ""
-) -> tuple[list[str], tf.Graph]:
-    """What multiplies, transposes, copies and cuts, in order; `transposed`: "a", "b" or both."""
-    with tf.Graph().as_default() as graph:
-        a = tf.compat.v1.placeholder(tf.float32, [contracted, rows] if "a" in transposed else [rows, contracted], "a")
-        b = tf.compat.v1.placeholder(tf.float32, [columns, contracted] if "b" in transposed else [contracted, columns])
-        kernels.product(a, b, transpose_a="a" in transposed, transpose_b="b" in transposed)
-    told = ("MatMul", "BatchMatMulV2", "Transpose", "ConcatV2", "Slice")
-    return [o.type for o in graph.get_operations() if o.type in told], graph
+def product(
+    kernels: ProductKernels, a: np.ndarray, b: np.ndarray, transposed: str
+) -> tuple[tf.types.experimental.ConcreteFunction, tf.Tensor]:
+    """Of a and b, those of "a" and "b" in `transposed` given so; the program of it, and what it gives."""
+
+    @tf.function(autograph=False)
+    def multiply(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+        return kernels.product(a, b, transpose_a="a" in transposed, transpose_b="b" in transposed)
+
+    given = [tf.constant(x.swapaxes(-1, -2) if n in transposed else x) for n, x in (("a", a), ("b", b))]
+    return multiply.get_concrete_function(*given), multiply(*given)
 
 
-ROWS, COLUMNS = st.sampled_from([1, 16, 128, 256, 1024]), st.sampled_from([1, 100, 512, 1024, 2048])
-CONTRACTED = st.sampled_from([1, 16, 100, 512])
+SIZES = st.sampled_from([1, 16, 100, 128, 256, 512, 1024, 2048])
 
 
 @pytest.mark.plain_cpu
 @settings(deadline=None)
 @given(
-    st.builds(ProductKernels, st.booleans(), st.booleans(), st.sampled_from([1, 2])),
-    ROWS, CONTRACTED, COLUMNS, st.booleans(), st.booleans(), st.integers(0, 99),
+    st.sampled_from([TENSORFLOW, CALLED, ONEDNN, ONEDNN_BY_AVX2]), st.sampled_from([(), (1,), (3,)]),
+    SIZES, st.sampled_from([1, 16, 100, 512]), SIZES, st.sampled_from(["", "a", "b", "ab"]), st.integers(0, 99),
 )  # fmt: skip
 def test_products_are_those_of_numpy(
-    kernels: ProductKernels, rows: int, contracted: int, columns: int, transpose_a: bool, transpose_b: bool, seed: int
+    kernels: ProductKernels,
+    batch: tuple[int, ...],
+    rows: int,
+    contracted: int,
+    columns: int,
+    transposed: str,
+    seed: int,
 ) -> None:
-    a, b = integers(seed, rows, contracted), integers(seed + 1, contracted, columns)
-    given_a, given_b = (x.T if t else x for x, t in ((a, transpose_a), (b, transpose_b)))
-    product = kernels.product(
-        tf.constant(given_a), tf.constant(given_b), transpose_a=transpose_a, transpose_b=transpose_b
-    )
-    np.testing.assert_array_equal(product, a @ b)
+    a, b = integers(seed, *batch, rows, contracted), integers(seed + 1, *batch, contracted, columns)
+    program, found = product(kernels, a, b, transposed)
+    np.testing.assert_array_equal(found, a @ b)
+    assert program.outputs[0].shape == found.shape
 
 
 @pytest.mark.parametrize(
     ("kernels", "sizes", "transposed", "expected"),
     [
-        (AVX2, (256, 256, 1024), "", ["ConcatV2", "MatMul", "Slice"]),
-        (AVX2, (256, 256, 1024), "a", ["ConcatV2", "MatMul", "Slice"]),
-        (AVX2, (256, 256, 1024), "b", ["MatMul"]),
-        (AVX2, (256, 512, 2048), "b", ["Transpose", "ConcatV2", "MatMul", "Slice"]),
-        (AVX2, (64, 512, 2048), "b", ["BatchMatMulV2"]),
-        (AVX2, (1024, 512, 512), "", ["ConcatV2", "MatMul", "Slice"]),
-        (AVX2, (1024, 256, 256), "a", ["ConcatV2", "MatMul", "Slice"]),
-        (AVX2, (1024, 256, 512), "a", ["ConcatV2", "ConcatV2", "MatMul", "Slice"]),
-        (AVX2, (512, 256, 1024), "", ["MatMul"]),
-        (AVX2, (256, 256, 1000), "", ["MatMul"]),
-        (AVX2, (4, 256, 1024), "", ["MatMul"]),
-        (ProductKernels(False, True, 2), (256, 256, 1024), "", ["MatMul"]),
-        (ProductKernels(False, True, 2), (2048, 256, 2048), "", ["ConcatV2", "MatMul", "Slice"]),
-        (AVX512, (256, 256, 1024), "", ["MatMul"]),
-        (AVX512, (2048, 256, 512), "a", ["ConcatV2", "MatMul", "Slice"]),
-        (AVX512, (4096, 256, 512), "a", ["MatMul"]),
+        (CALLED, (256, 256, 1024), "", ["ConcatV2", "MklMatMul", "Slice"]),
+        (CALLED, (256, 256, 512), "", ["ConcatV2", "MklMatMul", "Slice"]),
+        (CALLED, (64, 256, 1024), "", ["ConcatV2", "MklMatMul", "Slice"]),
+        (CALLED, (64, 512, 512), "", ["MklMatMul"]),
+        (CALLED, (1024, 256, 1024), "", ["MklMatMul"]),
+        (CALLED, (512, 256, 512), "a", ["ConcatV2", "ConcatV2", "MklMatMul", "Slice"]),
+        (CALLED, (1024, 256, 256), "a", ["ConcatV2", "MklMatMul", "Slice"]),
+        (CALLED, (1024, 256, 512), "a", ["MklMatMul"]),
+        (CALLED, (256, 256, 1024), "b", ["MklMatMul"]),
+        (CALLED, (256, 256, 1000), "", ["MklMatMul"]),
+        (CALLED, (4, 256, 1024), "", ["MatMul"]),
+        (ONEDNN_BY_AVX2, (256, 256, 1024), "", ["ConcatV2", "MatMul", "Slice"]),
+        (ONEDNN_BY_AVX2, (64, 512, 2048), "b", ["MatMul"]),
         (ONEDNN, (256, 256, 1024), "", ["MatMul"]),
         (ONEDNN, (1024, 256, 256), "a", ["MatMul"]),
         (ONEDNN, (256, 1024, 256), "b", ["BatchMatMulV2"]),
+        (TENSORFLOW, (256, 256, 1024), "", ["MatMul"]),
+        (TENSORFLOW, (256, 1024, 256), "b", ["MatMul"]),
+        (CALLED, (16, 128, 32, 128), "b", ["MklBatchMatMulV2"]),
+        (CALLED, (512, 16, 16, 16), "", ["BatchMatMulV2"]),
+        (CALLED, (512, 1, 128, 128), "b", ["BatchMatMulV2"]),
+        (CALLED, (8, 32, 32, 32), "", ["BatchMatMulV2"]),
+        (ONEDNN_BY_AVX2, (16, 128, 32, 128), "b", ["BatchMatMulV2"]),
     ],
 )
-def test_what_is_done(
-    kernels: ProductKernels, sizes: tuple[int, int, int], transposed: str, expected: list[str]
-) -> None:
-    assert operations(kernels, *sizes, transposed)[0] == expected
+def test_what_is_done(kernels: ProductKernels, sizes: tuple[int, ...], transposed: str, expected: list[str]) -> None:
+    """`sizes`: of a batch, where there is one, of rows, contracted, and of columns."""
+    *batch, rows, contracted, columns = sizes
+    program, _ = product(
+        kernels, integers(0, *batch, rows, contracted), integers(1, *batch, contracted, columns), transposed
+    )
+    told = ("MatMul", "BatchMatMulV2", "ConcatV2", "Slice", *OF_ONEDNN)
+    kinds = [o.type.removeprefix("_") for o in program.graph.get_operations()]
+    assert [kind for kind in kinds if kind in told] == expected
 
 
-@pytest.mark.parametrize(("sizes", "transposed"), [((1024, 256, 512), "a"), ((256, 512, 2048), "b")])
-def test_nothing_is_copied_before_both_are_there(sizes: tuple[int, int, int], transposed: str) -> None:
+def test_nothing_is_copied_before_both_are_there() -> None:
     """What is kept for a gradient would be there twice for as long."""
-    _, graph = operations(AVX2, *sizes, transposed)
-    copies = [o for o in graph.get_operations() if o.type in ("Transpose", "ConcatV2")]
+    program, _ = product(CALLED, integers(0, 512, 256), integers(1, 256, 512), "a")
+    copies = [o for o in program.graph.get_operations() if o.type == "ConcatV2"]
     assert len(copies) == 2
     for copy in copies:
         assert len(copy.inputs[0].op.control_inputs) == 1
 
 
-def test_other_types_and_batches_are_left_to_tensorflow() -> None:
-    for batch, dtype, kernel in (([2], tf.float32, "BatchMatMulV2"), ([], tf.float64, "MatMul")):
-        with tf.Graph().as_default() as graph:
-            a, b = tf.zeros([*batch, 256, 1024], dtype), tf.zeros([*batch, 1024, 1024], dtype)
-            AVX2.product(a, b, transpose_a=False, transpose_b=False)
-        assert graph.get_operations()[-1].type == kernel
+@pytest.mark.parametrize("batch", [[], [2]])
+def test_other_types_are_left_to_tensorflow(batch: list[int]) -> None:
+    with tf.Graph().as_default():
+        a, b = tf.zeros([*batch, 256, 1024], tf.float64), tf.zeros([*batch, 1024, 1024], tf.float64)
+        assert CALLED.product(a, b, transpose_a=False, transpose_b=False).op.type in ("MatMul", "BatchMatMulV2")
+        images = {"input_sizes": [2, 4, 4, 3], "strides": [1, 1, 1, 1], "padding": "SAME"}
+        kernel, dy = tf.zeros([3, 3, 3, 5], tf.float64), tf.zeros([2, 4, 4, 5], tf.float64)
+        gradient = CALLED.image_gradient(filter=kernel, out_backprop=dy, **images)
+        assert gradient.op.type == "Conv2DBackpropInput"
 
 
-def test_threads_are_those_that_tensorflow_was_told_of() -> None:
-    said = said_by_onednn(
-        "tf.config.threading.set_intra_op_parallelism_threads(3)\n"
-        "from meshtf.mesh_impl.product_kernels import ProductKernels\n"
-        "print(ProductKernels.of_this_process().threads)",
-        {},
-    )
-    assert said.printed == "3"
+@pytest.mark.plain_cpu
+def test_here_onednn_is_called_where_tensorflow_does_not() -> None:
+    here = ProductKernels.of_this_process()
+    assert here.calls_onednn == (here.by_avx2 and not here.by_onednn and onednn_kernels.can_be_called())
+    assert onednn_kernels.can_be_called() or not here.by_onednn

@@ -69,7 +69,8 @@ class BatchedWork:
                 for value, dim in zip(instruction.inputs, rows.inputs, strict=True)
             ]
             coordinates = _Coordinates(self._plan, cores[0])
-            result = instruction.emit(TracedCore(self._plan, coordinates, on_processors=True), *given)
+            core = TracedCore(self._plan, coordinates, on_processors=True, knows_processor=True)
+            result = instruction.emit(core, *given)
             assert isinstance(result, tf.Tensor)
             parts = [result] * len(cores) if rows.output is None else tf.split(result, len(cores), rows.output)
             for alike, part in zip(by_rows, parts, strict=True):

@@ -52,14 +52,21 @@ class TracedCore:
     Args:
       plan: of the program.
       coordinates: of the core, int32 [axes of the mesh], or a scalar for each axis by name.
+      on_processors: TensorFlow runs it operation by operation, on processors.
+      knows_processor: of this process, so that it may take the kernels that are the fastest here.
     """
 
     def __init__(
-        self, plan: Plan, coordinates: tf.Tensor | Mapping[str, tf.Tensor], *, on_processors: bool = False
+        self,
+        plan: Plan,
+        coordinates: tf.Tensor | Mapping[str, tf.Tensor],
+        *,
+        on_processors: bool = False,
+        knows_processor: bool = False,
     ) -> None:
         self._on_processors = on_processors
-        self._kernels = ProductKernels.of_this_process() if on_processors else None
-        """TensorFlow's, which run it operation by operation. None where a compiler does."""
+        self._kernels = ProductKernels.of_this_process() if knows_processor else None
+        """None, too, where a compiler chooses."""
         self._sizes = {d.name: d.size for d in plan.mesh_shape}
         if not isinstance(coordinates, Mapping):
             names = plan.mesh_shape.dimension_names
@@ -126,9 +133,10 @@ class TracedCore:
             return tf.linalg.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
         return self._kernels.product(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
 
-    @property
-    def has_slow_image_gradients(self) -> bool:
-        return self._kernels is not None and not self._kernels.by_onednn
+    def image_gradient(self, **arguments: Any) -> tf.Tensor:
+        if self._kernels is None:
+            return tf.raw_ops.Conv2DBackpropInput(**arguments)
+        return self._kernels.image_gradient(**arguments)
 
 
 class CoreProgram:

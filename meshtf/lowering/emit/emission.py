@@ -53,6 +53,7 @@ class EmittedProgram:
       mesh_impl: where; it has devices.
       slices: of each variable, by core, of the cores in this process.
       runs_once: so that to compile costs more than it then saves; and what several cores make alike, one of them makes.
+      is_saved: for a SavedModel, which another process runs, on what processor nobody knows.
 
     Attributes:
       traces: how often each stretch has been traced, those inside of loops and branches too.
@@ -66,11 +67,13 @@ class EmittedProgram:
         slices: Mapping[str, Mapping[int, tf.Variable]],
         *,
         runs_once: bool = False,
+        is_saved: bool = False,
     ) -> None:
         self._plan = plan
         self._mesh_impl = mesh_impl
         self._slices = slices
         self._runs_once = runs_once
+        self._is_saved = is_saved
         devices = {core: mesh_impl.devices[core] for core in local_cores(mesh_impl.devices)}
         self._copying = alike_cores(plan, devices) if runs_once else {}
         self._cores = [(core, device) for core, device in devices.items() if core not in self._copying]
@@ -291,7 +294,12 @@ class EmittedProgram:
         handles = dict(zip(stretch.variables, given, strict=True))
         body = CoreProgram(
             self._facts,
-            TracedCore(plan, coordinates, on_processors=self._on_processors),
+            TracedCore(
+                plan,
+                coordinates,
+                on_processors=self._on_processors,
+                knows_processor=self._on_processors and not self._is_saved,
+            ),
             bound,
             SlicesByHandle(handles),
             on_processors=self._on_processors,

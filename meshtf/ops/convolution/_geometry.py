@@ -83,10 +83,8 @@ class Geometry:
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether each window is one element, one beside the other, so that it is a product of matrices."""
-        return not self.groups and all(
-            (s.kernel_size, s.stride, s.before, s.after) == (1, 1, 0, 0) for s in self.slides
-        )
+        """Whether each window is one element, so that it is a product of matrices."""
+        return not self.groups and all((s.kernel_size, s.before, s.after) == (1, 0, 0) for s in self.slides)
 
     @property
     def sliding(self) -> list[str]:

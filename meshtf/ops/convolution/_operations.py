@@ -120,8 +120,8 @@ class ConvolutionImageOperation(Operation):
 
         def emit(core: Core, g: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
             counted = {i: cover.counted(core) for i, cover in partly.items()}
-            g, w, turned = to_result(g), to_kernel(w), core.has_slow_image_gradients
-            dx = kernels.image_gradient(g, w, sliding, sizes, counted, core.product, by_convolution=turned)
+            given = to_result(g), to_kernel(w), sliding, sizes, counted
+            dx = kernels.image_gradient(*given, core.product, core.image_gradient)
             for axis, cover in enumerate(covers, start=1):
                 dx = cover.cut(core, dx, axis)
             return to_image(dx)

@@ -85,9 +85,13 @@ def test_which_kernel_multiplies_two_matrices(
     assert found == [kernel]
 
 
-def test_a_compiler_chooses_itself() -> None:
+@pytest.mark.plain_cpu
+def test_a_compiler_chooses_itself_and_so_does_another_process() -> None:
     with tf.Graph().as_default():
-        core = TracedCore(plan(lambda mesh: mtf.ones(mesh, "x:1"), {}, "all:1"), {}, on_processors=True)
+        own = plan(lambda mesh: mtf.ones(mesh, "x:1"), {}, "all:1")
+        core = TracedCore(own, {}, on_processors=True, knows_processor=True)
+        anywhere = TracedCore(own, {}, on_processors=True)
         a, b = tf.zeros([64, 1024]), tf.zeros([256, 1024])
-        kernels = [c.product(a, b, transpose_a=False, transpose_b=True).op.type for c in (core, core.compiled())]
-    assert kernels == ["BatchMatMulV2", "MatMul"]
+        kernels = [c.product(a, b, transpose_a=False, transpose_b=True) for c in (core, core.compiled(), anywhere)]
+    assert [kernel.op.type for kernel in kernels[1:]] == ["MatMul"] * 2
+    assert kernels[0].op.type != "MatMul"
