@@ -9,8 +9,8 @@ page has a place for. Each is written as soon as it is measured, with its pictur
 Every program's last loss is in it, so that none is fast and wrong; where a model is another one, its program looks by
 itself whether its results are right.
 
-With `--plain-cpu` the libraries of all systems choose the kernels of a CPU without AVX-512. These tables have places
-of their own.
+With `--plain-cpu` the libraries of all systems choose the kernels of a CPU without AVX-512, as far as they can be told;
+under `python -m benchmarks.masked_cpu` all do. These tables have places of their own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import matplotlib as mpl
 from benchmarks import floors
 from benchmarks.machine import machine
 from benchmarks.other_programs import ProcessorTime
-from benchmarks.plain_cpu import assignments, restricted
+from benchmarks.plain_cpu import assignments, restricted, this_cpu_is_plain
 from benchmarks.side_by_side import Row, side_by_side
 from benchmarks.tables import drawn, has_place, place_of, put, section
 from benchmarks.workloads import (
@@ -67,7 +67,8 @@ def measured(workload: Workload, names: list[str], rounds: int) -> tuple[dict[st
 
 def head(*, is_plain: bool) -> str:
     """The machine and the versions. `is_plain`: the libraries had the kernels of a CPU without AVX-512."""
-    kernels = f", {PLAIN} (`{assignments()}`)" if is_plain else ""
+    how = "" if this_cpu_is_plain() else f" (`{assignments()}`)"
+    kernels = f", {PLAIN}{how}" if is_plain else ""
     versions = f"JAX {jax.__version__}, Keras {keras.__version__}, KerasHub {keras_hub.__version__}"
     return f"{machine()}{kernels}; {versions}"
 
@@ -96,7 +97,7 @@ def main() -> None:
     names = arguments.workloads or [name for name in WORKLOADS if name not in lacking]
     if without := [places[name] for name in names if name in lacking]:
         parser.error(f"{page} has no <!-- name --> to <!-- end of name --> for {', '.join(without)}: write them there")
-    if is_plain:
+    if is_plain and not this_cpu_is_plain():
         os.environ.update(restricted(os.environ))  # of the processes that are started; this one only writes
     pictures = page.parent / "benchmarks"
     pictures.mkdir(exist_ok=True)

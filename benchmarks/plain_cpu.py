@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
+LEFT_OUT = ("avx512", "amx", "avx10", "avx_vnni")
+"""How the names of what is left out begin, in /proc/cpuinfo."""
 RESTRICTIONS = {
     "TF_ENABLE_ONEDNN_OPTS": "0",
     "ONEDNN_MAX_CPU_ISA": "AVX2",
@@ -14,6 +17,23 @@ RESTRICTIONS = {
 TensorFlow turns oneDNN on only where the CPU has AVX-512 VNNI or bfloat16, AVX-VNNI or AMX; its own kernels take
 float32 products from oneDNN all the same. JAX has the flags of XLA.
 """
+
+
+def flags_of_this_cpu(cpuinfo: str) -> str:
+    """Of the first processor in the text of /proc/cpuinfo; none on another architecture, which has no AVX-512."""
+    lines = (line.partition(":") for line in cpuinfo.splitlines())
+    return next((value for name, _, value in lines if name.strip() == "flags"), "")
+
+
+def is_plain(cpu_flags: str) -> bool:
+    """Whether a CPU with these flags, as /proc/cpuinfo lists them, has nothing that the restrictions leave out."""
+    return not any(flag.startswith(LEFT_OUT) for flag in cpu_flags.split())
+
+
+def this_cpu_is_plain() -> bool:
+    """Whether there is nothing to leave out on this machine, or nothing any more (`benchmarks/masked_cpu`)."""
+    cpuinfo = Path("/proc/cpuinfo")
+    return is_plain(flags_of_this_cpu(cpuinfo.read_text("utf-8") if cpuinfo.exists() else ""))
 
 
 def restricted(environment: Mapping[str, str]) -> dict[str, str]:

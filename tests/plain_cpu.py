@@ -10,26 +10,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from benchmarks.plain_cpu import assignments, restricted
-
-
-def is_plain(cpu_flags: str) -> bool:
-    """Whether a CPU with these flags, as /proc/cpuinfo lists them, has nothing that the restrictions leave out."""
-    return not any(flag.startswith(("avx512", "amx", "avx10", "avx_vnni")) for flag in cpu_flags.split())
-
-
-def flags_of_this_cpu(cpuinfo: str) -> str:
-    """Of the first processor in the text of /proc/cpuinfo; none on another architecture, which has no AVX-512."""
-    lines = (line.partition(":") for line in cpuinfo.splitlines())
-    return next((value for name, _, value in lines if name.strip() == "flags"), "")
+from benchmarks.plain_cpu import assignments, restricted, this_cpu_is_plain
 
 
 def main(arguments: Sequence[str]) -> int:
     """Pytest's exit status; 0 where there is nothing to leave out."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if is_plain(flags_of_this_cpu(cpuinfo.read_text() if cpuinfo.exists() else "")):
+    if this_cpu_is_plain():
         print("plain CPU: this machine has no AVX-512; the tests above have run on its AVX2 kernels")
         return 0
     print("plain CPU: again with", assignments(), flush=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.plain_cpu import restricted
-from tests.plain_cpu import flags_of_this_cpu, is_plain, main
+from benchmarks.plain_cpu import flags_of_this_cpu, is_plain, restricted
+from tests.plain_cpu import main
 
 ZEN_3 = "fpu sse sse2 ssse3 fma sse4_1 sse4_2 avx f16c avx2 sha_ni vaes vpclmulqdq"
 ZEN_5 = f"{ZEN_3} avx512f avx512dq avx512_bf16 avx_vnni"
@@ -32,11 +32,11 @@ def test_xla_flags_that_are_there_stay() -> None:
 def test_nothing_runs_again_on_a_plain_machine(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tests.plain_cpu.is_plain", lambda flags: True)
+    monkeypatch.setattr("tests.plain_cpu.this_cpu_is_plain", lambda: True)
     assert main(["no_such_file"]) == 0
     assert "this machine has no AVX-512" in capsys.readouterr().out
 
 
 def test_the_status_of_the_second_run_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.plain_cpu.is_plain", lambda flags: False)
+    monkeypatch.setattr("tests.plain_cpu.this_cpu_is_plain", lambda: False)
     assert main(["--noconftest", "no_such_file"]) == pytest.ExitCode.USAGE_ERROR
