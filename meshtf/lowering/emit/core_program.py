@@ -22,8 +22,8 @@ from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.emit.sums_in_parts import with_added
 from meshtf.lowering.emit.variable_slices import VariableSlices
 from meshtf.lowering.passes.update_fusion import FusedUpdate
+from meshtf.mesh_impl.processor_kernels import ProcessorKernels
 from meshtf.mesh_impl.processor_products import product_dtype
-from meshtf.mesh_impl.product_kernels import ProductKernels
 from meshtf.planning.adding_in_place import AddToPart, Zeros
 from meshtf.planning.collectives.backend_collectives import BackendCollectives
 from meshtf.planning.plan import (
@@ -65,7 +65,7 @@ class TracedCore:
         knows_processor: bool = False,
     ) -> None:
         self._on_processors = on_processors
-        self._kernels = ProductKernels.of_this_process() if knows_processor else None
+        self._kernels = ProcessorKernels.of_this_process() if knows_processor else None
         """None, too, where a compiler chooses."""
         self._sizes = {d.name: d.size for d in plan.mesh_shape}
         if not isinstance(coordinates, Mapping):

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.mesh_impl.product_kernels import ProductKernels
+from meshtf.mesh_impl.processor_kernels import ProcessorKernels
 from meshtf.ops.convolution import _kernels as kernels
 from meshtf.ops.convolution._kernels import Sliding
 from meshtf.testing import interpret
@@ -175,7 +175,7 @@ def assert_rounded_once(y: np.ndarray, wanted: np.ndarray, magnitude: np.ndarray
 @pytest.mark.parametrize("number", COUNTS)
 def test_image_gradients_by_the_kernels_of_this_processor(number: int) -> None:
     """As TensorFlow's own in `check_convolution`. An infinite element of the kernel reaches no more than its places."""
-    draw, rng, here = random.Random(number), np.random.default_rng(number), ProductKernels.of_this_process()
+    draw, rng, here = random.Random(number), np.random.default_rng(number), ProcessorKernels.of_this_process()
     for _ in range(number):
         case = Case.drawn(draw, 2, ("SAME", "VALID", "any"), is_dilated=False)
         case = dataclasses.replace(case, channels=(1, *case.channels[1:]))

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshtf.mesh_impl import onednn_kernels
-from meshtf.mesh_impl.product_kernels import ProductKernels
+from meshtf.mesh_impl.processor_kernels import ProcessorKernels
 
-TENSORFLOW, CALLED = ProductKernels(False, False, False), ProductKernels(False, True, True)
-ONEDNN, ONEDNN_BY_AVX2 = ProductKernels(True, False, False), ProductKernels(True, True, False)
+TENSORFLOW, CALLED = ProcessorKernels(False, False, False), ProcessorKernels(False, True, True)
+ONEDNN, ONEDNN_BY_AVX2 = ProcessorKernels(True, False, False), ProcessorKernels(True, True, False)
 OF_ONEDNN = ("MklMatMul", "MklBatchMatMulV2", "MklNativeConv2DBackpropInput")
 
 
@@ -24,7 +24,7 @@ def integers(seed: int, *size: int) -> np.ndarray:
 
 
 def product(
-    kernels: ProductKernels, a: np.ndarray, b: np.ndarray, transposed: str
+    kernels: ProcessorKernels, a: np.ndarray, b: np.ndarray, transposed: str
 ) -> tuple[tf.types.experimental.ConcreteFunction, tf.Tensor]:
     """Of a and b, those of "a" and "b" in `transposed` given so; the program of it, and what it gives."""
 
@@ -46,7 +46,7 @@ SIZES = st.sampled_from([1, 16, 100, 128, 256, 512, 1024, 2048])
     SIZES, st.sampled_from([1, 16, 100, 512]), SIZES, st.sampled_from(["", "a", "b", "ab"]), st.integers(0, 99),
 )  # fmt: skip
 def test_products_are_those_of_numpy(
-    kernels: ProductKernels,
+    kernels: ProcessorKernels,
     batch: tuple[int, ...],
     rows: int,
     contracted: int,
@@ -88,7 +88,7 @@ def test_products_are_those_of_numpy(
         (ONEDNN_BY_AVX2, (16, 128, 32, 128), "b", ["BatchMatMulV2"]),
     ],
 )
-def test_what_is_done(kernels: ProductKernels, sizes: tuple[int, ...], transposed: str, expected: list[str]) -> None:
+def test_what_is_done(kernels: ProcessorKernels, sizes: tuple[int, ...], transposed: str, expected: list[str]) -> None:
     """`sizes`: of a batch, where there is one, of rows, contracted, and of columns."""
     *batch, rows, contracted, columns = sizes
     program, _ = product(
@@ -121,6 +121,6 @@ def test_other_types_are_left_to_tensorflow(batch: list[int]) -> None:
 
 @pytest.mark.plain_cpu
 def test_here_onednn_is_called_where_tensorflow_does_not() -> None:
-    here = ProductKernels.of_this_process()
+    here = ProcessorKernels.of_this_process()
     assert here.calls_onednn == (here.by_avx2 and not here.by_onednn and onednn_kernels.can_be_called())
     assert onednn_kernels.can_be_called() or not here.by_onednn

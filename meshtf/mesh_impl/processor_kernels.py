@@ -34,7 +34,7 @@ _SMALLEST_OF_A_BATCH = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ProductKernels:
+class ProcessorKernels:
     """Those of one process.
 
     Attributes:
@@ -48,7 +48,7 @@ class ProductKernels:
     calls_onednn: bool
 
     @classmethod
-    def of_this_process(cls) -> ProductKernels:
+    def of_this_process(cls) -> ProcessorKernels:
         """As TensorFlow has them here."""
         by_onednn, by_avx2 = onednn_kernels.has_onednn_kernels(), onednn_kernels.multiplies_by_avx2()
         return cls(by_onednn, by_avx2, by_avx2 and not by_onednn and onednn_kernels.can_be_called())
