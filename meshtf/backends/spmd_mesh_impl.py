@@ -15,7 +15,7 @@ from meshtf.errors import DeviceError
 from meshtf.layout import LayoutLike
 from meshtf.lowering.emit.emission import EmittedProgram
 from meshtf.mesh_impl.device_names import checked_devices, default_devices, local_cores, process_of, shape_on_devices
-from meshtf.mesh_impl.freed_memory import keep_freed_memory
+from meshtf.mesh_impl.freed_memory import keep_freed_memory, pool_of_processors
 from meshtf.mesh_impl.mesh_impl import Program, checked_mesh
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
 from meshtf.mesh_impl.slices import Slices
@@ -63,10 +63,15 @@ class SpmdMeshImpl:
           LayoutError: for a rule with an axis that the mesh does not have.
           UsageError: for an option with a value that it cannot have.
         """
-        shape = shape_on_devices(shape, devices)
-        self.shape, self.layout_rules, self.options = checked_mesh(shape, layout_rules, options, changes)
-        axes = self.options.axes_over_processes
-        self.devices = default_devices(self.shape, axes) if devices is None else checked_devices(self.shape, devices)
+        keeps_memory = changes.get("keep_freed_memory", getattr(options, "keep_freed_memory", True))
+        with pool_of_processors(is_wanted=keeps_memory is True):  # here TensorFlow starts, if it has not
+            shape = shape_on_devices(shape, devices)
+            self.shape, self.layout_rules, self.options = checked_mesh(shape, layout_rules, options, changes)
+            self.devices = (
+                default_devices(self.shape, self.options.axes_over_processes)
+                if devices is None
+                else checked_devices(self.shape, devices)
+            )
         self._process_of_core = self._checked_processes()
         if self.options.keep_freed_memory:
             keep_freed_memory()

@@ -8,6 +8,7 @@ from absl import flags
 import meshtf as mtf
 from meshtf.bin._cluster import check_configurations_are_alike, join_cluster, num_local_devices, wants_cluster
 from meshtf.errors import DeviceError, LayoutError
+from meshtf.mesh_impl.freed_memory import pool_of_processors
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
 from meshtf.planning.rules_by_place import unused_rules
@@ -44,7 +45,7 @@ def mesh_for(values: flags.FlagValues, training: Training) -> MeshImpl:
             tf.config.list_logical_devices()  # starts TensorFlow, which feeds the programs
         return mtf.TpuMeshImpl(training.mesh_shape, training.layout, options=training.mesh_options)
     shape = MeshShapeRule.parse(training.mesh_shape).shape(num_local_devices(backend))
-    with NATIVE_OUTPUT.kept_back():
+    with NATIVE_OUTPUT.kept_back(), pool_of_processors(is_wanted=training.keep_freed_memory):
         devices = mtf.virtual_cpus(shape.size) if backend == "cpu" else _gpus(shape)
         tf.config.list_logical_devices()  # starts them
     return mesh_of(training, devices)

@@ -17,6 +17,7 @@ from tensorflow.python.eager import context
 
 from meshtf.cluster._start_limit import killed_after
 from meshtf.errors import ClusterError, ProcessLostError
+from meshtf.mesh_impl.freed_memory import pool_of_processors
 
 JOB = "worker"
 """The job of which every process is a task; in the names of all devices."""
@@ -78,7 +79,8 @@ def start_server(addresses: Sequence[str], process_index: int, port: int, heartb
     with _own_answer_to_sigterm(), killed_after(_LONGEST_START_SECONDS, _NEVER_STARTS.format(own=process_index)):
         try:
             running.enable_collective_ops(server)
-            running.ensure_initialized()
+            with pool_of_processors():
+                running.ensure_initialized()
         except (tf.errors.DeadlineExceededError, tf.errors.UnavailableError):
             raise ProcessLostError(
                 f"process 0 ({addresses[0]}) has not answered since all had met: it has died, or is stopped"

@@ -42,9 +42,8 @@ class MeshOptions:
         padding: a layout with more is an error.
       check_memory: whether a program that needs more memory than the machine has left is refused before it takes any;
         its need is counted from the plan.
-      keep_freed_memory: whether this process keeps memory that a step has freed for the next one, up to a gibibyte; the
-        first mesh on devices that asks for it decides for the process, all of it: see
-        `meshtf.mesh_impl.freed_memory`.
+      keep_freed_memory: whether this process keeps memory that a step has freed for the next one; the first mesh on
+        devices that asks for it decides for the process, all of it: see `meshtf.mesh_impl.freed_memory`.
       share_memory: whether virtual CPUs of one process hand one another their slices where these are, in the memory
         that they have in common; False: by TensorFlow's collectives, as GPUs and processes do.
       compile_loops: whether loops that ask for it, as those of decoding, become one function compiled by XLA where that

@@ -3,7 +3,10 @@ hands it back when a large program is called first."""
 
 from __future__ import annotations
 
+import os
 import platform
+import subprocess
+import sys
 
 import pytest
 
@@ -71,6 +74,50 @@ def test_memory_is_taken_from_the_kernel_once_and_handed_back_by_first_calls() -
     assert kept < PAGES / 1000 < as_it_was
     assert kept < as_the_user_says
     assert handed_back > 256 << 20
+
+
+POOL = """
+import os, resource, sys
+import meshtf as mtf
+import tensorflow as tf
+
+step = mtf.function(
+    lambda x: mtf.reduce_sum(mtf.exp(mtf.exp(x)) * mtf.exp(x)),
+    mtf.SpmdMeshImpl("all:1", "", keep_freed_memory=sys.argv[1] == "kept"),
+    inputs={"x": mtf.TensorSpec("a:4096 b:4096")},
+)
+x = tf.zeros([4096, 4096])
+for number in range(8):
+    if number == 4:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    step(x=x).numpy()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, sorted(n for n in os.environ if "BFC" in n))
+"""
+MAPPED = 4 * 2 * (64 << 20) // (4 << 10)
+"""Pages of two tensors in each of four steps, which malloc maps anew."""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="is of glibc")
+@pytest.mark.parametrize(
+    ("which", "environment", "is_kept"),
+    [
+        ("kept", {}, True),
+        ("kept", {"TF_CPU_ALLOCATOR_USE_BFC": "0"}, False),
+        ("declined", {}, False),
+    ],
+)
+def test_without_onednn_s_kernels_tensorflow_starts_with_a_pool(
+    which: str, environment: dict[str, str], is_kept: bool
+) -> None:
+    """TensorFlow reads the environment as it is imported, so that no process forked from one that has will do."""
+    done = subprocess.run(
+        [sys.executable, "-c", POOL, which],
+        env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0", **environment},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    faults, _, left = done.stdout.strip().partition(" ")
+    assert (int(faults) < MAPPED / 100) == is_kept
+    assert left == str(sorted(name for name in environment if "BFC" in name))
 
 
 def test_it_is_a_flag() -> None:
