@@ -9,7 +9,10 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.lowering.emit.core_program import TracedCore
 from meshtf.lowering.emit.emission import EmittedProgram
+from meshtf.mesh_impl.processor_kernels import ProcessorKernels
 from meshtf.testing import assert_close, plan
+
+pytestmark = pytest.mark.plain_cpu
 
 ONE = mtf.SpmdMeshImpl("all:1", "")
 
@@ -62,8 +65,15 @@ def test_parts_that_lie_in_one_piece_are_not_copied(front: list[tuple[str, int]]
     ],
 )
 def test_which_kernel_multiplies_two_matrices(
-    front: list[tuple[str, int]], names: str, sizes: tuple[int, int, int], kernel: str
+    front: list[tuple[str, int]],
+    names: str,
+    sizes: tuple[int, int, int],
+    kernel: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Where TensorFlow computes by oneDNN with AVX-512."""
+    kernels = ProcessorKernels(by_onednn=True, by_avx2=False, calls_onednn=False)
+    monkeypatch.setattr(ProcessorKernels, "of_this_process", lambda: kernels)
     """Of a few rows by a large matrix that is read transposed, TensorFlow's product of batches is the faster one."""
     size_of = dict(zip("mkn", sizes, strict=True))
     a, b = (mtf.Shape([*front, *((n, size_of[n]) for n in own.split())]) for own in names.split("|"))
@@ -85,7 +95,6 @@ def test_which_kernel_multiplies_two_matrices(
     assert found == [kernel]
 
 
-@pytest.mark.plain_cpu
 def test_a_compiler_chooses_itself_and_so_does_another_process() -> None:
     with tf.Graph().as_default():
         own = plan(lambda mesh: mtf.ones(mesh, "x:1"), {}, "all:1")
