@@ -1,4 +1,4 @@
-/* Answers CPUID as a processor without AVX-512 would, where the instruction has been replaced by an illegal one (`lock nop`).
+/* Answers CPUID as a processor without AVX-512 would, where an illegal instruction (`lock nop`) has taken its place.
 
    Loaded before all else, by LD_PRELOAD. */
 
