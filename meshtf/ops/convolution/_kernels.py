@@ -87,6 +87,8 @@ def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding, multiply: Multiply =
         if _is_plain(x, w, sliding) and not any(_single_windows(_counts(x, w.shape, sliding), sliding)):
             return _native(x, w, sliding)
         return tf.squeeze(convolved(_grouped(x), _grouped(w, 2), sliding), [-2])
+    if w.shape[-3] == 1 and _is_product(x, w, sliding, w.shape.as_list()[:-3]):
+        return _grouped(convolved(_without_groups(x, 2), _kernel_without_groups(w), sliding, multiply))
     if x.shape.rank == 4:
         y = convolved(x[:, None], w[None], _widened(sliding))
         return tf.squeeze(y, [1])
@@ -131,6 +133,9 @@ def image_gradient(
             return _native_image_gradient(dy, w, sliding, sizes, native)
         dx = image_gradient(_grouped(dy), _grouped(w, 2), sliding, sizes, counted, native=native)
         return tf.squeeze(dx, [-2])
+    if w.shape[-3] == 1 and _is_product(dy, w, sliding, w.shape.as_list()[:-3]) and not counted:
+        own = _without_groups(dy, 2), _kernel_without_groups(w)
+        return _grouped(image_gradient(*own, sliding, sizes, multiply=multiply))
     if dy.shape.rank == 4:
         counted = {i + 1: mask for i, mask in counted.items()}
         dx = image_gradient(dy[:, None], w[None], _widened(sliding), [1, *sizes], counted, native=native)
@@ -159,6 +164,8 @@ def kernel_gradient(
         if _is_plain(x, dy, sliding) and not (sliding.is_dilated or _leaves_gaps(sliding, taps)):
             return _native_kernel_gradient(x, dy, sliding, sizes)
         return tf.squeeze(kernel_gradient(_grouped(x), _grouped(dy), sliding, taps), [-3])
+    if x.shape[-2] == 1 and _is_product(x, dy, sliding, taps):
+        return _grouped(kernel_gradient(_without_groups(x, 2), _without_groups(dy, 2), sliding, taps, multiply), 2)
     if x.shape.rank == 4:
         return tf.squeeze(kernel_gradient(x[:, None], dy[:, None], _widened(sliding), [1, *taps]), [0])
     groups, inner, outer = x.shape[-2], x.shape[-1], dy.shape[-1]
@@ -213,7 +220,7 @@ def kernel_gradient_of_some(
 
 
 def _is_product(x: tf.Tensor, other: tf.Tensor, sliding: Sliding, taps: Sequence[int]) -> bool:
-    """Without an axis of groups: whether each window is one element."""
+    """Where there is one group, or no axis of groups: whether each window is one element."""
     is_pointwise = max(taps) == 1 and not sliding.is_padded
     return x.dtype in _NATIVE and is_pointwise and 0 not in (*x.shape, *other.shape)
 

@@ -104,3 +104,16 @@ def test_a_compiler_chooses_itself_and_so_does_another_process() -> None:
         kernels = [c.product(a, b, transpose_a=False, transpose_b=True) for c in (core, core.compiled(), anywhere)]
     assert [kernel.op.type for kernel in kernels[1:]] == ["MatMul"] * 2
     assert kernels[0].op.type != "MatMul"
+
+
+def test_what_a_saved_model_holds_is_known_to_every_tensorflow() -> None:
+    def step(x: mtf.Tensor, y: mtf.Tensor) -> mtf.Tensor:
+        return mtf.einsum([x, y], output_shape="m:64 n:256")
+
+    inputs = {"x": mtf.TensorSpec("m:64 k:1024"), "y": mtf.TensorSpec("n:256 k:1024")}
+    own = plan(step, inputs, "all:1")
+    kernels = []
+    for is_saved in (True, False):
+        (core_function,) = EmittedProgram(own, ONE, {}, is_saved=is_saved).core_functions
+        kernels += [o.type for o in core_function.graph.get_operations() if "MatMul" in o.type]
+    assert kernels[0] == "MatMul" != kernels[1]
