@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 from meshtf import errors, optimize
@@ -226,8 +227,10 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """`mtf.checkpoint`, `mtf.costs`, `mtf.layers` and the like, and `mtf.auto_layout`, imported when they are first
-    asked for."""
+    """Imports `mtf.checkpoint`, `mtf.costs`, `mtf.layers` and the like, and `mtf.auto_layout`, when they are first
+    asked for. Reads `mtf.__version__` from the installed package."""
+    if name == "__version__":
+        return importlib.metadata.version("meshtf")
     if name in _LAZY or name in _OF_THE_SEARCH:
         gin = importlib.import_module("gin")  # which takes no more configurables, as layers and models are, once locked
         with gin.unlock_config():

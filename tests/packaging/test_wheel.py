@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from pathlib import Path, PurePosixPath
@@ -26,7 +27,7 @@ INSTALLED_FOLDERS = {
     "gin_configs": "meshtf/gin_configs",
     "meshtf_programs": "meshtf_programs",
 }
-BUILD_FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md")
+BUILD_FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 INSTALLED_SUFFIXES = (".py", ".gin", ".toml", ".html", ".css", ".js", ".typed")
 
 IMPORT_EVERYTHING = """
@@ -127,6 +128,19 @@ def test_wheel_holds_exactly_the_tree(wheel: Path) -> None:
     expected = installed_files(TREE)
     assert {"meshtf/py.typed", "meshtf/gin_configs/digits_mlp.gin", "meshtf/layers/__init__.py"} <= expected
     assert packed == expected
+
+
+def test_wheel_carries_its_license_and_version(wheel: Path, environment: Environment) -> None:
+    project = tomllib.loads((TREE / "pyproject.toml").read_text())["project"]
+    citation = (TREE / "CITATION.cff").read_text()
+    with zipfile.ZipFile(wheel) as archive:
+        (license_file,) = [name for name in archive.namelist() if name.endswith("licenses/LICENSE")]
+        (metadata,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        assert archive.read(license_file).decode() == (TREE / "LICENSE").read_text()
+        assert f"License-Expression: {project['license']}\n" in archive.read(metadata).decode()
+    assert environment.run("python", "-c", "import meshtf; print(meshtf.__version__)").strip() == project["version"]
+    assert f"\nversion: {project['version']}\n" in citation
+    assert f"\nlicense: {project['license']}\n" in citation
 
 
 def test_installed_wheel_imports_from_another_folder(environment: Environment) -> None:
