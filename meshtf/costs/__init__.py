@@ -6,13 +6,12 @@ from meshtf.costs.machine_files import load_machine, machine_names, machine_text
 from meshtf.costs.placement import Placement
 from meshtf.costs.prediction import (
     CollectiveTime,
-    OperationTime,
     Prediction,
     StepParts,
-    operation_seconds,
     predict,
 )
 from meshtf.costs.seconds import Work, collective_seconds, permute_seconds, seconds_of
+from meshtf.costs.step_timing import OperationTime, PartOfStep, operation_seconds, part_of_step
 from meshtf.planning.work_facts import MatrixProduct
 
 __all__ = [
@@ -21,6 +20,7 @@ __all__ = [
     "MatrixProduct",
     "NetworkLevel",
     "OperationTime",
+    "PartOfStep",
     "Placement",
     "Prediction",
     "StepParts",
@@ -31,6 +31,7 @@ __all__ = [
     "machine_names",
     "machine_text",
     "operation_seconds",
+    "part_of_step",
     "permute_seconds",
     "predict",
     "seconds_of",

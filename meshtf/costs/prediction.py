@@ -1,23 +1,23 @@
 """How long a step takes on a machine, and of what its time is made: from a report and the machine alone.
 
-Each operation has its seconds (`seconds.py`). They follow one another in the plan's order; where the machine overlaps,
-collectives are a second line of work: one starts when its input is there and the one before is over, and what reads
-its result waits for it. A loop takes as often as it goes round what one round takes.
+Each operation has its seconds (`seconds.py`), and its part of the step (`step_timing.py`). Parts, collectives and all
+that is shown of them are sums of the latter.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from meshtf.costs.machine import Machine
 from meshtf.costs.placement import Placement
-from meshtf.costs.seconds import RANDOM_BITS_OPERATIONS, Work, collective_seconds, permute_seconds, seconds_of
+from meshtf.costs.step_timing import OperationTime, PartOfStep, StepTiming, part_of_step
 from meshtf.dimension import Dimension, Shape
 from meshtf.layout import Axes
 from meshtf.lowering.report.operation_records import OperationRecord
 from meshtf.lowering.report.report import Report
+from meshtf.lowering.report.text_table import seconds_text
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class StepParts:
       products: of matrices, and convolutions.
       elementwise: all other local work.
       update: of the next values of variables.
-      communication: collectives, as far as nothing else is done meanwhile.
+      communication: collectives, as far as nothing else is done meanwhile: their exposed seconds.
       bubble: all that stages of pipelines do in vain.
       start: of the step, whatever is in it.
     """
@@ -46,21 +46,6 @@ class StepParts:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class OperationTime:
-    """An operation, and how long it takes.
-
-    Attributes:
-      operation: number of its record in the report's `operations`.
-      begins: seconds into the step at which it begins, the first time.
-      seconds: that it takes, all times together.
-    """
-
-    operation: int
-    begins: float
-    seconds: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class CollectiveTime:
     """All collectives of one kind over the same mesh axes.
 
@@ -70,7 +55,8 @@ class CollectiveTime:
       links: what a group of cores has of the machine's, as `16 ring x 8 line`.
       count: how many there are in a step.
       bytes_sent: by each core.
-      seconds: that they take, hidden behind other work or not.
+      seconds: that they take, hidden behind other work or not; those in a pipeline's bubble are left out.
+      exposed_seconds: of these, the ones in which nothing else is done: by which they make the step longer.
     """
 
     kind: str
@@ -79,6 +65,7 @@ class CollectiveTime:
     count: int
     bytes_sent: int
     seconds: float
+    exposed_seconds: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,13 +77,15 @@ class Prediction:
       machine: its name.
       seconds: of a step.
       parts: of what they are made.
-      hidden_communication: seconds of collectives behind which other work is done; not among the parts.
+      hidden_communication: seconds of collectives in which other work is done; not among the parts. With those of
+        `parts.communication` they are all seconds of collectives.
       tokens_per_second: of all cores together; None where nobody said how many a step has.
       share_of_peak: of the machine's peak in the dtype of most products, what the step's FLOPs come to, repeated and
         recomputed work included.
       peak_bytes: that a core needs.
       memory_bytes: that it has.
-      operations: in the plan's order; those inside of loops follow the loop, whose seconds are theirs.
+      operations: in the plan's order; those inside of loops follow the loop, whose seconds are theirs. Their exposed
+        seconds and `parts.start` are the step.
       collectives: by kind and axes, those that take longest first.
     """
 
@@ -145,7 +134,25 @@ def predict(report: Report, machine: Machine, *, tokens_per_step: int | None = N
     """
     machine = machine.shared_by(report.cores)
     placement = Placement(machine, _mesh_in_parts(report), report.process_of_core)
-    return _Timing(report.operations, placement).prediction(report, tokens_per_step)
+    timing = StepTiming(report.operations, placement)
+    seconds = timing.seconds
+    flops = [(r.dtype, r.flops * r.times) for r in report.operations if r.category == "product"]
+    dtype = max(flops, key=lambda f: f[1], default=("bfloat16", 0))[0]
+    peak = machine.peak_of(dtype) * seconds
+    collectives = _collectives(report.operations, timing, placement)
+    return Prediction(
+        program=report.program,
+        machine=machine.name,
+        seconds=seconds,
+        parts=_parts(report.operations, timing, machine.step_seconds),
+        hidden_communication=max(0.0, sum(c.seconds - c.exposed_seconds for c in collectives)),
+        tokens_per_second=tokens_per_step / seconds if tokens_per_step and seconds else None,
+        share_of_peak=sum(n for _, n in flops) / peak if peak else 0.0,
+        peak_bytes=report.memory.peak,
+        memory_bytes=machine.memory_bytes,
+        operations=timing.operations,
+        collectives=collectives,
+    )
 
 
 def _mesh_in_parts(report: Report) -> Shape:
@@ -158,175 +165,47 @@ def _mesh_in_parts(report: Report) -> Shape:
     return Shape(dims)
 
 
-def operation_seconds(record: OperationRecord, placement: Placement) -> float:
-    """Of one operation, once; 0 of a loop or a branch, which takes what is inside of it."""
-    machine = placement.machine
-    if record.category == "collective":
-        if record.destinations:
-            return permute_seconds(record.slice_bytes, record.destinations, placement)
-        return collective_seconds(record.kind, record.slice_bytes, record.axes, placement)
-    if record.category in ("loop", "branch", "view"):
-        return 0.0
-    fused = machine.fuses and record.chain >= 0
-    moved = record.fused_bytes_read + record.fused_bytes_written if fused else record.bytes_read + record.bytes_written
-    flops = record.flops * (RANDOM_BITS_OPERATIONS if record.draws_random_bits else 1)
-    work = Work(flops, moved, record.dtype, record.products, record.transcendentals)
-    seconds = seconds_of(work, machine)
-    if fused and record.chain_length > 1:
-        # One pass begins once for all that are done in it.
-        seconds -= machine.operation_seconds * (1 - 1 / record.chain_length)
-    return seconds
+def _parts(records: Sequence[OperationRecord], timing: StepTiming, start: float) -> StepParts:
+    parts = dict.fromkeys(get_args(PartOfStep), 0.0)
+    for record, time in zip(records, timing.operations, strict=True):
+        parts[part_of_step(record)] += time.exposed_seconds
+    return StepParts(**parts, start=start)
 
 
-@dataclasses.dataclass(slots=True)
-class _Spent:
-    """Seconds of the instructions in one list, by part, and of collectives behind them."""
-
-    seconds: float = 0.0
-    parts: dict[str, float] = dataclasses.field(default_factory=dict)
-    hidden: float = 0.0
-
-    def add(self, other: _Spent, times: float = 1.0) -> None:
-        for part, seconds in other.parts.items():
-            self.parts[part] = self.parts.get(part, 0.0) + times * seconds
-        self.hidden += times * other.hidden
-
-
-class _Timing:
-    """All operations of a program, timed on a mesh on a machine."""
-
-    def __init__(self, records: Sequence[OperationRecord], placement: Placement) -> None:
-        self._records, self._placement = records, placement
-        self._machine = placement.machine
-        self._inside: dict[int, list[int]] = {}
-        for number, record in enumerate(records):
-            self._inside.setdefault(record.inside, []).append(number)
-        self._once = [operation_seconds(record, placement) for record in records]
-        self._begins = [0.0] * len(records)
-        self._loop_seconds: dict[int, float] = {}
-
-    def prediction(self, report: Report, tokens_per_step: int | None) -> Prediction:
-        machine = self._machine
-        spent = self._timed(self._inside.get(-1, []), machine.step_seconds)
-        seconds = machine.step_seconds + spent.seconds
-        times = [self._times(number) for number in range(len(self._records))]
-        flops = [(r.dtype, r.flops * r.times) for r in self._records if r.category == "product"]
-        dtype = max(flops, key=lambda f: f[1], default=("bfloat16", 0))[0]
-        peak = machine.peak_of(dtype) * seconds
-        return Prediction(
-            program=report.program,
-            machine=machine.name,
-            seconds=seconds,
-            parts=StepParts(**spent.parts, start=machine.step_seconds),
-            hidden_communication=spent.hidden,
-            tokens_per_second=tokens_per_step / seconds if tokens_per_step and seconds else None,
-            share_of_peak=sum(n for _, n in flops) / peak if peak else 0.0,
-            peak_bytes=report.memory.peak,
-            memory_bytes=machine.memory_bytes,
-            operations=tuple(OperationTime(n, self._begins[n], s) for n, s in enumerate(times)),
-            collectives=self._collectives(times),
-        )
-
-    def _times(self, number: int) -> float:
-        record = self._records[number]
-        return record.times * self._loop_seconds.get(number, self._once[number])
-
-    def _collectives(self, times: Sequence[float]) -> tuple[CollectiveTime, ...]:
-        found: dict[tuple[str, Axes], list[float]] = {}
-        for record, seconds in zip(self._records, times, strict=True):
-            if record.category == "collective":
-                total = found.setdefault((record.kind, record.axes), [0, 0, 0.0])
-                total[0] += record.times
-                total[1] += record.times * record.bytes_sent
-                total[2] += seconds
-        rows = [
-            CollectiveTime(kind, axes, str(self._placement.footprint(axes)), int(count), int(sent), seconds)
-            for (kind, axes), (count, sent, seconds) in found.items()
-        ]
-        return tuple(sorted(rows, key=lambda row: -row.seconds))
-
-    def _timed(self, numbers: Sequence[int], start: float) -> _Spent:
-        """Instructions of one list, from a moment on: two lines of work where the machine overlaps, else one."""
-        spent = _Spent()
-        ready: dict[int, float] = {}
-        working = sending = start
-        for number in numbers:
-            record = self._records[number]
-            needed = max((ready.get(n, start) for n in record.needs), default=start)
-            if record.category == "collective" and self._machine.overlaps:
-                self._begins[number] = max(needed, sending)
-                sending = ready[number] = self._begins[number] + self._once[number]
-                spent.hidden += self._once[number]
-                continue
-            begins = max(working, needed, sending if not self._machine.overlaps else start)
-            waited = begins - working
-            spent.parts["communication"] = spent.parts.get("communication", 0.0) + waited
-            spent.hidden -= waited
-            self._begins[number] = begins
-            inside = self._within(number, begins)
-            seconds = self._once[number] if inside is None else inside.seconds
-            if inside is None:
-                part = _part(record)
-                spent.parts[part] = spent.parts.get(part, 0.0) + seconds
-            else:
-                spent.add(inside)
-            working = ready[number] = begins + seconds
-        end = max(working, sending)
-        if end > working:
-            spent.parts["communication"] = spent.parts.get("communication", 0.0) + end - working
-            spent.hidden -= end - working
-        spent.hidden = max(spent.hidden, 0.0)
-        spent.seconds = end - start
-        return spent
-
-    def _within(self, number: int, begins: float) -> _Spent | None:
-        """What a loop takes in all its rounds, a branch where it takes longer; None of anything else."""
-        record = self._records[number]
-        if record.category not in ("loop", "branch"):
-            return None
-        inside = self._inside.get(number, [])
-        if record.category == "branch":
-            ways = [self._timed([n for n in inside if self._records[n].alternative == way], begins) for way in (0, 1)]
-            chosen = max(ways, key=lambda way: way.seconds)
-            self._loop_seconds[number] = chosen.seconds
-            return chosen
-        rounds = self._records[inside[0]].times / record.times if inside else 0
-        one, all_rounds = self._timed(inside, begins), _Spent()
-        all_rounds.add(one, rounds * (1 - record.bubble))
-        if record.bubble:
-            bubble = rounds * record.bubble * one.seconds
-            all_rounds.parts["bubble"] = all_rounds.parts.get("bubble", 0.0) + bubble
-        all_rounds.seconds = self._loop_seconds[number] = rounds * one.seconds
-        return all_rounds
-
-
-def _part(record: OperationRecord) -> str:
-    if record.category == "collective":
-        return "communication"
-    if record.is_update:
-        return "update"
-    return "products" if record.category == "product" else "elementwise"
+def _collectives(
+    records: Sequence[OperationRecord], timing: StepTiming, placement: Placement
+) -> tuple[CollectiveTime, ...]:
+    found: dict[tuple[str, Axes], list[float]] = {}
+    for record, time in zip(records, timing.operations, strict=True):
+        if record.category == "collective":
+            of_one = (record.times, record.times * record.bytes_sent, time.seconds, time.exposed_seconds)
+            total = found.get((record.kind, record.axes), [0, 0, 0.0, 0.0])
+            found[record.kind, record.axes] = [a + b for a, b in zip(total, of_one, strict=True)]
+    rows = [
+        CollectiveTime(kind, axes, str(placement.footprint(axes)), int(count), int(sent), seconds, exposed)
+        for (kind, axes), (count, sent, seconds, exposed) in found.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.seconds))
 
 
 def _lines(prediction: Prediction) -> list[str]:
     parts: Mapping[str, float] = dataclasses.asdict(prediction.parts)
-    made_of = ", ".join(f"{name} {_seconds(s)}" for name, s in parts.items() if s > 0)
-    lines = [f"predicted on {prediction.machine}: {_seconds(prediction.seconds)} a step: {made_of}"]
+    made_of = ", ".join(f"{name} {seconds_text(s)}" for name, s in parts.items() if s > 0)
+    lines = [f"predicted on {prediction.machine}: {seconds_text(prediction.seconds)} a step: {made_of}"]
     hidden = prediction.hidden_communication
     speed = [f"{prediction.tokens_per_second:,.0f} tokens/s"] if prediction.tokens_per_second else []
     speed += [f"{100 * prediction.share_of_peak:.1f} % of peak"]
-    speed += [f"{_seconds(hidden)} of communication behind other work"] if hidden > 0 else []
+    speed += [f"{seconds_text(hidden)} of communication behind other work"] if hidden > 0 else []
     lines.append("  " + ", ".join(speed))
     memory, own = prediction.peak_bytes / 2**30, prediction.memory_bytes / 2**30
     lines.append(f"  {memory:,.2f} GiB of {own:,.2f} a core" + ("" if prediction.fits else ": it does not fit"))
     for row in prediction.collectives:
         axes = "+".join(row.axes)
-        lines.append(f"  {row.kind} over {axes} ({row.links}): {row.count} in {_seconds(row.seconds)}")
+        lines.append(f"  {row.kind} over {axes} ({row.links}): {row.count} in {seconds_text(row.seconds)}{_waited(row)}")
     return lines
 
 
-def _seconds(seconds: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} us"
+def _waited(row: CollectiveTime) -> str:
+    if row.exposed_seconds == row.seconds:
+        return ""
+    return f", {seconds_text(row.exposed_seconds)} of the step and the rest behind other work"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+from collections.abc import Iterable
 
-from meshtf.costs import Prediction
+from meshtf.costs import OperationTime, Prediction, part_of_step
 from meshtf.layout import Axes
 from meshtf.lowering.report.operation_records import OperationRecord
 from meshtf.lowering.report.report import Report
 
-_CATEGORIES = {"product": "products", "collective": "communication", "reduction": "elementwise"}
 _HAVE_NO_COST = frozenset({"view", "loop", "branch"})
+_START = "start"
 
 
 @dataclasses.dataclass(slots=True)
@@ -21,14 +22,16 @@ class OperationGroup:
 
     Attributes:
       name: as `decoder/layer*/einsum`, where there are several.
-      category: products, elementwise, communication, update or other.
-      phase: forward, gradients or update.
+      category: the part of the step: products, elementwise, communication, update, bubble or start.
+      phase: forward, gradients, update or start.
       filename, line, function: the user's.
       dtype: of the first input.
       axes: of collectives.
       times: of all of them, in a step.
       flops, bytes_moved, bytes_sent: of each core, all times together.
-      seconds: predicted, all times together; None without a machine.
+      seconds: of the step, as predicted: exposed ones. Together those of all groups are the step. None without a
+        machine.
+      hidden_seconds: of collectives, behind other work, besides.
     """
 
     name: str
@@ -45,6 +48,7 @@ class OperationGroup:
     bytes_moved: int = 0
     bytes_sent: int = 0
     seconds: float | None = None
+    hidden_seconds: float = 0.0
 
     @property
     def place(self) -> str:
@@ -53,21 +57,41 @@ class OperationGroup:
 
 
 def operation_groups(report: Report, prediction: Prediction | None) -> list[OperationGroup]:
-    """In the order in which the first of each stands; views and what holds other operations are left out."""
+    """In the order in which the first of each stands, with a machine the step's start before all.
+
+    Views are left out, and so is what holds other operations, but for pipelines that have a bubble, which is theirs.
+    """
     groups: dict[tuple[object, ...], OperationGroup] = {}
     numbers: dict[tuple[object, ...], set[str]] = {}
     for number, record in enumerate(report.operations):
-        if record.category in _HAVE_NO_COST:
+        time = None if prediction is None else prediction.operations[number]
+        if record.category in _HAVE_NO_COST and not (time is not None and time.exposed_seconds):
             continue
         key = _key(record)
         if key not in groups:
-            groups[key] = _new_group(record, None if prediction is None else 0.0)
-        _add(groups[key], record, None if prediction is None else prediction.operations[number].seconds)
+            groups[key] = _new_group(record, None if time is None else 0.0)
+        _add(groups[key], record, time)
         numbers.setdefault(key, set()).add(record.name)
     for key, group in groups.items():
         if len(numbers[key]) > 1:
             group.name = re.sub(r"_?\d+", "*", max(numbers[key], key=len))
-    return list(groups.values())
+    return [*_start(prediction), *groups.values()]
+
+
+def rest_of(groups: Iterable[OperationGroup]) -> list[OperationGroup]:
+    """All of one category as one group, in the groups' order."""
+    rest: dict[str, OperationGroup] = {}
+    for group in groups:
+        if group.category not in rest:
+            own = dataclasses.replace(group, name="all others", kind="several", phase="all others", dtype="", axes=())
+            rest[group.category] = dataclasses.replace(own, filename="", line=0, function="")
+            continue
+        whole = rest[group.category]
+        for name in ("times", "flops", "bytes_moved", "bytes_sent", "hidden_seconds"):
+            setattr(whole, name, getattr(whole, name) + getattr(group, name))
+        if whole.seconds is not None and group.seconds is not None:
+            whole.seconds += group.seconds
+    return list(rest.values())
 
 
 def place_text(filename: str, line: int) -> str:
@@ -80,13 +104,15 @@ def place_text(filename: str, line: int) -> str:
 
 def _key(record: OperationRecord) -> tuple[object, ...]:
     name = re.sub(r"_?\d+", "", record.name)
-    return (name, record.kind, _category(record), record.filename, record.line, record.dtype, record.axes)
+    return (name, record.kind, part_of_step(record), record.filename, record.line, record.dtype, record.axes)
 
 
-def _category(record: OperationRecord) -> str:
-    if record.is_update and record.category != "collective":
-        return "update"
-    return _CATEGORIES.get(record.category, record.category)
+def _start(prediction: Prediction | None) -> list[OperationGroup]:
+    """What the step takes before its first operation; none where that is nothing."""
+    if prediction is None or not prediction.parts.start:
+        return []
+    seconds = prediction.parts.start
+    return [OperationGroup("start of the step", _START, _START, _START, "", 0, "", "", (), 1, seconds=seconds)]
 
 
 def _new_group(record: OperationRecord, seconds: float | None) -> OperationGroup:
@@ -94,7 +120,7 @@ def _new_group(record: OperationRecord, seconds: float | None) -> OperationGroup
     return OperationGroup(
         name=record.name,
         kind=record.kind,
-        category=_category(record),
+        category=part_of_step(record),
         phase="update" if record.is_update else phase,
         filename=record.filename,
         line=record.line,
@@ -105,10 +131,12 @@ def _new_group(record: OperationRecord, seconds: float | None) -> OperationGroup
     )
 
 
-def _add(group: OperationGroup, record: OperationRecord, seconds: float | None) -> None:
+def _add(group: OperationGroup, record: OperationRecord, time: OperationTime | None) -> None:
     group.times += record.times
     group.flops += record.times * record.flops
     group.bytes_moved += record.times * (record.bytes_read + record.bytes_written)
     group.bytes_sent += record.times * record.bytes_sent
-    if seconds is not None and group.seconds is not None:
-        group.seconds += seconds
+    if time is not None and group.seconds is not None:
+        group.seconds += time.exposed_seconds
+        if record.category == "collective":
+            group.hidden_seconds += time.seconds - time.exposed_seconds

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from meshtf.lowering.report.operation_records import MemoryMoment
 from meshtf.lowering.report.report import Report
-from meshtf.plan_view.operation_groups import OperationGroup, operation_groups, place_text
+from meshtf.plan_view.operation_groups import OperationGroup, operation_groups, place_text, rest_of
 from meshtf.plan_view.planned_layout import PlannedLayout
 from meshtf.plan_view.remarks import remarks
 
@@ -33,7 +33,7 @@ def page_data(title: str, layouts: Sequence[PlannedLayout], *, plan_again: str =
         "subtitle": rest.partition(", mesh [")[0],
         "source": source,
         "plan_again": plan_again,
-        "machine": None if machine is None else {"name": machine.name, "memory_bytes": _memory_of_core(planned)},
+        "machine": None if machine is None else {"name": machine.name, "overlaps": machine.overlaps},
         "layouts": [layout_data(layout) for layout in layouts],
     }
 
@@ -58,12 +58,13 @@ def layout_data(planned: PlannedLayout) -> dict[str, Any]:
         "memory": {kind: max((getattr(m, kind) for m in report.memory_timeline), default=0) for kind in _KINDS},
         "peak_place": _peak_place(report),
         "remarks": remarks(report),
+        "search": planned.search,
         "timeline": moments,
         "timeline_unit": unit,
         "timeline_end": end,
         "tensors": _tensors(report),
         "traffic": _traffic(planned, report),
-        "operations": [_operation(group) for group in _costliest(groups)],
+        "operations": [_operation(group) for group in _few_enough(groups)],
     }
 
 
@@ -72,10 +73,6 @@ def _peak_place(report: Report) -> str:
     if not memory.peak_operation:
         return "no operation"
     return f"{memory.peak_operation}, {place_text(memory.peak_filename, memory.peak_line)}"
-
-
-def _memory_of_core(planned: Iterable[PlannedLayout]) -> float | None:
-    return next((p.prediction.memory_bytes for p in planned if p.prediction is not None), None)
 
 
 def _totals(planned: PlannedLayout, report: Report) -> dict[str, Any]:
@@ -87,6 +84,7 @@ def _totals(planned: PlannedLayout, report: Report) -> dict[str, Any]:
         "tokens_per_second": None if prediction is None else prediction.tokens_per_second,
         "share_of_peak": None if prediction is None else prediction.share_of_peak,
         "peak_bytes": report.memory.peak,
+        "memory_bytes": None if prediction is None else prediction.memory_bytes,
         "flops": report.flops_per_core,
         "repeated_flops": report.repeated_flops_per_core,
         "bytes_sent": report.bytes_sent_per_core,
@@ -103,6 +101,8 @@ def _timeline(planned: PlannedLayout, report: Report) -> tuple[list[dict[str, An
         for number, moment in enumerate(report.memory_timeline)
     ]
     begun.sort(key=lambda b: b[0])
+    if begun and begun[0][0] > 0:  # what stays is there from the beginning
+        begun.insert(0, (0.0, dataclasses.replace(begun[0][1], gradients=0, activations=0, temporary=0)))
     end = float(len(begun)) if planned.prediction is None else planned.prediction.seconds
     shown = [_moment(begins, moment, report) for begins, moment in _thinned(begun)]
     return shown, "operations" if times is None else "seconds", end
@@ -156,19 +156,20 @@ def _dimension(text: str) -> tuple[str, int, list[str]]:
 
 def _traffic(planned: PlannedLayout, report: Report) -> list[dict[str, Any]]:
     if planned.prediction is None:
-        rows = [(t.kind, t.axes, "", t.count, t.bytes_sent, None) for t in report.traffic]
+        rows = [(t.kind, t.axes, "", t.count, t.bytes_sent, None, None) for t in report.traffic]
     else:
         found = planned.prediction.collectives
-        rows = [(c.kind, c.axes, c.links, c.count, c.bytes_sent, c.seconds) for c in found]
-    names = ("kind", "axes", "links", "times", "bytes", "seconds")
+        rows = [(c.kind, c.axes, c.links, c.count, c.bytes_sent, c.seconds, c.exposed_seconds) for c in found]
+    names = ("kind", "axes", "links", "times", "bytes", "seconds", "exposed")
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def _costliest(groups: Sequence[OperationGroup]) -> list[OperationGroup]:
-    """All, where they are not too many; else those that matter most."""
+def _few_enough(groups: Sequence[OperationGroup]) -> list[OperationGroup]:
+    """All, where they are not too many; else those that matter most, and the others as one of each category."""
     if len(groups) <= _MOST_OPERATIONS:
         return list(groups)
-    return sorted(groups, key=lambda g: -(g.seconds or g.flops + g.bytes_sent))[:_MOST_OPERATIONS]
+    ordered = sorted(groups, key=lambda g: -(g.seconds or g.flops + g.bytes_sent))
+    return [*ordered[:_MOST_OPERATIONS], *rest_of(ordered[_MOST_OPERATIONS:])]
 
 
 def _operation(group: OperationGroup) -> dict[str, Any]:
@@ -186,4 +187,5 @@ def _operation(group: OperationGroup) -> dict[str, Any]:
         "bytes": group.bytes_moved,
         "sent": group.bytes_sent,
         "seconds": group.seconds,
+        "hidden": group.hidden_seconds,
     }

@@ -31,6 +31,7 @@ class PlannedLayout:
       prediction: of its time, where a machine was named.
       machine: that one.
       error: why the layout is not possible.
+      search: of a layout that was searched for, what the search says of it.
     """
 
     label: str
@@ -40,3 +41,4 @@ class PlannedLayout:
     prediction: Prediction | None = None
     machine: Machine | None = None
     error: str = ""
+    search: str = ""

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from meshtf.lowering.report.report import Report
-from meshtf.lowering.report.text_table import bytes_text, flops_text
+from meshtf.lowering.report.text_table import bytes_text, flops_text, seconds_text
 from meshtf.plan_view.operation_groups import OperationGroup, operation_groups, place_text
 from meshtf.plan_view.planned_layout import PlannedLayout
 from meshtf.plan_view.remarks import remarks
@@ -53,13 +53,6 @@ def print_comparison(layouts: Sequence[PlannedLayout]) -> None:
     for title, cell in _compared_rows(possible):
         table.add_row(title, *(Text("not possible", "red") if x.report is None else cell(x) for x in layouts))
     _console().print(table)
-
-
-def seconds_text(seconds: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} us"
 
 
 def _console() -> Console:
@@ -124,7 +117,7 @@ def _predicted(planned: PlannedLayout, width: int) -> Iterator[Text]:
     yield _row("", _bar(parts, prediction.seconds))
     yield from _legend({name: s for name, s in parts.items() if s > 0}, seconds_text, width)
     if (hidden := prediction.hidden_communication) > 0:
-        yield _row("", f"and {seconds_text(hidden)} of communication behind other work")
+        yield _row("", f"besides, {seconds_text(hidden)} of communication behind other work, for which no core waits")
 
 
 def _memory(planned: PlannedLayout, report: Report, width: int) -> Iterator[Text]:
@@ -143,6 +136,9 @@ def _memory(planned: PlannedLayout, report: Report, width: int) -> Iterator[Text
     moment = max(report.memory_timeline, key=lambda m: m.total, default=None)
     if moment is not None and moment.total:
         kinds = {kind: getattr(moment, kind) for kind in _MEMORY_KINDS}
+        if moment.total < memory.peak:
+            order = f"in the plan's order {_bytes(moment.total)}, and more where collectives come later or earlier:"
+            yield _row("", order)
         yield _row("", _bar(kinds, moment.total))
         yield from _legend({kind: n for kind, n in kinds.items() if n}, lambda n: _bytes(int(n)), width)
 
@@ -192,9 +188,10 @@ def _pipelines(report: Report) -> Iterator[Text]:
 
 def _costliest(groups: Sequence[OperationGroup], planned: PlannedLayout) -> Iterator[Text]:
     """Operations by time, or by work where no machine is known."""
-    predicted = planned.prediction is not None
+    prediction = planned.prediction
+    predicted = prediction is not None
     costs = [(group.seconds or 0.0) if predicted else float(group.flops) for group in groups]
-    whole = sum(costs)
+    whole = sum(costs) if prediction is None else prediction.seconds
     if not whole:
         return
     yield Text()

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from typing import Any
 
-from meshtf.lowering.report.text_table import Column, bytes_text, flops_text, table
+from meshtf.lowering.report.text_table import Column, bytes_text, flops_text, seconds_text, table
 
 _TITLE = "{program} on mesh [{mesh}], compiled by libtpu {libtpu} for {topology}, {cores} cores, {how}"
 _SHARE = "{peak} of {available} ({share:.0%}) of the core's memory; the plan says {planned} at the peak"
@@ -97,11 +97,7 @@ class Compilation:
             return "this compiler estimates none for this generation"
         read = _trimmed(bytes_text(int(self.bytes_accessed)))
         flops = _trimmed(flops_text(int(self.flops)))
-        return _COST.format(flops=flops, read=read, seconds=_seconds(self.seconds))
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+        return _COST.format(flops=flops, read=read, seconds=seconds_text(self.seconds))
 
 
 def _trimmed(text: str) -> str:

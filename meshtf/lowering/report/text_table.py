@@ -62,6 +62,15 @@ def flops_text(n: int) -> str:
     return _with_unit(n, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"))
 
 
+def seconds_text(seconds: float) -> str:
+    """As `2.83 ms`: three digits, and the unit in which these are the digits of the rounded number."""
+    rounded = float(f"{seconds:.3g}")
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if rounded >= size:
+            return f"{rounded:,.0f} s" if rounded >= 1000 else f"{rounded / size:.3g} {unit}"
+    return f"{rounded * 1e6:.3g} us"
+
+
 def _with_unit(n: int, base: int, units: Sequence[str]) -> str:
     value, unit = float(n), 0
     while round(value, 1) >= base and unit < len(units) - 1:

@@ -21,6 +21,7 @@ part("comparison", () => {
   addNumbers(body, "A step", COMPARED_TOTALS);
   const parts = namesOf((l) => Object.keys(l.totals.parts ?? {}));
   addNumbers(body, "Time by part", parts.map((name) => [name, (l) => l.totals.parts?.[name], secondsText]));
+  addNumbers(body, "Besides", [["communication behind other work", (l) => l.totals.hidden, secondsText]]);
   const kinds = namesOf((l) => Object.keys(l.memory));
   addNumbers(body, "Memory of a core, the most of each kind", kinds.map((kind) => [kind, (l) => l.memory[kind], bytesText]));
   const traffic = namesOf((l) => l.traffic.map(trafficName));

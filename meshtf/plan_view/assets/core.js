@@ -54,18 +54,22 @@ function flopsText(n) {
 
 function scaled(n, base, units) {
   let power = 0;
-  while (Math.abs(n) >= base && power < units.length - 1) {
+  while (Number(Math.abs(n).toFixed(1)) >= base && power < units.length - 1) {
     n /= base;
     power += 1;
   }
   return `${power === 0 ? Math.round(n) : n.toFixed(n < 10 ? 2 : 1)} ${units[power]}`;
 }
 
+const LEAST_SECONDS = 1e-9;
+
 function secondsText(s) {
   if (s === null || s === undefined) return "–";
-  if (s >= 1) return `${s.toPrecision(3)} s`;
-  if (s >= 1e-3) return `${(s * 1e3).toPrecision(3)} ms`;
-  return s === 0 ? "0" : `${(s * 1e6).toPrecision(3)} µs`;
+  const rounded = Number(s.toPrecision(3));
+  if (rounded >= 1000) return `${countText(rounded)} s`;
+  if (rounded >= 1) return `${rounded.toPrecision(3)} s`;
+  if (rounded >= 1e-3) return `${(rounded * 1e3).toPrecision(3)} ms`;
+  return rounded < LEAST_SECONDS ? "0 s" : `${(rounded * 1e6).toPrecision(3)} µs`;
 }
 
 function countText(n) {
@@ -75,12 +79,13 @@ function countText(n) {
 function shareText(part, whole) {
   if (!whole) return "0 %";
   const share = (100 * part) / whole;
-  return `${share < 10 ? share.toFixed(1) : share.toFixed(0)} %`;
+  if (share > 0 && share < 0.05) return "under 0.1 %";
+  return `${share < 9.95 ? share.toFixed(1) : share.toFixed(0)} %`;
 }
 
 /** How a number is measured, by which widths and orders go. */
 const MEASURES = {
-  seconds: { title: "predicted time", text: secondsText, of: (row) => row.seconds ?? 0 },
+  seconds: { title: "time of the step", text: secondsText, of: (row) => row.seconds ?? 0 },
   flops: { title: "FLOPs", text: flopsText, of: (row) => row.flops },
   bytes: { title: "bytes through memory", text: bytesText, of: (row) => row.bytes },
   sent: { title: "bytes sent", text: bytesText, of: (row) => row.sent },

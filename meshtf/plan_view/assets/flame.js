@@ -28,9 +28,10 @@ part("work", (layout) => {
       }),
       zoomed.length ? make("button", { type: "button", click: () => zoom([]) }, "The whole step") : null,
     ),
-    legend(names.map((name) => [name, name, shareText(sum(layout.operations.filter((o) => o.category === name).map(by.of)), root.value)])),
+    legend(names.map((name) => [name, name, amountText(root.rows[name], root, by)])),
     make("div", { class: "scrolls" }, graph),
     detail,
+    by === MEASURES.seconds ? make("p", { class: "soft" }, "Widths are the time by which each operation makes the step longer; what goes on behind other work is in none of them.") : null,
     make("p", { class: "soft no-print" }, "Arrow keys move; Enter, or a click, makes a part as wide as the page; Escape goes back."),
   ];
 });
@@ -40,15 +41,18 @@ function sum(numbers) {
 }
 
 function treeOf(layout, by) {
-  const root = { name: "the step", value: 0, children: new Map(), rows: {}, place: "" };
+  const root = { name: "the step", value: 0, hidden: 0, children: new Map(), rows: {}, place: "" };
+  const hidden = (row) => (by === MEASURES.seconds ? row.hidden : 0);
   for (const row of layout.operations) {
     const value = by.of(row);
+    root.hidden += hidden(row);
     if (!(value > 0)) continue;
     let node = root;
     addTo(node, row, value);
     for (const name of pathOf(row)) {
-      if (!node.children.has(name)) node.children.set(name, { name, value: 0, children: new Map(), rows: {}, place: row.place });
+      if (!node.children.has(name)) node.children.set(name, { name, value: 0, hidden: 0, children: new Map(), rows: {}, place: row.place });
       node = node.children.get(name);
+      node.hidden += hidden(row);
       addTo(node, row, value);
     }
   }
@@ -150,9 +154,13 @@ function moveInFlame(event) {
 }
 
 function nodeText(node, root, by) {
-  const beside = node === root && by === MEASURES.seconds ? root.value - shown().totals.seconds : 0;
-  const more = beside > 0.001 * root.value ? ` Of it ${by.text(beside)} beside other work.` : "";
+  const more = node.hidden > LEAST_SECONDS ? ` Besides, ${by.text(node.hidden)} of communication behind other work.` : "";
   const kinds = Object.entries(node.rows).sort((a, b) => b[1] - a[1]).map(([kind, value]) => `${kind} ${by.text(value)}`);
   const place = node.children.size || !node.place ? "" : `, ${node.place}`;
-  return `${node.name}${place}: ${by.text(node.value)}, ${shareText(node.value, root.value)} of the step's ${by.title} – ${kinds.join(", ")}.${more}`;
+  const amount = node === root ? by.text(root.value) : `${amountText(node.value, root, by)} of the step's ${by.text(root.value)}`;
+  return `${node.name}${place}: ${amount} – ${kinds.join(", ")}.${more}`;
+}
+
+function amountText(value, root, by) {
+  return `${by.text(value)}, ${shareText(value, root.value)}`;
 }

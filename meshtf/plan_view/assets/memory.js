@@ -35,9 +35,21 @@ part("memory", (layout) => {
     legend(used.map((kind) => [kind, KIND_TITLES[kind] ?? kind, `at most ${bytesText(Math.max(...moments.map((m) => m[kind])))}`])),
     chart.svg,
     detail,
+    orderText(layout, totals[peak]),
     make("p", { class: "soft no-print" }, "Arrow keys go from moment to moment; Home and End to the first and the last."),
   ];
 });
+
+/** Why the peak of the step may be above the chart. */
+function orderText(layout, most) {
+  const peak = layout.totals.peak_bytes;
+  if (peak <= most) return null;
+  return make(
+    "p",
+    { class: "soft" },
+    `The chart has collectives where the plan has them: ${bytesText(most)} at most. A core that waits for others, or they for it, runs them later or earlier, and then needs up to ${bytesText(peak)}, which is its peak.`,
+  );
+}
 
 function momentText(layout, m, total) {
   const kinds = KINDS.filter((kind) => m[kind] > 0).map((kind) => `${KIND_TITLES[kind] ?? kind} ${bytesText(m[kind])}`);
@@ -57,7 +69,7 @@ function memoryChart(layout, moments, totals) {
   const width = Math.max(320, Math.min(1160, document.getElementById("memory").clientWidth - 42));
   const height = width < 500 ? 210 : 270;
   const [left, right, top, bottom] = [66, 8, 12, 26];
-  const capacity = plan.machine?.memory_bytes ?? null;
+  const capacity = layout.totals.memory_bytes;
   const most = Math.max(...totals);
   const highest = (capacity !== null && capacity < 3 * most ? Math.max(most, capacity) : most) * 1.06 || 1;
   const end = layout.timeline_end || 1;

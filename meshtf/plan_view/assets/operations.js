@@ -11,13 +11,14 @@ const OPERATION_COLUMNS = [
   ["flops", "FLOPs", (o) => o.flops, flopsText],
   ["bytes", "through memory", (o) => o.bytes, bytesText],
   ["sent", "sent", (o) => o.sent, bytesText],
-  ["seconds", "predicted", (o) => o.seconds, secondsText],
+  ["seconds", "of the step", (o) => o.seconds, secondsText],
+  ["hidden", "behind other work", (o) => o.hidden, secondsText],
 ];
 
 part("operations", (layout) => {
   if (layout.error) return null;
   const predicted = layout.totals.seconds !== null;
-  const columns = OPERATION_COLUMNS.filter(([name]) => name !== "seconds" || predicted);
+  const columns = OPERATION_COLUMNS.filter(([name]) => (name === "hidden" ? layout.totals.hidden > LEAST_SECONDS : name !== "seconds" || predicted));
   operationsShown.sort ??= predicted ? "seconds" : "flops";
   if (!columns.some(([name]) => name === operationsShown.sort)) operationsShown.sort = "flops";
   const table = make("table");
@@ -86,8 +87,10 @@ function operationRow(operation, columns, whole) {
     if (name === "name") return make("th", { scope: "row", class: "names" }, operation.name);
     if (name === "place") return make("td", { class: "names" }, operation.place);
     if (name === "category") return make("td", {}, [operation.category, operation.dtype, operation.axes.join("+")].filter(Boolean).join(", "));
-    const share = name === "seconds" && whole ? ` ${shareText(operation.seconds, whole)}` : "";
-    return make("td", { class: "number" }, value(operation) ? text(value(operation)) : "–", make("small", { class: "soft" }, share));
+    const own = value(operation);
+    if (!(own > LEAST_SECONDS)) return numberCell("–");
+    const share = name === "seconds" ? ` ${shareText(own, whole)}` : "";
+    return make("td", { class: "number" }, text(own), make("small", { class: "soft" }, share));
   });
   return make("tr", {}, cells);
 }

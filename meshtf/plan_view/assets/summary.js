@@ -9,8 +9,8 @@ part("summary", (layout) => {
     if (totals.tokens_per_second) facts.push(["speed", countText(totals.tokens_per_second), "tokens per second"]);
     facts.push(["of the machine's peak", shareText(totals.share_of_peak, 1), "in its products"]);
   }
-  const room = plan.machine ? `of ${bytesText(plan.machine.memory_bytes)} a core` : "on each core";
-  const tight = plan.machine && totals.peak_bytes > plan.machine.memory_bytes;
+  const room = totals.memory_bytes ? `of ${bytesText(totals.memory_bytes)} a core` : "on each core";
+  const tight = totals.memory_bytes && totals.peak_bytes > totals.memory_bytes;
   facts.push(["peak memory", bytesText(totals.peak_bytes), tight ? `${room}: it does not fit` : room]);
   facts.push(["work of a core", flopsText(totals.flops), `${shareText(totals.repeated_flops, totals.flops)} repeated elsewhere`]);
   facts.push(["sent by a core", bytesText(totals.bytes_sent), `in ${countText(totals.collectives)} collectives`]);
@@ -28,18 +28,28 @@ part("summary", (layout) => {
       { class: "facts" },
       facts.map(([name, value, more]) => make("div", {}, make("dt", {}, name), make("dd", {}, value, make("small", {}, more)))),
     ),
-    totals.parts ? partsOfStep(totals) : null,
+    totals.parts ? partsOfStep(layout) : null,
     make("dl", { class: "rules" }, rules.flatMap(([name, text]) => [make("dt", {}, name), make("dd", { class: "mono" }, text)])),
     layout.remarks.length ? make("h3", { class: "remarks" }, "What another layout might do better") : null,
     layout.remarks.length ? make("ul", { class: "remarks" }, layout.remarks.map((text) => make("li", {}, text))) : null,
+    layout.search ? make("h3", { class: "remarks" }, "What the search says") : null,
+    layout.search ? make("pre", { class: "search", tabindex: 0 }, layout.search) : null,
   ];
 });
 
-function partsOfStep(totals) {
+/** What is overlapped, and that it is no part of the step. */
+function overlapText(layout) {
+  const { hidden, parts } = layout.totals;
+  if (!plan.machine.overlaps) return `On ${plan.machine.name} cores do nothing else while they communicate.`;
+  if (!(hidden > LEAST_SECONDS)) return parts.communication > 0 ? "Cores wait for all of the communication: none is behind other work." : "";
+  return `Besides, ${secondsText(hidden)} of communication are behind other work, for which no core waits: they make the step no longer, and are in none of its parts.`;
+}
+
+function partsOfStep(layout) {
+  const { totals } = layout;
   const parts = Object.entries(totals.parts).filter(([, seconds]) => seconds > 0);
   const rows = parts.map(([name, seconds]) => [name, name, `${secondsText(seconds)}, ${shareText(seconds, totals.seconds)}`]);
   const said = rows.map(([, name, value]) => `${name} ${value}`).join("; ");
-  if (totals.hidden > 0) rows.push(["none", "communication behind other work", secondsText(totals.hidden)]);
   return make(
     "div",
     {},
@@ -49,5 +59,6 @@ function partsOfStep(totals) {
       parts.map(([name, seconds]) => make("span", { class: `fill-${name}`, style: { width: `${(100 * seconds) / totals.seconds}%`, background: "var(--fill)" } })),
     ),
     legend(rows),
+    make("p", { class: "soft" }, overlapText(layout)),
   );
 }

@@ -16,7 +16,7 @@ part("traffic", (layout) => {
   for (const [axes, rows] of ordered) {
     const bytes = bytesText(sum(rows.map((row) => row.bytes)));
     const cells = [numberCell(countText(sum(rows.map((row) => row.times)))), numberCell(bytes)];
-    if (predicted) cells.push(numberCell(secondsText(sum(rows.map((row) => row.seconds)))));
+    if (predicted) cells.push(...timeCells(sum(rows.map((row) => row.seconds)), sum(rows.map((row) => row.exposed))));
     const links = [...new Set(rows.map((row) => row.links).filter(Boolean))].join("; ");
     const title = make("th", { scope: "rowgroup" }, `over ${axes}`, links ? make("small", { class: "soft" }, ` ${links}`) : null);
     body.append(make("tr", { class: "group" }, title, cells, make("td")));
@@ -37,7 +37,8 @@ part("traffic", (layout) => {
           heading("mesh axes, links, and kind"),
           heading("times", { class: "number" }),
           heading("sent by a core", { class: "number" }),
-          predicted ? heading("predicted", { class: "number" }) : null,
+          predicted ? heading("takes", { class: "number" }) : null,
+          predicted ? heading("of the step", { class: "number" }) : null,
           heading("share", { "aria-label": "share, as a bar" }),
         ),
       ),
@@ -53,7 +54,12 @@ function trafficRow(row, predicted, share) {
     make("th", { scope: "row", style: { paddingLeft: "1rem" } }, row.kind.replaceAll("_", " ")),
     numberCell(countText(row.times)),
     numberCell(bytesText(row.bytes)),
-    predicted ? numberCell(secondsText(row.seconds)) : null,
+    predicted ? timeCells(row.seconds, row.exposed) : null,
     make("td", { class: "bar fill-communication" }, make("span", { class: "meter", style: { width: `${100 * share}%` } })),
   );
+}
+
+/** All seconds of collectives, and of them those for which cores wait. */
+function timeCells(seconds, exposed) {
+  return [numberCell(secondsText(seconds)), numberCell(secondsText(exposed))];
 }

@@ -1,0 +1,160 @@
+"""When each operation of a step runs, and how much of the step it is: the one model of overlap.
+
+Operations follow one another in the plan's order. Where the machine overlaps, collectives are a second line of work:
+one starts when its input is there and the one before is over, and what reads its result waits for it. A collective is
+exposed for as long as the other line waits for it; for the rest of its time it is hidden behind other work. A loop
+takes as often as it goes round what one round takes. So each second of the step belongs to one operation, to a bubble
+of a pipeline, or to the step's start, and all shares of a step are shares of these seconds.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from meshtf.costs.placement import Placement
+from meshtf.costs.seconds import RANDOM_BITS_OPERATIONS, Work, collective_seconds, permute_seconds, seconds_of
+from meshtf.lowering.report.operation_records import OperationRecord
+
+PartOfStep: TypeAlias = Literal["products", "elementwise", "update", "communication", "bubble"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OperationTime:
+    """An operation, and how long it takes.
+
+    Attributes:
+      operation: number of its record in the report's `operations`.
+      begins: seconds into the step at which it begins, the first time.
+      seconds: that it takes, all times together: those in a pipeline's bubble left out, and 0 in the way of a branch
+        that is not the longer. Those of a loop or a branch are all that is inside.
+      exposed_seconds: by which it makes the step longer. Of a collective, those in which the core waits for it; of
+        other work all; of a pipeline's loop its bubble; of other loops and branches 0, as what is inside has them.
+        Together with the step's start they are the step.
+    """
+
+    operation: int
+    begins: float
+    seconds: float
+    exposed_seconds: float
+
+
+def part_of_step(record: OperationRecord) -> PartOfStep:
+    """What the time of an operation is spent on; of a loop, its bubble."""
+    if record.category == "collective":
+        return "communication"
+    if record.category in ("loop", "branch"):
+        return "bubble"
+    if record.is_update:
+        return "update"
+    return "products" if record.category == "product" else "elementwise"
+
+
+def operation_seconds(record: OperationRecord, placement: Placement) -> float:
+    """Of one operation, once; 0 of a loop or a branch, which takes what is inside of it."""
+    machine = placement.machine
+    if record.category == "collective":
+        if record.destinations:
+            return permute_seconds(record.slice_bytes, record.destinations, placement)
+        return collective_seconds(record.kind, record.slice_bytes, record.axes, placement)
+    if record.category in ("loop", "branch", "view"):
+        return 0.0
+    fused = machine.fuses and record.chain >= 0
+    moved = record.fused_bytes_read + record.fused_bytes_written if fused else record.bytes_read + record.bytes_written
+    flops = record.flops * (RANDOM_BITS_OPERATIONS if record.draws_random_bits else 1)
+    work = Work(flops, moved, record.dtype, record.products, record.transcendentals)
+    seconds = seconds_of(work, machine)
+    if fused and record.chain_length > 1:
+        # One pass begins once for all that are done in it.
+        seconds -= machine.operation_seconds * (1 - 1 / record.chain_length)
+    return seconds
+
+
+class StepTiming:
+    """All operations of a program, timed on a mesh on a machine.
+
+    Attributes:
+      seconds: of the step: its start, and all exposed seconds.
+      operations: in the order of the records.
+    """
+
+    def __init__(self, records: Sequence[OperationRecord], placement: Placement) -> None:
+        self._records = records
+        self._overlaps = placement.machine.overlaps
+        self._inside: dict[int, list[int]] = {}
+        for number, record in enumerate(records):
+            self._inside.setdefault(record.inside, []).append(number)
+        self._once = [operation_seconds(record, placement) for record in records]
+        self._exposed_once = [0.0 if self._is_a_second_line(record) else s for record, s in zip(records, self._once)]
+        self._begins = [0.0] * len(records)
+        self._useful_rounds: dict[int, float] = {}
+        self._way_taken: dict[int, int] = {}
+        start = placement.machine.step_seconds
+        self.seconds = start + self._timed(self._inside.get(-1, []), start)
+        times = self._times_of_use()
+        rows = zip(self._begins, self._once, self._exposed_once, times, strict=True)
+        self.operations = tuple(OperationTime(n, b, t * s, t * e) for n, (b, s, e, t) in enumerate(rows))
+
+    def _is_a_second_line(self, record: OperationRecord) -> bool:
+        return self._overlaps and record.category == "collective"
+
+    def _timed(self, numbers: Sequence[int], start: float) -> float:
+        """Seconds of the instructions of one list, once, from a moment on."""
+        ready: dict[int, float] = {}
+        working = sending = start
+        under_way: collections.deque[int] = collections.deque()
+        for number in numbers:
+            record = self._records[number]
+            needed = max((ready.get(n, start) for n in record.needs), default=start)
+            if self._is_a_second_line(record):
+                self._begins[number] = max(needed, sending)
+                sending = ready[number] = self._begins[number] + self._once[number]
+                under_way.append(number)
+                continue
+            begins = self._begins[number] = max(working, needed)
+            self._expose(under_way, working, begins)
+            if record.category in ("loop", "branch"):
+                self._time_inside(number, begins)
+            working = ready[number] = begins + self._once[number]
+        end = max(working, sending)
+        self._expose(under_way, working, end)
+        return end - start
+
+    def _expose(self, under_way: collections.deque[int], since: float, until: float) -> None:
+        """The core waits from one moment to another: these seconds are those of the collectives under way in them.
+
+        Collectives follow one another without a gap then: each had its input when the core began to wait.
+        """
+        while under_way:
+            number = under_way[0]
+            ends = self._begins[number] + self._once[number]
+            self._exposed_once[number] += max(0.0, min(ends, until) - max(self._begins[number], since))
+            if ends > until:
+                return
+            under_way.popleft()
+
+    def _time_inside(self, number: int, begins: float) -> None:
+        """A loop takes all its rounds, of which the share of a bubble is of no use; a branch its longer way."""
+        record, inside = self._records[number], self._inside.get(number, [])
+        if record.category == "branch":
+            ways = [self._timed([n for n in inside if self._records[n].alternative == way], begins) for way in (0, 1)]
+            self._way_taken[number] = ways.index(max(ways))
+            self._once[number] = max(ways)
+            return
+        rounds = self._records[inside[0]].times / record.times if inside else 0
+        one = self._timed(inside, begins)
+        self._useful_rounds[number] = rounds * (1 - record.bubble)
+        self._once[number] = rounds * one
+        self._exposed_once[number] = rounds * record.bubble * one
+
+    def _times_of_use(self) -> list[float]:
+        """How often each operation runs for the step's result."""
+        times: list[float] = []
+        for record in self._records:  # what is inside of a loop follows it
+            outer = 1.0 if record.inside < 0 else times[record.inside]
+            if record.inside in self._way_taken:
+                outer *= record.alternative == self._way_taken[record.inside]
+            times.append(outer * self._useful_rounds.get(record.inside, 1.0))
+        return times
