@@ -220,10 +220,10 @@ from meshtf.visualize import visualize_layout
 
 _LAZY = ("checkpoint", "costs", "layers", "models", "testing")
 
-_OF_THE_SEARCH = ("LayoutChoice", "MeshLayout", "PricedLayout", "auto_layout")
+_OF_THE_SEARCH = ("LayoutChoice", "MeshLayout", "PricedLayout", "SearchEnd", "SearchProgress", "auto_layout")
 
 if TYPE_CHECKING:
-    from meshtf.layout_search import LayoutChoice, MeshLayout, PricedLayout, auto_layout
+    from meshtf.layout_search import LayoutChoice, MeshLayout, PricedLayout, SearchEnd, SearchProgress, auto_layout
 
 
 def __getattr__(name: str) -> Any:
@@ -259,6 +259,8 @@ __all__ = [
     "RandomNormal",
     "RandomUniform",
     "RecomputePolicy",
+    "SearchEnd",
+    "SearchProgress",
     "Shape",
     "SpmdMeshImpl",
     "Tensor",

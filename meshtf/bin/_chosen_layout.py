@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from absl import flags
 
+from meshtf.bin._waiting import news
 from meshtf.costs import load_machine
+from meshtf.layout_search import SearchProgress
+from meshtf.train.all_searches import SearchEffort
 from meshtf.train.automatic_layout import ChosenLayout, chosen_layout
 from meshtf.train.configuration import read_configuration
 from meshtf.train.gin_files.bindings import Parameter
@@ -19,19 +23,31 @@ def read_with_layout(
     files: Sequence[Path],
     parameters: Sequence[str | Parameter],
     run_before: Callable[[], str | None] = lambda: None,
+    *,
+    is_told: bool = True,
 ) -> ChosenLayout | None:
     """Reads a configuration, with the layout that is found for it where it asks for one; None where it does not.
 
     Args:
-      values: of the flags, --machine among them.
+      values: of the flags, --machine, --search_operations and --search_seconds among them.
       files, parameters: of the configuration.
       run_before: gives the operative configuration of the run that is resumed, if one is.
+      is_told: whether how far the search has come is told on standard error.
 
     Raises:
       ConfigurationError, LayoutError, MachineError: of `chosen_layout`.
     """
     machine = None if values.machine is None else functools.partial(load_machine, values.machine)
-    chosen = chosen_layout(files, parameters, machine, run_before)
+    with contextlib.ExitStack() as stack:
+        tell: list[Callable[[object], None]] = []
+
+        def progress(so_far: SearchProgress) -> None:
+            if not tell:  # a configuration that has a layout is not searched, and nothing is said of it
+                tell.append(stack.enter_context(news(str(so_far))))
+            tell[0](so_far)
+
+        effort = SearchEffort(values.search_operations, values.search_seconds, progress if is_told else None)
+        chosen = chosen_layout(files, parameters, machine, run_before, effort=effort)
     if chosen is not None:
         read_configuration(files, [*parameters, *chosen.bindings])
     return chosen

@@ -1,15 +1,18 @@
-"""Says on standard error that something takes its time: a line that counts where it is a terminal, else one in 30 s."""
+"""Says on standard error that something takes its time: one line that changes on a terminal, else a few lines."""
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
+from rich.text import Text
 
 from meshtf.train.monitoring.progress import duration
 
 SECONDS_BETWEEN_LINES = 30
+SECONDS_BETWEEN_NEWS = 10
 
 
 @contextlib.contextmanager
@@ -32,3 +35,34 @@ class _Lines:
         if seconds >= self._next:
             self._next += SECONDS_BETWEEN_LINES
             self._console.print(f"{self._what}, {duration(seconds)}", markup=False, highlight=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def news(first: str, console: Console | None = None) -> Iterator[Callable[[object], None]]:
+    """Gives a function to be called with what there is to say, as often as one likes.
+
+    Args:
+      first: what is said until then, on a terminal.
+      console: of standard error, by default.
+    """
+    console = console or Console(stderr=True)
+    if not console.is_terminal:
+        yield _News(console).tell
+        return
+    with console.status(_in_one_line(first)) as status:
+        yield lambda said: status.update(_in_one_line(str(said)))
+
+
+def _in_one_line(text: str) -> Text:
+    return Text(text, no_wrap=True, overflow="ellipsis")
+
+
+class _News:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._next = time.monotonic() + SECONDS_BETWEEN_NEWS
+
+    def tell(self, said: object) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + SECONDS_BETWEEN_NEWS
+            self._console.print(str(said), markup=False, highlight=False, soft_wrap=True)

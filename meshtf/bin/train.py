@@ -13,7 +13,7 @@ from absl import flags
 from rich.console import Console
 
 from meshtf.bin._chosen_layout import read_with_layout
-from meshtf.bin._cluster import wants_cluster
+from meshtf.bin._cluster import is_left_to_process_0, wants_cluster
 from meshtf.bin._configuration_flags import gin_files, mesh_bindings
 from meshtf.bin._mesh import mesh_for
 from meshtf.bin._run_program import run_program
@@ -40,6 +40,10 @@ _NO_DRY_RUN = """\
 --dry_run is for one process, and this is one of several. Give the command once, without meshtf-launch and --cluster,
 and with --gin_param=Training.num_processes=N, which plans as for N processes."""
 
+_NO_SECONDS = """\
+--search_seconds is for one process, and this is one of several, in each of which the search would end elsewhere. Give \
+--search_operations, after which it has found the same in all of them."""
+
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 
 
@@ -60,7 +64,10 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     files = gin_files(values)
     path = run_path(f"runs/{Path(values.gin_file[-1]).stem}" if values.model_dir is None else values.model_dir)
     before = functools.partial(_configuration_before, values, path)
-    chosen = read_with_layout(values, files, [*values.gin_param, *mesh_bindings(values)], before)
+    if values.search_seconds is not None and wants_cluster(values):
+        raise FlagError(_NO_SECONDS)
+    given = [*values.gin_param, *mesh_bindings(values)]
+    chosen = read_with_layout(values, files, given, before, is_told=not is_left_to_process_0())
     training = configured_training()
     trainer = Trainer(training, mesh_for(values, training))
     if not values.allow_unread_bindings:

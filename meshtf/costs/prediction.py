@@ -201,7 +201,9 @@ def _lines(prediction: Prediction) -> list[str]:
     lines.append(f"  {memory:,.2f} GiB of {own:,.2f} a core" + ("" if prediction.fits else ": it does not fit"))
     for row in prediction.collectives:
         axes = "+".join(row.axes)
-        lines.append(f"  {row.kind} over {axes} ({row.links}): {row.count} in {seconds_text(row.seconds)}{_waited(row)}")
+        lines.append(
+            f"  {row.kind} over {axes} ({row.links}): {row.count} in {seconds_text(row.seconds)}{_waited(row)}"
+        )
     return lines
 
 

@@ -87,15 +87,16 @@ class StepTiming:
         for number, record in enumerate(records):
             self._inside.setdefault(record.inside, []).append(number)
         self._once = [operation_seconds(record, placement) for record in records]
-        self._exposed_once = [0.0 if self._is_a_second_line(record) else s for record, s in zip(records, self._once)]
+        rows = zip(records, self._once, strict=True)
+        self._exposed_once = [0.0 if self._is_a_second_line(record) else seconds for record, seconds in rows]
         self._begins = [0.0] * len(records)
         self._useful_rounds: dict[int, float] = {}
         self._way_taken: dict[int, int] = {}
         start = placement.machine.step_seconds
         self.seconds = start + self._timed(self._inside.get(-1, []), start)
         times = self._times_of_use()
-        rows = zip(self._begins, self._once, self._exposed_once, times, strict=True)
-        self.operations = tuple(OperationTime(n, b, t * s, t * e) for n, (b, s, e, t) in enumerate(rows))
+        seconds = zip(self._begins, self._once, self._exposed_once, times, strict=True)
+        self.operations = tuple(OperationTime(n, b, t * s, t * e) for n, (b, s, e, t) in enumerate(seconds))
 
     def _is_a_second_line(self, record: OperationRecord) -> bool:
         return self._overlaps and record.category == "collective"

@@ -96,7 +96,7 @@ class Overrides:
         for number, record in enumerate(report.operations):
             operation = self._operations.get(record.name)
             if operation is not None and record.category not in ("loop", "branch"):
-                seconds[operation] = seconds.get(operation, 0.0) + prediction.operations[number].seconds
+                seconds[operation] = seconds.get(operation, 0.0) + prediction.operations[number].exposed_seconds
         spent: dict[tuple[Operation, ...], str] = {}
         for place in self._places:
             there = tuple(o for o in place.operations if o in seconds)

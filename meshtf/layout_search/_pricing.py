@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from meshtf.backends.plan_mesh_impl import PlanMeshImpl
 from meshtf.costs import Machine, Prediction, predict
@@ -88,13 +88,22 @@ class Pricing:
       fetches: what it returns.
       machine: on which it is to run.
       options: of the mesh, beside the layouts.
+      told: is called with each layout that was priced, and with None for one that the program cannot have.
     """
 
-    def __init__(self, lowering: Lowering, fetches: Sequence[Tensor], machine: Machine, options: MeshOptions) -> None:
+    def __init__(
+        self,
+        lowering: Lowering,
+        fetches: Sequence[Tensor],
+        machine: Machine,
+        options: MeshOptions,
+        told: Callable[[Pricing, PricedLayout | None], None] = lambda *_: None,
+    ) -> None:
         self._lowering = lowering
         self.fetches = list(fetches)
         self._machine = machine
         self._options = options
+        self._told = told
         self._found: dict[MeshLayout, PricedLayout | None] = {}
         self._began = time.monotonic()
         self.first_error: MeshtfError | None = None
@@ -124,6 +133,7 @@ class Pricing:
         """None of a layout that the program cannot have."""
         if choice not in self._found:
             self._found[choice] = self._priced(choice)
+            self._told(self, self._found[choice])
         return self._found[choice]
 
     def lowered(self, choice: MeshLayout) -> Lowering:
@@ -160,8 +170,7 @@ class Pricing:
 def parts_of(prediction: Prediction) -> tuple[tuple[str, float], ...]:
     """Of the seconds of a step: collectives by kind and axes as far as nothing is done meanwhile, and other work."""
     parts = dataclasses.asdict(prediction.parts)
-    communication = parts.pop("communication")
-    together = sum(row.seconds for row in prediction.collectives)
+    del parts["communication"]
     for row in prediction.collectives:
-        parts[f"{row.kind}{_OVER}{'+'.join(row.axes)}"] = communication * row.seconds / together if together else 0.0
+        parts[f"{row.kind}{_OVER}{'+'.join(row.axes)}"] = row.exposed_seconds
     return tuple(sorted(((name, seconds) for name, seconds in parts.items() if seconds > 0), key=lambda p: -p[1]))

@@ -68,9 +68,13 @@ class Limits:
     def priced(self, pricing: Pricing, layout: MeshLayout) -> PricedLayout | None:
         """None of a layout that the program cannot have. OutOfTime where they are reached."""
         over = self.seconds is not None and pricing.seconds > self.seconds
-        if over or pricing.planned_operations > self.planned_operations:
+        if over or self.is_over_in_operations(pricing):
             raise OutOfTime
         return pricing.price(layout)
+
+    def is_over_in_operations(self, pricing: Pricing) -> bool:
+        """Whether it has planned more operations than it may."""
+        return pricing.planned_operations > self.planned_operations
 
 
 class OutOfTime(Exception):  # noqa: N818  # no error: what was found so far is good

@@ -6,16 +6,13 @@ import contextlib
 import dataclasses
 import functools
 import gc
-import heapq
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
 from meshtf.call_sites import says_where
 from meshtf.costs import Machine, load_machine
-from meshtf.dimension import Shape, ShapeLike, convert_to_shape
-from meshtf.divisors import divisors
+from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import LayoutError, MeshtfError, UsageError
 from meshtf.function import Function
 from meshtf.graph import Tensor
@@ -25,7 +22,9 @@ from meshtf.layout_search._overrides import Overrides
 from meshtf.layout_search._pricing import MeshLayout, PricedLayout, Pricing
 from meshtf.layout_search._rough_estimate import RoughEstimate
 from meshtf.layout_search._search import Limits, OutOfTime, Search
+from meshtf.layout_search.candidate_meshes import candidate_meshes
 from meshtf.layout_search.layout_choice import LayoutChoice
+from meshtf.layout_search.search_progress import SearchProgress, Watch
 from meshtf.lowering.report.accounting import largest_at_peak
 from meshtf.lowering.report.text_table import bytes_text
 from meshtf.mesh_impl.mesh_options import MeshOptions
@@ -35,15 +34,8 @@ from meshtf.planning.rules_by_place import unused_rules
 _RUNNERS_UP = 3
 _MESHES_SEARCHED = 2
 _MESHES_PRICED = 12
-_MESHES_OF_AXES = 30
 _MOST_DOUBLINGS = 8
 _LARGEST = 3
-
-ANY_MESH_AXES = ("rows", "cols", "planes")
-"""Axes of a mesh that is to be found."""
-
-AUTO_MESH = re.compile(r"auto:(\d{1,9})")
-"""A mesh of so many cores, whose axes are to be found: "auto:512"."""
 
 _DOES_NOT_FIT = """\
 no layout of program "{program}" that was tried on mesh [{mesh}] fits {memory} a core: the least takes {peak}, \
@@ -65,7 +57,7 @@ give it more than {limits}"""
 
 
 @says_where
-def auto_layout(
+def auto_layout(  # noqa: PLR0913  # what it is to find, how long it may look, and who is told
     program: Function,
     mesh_shape: ShapeLike,
     machine: Machine | str,
@@ -75,6 +67,7 @@ def auto_layout(
     options: MeshOptions | None = None,
     max_planned_operations: int = 250_000,
     max_seconds: float | None = None,
+    progress: Callable[[SearchProgress], None] | None = None,
 ) -> LayoutChoice:
     """Finds the layout of least predicted time that fits.
 
@@ -94,6 +87,8 @@ def auto_layout(
       max_planned_operations: the search ends when it has planned so many, in all layouts together: about 5,000 take a
         second. It is what keeps the result the same on every machine.
       max_seconds: it ends after so many seconds, too; the best so far is then the result, which says so.
+      progress: is called after each layout that was planned, with how many there were and the best so far: `print`
+        shows it.
 
     Raises:
       LayoutError: no layout fits, with what is too large, by how much, and a mesh that would do; or rules that are kept
@@ -117,12 +112,14 @@ def auto_layout(
     for message in unused_rules(kept, program.graph.operations, "rule to keep"):
         raise LayoutError(message)
     limits = Limits(max_planned_operations, max_seconds)
-    meshes = _meshes(mesh_shape)
-    pricing = Pricing(program.lowering, fetches, known, options or program.lowering.mesh_impl.options)
+    meshes = candidate_meshes(mesh_shape)
+    memory = known.shared_by(meshes[0].size).memory_bytes if memory_per_core is None else memory_per_core
+    watch = Watch(program.name, memory, progress)
+    pricing = Pricing(program.lowering, fetches, known, options or program.lowering.mesh_impl.options, watch.saw)
     widest = max(meshes, key=lambda mesh: mesh.ndims)
-    request = _Request(program, known, kept, pricing, limits, widest)
+    request = _Request(program, known, kept, pricing, limits, widest, watch)
     with _what_is_there_is_kept():
-        return request.choice(meshes, memory_per_core)
+        return request.choice(meshes, memory)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,11 +132,10 @@ class _Request:
     pricing: Pricing
     limits: Limits
     widest: Shape
+    watch: Watch
 
-    def choice(self, of_so_many_cores: Sequence[Shape], memory_per_core: float | None) -> LayoutChoice:
+    def choice(self, of_so_many_cores: Sequence[Shape], memory: float) -> LayoutChoice:
         meshes = self._that_have_the_kept(of_so_many_cores)
-        of_machine = self.machine.shared_by(meshes[0].size).memory_bytes
-        memory = of_machine if memory_per_core is None else memory_per_core
         searches = self._searches(meshes, memory)
         was_cut_short = False
         try:
@@ -153,6 +149,7 @@ class _Request:
         fitting = [priced for priced in self.pricing.priced if priced.peak_bytes <= memory]
         if not fitting:
             raise self._refusal(meshes, memory, was_cut_short=was_cut_short)
+        is_proven = len(searches) == len(meshes) and all(search.is_exhaustive for search in searches.values())
         return LayoutChoice(
             program=self.program.name,
             machine=self.machine.name,
@@ -162,8 +159,8 @@ class _Request:
             layouts_priced=self.pricing.count,
             seconds_in_any_memory=self.pricing.priced[0].seconds,
             least_seconds=self._unsplit(meshes[0]).work_seconds / meshes[0].size,
-            is_proven=len(searches) == len(meshes) and all(search.is_exhaustive for search in searches.values()),
-            was_cut_short=was_cut_short,
+            is_proven=is_proven,
+            end=self.watch.end(self.pricing, self.limits, was_cut_short=was_cut_short, is_all=is_proven),
         )
 
     def _try_overrides(self, memory: float) -> None:
@@ -233,8 +230,8 @@ class _Request:
 
     def _refusal(self, meshes: Sequence[Shape], memory: float, *, was_cut_short: bool) -> MeshtfError:
         priced = self.pricing.priced
-        limits = f"{self.limits.planned_operations} operations"
-        limits += "" if self.limits.seconds is None else f" and {self.limits.seconds:g} s"
+        limits = f"{self.limits.planned_operations:,} planned operations (--search_operations)"
+        limits += "" if self.limits.seconds is None else f" and {self.limits.seconds:g} s (--search_seconds)"
         if not priced and was_cut_short:
             return UsageError(_TOO_SOON.format(program=self.program.name, limits=limits))
         if not priced:
@@ -313,36 +310,6 @@ def _that_differ(fitting: Sequence[PricedLayout]) -> list[PricedLayout]:
         if len(found) == _RUNNERS_UP:
             break
     return found
-
-
-def _meshes(mesh_shape: ShapeLike) -> list[Shape]:
-    """The mesh, or all with one to three axes that have so many cores, none longer than the one before."""
-    match = AUTO_MESH.fullmatch(mesh_shape) if isinstance(mesh_shape, str) else None
-    if match is None:
-        given = convert_to_shape(mesh_shape)
-        if given is None or given.size < 1:
-            raise UsageError('auto_layout needs a mesh shape, such as "rows:2;cols:4" or "auto:8"')
-        return [given]
-    cores = int(match[1])
-    if cores < 1:
-        raise UsageError(f'mesh "{mesh_shape}" has no cores')
-    found = [Shape([(ANY_MESH_AXES[0], cores)])]
-    for count in range(2, len(ANY_MESH_AXES) + 1):
-        # Those whose axes are most alike: of a number with many divisors there are thousands.
-        most_even = heapq.nsmallest(_MESHES_OF_AXES, _falling_factors(cores, count, cores), key=sum)
-        found += [Shape(list(zip(ANY_MESH_AXES, sizes, strict=False))) for sizes in most_even]
-    return found
-
-
-def _falling_factors(product: int, count: int, most: int) -> Iterator[tuple[int, ...]]:
-    """All ways to make a product of so many factors, each above 1 and none larger than the one before."""
-    if count == 1:
-        if product <= most:
-            yield (product,)
-        return
-    for first in reversed(divisors(product)):
-        if 1 < first <= most and first < product:
-            yield from ((first, *others) for others in _falling_factors(product // first, count - 1, first))
 
 
 def _check_limits(operations: int, seconds: float | None, memory: float | None) -> None:

@@ -6,12 +6,18 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from meshtf.layout_search._pricing import MeshLayout, PricedLayout
+from meshtf.layout_search.search_progress import SearchEnd
+from meshtf.lowering.report.text_table import seconds_text
 
 _COSTS = 3
 _LEAST_TOLD = 0.001
 """Of a step's time: what a difference must be to be told."""
 
 _GIB = 2**30
+
+_BOUND = """\
+no layout takes less than {least}: all products at full speed, divided evenly among {cores}. Here products take \
+{products} and all else {other}, which the bound leaves out: the best there is may lie far above it"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,15 +32,16 @@ class LayoutChoice:
       memory_per_core: bytes that it had to fit into.
       layouts_priced: how many were planned and predicted.
       seconds_in_any_memory: of the quickest layout that was priced, though it may not fit.
-      least_seconds: what no layout goes below: all products, divided evenly among all cores, at the machine's peak.
+      least_seconds: what no layout goes below: all products, divided evenly among all cores, at the share of the
+        machine's peak that they reach. Nothing else is in it: what moves memory or is sent makes every layout slower.
       is_proven: whether every layout was priced whose rules are for the whole program, so that none of these is better.
-      was_cut_short: whether the search had reached its limits before it came to its end.
+      end: how the search ended.
 
     Examples:
       >>> program = mtf.function(lambda x: 2.0 * x, mtf.PlanMeshImpl("rows:2", ""), {"x": mtf.TensorSpec("batch:64")})
       >>> found = mtf.auto_layout(program, "rows:2", "v5e")
-      >>> isinstance(found, mtf.LayoutChoice), found.is_proven, found.was_cut_short
-      (True, True, False)
+      >>> isinstance(found, mtf.LayoutChoice), found.is_proven, found.end.reason
+      (True, True, 'all')
       >>> print(found.gin_text().splitlines()[0])
       Training.mesh_shape = "rows:2"
     """
@@ -48,7 +55,12 @@ class LayoutChoice:
     seconds_in_any_memory: float
     least_seconds: float
     is_proven: bool
-    was_cut_short: bool
+    end: SearchEnd
+
+    @property
+    def was_cut_short(self) -> bool:
+        """Whether the search had reached its limits before it came to its end."""
+        return self.end.is_limit
 
     @property
     def layout(self) -> MeshLayout:
@@ -64,14 +76,24 @@ class LayoutChoice:
         lines = [
             f"layout of {self.program} on {self.machine}, {self._how_sure()}:",
             *(f"  {line}" for line in self.gin_text().splitlines()),
-            f"  {duration(best.seconds)} a step as predicted; no layout goes below {duration(self.least_seconds)}",
+            f"  {seconds_text(best.seconds)} a step as predicted: {_listed(best.parts)}",
+            f"  {self._bound()}",
             f"  {best.peak_bytes / _GIB:,.2f} GiB a core of {memory:,.2f}",
-            "  what it takes: " + _listed(best.parts[:_COSTS]),
         ]
         if self.seconds_in_any_memory < best.seconds:
-            lines.append(f"  with more memory a core it could take {duration(self.seconds_in_any_memory)}")
+            lines.append(f"  with more memory a core it could take {seconds_text(self.seconds_in_any_memory)}")
         lines += [f"  {_against(best, other)}" for other in self.runners_up]
-        return "\n".join(lines)
+        return "\n".join([*lines, f"  {self.end}"])
+
+    def _bound(self) -> str:
+        """What the bound is, and why the best may lie far above it."""
+        products, cores = dict(self.best.parts).get("products", 0.0), self.layout.mesh_shape.size
+        return _BOUND.format(
+            least=seconds_text(self.least_seconds),
+            cores=f"{cores} core{'s' if cores > 1 else ''}",
+            products=seconds_text(products),
+            other=seconds_text(self.best.seconds - products),
+        )
 
     def _how_sure(self) -> str:
         if self.layout.layout.places:
@@ -83,16 +105,11 @@ class LayoutChoice:
         return f"the best of {self.layouts_priced} that a search has priced"
 
 
-def duration(seconds: float) -> str:
-    """Seconds with three digits, as `12.3 ms`."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} us"
-
-
 def _listed(parts: Sequence[tuple[str, float]]) -> str:
-    return ", ".join(f"{name} {duration(seconds)}" for name, seconds in parts)
+    """The largest, and the sum of the others."""
+    others = sum(seconds for _, seconds in parts[_COSTS:])
+    told = [*parts[:_COSTS], *([("others", others)] if others else [])]
+    return ", ".join(f"{name} {seconds_text(seconds)}" for name, seconds in told)
 
 
 def _against(best: PricedLayout, other: PricedLayout) -> str:
@@ -102,7 +119,7 @@ def _against(best: PricedLayout, other: PricedLayout) -> str:
     why = sorted((cost for cost in more if cost[1] > _LEAST_TOLD * best.seconds), key=lambda cost: -cost[1])[:_COSTS]
     text = "; ".join(f"{name} = {value!r}" for name, value in other.choice.bindings().items() if value is not None)
     slower = f"{100 * (other.seconds / best.seconds - 1):.1f} % slower" if best.seconds else "slower"
-    return f"{slower}: {text}" + (f" ({', '.join(f'{n} +{duration(s)}' for n, s in why)})" if why else "")
+    return f"{slower}: {text}" + (f" ({', '.join(f'{n} +{seconds_text(s)}' for n, s in why)})" if why else "")
 
 
 def _gin(value: str | None) -> str:

@@ -21,6 +21,7 @@ from meshtf.graph import with_nested
 from meshtf.layers import PipelineSchedule
 from meshtf.layout_search import ANY_MESH_AXES, AUTO_MESH, LayoutChoice, auto_layout
 from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
+from meshtf.train.all_searches import AllSearches, SearchEffort
 from meshtf.train.configuration import ConfigurationError, read_configuration
 from meshtf.train.gin_files.bindings import Parameter, present_bindings
 from meshtf.train.resuming import bindings_of
@@ -66,16 +67,19 @@ class ChosenLayout:
     Attributes:
       bindings: that make the configuration have it.
       choice: its layout, its costs, and the runners-up; None where the run had chosen before.
+      searched: in how many programs it was searched for, where these were several.
     """
 
     bindings: tuple[Parameter, ...]
     choice: LayoutChoice | None = None
+    searched: str = ""
 
     def __str__(self) -> str:
         if self.choice is None:
             return "layout:        as the run has chosen it, " + "; ".join(b.binding for b in self.bindings)
         more = [b.binding for b in self.bindings if not b.binding.startswith(tuple(_named(self.choice)))]
-        return "\n".join([str(self.choice), *(f"  with {binding}" for binding in more)])
+        searched = [f"  {self.searched}"] if self.searched else []
+        return "\n".join([str(self.choice), *(f"  with {binding}" for binding in more), *searched])
 
 
 def chosen_layout(
@@ -84,6 +88,7 @@ def chosen_layout(
     machine: Callable[[], Machine] | None,
     run_before: Callable[[], str | None] = lambda: None,
     search: Callable[..., LayoutChoice] = auto_layout,
+    effort: SearchEffort | None = None,
 ) -> ChosenLayout | None:
     """Finds the layout that a configuration asks for; None where it has one.
 
@@ -94,6 +99,7 @@ def chosen_layout(
       machine: gives that on which the training is to run; None where nobody says.
       run_before: gives the operative configuration of the run that is resumed, whose layout is kept; None of a new run.
       search: finds a layout for a program, a mesh and a machine.
+      effort: how long it may take, and who is told meanwhile.
 
     Raises:
       ConfigurationError: the mesh or the machine is missing.
@@ -115,7 +121,7 @@ def chosen_layout(
         raise ConfigurationError(_NO_MACHINE)
     if not isinstance(mesh, str) or (not AUTO_MESH.fullmatch(mesh) and MeshShapeRule.parse(mesh).is_open):
         raise ConfigurationError(_OPEN.format(mesh=mesh))
-    return _Choosing(files, parameters, asked, mesh, machine(), search).best()
+    return _Choosing(files, parameters, asked, mesh, machine(), AllSearches(search, effort or SearchEffort())).best()
 
 
 def _kept(before: Mapping[str, str], asked: Mapping[str, object]) -> tuple[Parameter, ...]:
@@ -152,7 +158,7 @@ class _Choosing:
     asked: Mapping[str, object]
     mesh: str
     machine: Machine
-    search: Callable[..., LayoutChoice]
+    searches: AllSearches
 
     def best(self) -> ChosenLayout:
         """The quickest of the variants of the training, each tried only where it may help."""
@@ -181,10 +187,12 @@ class _Choosing:
             # Of a program so large that the usual limit is the lower one, this search may find nothing.
             with contextlib.suppress(LayoutError, UsageError):
                 longer = self._found(variant, is_quick=False)
-                choice = min(choice, longer, key=lambda found: found.best.seconds)
+                quickest = min(longer, choice, key=lambda found: found.best.seconds)
+                choice = dataclasses.replace(quickest, end=longer.end)
+        choice = self.searches.ended(choice)
         own = [f"Training.{name} = {value!r}" for name, value in choice.layout.bindings().items()]
         bindings = [Parameter("--layout=auto", binding) for binding in [*own, *variant.bindings]]
-        return ChosenLayout(tuple(bindings), choice)
+        return ChosenLayout(tuple(bindings), choice, str(self.searches))
 
     def _best_in_memory(self) -> tuple[LayoutChoice, _Variant]:
         """The quickest over ways to need less memory. LayoutError or UsageError where none is found."""
@@ -241,6 +249,7 @@ class _Choosing:
 
     def _found(self, variant: _Variant, *, is_quick: bool) -> LayoutChoice:
         """What a search finds for a variant of the training: a quick one sees whether anything fits."""
+        self.searches.check_time()
         shape = "rows:1" if AUTO_MESH.fullmatch(self.mesh) else self.mesh
         nothing = ["Training.layout = ''", f"Training.mesh_shape = {shape!r}"]
         nothing += ["Training.parameter_layout = None", "Training.activation_layout = None"]
@@ -249,8 +258,9 @@ class _Choosing:
         mesh_impl = mtf.PlanMeshImpl(training.mesh_shape, training.layout, options=training.mesh_options)
         program = training_step(training, mesh_impl)
         operations = sum(1 for _ in with_nested(program.graph.operations))
-        limits = {"max_planned_operations": _QUICK_PLANS * operations} if is_quick else {}
-        return self.search(program, self.mesh, self.machine, keep=variant.keep, **limits)
+        limit = _QUICK_PLANS * operations if is_quick else None
+        with_bindings = ", ".join(variant.bindings)
+        return self.searches.found(with_bindings, limit, program, self.mesh, self.machine, keep=variant.keep)
 
 
 def _has_stack(asked: Mapping[str, object]) -> bool:

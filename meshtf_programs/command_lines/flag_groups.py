@@ -158,6 +158,25 @@ def define_machine_flag(values: flags.FlagValues) -> None:
     )
 
 
+def define_search_flags(values: flags.FlagValues) -> None:
+    """--search_operations and --search_seconds."""
+    flags.DEFINE_integer(
+        "search_operations",
+        None,
+        "With --layout=auto: how many operations are planned at most, in all layouts of a program together; by default "
+        "250,000. The search says when this has ended it: more give it more time.",
+        lower_bound=1,
+        flag_values=values,
+    )
+    flags.DEFINE_float(
+        "search_seconds",
+        None,
+        "With --layout=auto: after how many seconds the search ends, too, with the best layout so far.",
+        lower_bound=0.001,
+        flag_values=values,
+    )
+
+
 def define_decoding_flags(values: flags.FlagValues) -> None:
     """Each overrides the field of the same name of gin's `Decoding`."""
     flags.DEFINE_enum(

@@ -12,6 +12,7 @@ from meshtf_programs.command_lines.flag_groups import (
     define_layout_flags,
     define_machine_flag,
     define_recipe_flag,
+    define_search_flags,
 )
 
 PROGRAM = "meshtf-plan"
@@ -48,6 +49,7 @@ def command_line() -> CommandLine:
         flag_values=line.flags,
     )
     define_machine_flag(line.flags)
+    define_search_flags(line.flags)
     _define_output_flags(line.flags)
     return line
 

@@ -12,6 +12,7 @@ from meshtf_programs.command_lines.flag_groups import (
     define_machine_flag,
     define_mesh_flags,
     define_recipe_flag,
+    define_search_flags,
 )
 
 PROGRAM = "meshtf-train"
@@ -47,6 +48,7 @@ def command_line() -> CommandLine:
     define_recipe_flag(line.flags)
     define_mesh_flags(line.flags)
     define_machine_flag(line.flags)
+    define_search_flags(line.flags)
     flags.DEFINE_string(
         "model_dir",
         None,

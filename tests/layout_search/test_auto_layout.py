@@ -8,7 +8,7 @@ import meshtf as mtf
 from meshtf.errors import LayoutError, MachineError, UsageError
 from meshtf.layout_search import MeshLayout, _overrides, _search, auto_layout
 from meshtf.layout_search._pricing import Pricing
-from meshtf.layout_search.auto_layout import _meshes
+from meshtf.layout_search.candidate_meshes import candidate_meshes
 from meshtf.testing.legal_layouts import shapes_of
 from tests.layout_search.programs import perceptron, random_program, two_towers
 
@@ -86,10 +86,10 @@ def test_a_mesh_of_so_many_cores_is_found() -> None:
     found = auto_layout(perceptron(), "auto:8", "v5e")
     assert found.layout.mesh_shape.size == 8
     assert found.best.seconds <= auto_layout(perceptron(), "rows:8", "v5e").best.seconds
-    assert [[axis.size for axis in mesh] for mesh in _meshes("auto:12")] == [[12], [4, 3], [6, 2], [3, 2, 2]]
-    assert _meshes("auto:12")[-1].dimension_names == ["rows", "cols", "planes"]
-    assert [mesh.size for mesh in _meshes("auto:1")] == [1]
-    assert len(_meshes("auto:720720")) == 61
+    assert [[axis.size for axis in mesh] for mesh in candidate_meshes("auto:12")] == [[12], [4, 3], [6, 2], [3, 2, 2]]
+    assert candidate_meshes("auto:12")[-1].dimension_names == ["rows", "cols", "planes"]
+    assert [mesh.size for mesh in candidate_meshes("auto:1")] == [1]
+    assert len(candidate_meshes("auto:720720")) == 61
 
 
 def test_meshes_that_cannot_have_the_rules_to_keep_are_left_out() -> None:
