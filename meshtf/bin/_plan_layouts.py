@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import meshtf as mtf
 from meshtf.bin._run_program import error_message
 from meshtf.costs import Machine, predict
 from meshtf.errors import LayoutWarning, MeshtfError
+from meshtf.layout_search import AUTO_MESH, SearchProgress
 from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
 from meshtf.plan_view.planned_layout import PlannedLayout, Settings
-from meshtf.train.configuration import check_every_binding_is_read, read_configuration
-from meshtf.train.gin_files.bindings import Parameter
+from meshtf.train.all_searches import SearchEffort
+from meshtf.train.automatic_layout import AUTO, chosen_layout
+from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read, read_configuration
+from meshtf.train.gin_files.bindings import Parameter, present_bindings, where_written
 from meshtf.train.monitoring.description import one_line
 from meshtf.train.step_programs import training_step, training_step_on
 from meshtf.train.training import Training, configured_training
@@ -23,6 +28,17 @@ from meshtf_programs.command_lines.command_line import FlagError
 from meshtf_programs.packaged_configurations import recipe_file, recipes
 
 FLAG = "--compare"
+_PAGE = "the page"
+_TITLES = {
+    "mesh_shape": "mesh",
+    "parameter_layout": "parameters",
+    "activation_layout": "activations",
+    "batch_size": "batch size",
+}
+_OPTIONAL = ("parameter_layout", "activation_layout")
+_NO_MACHINE = """\
+a layout that is found needs a machine on which its time is predicted: start meshtf-plan with --machine, a name such \
+as v5e or the file that meshtf-probe writes"""
 _NAMES = tuple(field.name for field in dataclasses.fields(Settings))
 _ASSIGNMENT = re.compile(rf"(?:^|\s)({'|'.join(_NAMES)})=")
 _OF_THE_MESH = {"mesh_shape", "layout", *(field.name for field in dataclasses.fields(mtf.MeshOptions))}
@@ -71,22 +87,45 @@ class Planner:
         """
         return [self._compared(text, _bindings(text)) for text in texts]
 
-    def again(self, training: Training, settings: Settings) -> PlannedLayout:
-        """With other settings; what cannot be has its error."""
-        changes = {
-            "mesh_shape": settings.mesh_shape,
-            "layout": settings.layout,
-            "parameter_layout": settings.parameter_layout or None,
-            "activation_layout": settings.activation_layout or None,
-            "batch_size": settings.batch_size,
-        }
-        label = settings.layout or "nothing is split"
+    def again(
+        self, training: Training, settings: Settings, progress: Callable[[SearchProgress], None] | None = None
+    ) -> PlannedLayout:
+        """With other settings, which are its label; what cannot be has its error.
+
+        Args:
+          training: as configured.
+          settings: "auto" as a layout asks for the one of least predicted time.
+          progress: is told how far that search is.
+        """
+        label = settings_text(settings, _settings_of(training))
 
         def plan() -> PlannedLayout:
             _check_cores(settings.mesh_shape)
-            return self._planned(label, dataclasses.replace(training, **changes))
+            if settings.layout == AUTO:
+                return self._found(training, settings, progress)
+            return self._planned(label, dataclasses.replace(training, **_of_training(settings)))
 
-        return _or_error(label, settings, plan)
+        return _or_error(label, settings, plan, functools.partial(_from_page, settings))
+
+    def _found(
+        self, training: Training, settings: Settings, progress: Callable[[SearchProgress], None] | None
+    ) -> PlannedLayout:
+        """The layout that a search finds. Gin's configuration is afterwards as it was."""
+        if self.machine is None:
+            raise ConfigurationError(_NO_MACHINE)
+        own = [Parameter(_PAGE, f"Training.{name} = {value!r}") for name, value in _of_training(settings).items()]
+        parameters, machine = [*self.parameters, *own], self.machine
+        try:
+            effort = SearchEffort(progress=progress)
+            chosen = chosen_layout(self.files, parameters, lambda: machine, effort=effort)
+            assert chosen is not None
+            read_configuration(self.files, [*parameters, *chosen.bindings])
+            planned = self._planned("", configured_training())
+        finally:
+            read_configuration(self.files, self.parameters)
+        more = "; ".join(binding.binding for binding in chosen.more)
+        label = f"auto: {settings_text(planned.settings, _settings_of(training))}" + (f", {more}" if more else "")
+        return dataclasses.replace(planned, label=label, search=str(chosen))
 
     def _configured(self, label: str, parameters: Sequence[str | Parameter]) -> tuple[Training, PlannedLayout]:
         read_configuration(self.files, parameters)
@@ -99,13 +138,10 @@ class Planner:
     def _compared(self, text: str, given: Mapping[str, str]) -> PlannedLayout:
         """`given`: values of gin's, by parameter."""
         own = [Parameter(FLAG, f"{name} = {value}") for name, value in given.items()]
-        asked = {name: given.get(f"Training.{name}", "").strip("\"'") for name in _NAMES if name != "batch_size"}
-        settings = Settings(**asked, batch_size=int(given.get("Training.batch_size", 0)))
-        changes = _of_layout_alone(given)
-        if self._configured_as is not None and changes is not None:
-            training = self._configured_as
-            return _or_error(text, settings, lambda: self._planned(text, dataclasses.replace(training, **changes)))
-        return _or_error(text, settings, lambda: self._configured(text, [*self.parameters, *own])[1])
+        changes, training = _of_layout_alone(given), self._configured_as
+        if training is not None and changes is not None:
+            return _or_error(text, given, lambda: self._planned(text, dataclasses.replace(training, **changes)))
+        return _or_error(text, given, lambda: self._configured(text, [*self.parameters, *own])[1])
 
     def _planned(self, label: str, training: Training) -> PlannedLayout:
         options = training.mesh_options
@@ -167,11 +203,60 @@ def _bindings(text: str) -> dict[str, str]:
     return {f"Training.{name}": str(int(v)) if name == "batch_size" else repr(v) for name, v in given.items()}
 
 
-def _or_error(label: str, settings: Settings, plan: Callable[[], PlannedLayout]) -> PlannedLayout:
+def _or_error(
+    label: str,
+    asked: Settings | Mapping[str, str],
+    plan: Callable[[], PlannedLayout],
+    written: Callable[[str, Sequence[str]], str] | None = None,
+) -> PlannedLayout:
+    """What cannot be has its error, and the settings that were asked for.
+
+    Args:
+      label: of the layout.
+      asked: settings; or gin's values by parameter, for which gin's configuration has the other settings.
+      plan: makes it.
+      written: where the bindings are from that a message speaks of, and those of these names.
+    """
     try:
         return plan()
     except (MeshtfError, LayoutWarning) as error:
-        return PlannedLayout(label, settings, error=error_message(error))
+        settings = asked if isinstance(asked, Settings) else _settings_asked(asked)
+        return PlannedLayout(label, settings, error=error_message(error, written))
+
+
+def _settings_asked(given: Mapping[str, str]) -> Settings:
+    values = {binding.name: binding.value for binding in present_bindings()}
+    values |= {name: _literal(value) for name, value in given.items()}
+    texts = {name: str(values.get(f"Training.{name}") or "") for name in _NAMES if name != "batch_size"}
+    size = values.get("Training.batch_size")
+    return Settings(**texts, batch_size=size if isinstance(size, int) else 0)
+
+
+def _literal(value: str) -> object:
+    try:
+        return ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        return value
+
+
+def _from_page(settings: Settings, message: str, names: Sequence[str]) -> str:
+    """As `where_written`, of what was asked for in a page."""
+    asked = {f"Training.{name}": value for name, value in dataclasses.asdict(settings).items() if value}
+    spoken = [name for name in asked if name in names or name in message]
+    others = [line for line in where_written(message).splitlines() if line and line.split()[0] not in asked]
+    return "\n".join(["", *(f"  {name} = {asked[name]!r}  is from {_PAGE}" for name in spoken), *others]).rstrip()
+
+
+def settings_text(settings: Settings, others: Settings) -> str:
+    """What a layout is called: its rules, and which of its other settings are not as those of others."""
+    own, usual = dataclasses.asdict(settings), dataclasses.asdict(others)
+    differing = [f"{_TITLES[name]} {own[name] or 'none'}" for name in _TITLES if own[name] != usual[name]]
+    return ", ".join([settings.layout or "nothing is split", *differing])
+
+
+def _of_training(settings: Settings) -> dict[str, Any]:
+    """The fields of Training that they are."""
+    return {name: value or None if name in _OPTIONAL else value for name, value in dataclasses.asdict(settings).items()}
 
 
 def _settings_of(training: Training) -> Settings:
@@ -190,6 +275,11 @@ def _settings_of(training: Training) -> Settings:
 
 def _check_cores(mesh_shape: str) -> None:
     """Raises DeviceError, for more cores than a page can wait for."""
-    rule = MeshShapeRule.parse(mesh_shape)
-    if not rule.is_open and (shape := rule.shape(0)).size > _MOST_CORES:
-        raise mtf.errors.DeviceError(_TOO_MANY_CORES.format(most=_MOST_CORES, shape=shape, cores=shape.size))
+    if (any_mesh := AUTO_MESH.fullmatch(mesh_shape)) is not None:
+        shape, cores = mesh_shape, int(any_mesh[1])
+    elif (rule := MeshShapeRule.parse(mesh_shape)).is_open:
+        return
+    else:
+        shape, cores = str(rule.shape(0)), rule.shape(0).size
+    if cores > _MOST_CORES:
+        raise mtf.errors.DeviceError(_TOO_MANY_CORES.format(most=_MOST_CORES, shape=shape, cores=cores))

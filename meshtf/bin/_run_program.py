@@ -113,12 +113,18 @@ def status_of(error: BaseException, otherwise: ExitStatus) -> ExitStatus:
     return found
 
 
-def error_message(error: Exception) -> str:
-    """What is said of an error. A traceback goes before it only where nothing of the user's can be named."""
+def error_message(error: Exception, written: Callable[[str, Sequence[str]], str] | None = None) -> str:
+    """What is said of an error. A traceback goes before it only where nothing of the user's can be named.
+
+    `written`: in place of lines of gin files and flags, where the bindings are from that a message speaks of, and
+    further ones of these names.
+    """
     if isinstance(error, MeshtfError | LayoutWarning):
         names = _LAYOUT_BINDINGS if isinstance(error, _ABOUT_LAYOUTS) else ()
         text = _OWN_LINE.sub("", str(error))
-        return text + ("" if "  is from " in text else where_written(text, *names))
+        if "  is from " in text:
+            return text
+        return text + (where_written(text, *names) if written is None else written(text, names))
     if isinstance(error, _OF_FILES):
         return _BAD_FILE.format(error=error)
     if isinstance(error, MemoryError):

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
-from rich.text import Text
+from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.table import Column
 
 from meshtf.train.monitoring.progress import duration
 
@@ -49,12 +50,12 @@ def news(first: str, console: Console | None = None) -> Iterator[Callable[[objec
     if not console.is_terminal:
         yield _News(console).tell
         return
-    with console.status(_in_one_line(first)) as status:
-        yield lambda said: status.update(_in_one_line(str(said)))
-
-
-def _in_one_line(text: str) -> Text:
-    return Text(text, no_wrap=True, overflow="ellipsis")
+    in_one_line = TextColumn(
+        "{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)
+    )
+    with Progress(SpinnerColumn(), in_one_line, console=console, transient=True, expand=True) as line:
+        task = line.add_task(first, total=None)
+        yield lambda said: line.update(task, description=str(said))
 
 
 class _News:

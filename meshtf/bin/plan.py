@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import functools
 import os
@@ -61,7 +62,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     others = planner.compared(values.compare)
     # Last, since gin's configuration is then that of which a page asks for more.
     training, first = planner.as_configured(_AS_CONFIGURED)
-    layouts = [first, *others]
+    layouts = [first if chosen is None else dataclasses.replace(first, search=str(chosen)), *others]
     if values.serve:
         return functools.partial(_serve, _listening(values.port, planner, training), layouts)
     return functools.partial(_write, layouts, values.html, values.json, values.full)
@@ -97,8 +98,8 @@ def _print_reports(layouts: Sequence[PlannedLayout]) -> None:
 
 
 def _listening(port: int, planner: Planner, training: Training) -> PlanServer:
-    def plan(settings: Settings) -> PlannedLayout:
-        return planner.again(training, settings)
+    def plan(settings: Settings, tell: Callable[[object], None]) -> PlannedLayout:
+        return planner.again(training, settings, tell)
 
     try:
         return PlanServer(port, plan)

@@ -52,8 +52,9 @@ class SearchProgress:
         now = f"; now with {self.variant}" if self.variant else ""
         if self.best is None:
             return f"{tried}, none fits so far{now}"
-        rules = [value for value in self.best.choice.bindings().values() if value]
-        return f"{tried}, the best so far takes {seconds_text(self.best.seconds)}: {', '.join(rules)}{now}"
+        mesh, layout, *others = self.best.choice.bindings().values()
+        rules = ", ".join([mesh or "", layout or "nothing is split", *(rules for rules in others if rules)])
+        return f"{tried}, the best so far takes {seconds_text(self.best.seconds)}: {rules}{now}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -37,14 +37,16 @@ class PlanServer:
 
     Args:
       port: on which to listen; 0 for any that is free.
-      plan: of settings; may be slow, and is never called twice at once.
+      plan: of settings; may be slow, and is never called twice at once. What it says meanwhile, by calling its second
+        argument, is shown by the page.
 
     Raises:
       OSError: the port is taken, or is not this user's to take.
     """
 
-    def __init__(self, port: int, plan: Callable[[Settings], PlannedLayout]) -> None:
+    def __init__(self, port: int, plan: Callable[[Settings, Callable[[object], None]], PlannedLayout]) -> None:
         self._plan, self._lock = plan, threading.Lock()
+        self._news = ""
         self._plans: dict[Settings, dict[str, Any]] = {}
         self._secret = secrets.token_urlsafe(16)
         self._server = _Listener((HOST, port), _Handler)
@@ -64,6 +66,16 @@ class PlanServer:
     def plan_path(self) -> str:
         """To which the page sends settings."""
         return f"{self.path}plan"
+
+    @property
+    def progress_path(self) -> str:
+        """Where the page asks how far a plan is."""
+        return f"{self.plan_path}/progress"
+
+    @property
+    def news(self) -> str:
+        """How far the plan is that is being made; empty where there is nothing to say."""
+        return self._news
 
     @property
     def port(self) -> int:
@@ -91,8 +103,14 @@ class PlanServer:
             if settings not in self._plans:
                 if len(self._plans) >= _MOST_PLANS:
                     del self._plans[next(iter(self._plans))]
-                self._plans[settings] = layout_data(self._plan(settings))
+                try:
+                    self._plans[settings] = layout_data(self._plan(settings, self._tell))
+                finally:
+                    self._news = ""
             return self._plans[settings]
+
+    def _tell(self, said: object) -> None:
+        self._news = str(said)
 
 
 class _Listener(ThreadingHTTPServer):
@@ -113,6 +131,8 @@ class _Handler(BaseHTTPRequestHandler):
         owner = self._owner
         if self._is_refused():
             return
+        if self.path == owner.progress_path:
+            return self._send_data(HTTPStatus.OK, {"progress": owner.news})
         if self.path != owner.path:
             return self._send(
                 HTTPStatus.NOT_FOUND, "text/plain", "There is no such page; the address was printed whole."

@@ -74,10 +74,16 @@ class ChosenLayout:
     choice: LayoutChoice | None = None
     searched: str = ""
 
+    @property
+    def more(self) -> list[Parameter]:
+        """The bindings of what was chosen besides a mesh and layouts."""
+        named = () if self.choice is None else tuple(_named(self.choice))
+        return [binding for binding in self.bindings if not binding.binding.startswith(named)]
+
     def __str__(self) -> str:
         if self.choice is None:
             return "layout:        as the run has chosen it, " + "; ".join(b.binding for b in self.bindings)
-        more = [b.binding for b in self.bindings if not b.binding.startswith(tuple(_named(self.choice)))]
+        more = [b.binding for b in self.more]
         searched = [f"  {self.searched}"] if self.searched else []
         return "\n".join([str(self.choice), *(f"  with {binding}" for binding in more), *searched])
 

@@ -9,6 +9,7 @@ from meshtf.errors import LayoutError, MachineError, UsageError
 from meshtf.layout_search import MeshLayout, _overrides, _search, auto_layout
 from meshtf.layout_search._pricing import Pricing
 from meshtf.layout_search.candidate_meshes import candidate_meshes
+from meshtf.lowering.report.text_table import seconds_text
 from meshtf.testing.legal_layouts import shapes_of
 from tests.layout_search.programs import perceptron, random_program, two_towers
 
@@ -77,7 +78,10 @@ def test_a_choice_says_what_it_chose_and_why() -> None:
     assert 'Training.mesh_shape = "rows:2;cols:2"' in text
     assert f'Training.layout = "{found.layout.layout}"' in text
     assert found.layout.layout.axes("batch")[0] == "rows"
-    assert "what it takes: " in text
+    assert f"{seconds_text(found.best.seconds)} a step as predicted: " in text
+    products = dict(found.best.parts)["products"]
+    assert f"no layout takes less than {seconds_text(found.least_seconds)}: all products at full speed" in text
+    assert f"products take {seconds_text(products)} and all else {seconds_text(found.best.seconds - products)}" in text
     assert "% slower: mesh_shape = 'rows:2;cols:2'; layout = " in text
     assert found.gin_text("Other").startswith('Other.mesh_shape = "')
 
@@ -173,9 +177,12 @@ def test_a_search_that_is_cut_short_says_so() -> None:
     found = auto_layout(perceptron(), MESH, "v5e", max_planned_operations=60)
     assert found.was_cut_short
     assert "as the search had to end before it was through" in str(found)
-    with pytest.raises(LayoutError, match=r"(?s)no layout .*\nThe search reached its limits, 60 operations, before it"):
+    assert "it reached its limit of 60 planned operations, " in str(found)
+    assert "--search_operations=240 (max_planned_operations of auto_layout) lets it go on" in str(found)
+    limit = r"60 planned operations \(--search_operations\)"
+    with pytest.raises(LayoutError, match=rf"(?s)no layout .*\nThe search reached its limits, {limit}, before it"):
         auto_layout(perceptron(), MESH, "v5e", max_planned_operations=60, memory_per_core=1)
-    with pytest.raises(UsageError, match=r"before it found one that .* than 250000 operations and 1e-09 s"):
+    with pytest.raises(UsageError, match=r"before it found one that .* than 250,000 planned .* and 1e-09 s"):
         auto_layout(perceptron(), MESH, "v5e", max_seconds=1e-9)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from meshtf.bin._plan_layouts import Planner
@@ -9,6 +12,7 @@ from meshtf.costs import load_machine
 from meshtf.plan_view.planned_layout import PlannedLayout
 from meshtf.train.configuration import find_gin_file
 from meshtf.train.training import Training
+from tests.plan_view.browser import started
 
 NOT_POSSIBLE = "batch:nowhere"
 
@@ -34,3 +38,8 @@ def training(training_and_layouts: tuple[Training, list[PlannedLayout]]) -> Trai
 @pytest.fixture(scope="module")
 def layouts(training_and_layouts: tuple[Training, list[PlannedLayout]]) -> list[PlannedLayout]:
     return training_and_layouts[1]
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    yield from started(tmp_path_factory.mktemp("profile"))

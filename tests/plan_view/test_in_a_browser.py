@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import shutil
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,46 +19,9 @@ from meshtf.plan_view.page_data import page_data
 from meshtf.plan_view.plan_server import PlanServer
 from meshtf.plan_view.planned_layout import PlannedLayout
 from meshtf.train.training import Training
+from tests.plan_view.browser import Page
 
-PATIENCE = 120  # seconds; a busy machine may need them, and what is awaited ends the wait
 HOSTILE = "</script><img src=x onerror='window.hacked=1'>"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium, of the test extra, is not installed")
-    errors = pytest.importorskip("selenium.common.exceptions")
-    http_errors = pytest.importorskip("urllib3.exceptions")
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("no browser is installed: the page is tested in Chromium, with chromedriver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    profile = tmp_path_factory.mktemp("profile")
-    for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", f"user-data-dir={profile}"):
-        options.add_argument(f"--{argument}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    try:
-        browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    except (errors.WebDriverException, http_errors.HTTPError, OSError) as error:
-        pytest.skip(f"the browser that is installed does not start here: {error}")
-    browser.set_page_load_timeout(PATIENCE)
-    browser.set_script_timeout(PATIENCE)
-    if not _reads(browser, profile / "read.html", errors.WebDriverException):
-        browser.quit()
-        pytest.skip("the browser that is installed may not read the files of tests, as one in a sandbox of its own")
-    yield browser
-    browser.quit()
-
-
-def _reads(browser: Any, file: Path, error: type[Exception]) -> bool:
-    file.write_text("<title>read</title>", encoding="utf-8")
-    try:
-        browser.get(file.as_uri())
-    except error:
-        return False
-    return browser.title == "read"
 
 
 @pytest.mark.timeout(600)
@@ -76,7 +37,7 @@ def test_the_page_in_a_browser(
     file = tmp_path / "plan.html"
     file.write_text(html_page(data), encoding="utf-8")
     browser.get(file.as_uri())
-    page = _Page(browser)
+    page = Page(browser)
     _is_whole(page)
     _is_reached_by_keys(page)
     _is_named_for_those_who_listen(page)
@@ -92,41 +53,7 @@ def test_the_page_in_a_browser(
     assert [entry for entry in page.complaints() if "422" not in entry["message"]] == []
 
 
-class _Page:
-    """What tests do with a page."""
-
-    def __init__(self, browser: Any) -> None:
-        self.browser = browser
-
-    def run(self, script: str, *arguments: Any) -> Any:
-        return self.browser.execute_script(script, *arguments)
-
-    def all(self, selector: str) -> list[Any]:
-        return self.browser.find_elements("css selector", selector)
-
-    def one(self, selector: str) -> Any:
-        return self.browser.find_element("css selector", selector)
-
-    def text(self, selector: str) -> str:
-        return self.run("return document.querySelector(arguments[0]).textContent", selector)
-
-    def press(self, key: str) -> None:
-        """To what has the focus."""
-        from selenium.webdriver.common.keys import Keys
-
-        self.browser.switch_to.active_element.send_keys(getattr(Keys, key))
-
-    def wait(self, holds: Callable[[Any], Any]) -> None:
-        from selenium.webdriver.support.wait import WebDriverWait
-
-        WebDriverWait(self.browser, PATIENCE).until(holds)
-
-    def complaints(self) -> list[dict[str, Any]]:
-        """Of the browser: what its policy forbade, what failed. They are told once."""
-        return [entry for entry in self.browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
-
-
-def _is_whole(page: _Page) -> None:
+def _is_whole(page: Page) -> None:
     assert page.run("return performance.getEntriesByType('resource').length") == 0
     assert page.run("return window.hacked") is None
     assert not page.all("img")
@@ -139,7 +66,7 @@ def _is_whole(page: _Page) -> None:
     assert "tokens" in page.text("#summary") or "predicted, on v5e" in page.text("#summary")
 
 
-def _is_reached_by_keys(page: _Page) -> None:
+def _is_reached_by_keys(page: Page) -> None:
     """In each group one element is reached by Tab, and arrow keys go on from there."""
     assert len(page.all("#mesh .core[tabindex='0']")) == 1
     page.run("document.querySelector('#mesh .core').focus()")
@@ -162,7 +89,7 @@ def _is_reached_by_keys(page: _Page) -> None:
     assert page.browser.switch_to.active_element.text == "the step"
 
 
-def _is_named_for_those_who_listen(page: _Page) -> None:
+def _is_named_for_those_who_listen(page: Page) -> None:
     """Whatever takes the focus has a role and a name, images have texts, and parts have headings."""
     found = page.all("button, input, select, a, [tabindex='0'], [role='img']")
     assert len(found) > 20
@@ -181,7 +108,7 @@ def _is_named_for_those_who_listen(page: _Page) -> None:
     ]
 
 
-def _compares_and_shows_other_layouts(page: _Page) -> None:
+def _compares_and_shows_other_layouts(page: Page) -> None:
     heads = [cell.text for cell in page.all("#comparison thead th")]
     assert heads[1:3] == ["as configured", "data"]
     assert page.all("#comparison mark")
@@ -193,7 +120,7 @@ def _compares_and_shows_other_layouts(page: _Page) -> None:
     page.run("document.querySelectorAll('#choice input')[0].click()")
 
 
-def _sorts_and_filters(page: _Page) -> None:
+def _sorts_and_filters(page: Page) -> None:
     shares = [float(m.get_attribute("style").split(":")[1].rstrip("%; ")) for m in page.all("#traffic .meter")]
     assert max(shares) == 100
     page.run("document.querySelectorAll('#operations thead button')[0].click()")
@@ -207,7 +134,7 @@ def _sorts_and_filters(page: _Page) -> None:
     assert page.text("#operations [role='status']").startswith(f"{len(rows)} of ")
 
 
-def _fits_a_phone_the_dark_and_paper(page: _Page) -> None:
+def _fits_a_phone_the_dark_and_paper(page: Page) -> None:
     def background() -> str:
         return page.run("return getComputedStyle(document.body).backgroundColor")
 
@@ -227,7 +154,7 @@ def _fits_a_phone_the_dark_and_paper(page: _Page) -> None:
     devtools("Emulation.clearDeviceMetricsOverride", {})
 
 
-def _counts_what_is_not_predicted(page: _Page) -> None:
+def _counts_what_is_not_predicted(page: Page) -> None:
     """Without a machine widths are FLOPs, and memory goes from operation to operation."""
     assert "predicted" not in page.text("main")
     assert not page.one("#comparison").is_displayed()
@@ -236,8 +163,8 @@ def _counts_what_is_not_predicted(page: _Page) -> None:
     assert "At operation" in page.text("#memory .detail")
 
 
-def _plans_again(page: _Page, planner: Planner, training: Training, layouts: list[PlannedLayout]) -> None:
-    server = PlanServer(0, lambda settings: planner.again(training, settings))
+def _plans_again(page: Page, planner: Planner, training: Training, layouts: list[PlannedLayout]) -> None:
+    server = PlanServer(0, lambda settings, tell: planner.again(training, settings, tell))
     server.page = html_page(page_data(layouts[0].headline, layouts[:1], plan_again=server.plan_path))
     thread = threading.Thread(target=server.serve)
     thread.start()

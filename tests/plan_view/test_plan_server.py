@@ -28,12 +28,12 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def server(planner: Planner, training: Training) -> Iterator[PlanServer]:
-    with served(lambda settings: planner.again(training, settings)) as server:
+    with served(lambda settings, tell: planner.again(training, settings, tell)) as server:
         yield server
 
 
 @contextlib.contextmanager
-def served(plan: Callable[[Settings], PlannedLayout]) -> Iterator[PlanServer]:
+def served(plan: Callable[[Settings, Callable[[object], None]], PlannedLayout]) -> Iterator[PlanServer]:
     """A server that answers while the block runs, and is gone after it, whatever happens there."""
     server = PlanServer(0, plan)
     server.page = "<p>the page"
@@ -120,7 +120,7 @@ def test_others_are_refused(server: PlanServer) -> None:
 
 
 def test_a_fault_of_the_planner_is_no_traceback_in_the_page(capsys: pytest.CaptureFixture[str]) -> None:
-    def plan(_: Settings) -> Any:
+    def plan(*_: Any) -> Any:
         raise ZeroDivisionError("secret")
 
     with served(plan) as server:
@@ -132,7 +132,7 @@ def test_a_fault_of_the_planner_is_no_traceback_in_the_page(capsys: pytest.Captu
 
 
 def test_a_browser_that_leaves_before_its_answer_is_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
-    server = PlanServer(0, lambda _: pytest.fail("nothing is planned"))
+    server = PlanServer(0, lambda *_: pytest.fail("nothing is planned"))
     try:
         asked = f"GET {server.path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n"
         server._server.process_request_thread(_left_behind(asked), ("127.0.0.1", 0))

@@ -9,7 +9,7 @@ import pytest
 
 import meshtf as mtf
 from meshtf.errors import LayoutError
-from meshtf.layout_search import LayoutChoice, MeshLayout, PricedLayout, auto_layout
+from meshtf.layout_search import LayoutChoice, MeshLayout, PricedLayout, SearchEnd, auto_layout
 from meshtf.train.automatic_layout import ChosenLayout, chosen_layout
 from meshtf.train.configuration import ConfigurationError, find_gin_file
 
@@ -22,7 +22,7 @@ def choice(seconds: float, in_any_memory: float, communication: float = 0.0) -> 
     layout = MeshLayout(mtf.convert_to_shape("rows:4;cols:2"), mtf.convert_to_layout_rules("batch:rows+cols"))
     parts = (("products", seconds - communication), ("all_gather over rows", communication))
     best = PricedLayout(layout, seconds, 1000, parts)
-    return LayoutChoice("train_step", "v5e", best, (), 1e9, 7, in_any_memory, 0.1, False, False)
+    return LayoutChoice("train_step", "v5e", best, (), 1e9, 7, in_any_memory, 0.1, False, SearchEnd("no improvement"))
 
 
 @dataclasses.dataclass
@@ -33,7 +33,7 @@ class Searching:
     asked: list[tuple[str, str]] = dataclasses.field(default_factory=list)
 
     def __call__(
-        self, program: mtf.Function, mesh: str, machine: mtf.costs.Machine, keep: str, max_planned_operations: int = 0
+        self, program: mtf.Function, mesh: str, machine: mtf.costs.Machine, keep: str, **how: Any
     ) -> LayoutChoice:
         self.asked.append((mesh, keep))
         found = self.found[len(self.asked) - 1]

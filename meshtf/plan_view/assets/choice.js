@@ -21,7 +21,7 @@ function choiceOfLayout() {
               value: number,
               checked: number === state.layout,
               change: () => {
-                Object.assign(state, { layout: number, tensor: 0, core: 0 });
+                Object.assign(state, { layout: number, tensor: 0, core: 0, moment: null });
                 redraw();
               },
             }),

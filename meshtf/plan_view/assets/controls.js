@@ -2,7 +2,7 @@
 
 const SETTING_TITLES = {
   mesh_shape: "mesh, as rows:8;cols:4",
-  layout: "layout, as batch:rows;d_ff:cols",
+  layout: "layout, as batch:rows;d_ff:cols, or auto",
   parameter_layout: "parameter layout, between steps",
   activation_layout: "activation layout, between layers",
   batch_size: "batch size",
@@ -18,38 +18,75 @@ function controls() {
     return [name, title, make("input", { name, value: settings[name] ?? "", ...number })];
   });
   const error = make("p", { class: "error", role: "alert" });
+  const status = make("span", { class: "soft", role: "status", id: "planned" });
   const button = make("button", { class: "main" }, "Plan");
   const form = make(
     "form",
-    { submit: (event) => submitted(event, inputs, button, error) },
+    { submit: (event) => submitted(event, inputs, button, { status, error }) },
     make("div", { class: "fields" }, inputs.map(([, title, input]) => make("label", {}, title, input))),
-    make("div", { style: { display: "flex", gap: "1rem", alignItems: "center" } }, button, make("span", { class: "soft", role: "status", id: "planned" })),
+    make("div", { class: "asking" }, button, status),
     error,
   );
   section.append(form);
 }
 
-async function submitted(event, inputs, button, error) {
+async function submitted(event, inputs, button, { status, error }) {
   event.preventDefault();
   button.disabled = true;
   error.textContent = "";
   const settings = Object.fromEntries(inputs.map(([name, , input]) => [name, name === "batch_size" ? Number(input.value) : input.value]));
+  const begun = performance.now();
+  const since = () => (performance.now() - begun) / 1000;
+  const news = showProgress(status, since);
   try {
-    const begun = performance.now();
-    const response = await fetch(plan.plan_again, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(settings),
-    });
-    const layout = await response.json();
-    if (!response.ok) throw new Error(layout.error);
-    plan.layouts.push({ ...layout, label: `plan ${plan.layouts.length + 1}` });
-    Object.assign(state, { layout: plan.layouts.length - 1, tensor: 0, core: 0 });
-    choiceOfLayout();
-    redraw();
-    document.getElementById("planned").textContent = `planned in ${secondsText((performance.now() - begun) / 1000)}`;
+    const layout = await planOf(settings);
+    news.end();
+    showPlanned(layout);
+    status.textContent = `planned in ${secondsText(since())}: ${shown().label}`;
   } catch (problem) {
+    news.end();
+    status.textContent = "";
     error.textContent = problem instanceof TypeError ? "meshtf-plan does not answer: it has been ended" : problem.message;
   }
   button.disabled = false;
+}
+
+async function planOf(settings) {
+  const response = await fetch(plan.plan_again, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(settings),
+  });
+  const layout = await response.json();
+  if (!response.ok) throw new Error(layout.error);
+  return layout;
+}
+
+/** The layout beside the others; one that is there already is shown again. */
+function showPlanned(layout) {
+  const known = plan.layouts.findIndex((other) => isSame(other, layout));
+  if (known < 0) plan.layouts.push(layout);
+  Object.assign(state, { layout: known < 0 ? plan.layouts.length - 1 : known, tensor: 0, core: 0, moment: null });
+  choiceOfLayout();
+  redraw();
+}
+
+function isSame(one, other) {
+  if (one.search || other.search) return one.label === other.label;
+  return JSON.stringify(one.settings) === JSON.stringify(other.settings);
+}
+
+/** Says how long a plan has taken so far, and what the server says of it, until it is ended. */
+function showProgress(status, since) {
+  const ask = async () => {
+    const answer = await fetch(`${plan.plan_again}/progress`).then((response) => response.json()).catch(() => ({}));
+    if (timer !== null) status.textContent = answer.progress || `planning, ${Math.round(since())} s`;
+  };
+  status.textContent = "planning";
+  let timer = setInterval(ask, 1000);
+  const end = () => {
+    clearInterval(timer);
+    timer = null;
+  };
+  return { end };
 }

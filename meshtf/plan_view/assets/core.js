@@ -3,7 +3,7 @@
 // Names of tensors are anybody's text: they get into the page as text alone, never as markup.
 
 const plan = JSON.parse(document.getElementById("plan").textContent);
-const state = { layout: 0, tensor: 0, core: 0, measure: "seconds", by: "name" };
+const state = { layout: 0, tensor: 0, core: 0, moment: null, measure: "seconds", by: "name" };
 const drawers = [];
 
 /** An element: attributes by name, functions as listeners, the rest as children. */
@@ -80,7 +80,7 @@ function shareText(part, whole) {
   if (!whole) return "0 %";
   const share = (100 * part) / whole;
   if (share > 0 && share < 0.05) return "under 0.1 %";
-  return `${share < 9.95 ? share.toFixed(1) : share.toFixed(0)} %`;
+  return `${share.toFixed(1)} %`;
 }
 
 /** How a number is measured, by which widths and orders go. */

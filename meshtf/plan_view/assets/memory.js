@@ -2,7 +2,6 @@
 
 const KINDS = ["weights", "slots", "feeds", "gradients", "activations", "temporary"];
 const KIND_TITLES = { slots: "optimizer's state", feeds: "inputs" };
-let moment = null;
 
 part("memory", (layout) => {
   if (layout.error) return null;
@@ -10,15 +9,15 @@ part("memory", (layout) => {
   if (!moments.length) return make("p", { class: "soft" }, "The program holds nothing over time.");
   const totals = moments.map((m) => KINDS.reduce((sum, kind) => sum + m[kind], 0));
   const peak = totals.indexOf(Math.max(...totals));
-  moment = Math.min(moment ?? peak, moments.length - 1);
+  state.moment = Math.min(state.moment ?? peak, moments.length - 1);
   const detail = make("div", { class: "detail", "aria-live": "polite" });
   const chart = memoryChart(layout, moments, totals);
   const show = (number) => {
-    moment = Math.max(0, Math.min(moments.length - 1, number));
-    const x = chart.at(moments[moment].begins);
+    state.moment = Math.max(0, Math.min(moments.length - 1, number));
+    const x = chart.at(moments[state.moment].begins);
     for (const name of ["x1", "x2"]) chart.cursor.setAttribute(name, x);
-    chart.svg.setAttribute("aria-valuenow", moment);
-    const text = momentText(layout, moments[moment], totals[moment]);
+    chart.svg.setAttribute("aria-valuenow", state.moment);
+    const text = momentText(layout, moments[state.moment], totals[state.moment]);
     chart.svg.setAttribute("aria-valuetext", text);
     detail.textContent = text;
   };
@@ -27,9 +26,9 @@ part("memory", (layout) => {
     const steps = { ArrowRight: 1, ArrowLeft: -1, PageDown: 20, PageUp: -20, Home: -moments.length, End: moments.length };
     if (!(event.key in steps)) return;
     event.preventDefault();
-    show(moment + steps[event.key]);
+    show(state.moment + steps[event.key]);
   });
-  show(moment);
+  show(state.moment);
   const used = KINDS.filter((kind) => moments.some((m) => m[kind] > 0));
   return [
     legend(used.map((kind) => [kind, KIND_TITLES[kind] ?? kind, `at most ${bytesText(Math.max(...moments.map((m) => m[kind])))}`])),
@@ -86,7 +85,7 @@ function memoryChart(layout, moments, totals) {
   });
   for (const tick of ticks(highest)) {
     svg.append(draw("line", { class: "grid", x1: left, x2: width - right, y1: up(tick), y2: up(tick) }));
-    svg.append(draw("text", { x: left - 6, y: up(tick) + 4, "text-anchor": "end" }, bytesText(tick)));
+    svg.append(draw("text", { x: left - 6, y: up(tick) + 4, "text-anchor": "end" }, bytesText(tick).replace(/\.0+ /, " ")));
   }
   let below = moments.map(() => 0);
   for (const kind of KINDS) {
@@ -96,7 +95,9 @@ function memoryChart(layout, moments, totals) {
   }
   if (capacity !== null && capacity <= highest) {
     svg.append(draw("line", { class: "capacity", x1: left, x2: width - right, y1: up(capacity), y2: up(capacity) }));
-    svg.append(draw("text", { x: width - right - 4, y: up(capacity) + 15, "text-anchor": "end", class: "over" }, `${bytesText(capacity)} of the machine`));
+    const under = up(capacity) + 15;
+    const y = under < height - bottom - 4 ? under : up(capacity) - 6; // never upon the axis
+    svg.append(draw("text", { x: width - right - 4, y, "text-anchor": "end", class: "over" }, `${bytesText(capacity)} of the machine`));
   }
   const unit = layout.timeline_unit === "seconds" ? secondsText : (n) => `operation ${Math.round(n)}`;
   for (const share of [0, 0.5, 1]) {

@@ -12,7 +12,7 @@ const OPERATION_COLUMNS = [
   ["bytes", "through memory", (o) => o.bytes, bytesText],
   ["sent", "sent", (o) => o.sent, bytesText],
   ["seconds", "of the step", (o) => o.seconds, secondsText],
-  ["hidden", "behind other work", (o) => o.hidden, secondsText],
+  ["hidden", "hidden", (o) => o.hidden, secondsText],
 ];
 
 part("operations", (layout) => {
