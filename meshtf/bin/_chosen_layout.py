@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from absl import flags
@@ -38,16 +38,28 @@ def read_with_layout(
       ConfigurationError, LayoutError, MachineError: of `chosen_layout`.
     """
     machine = None if values.machine is None else functools.partial(load_machine, values.machine)
-    with contextlib.ExitStack() as stack:
-        tell: list[Callable[[object], None]] = []
-
-        def progress(so_far: SearchProgress) -> None:
-            if not tell:  # a configuration that has a layout is not searched, and nothing is said of it
-                tell.append(stack.enter_context(news(str(so_far))))
-            tell[0](so_far)
-
-        effort = SearchEffort(values.search_operations, values.search_seconds, progress if is_told else None)
+    with told_progress() as tell:
+        effort = search_effort(values, tell if is_told else None)
         chosen = chosen_layout(files, parameters, machine, run_before, effort=effort)
     if chosen is not None:
         read_configuration(files, [*parameters, *chosen.bindings])
     return chosen
+
+
+def search_effort(values: flags.FlagValues, progress: Callable[[SearchProgress], None] | None) -> SearchEffort:
+    """What --search_operations and --search_seconds allow for."""
+    return SearchEffort(values.search_operations, values.search_seconds, progress)
+
+
+@contextlib.contextmanager
+def told_progress() -> Iterator[Callable[[SearchProgress], None]]:
+    """Gives what tells of a search on standard error; where none begins, nothing is said."""
+    with contextlib.ExitStack() as stack:
+        tell: list[Callable[[object], None]] = []
+
+        def progress(so_far: SearchProgress) -> None:
+            if not tell:
+                tell.append(stack.enter_context(news(str(so_far))))
+            tell[0](so_far)
+
+        yield progress

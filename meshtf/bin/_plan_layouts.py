@@ -45,7 +45,7 @@ _OF_THE_MESH = {"mesh_shape", "layout", *(field.name for field in dataclasses.fi
 _NO_LAYOUTS = {"Training.parameter_layout": "None", "Training.activation_layout": "None"}
 _MOST_CORES = 1 << 17
 _NOT_COMPARED = """\
---compare={text!r} is no recipe, no layout and no settings. It is the name of a recipe ({recipes}), a layout as \
+--compare={text!r} is no recipe, no layout and no settings. It is the name of a recipe ({recipes}), auto, a layout as \
 "batch:rows;d_ff:cols", or settings of {names}, as "mesh_shape=rows:4;cols:2 layout=batch:rows"."""
 _TOO_MANY_CORES = "a page plans meshes of at most {most:,} cores, and [{shape}] has {cores:,}; meshtf-plan plans any"
 
@@ -59,6 +59,7 @@ class Planner:
       processes: over how many the mesh is laid, in place of what is configured; None for that.
       machine: for predictions; None for none.
       allow_unread: whether bindings that nothing reads are allowed.
+      effort: of searches for a layout, where one is asked for beside the configured one.
     """
 
     files: Sequence[Path]
@@ -66,6 +67,7 @@ class Planner:
     processes: int | None
     machine: Machine | None
     allow_unread: bool
+    effort: SearchEffort = dataclasses.field(default_factory=SearchEffort)
     _configured_as: Training | None = dataclasses.field(default=None, init=False, repr=False)
     _built: tuple[Training, mtf.Function] | None = dataclasses.field(default=None, init=False, repr=False)
 
@@ -116,7 +118,7 @@ class Planner:
         own = [Parameter(_PAGE, f"Training.{name} = {value!r}") for name, value in _of_training(settings).items()]
         parameters, machine = [*self.parameters, *own], self.machine
         try:
-            effort = SearchEffort(progress=progress)
+            effort = dataclasses.replace(self.effort, progress=progress)
             chosen = chosen_layout(self.files, parameters, lambda: machine, effort=effort)
             assert chosen is not None
             read_configuration(self.files, [*parameters, *chosen.bindings])
@@ -139,9 +141,18 @@ class Planner:
         """`given`: values of gin's, by parameter."""
         own = [Parameter(FLAG, f"{name} = {value}") for name, value in given.items()]
         changes, training = _of_layout_alone(given), self._configured_as
-        if training is not None and changes is not None:
+        if training is not None and changes is not None and changes.get("layout") != AUTO:
             return _or_error(text, given, lambda: self._planned(text, dataclasses.replace(training, **changes)))
-        return _or_error(text, given, lambda: self._configured(text, [*self.parameters, *own])[1])
+        return _or_error(text, given, lambda: self._configured_or_found(text, [*self.parameters, *own]))
+
+    def _configured_or_found(self, label: str, parameters: Sequence[str | Parameter]) -> PlannedLayout:
+        """With the layout that a search finds, where that is asked for."""
+        machine = self.machine
+        chosen = chosen_layout(self.files, parameters, None if machine is None else lambda: machine, effort=self.effort)
+        if chosen is None:
+            return self._configured(label, parameters)[1]
+        planned = self._configured(label, [*parameters, *chosen.bindings])[1]
+        return dataclasses.replace(planned, search=str(chosen))
 
     def _planned(self, label: str, training: Training) -> PlannedLayout:
         options = training.mesh_options
@@ -192,7 +203,7 @@ def _bindings(text: str) -> dict[str, str]:
         lines = (line.partition("=") for line in recipe_file(text).read_text().splitlines() if not line.startswith("#"))
         return _NO_LAYOUTS | {name.strip(): value.strip() for name, equals, value in lines if equals}
     places = list(_ASSIGNMENT.finditer(text))
-    if not places and ":" in text and "=" not in text:
+    if text == AUTO or (not places and ":" in text and "=" not in text):
         return {"Training.layout": repr(text)}
     ends = [match.start() for match in places[1:]] + [len(text)]
     given = {match[1]: text[match.end() : end].strip() for match, end in zip(places, ends, strict=False)}

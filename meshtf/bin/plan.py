@@ -12,7 +12,7 @@ from pathlib import Path
 
 from absl import flags
 
-from meshtf.bin._chosen_layout import read_with_layout
+from meshtf.bin._chosen_layout import read_with_layout, search_effort, told_progress
 from meshtf.bin._cluster import is_left_to_process_0
 from meshtf.bin._configuration_flags import gin_files, mesh_bindings
 from meshtf.bin._plan_layouts import Planner
@@ -58,8 +58,10 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     if chosen is not None:
         parameters = [*parameters, *chosen.bindings]
         print(chosen, file=sys.stderr if values.json else sys.stdout)
-    planner = Planner(files, parameters, values.processes, machine, values.allow_unread_bindings)
-    others = planner.compared(values.compare)
+    with told_progress() as tell:
+        effort = search_effort(values, tell)
+        planner = Planner(files, parameters, values.processes, machine, values.allow_unread_bindings, effort)
+        others = planner.compared(values.compare)
     # Last, since gin's configuration is then that of which a page asks for more.
     training, first = planner.as_configured(_AS_CONFIGURED)
     layouts = [first if chosen is None else dataclasses.replace(first, search=str(chosen)), *others]

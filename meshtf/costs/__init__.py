@@ -11,7 +11,7 @@ from meshtf.costs.prediction import (
     predict,
 )
 from meshtf.costs.seconds import Work, collective_seconds, permute_seconds, seconds_of
-from meshtf.costs.step_timing import OperationTime, PartOfStep, operation_seconds, part_of_step
+from meshtf.costs.step_timing import OperationTime, operation_seconds, part_of_step
 from meshtf.planning.work_facts import MatrixProduct
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "MatrixProduct",
     "NetworkLevel",
     "OperationTime",
-    "PartOfStep",
     "Placement",
     "Prediction",
     "StepParts",

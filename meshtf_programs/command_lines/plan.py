@@ -68,8 +68,8 @@ def _define_output_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_multi_string(
         "compare",
         [],
-        "Another layout, planned and shown beside the first, in a table and in the page: a recipe's name, a layout, or "
-        "settings, as 'mesh_shape=rows:4;cols:2 layout=batch:rows', of mesh_shape, layout, parameter_layout, "
+        "Another layout, planned and shown beside the first, in a table and in the page: a recipe's name, a layout, "
+        "auto, or settings, as 'mesh_shape=rows:4;cols:2 layout=batch:rows', of mesh_shape, layout, parameter_layout, "
         "activation_layout and batch_size. May be given several times.",
         flag_values=values,
     )

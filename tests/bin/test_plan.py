@@ -80,6 +80,21 @@ def test_a_layout_is_found_for_a_mesh_and_a_machine(capsys: pytest.CaptureFixtur
     assert "nobody says for which machine" in capsys.readouterr().err
 
 
+def test_a_layout_is_found_beside_another_and_says_what_ended_the_search(capsys: pytest.CaptureFixture[str]) -> None:
+    digits = ["meshtf-plan", "--gin_file=digits_mlp.gin", "--mesh_shape=rows:2", "--layout=batch:rows"]
+    assert main([*digits, "--machine=v5e", "--compare=auto", "--search_operations=300"]) == 0
+    rows = {line.split("│")[0].strip(): line.split("│")[1:] for line in capsys.readouterr().out.splitlines()}
+    as_configured, found = rows["predicted step"]
+    assert as_configured.split()[1] == found.split()[1] == "us"
+    assert float(found.split()[0]) <= float(as_configured.split()[0])
+    assert main([*digits[:3], "--layout=auto", "--machine=v5e", "--search_operations=300"]) == 0
+    text = capsys.readouterr().out
+    assert "it reached its limit of 300 planned operations, " in text
+    assert "; --search_operations=1200 (max_planned_operations of auto_layout) lets it go on" in text
+    assert main([*digits, "--compare=auto"]) == 2
+    assert "--compare='auto' is not possible: Training.layout is \"auto\", and nobody says" in capsys.readouterr().err
+
+
 def test_the_bubble_of_a_pipelined_model_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     bindings = ("TransformerStack.pipeline=@PipelineSchedule()", "PipelineSchedule.num_microbatches=8")
     options = [f"--gin_param={binding}" for binding in (*bindings, "PipelineSchedule.num_stages=2")]

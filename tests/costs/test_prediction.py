@@ -81,6 +81,10 @@ def test_work_hides_collectives_where_the_machine_overlaps(report: Report) -> No
     hidden = serial.parts.communication - overlapping.parts.communication
     assert overlapping.hidden_communication == pytest.approx(hidden, rel=1e-6)
     assert overlapping.seconds == pytest.approx(serial.seconds - hidden)
+    assert sum(c.exposed_seconds for c in overlapping.collectives) == pytest.approx(overlapping.parts.communication)
+    assert [c.exposed_seconds for c in serial.collectives] == [c.seconds for c in serial.collectives]
+    assert " of the step and the rest behind other work" in str(overlapping)
+    assert "behind" not in str(serial)
 
 
 def test_fused_work_takes_less_than_each_by_itself(report: Report) -> None:

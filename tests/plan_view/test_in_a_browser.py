@@ -176,13 +176,26 @@ def _plans_again(page: Page, planner: Planner, training: Training, layouts: list
         mesh.send_keys("rows:2;cols:2")
         page.press("ENTER")
         page.wait(lambda _: len(page.all("#choice input")) == 2)
+        named = "batch:rows;hidden:cols, mesh rows:2;cols:2"
+        assert [label.text for label in page.all("#choice label")] == ["as configured", named]
+        assert page.text("#planned").startswith("planned in ")
+        assert page.text("#planned").endswith(f": {named}")
+        assert "Layouts side by side" in page.text("#contents")
         assert len(page.all("#mesh .core")) == 4
         assert not page.one("#comparison").get_attribute("hidden")
         mesh.clear()
         mesh.send_keys("lines:2")
         page.press("ENTER")
         page.wait(lambda _: page.text("#controls .error"))
-        assert "lines" in page.text("#controls .error")
+        assert "Training.mesh_shape = 'lines:2'  is from the page" in page.text("#controls .error")
+        assert page.text("#planned") == ""
+        mesh.clear()
+        mesh.send_keys("rows:4;cols:2")
+        page.press("ENTER")
+        page.wait(lambda _: page.text("#planned"))
+        page.wait(lambda _: page.text("#planned").startswith("planned in "))
+        assert page.text("#controls .error") == ""
+        assert page.one("#choice input:checked").get_attribute("value") == "0", "it is the one that is configured"
         assert len(page.all("#choice input")) == 2
     finally:
         server.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import http.client
 import json
 import socket
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from meshtf.bin._plan_layouts import Planner
+from meshtf.bin._plan_layouts import Planner, settings_text
 from meshtf.plan_view.plan_server import PlanServer, SettingsError, settings_of
 from meshtf.plan_view.planned_layout import PlannedLayout, Settings
 from meshtf.train.training import Training
@@ -71,6 +72,7 @@ def test_settings_are_planned_and_what_cannot_be_is_said(server: PlanServer) -> 
     assert planned["totals"]["seconds"] > 0
     assert planned["settings"] == SETTINGS
     assert ask(server, "POST", server.plan_path, SETTINGS) == (200, text)
+    assert planned["label"] == "batch:rows;hidden:cols, mesh rows:2;cols:2"
     wrong = [
         ({"layout": "batch:nowhere"}, '"nowhere"'),
         ({"mesh_shape": "rows:1000000000"}, "at most 131,072 cores"),
@@ -79,7 +81,50 @@ def test_settings_are_planned_and_what_cannot_be_is_said(server: PlanServer) -> 
     ]
     for change, message in wrong:
         status, text = ask(server, "POST", server.plan_path, SETTINGS | change)
-        assert (status, message in json.loads(text)["error"]) == (422, True), text
+        error = json.loads(text)["error"]
+        assert (status, message in error) == (422, True), text
+        asked = (SETTINGS | change)["layout"]
+        assert "from" not in error or f"Training.layout = {asked!r}  is from the page" in error, error
+
+
+def test_layouts_are_called_by_what_they_are() -> None:
+    usual = settings_of(SETTINGS)
+    changed = SETTINGS | {"layout": "", "parameter_layout": "hidden:rows", "batch_size": 32}
+    assert settings_text(settings_of(changed), usual) == "nothing is split, parameters hidden:rows, batch size 32"
+    assert settings_text(usual, settings_of(changed)) == "batch:rows;hidden:cols, parameters none, batch size 64"
+    assert settings_text(usual, usual) == "batch:rows;hidden:cols"
+
+
+def test_a_layout_is_found_and_how_far_the_search_is_can_be_asked(planner: Planner, training: Training) -> None:
+    told: list[str] = []
+
+    def plan(settings: Settings, tell: Callable[[object], None]) -> PlannedLayout:
+        def tell_and_ask(said: object) -> None:
+            tell(said)
+            if len(told) < 2:
+                told.append(json.loads(ask(server, "GET", server.progress_path)[1])["progress"])
+
+        return planner.again(training, settings, tell_and_ask)
+
+    with served(plan) as server:
+        status, text = ask(server, "POST", server.plan_path, SETTINGS | {"layout": "auto", "mesh_shape": "rows:2"})
+        assert status == 200
+        found = json.loads(text)
+        assert json.loads(ask(server, "GET", server.progress_path)[1]) == {"progress": ""}
+        assert ask(server, "GET", f"{server.plan_path}/other")[0] == 404
+        again = json.loads(ask(server, "POST", server.plan_path, found["settings"])[1])
+    assert ": 2 tried in " in told[1]
+    assert found["label"] == f"auto: {again['label']}"
+    assert found["settings"]["mesh_shape"] == "rows:2"
+    assert found["totals"] == again["totals"]
+    assert "the search ended after " in found["search"]
+    assert again["search"] == ""
+    without_machine = dataclasses.replace(planner, machine=None).again(
+        training, settings_of(SETTINGS | {"layout": "auto"})
+    )
+    assert "start meshtf-plan with --machine" in without_machine.error
+    too_many = planner.again(training, settings_of(SETTINGS | {"layout": "auto", "mesh_shape": "auto:200000"}))
+    assert "at most 131,072 cores, and [auto:200000] has 200,000" in too_many.error
 
 
 def test_nothing_else_can_be_set(server: PlanServer) -> None:

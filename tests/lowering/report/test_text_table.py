@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshtf.lowering.report.text_table import Column, bytes_text, flops_text, shorten, table
+from meshtf.lowering.report.text_table import Column, bytes_text, flops_text, seconds_text, shorten, table
 
 pytestmark = pytest.mark.quick
 
@@ -46,3 +46,18 @@ def test_columns_are_aligned_and_headings_stand_over_all_of_them() -> None:
 def test_columns_that_keep_all_are_never_shortened() -> None:
     lines = table([Column("n"), Column("name", keeps="start")], [("x" * 50, "y" * 30)], 40)
     assert lines[1] == "  " + "x" * 50 + "  " + "y" * 15 + "…"
+
+
+def test_seconds_have_three_digits_and_the_unit_of_the_rounded_number() -> None:
+    """Also next to a unit's end, and beyond a thousand seconds."""
+    texts = {
+        0.0: "0 us",
+        2.383e-4: "238 us",
+        9.996e-4: "1 ms",
+        2.8349e-3: "2.83 ms",
+        0.99951: "1 s",
+        61.25: "61.2 s",
+        999.6: "1,000 s",
+        4528.0: "4,530 s",
+    }
+    assert {seconds: seconds_text(seconds) for seconds in texts} == texts
