@@ -34,6 +34,7 @@ def test_the_page_in_a_browser(
 ) -> None:
     data = page_data(layouts[0].headline, layouts)
     data["layouts"][0]["tensors"][0]["name"] = HOSTILE
+    data["layouts"][3]["label"] = "a_dimension_of_a_long_name:rows+cols;" * 8 + "x" * 90
     file = tmp_path / "plan.html"
     file.write_text(html_page(data), encoding="utf-8")
     browser.get(file.as_uri())
@@ -151,7 +152,20 @@ def _fits_a_phone_the_dark_and_paper(page: Page) -> None:
     devtools("Emulation.setDeviceMetricsOverride", phone)
     page.wait(lambda _: page.run("return innerWidth") == 360)
     assert page.run("return document.documentElement.scrollWidth") <= 360
+    assert _labels_of_the_axis_are_free(page)
     devtools("Emulation.clearDeviceMetricsOverride", {})
+
+
+def _labels_of_the_axis_are_free(page: Page) -> bool:
+    """Also where the machine has so little memory that its line is all but the axis."""
+    script = """
+      plan.layouts[0].totals.memory_bytes = 2000;
+      redraw();
+      const boxes = [...document.querySelectorAll("#memory text")].map((text) => text.getBoundingClientRect());
+      const apart = (a, b) => a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
+      return boxes.every((a, i) => boxes.every((b, j) => i === j || apart(a, b)));
+    """
+    return page.run(script)
 
 
 def _counts_what_is_not_predicted(page: Page) -> None:

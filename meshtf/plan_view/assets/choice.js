@@ -25,7 +25,7 @@ function choiceOfLayout() {
                 redraw();
               },
             }),
-            make("span", {}, layout.label + (layout.error ? " (not possible)" : "")),
+            make("span", {}, inLines(layout.label), layout.error ? " (not possible)" : null),
           ),
         ),
       ),

@@ -42,7 +42,7 @@ part("memory", (layout) => {
 /** Why the peak of the step may be above the chart. */
 function orderText(layout, most) {
   const peak = layout.totals.peak_bytes;
-  if (peak <= most) return null;
+  if (bytesText(peak) === bytesText(most)) return null;
   return make(
     "p",
     { class: "soft" },
