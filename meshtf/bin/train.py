@@ -59,13 +59,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the configuration, builds and checks everything that will run, and restores the newest checkpoint."""
-    if values.dry_run and wants_cluster(values):
-        raise FlagError(_NO_DRY_RUN)
+    _check_is_for_cluster(values)
     files = gin_files(values)
     path = run_path(f"runs/{Path(values.gin_file[-1]).stem}" if values.model_dir is None else values.model_dir)
     before = functools.partial(_configuration_before, values, path)
-    if values.search_seconds is not None and wants_cluster(values):
-        raise FlagError(_NO_SECONDS)
     given = [*values.gin_param, *mesh_bindings(values)]
     chosen = read_with_layout(values, files, given, before, is_told=not is_left_to_process_0())
     training = configured_training()
@@ -98,6 +95,16 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
             return train(trainer, folder, start)
 
     return run
+
+
+def _check_is_for_cluster(values: flags.FlagValues) -> None:
+    """Raises FlagError for a flag that one of several processes may not have."""
+    if not wants_cluster(values):
+        return
+    if values.dry_run:
+        raise FlagError(_NO_DRY_RUN)
+    if values.search_seconds is not None:
+        raise FlagError(_NO_SECONDS)
 
 
 def _configuration_before(values: flags.FlagValues, place: Path | RemoteFolder) -> str | None:

@@ -19,6 +19,8 @@ from meshtf.plan_view.planned_layout import PlannedLayout
 from meshtf.plan_view.remarks import remarks
 
 _MOST_LINES, _BAR, _FILE_WIDTH = 5, 40, 120
+_OTHER_ORDER = "with collectives later or earlier"
+"""What a core may need besides, where others are slow or fast: the peak is over all orders, its kinds are of the plan's."""
 _COLOURS = {
     "weights": "blue",
     "slots": "cyan",
@@ -26,6 +28,7 @@ _COLOURS = {
     "gradients": "yellow",
     "activations": "green",
     "temporary": "magenta",
+    _OTHER_ORDER: "white",
     "products": "blue",
     "elementwise": "green",
     "update": "magenta",
@@ -136,10 +139,8 @@ def _memory(planned: PlannedLayout, report: Report, width: int) -> Iterator[Text
     moment = max(report.memory_timeline, key=lambda m: m.total, default=None)
     if moment is not None and moment.total:
         kinds = {kind: getattr(moment, kind) for kind in _MEMORY_KINDS}
-        if moment.total < memory.peak:
-            order = f"in the plan's order {_bytes(moment.total)}, and more where collectives come later or earlier:"
-            yield _row("", order)
-        yield _row("", _bar(kinds, moment.total))
+        kinds[_OTHER_ORDER] = memory.peak - moment.total
+        yield _row("", _bar(kinds, memory.peak))
         yield from _legend({kind: n for kind, n in kinds.items() if n}, lambda n: _bytes(int(n)), width)
 
 

@@ -203,7 +203,9 @@ def test_a_layout_that_was_found_is_kept_by_the_run(tmp_path: Path, capsys: pyte
     folder = RunFolder(tmp_path / "run")
     command = (DIGITS, "--layout=auto", "--mesh_shape=rows:2", *TINY[2:], f"--model_dir={folder.path}")
     assert status_of(*command, "--machine=v5e", "--gin_param=Training.num_steps=2") == 0
-    assert "layout of train_step on v5e" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "layout of train_step on v5e" in out
+    assert "the search ended after " in out
     (layout,) = re.findall(r"Training.layout = '.*'", folder.operative_config.read_text())
     assert "auto" not in layout
     assert status_of(*command, "--gin_param=Training.num_steps=3") == 0
@@ -369,7 +371,7 @@ def test_a_dry_run_goes_through_everything_and_leaves_nothing(capsys: pytest.Cap
     assert list(Path.cwd().iterdir()) == []
 
 
-def test_a_dry_run_is_refused_in_each_process_of_a_cluster(
+def test_what_is_for_one_process_is_refused_in_each_of_a_cluster(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At once, before anything waits for the others: no process is at these addresses."""
@@ -380,6 +382,10 @@ def test_a_dry_run_is_refused_in_each_process_of_a_cluster(
         error = capsys.readouterr().err
         assert "--dry_run is for one process, and this is one of several" in error
         assert "--gin_param=Training.num_processes=N" in error
+        assert status_of(DIGITS, "--layout=auto", "--search_seconds=60") == ExitStatus.BAD_CONFIGURATION
+        error = capsys.readouterr().err
+        assert "--search_seconds is for one process" in error
+        assert "Give --search_operations" in error
     assert list(Path.cwd().iterdir()) == []
 
 
