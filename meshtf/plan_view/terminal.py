@@ -20,7 +20,7 @@ from meshtf.plan_view.remarks import remarks
 
 _MOST_LINES, _BAR, _FILE_WIDTH = 5, 40, 120
 _OTHER_ORDER = "with collectives later or earlier"
-"""What a core may need besides, where others are slow or fast: the peak is over all orders, its kinds are of the plan's."""
+"""What a core may need besides, where others are slow or fast: the peak is of all orders, its kinds of the plan's."""
 _COLOURS = {
     "weights": "blue",
     "slots": "cyan",
