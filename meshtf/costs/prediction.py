@@ -208,6 +208,6 @@ def _lines(prediction: Prediction) -> list[str]:
 
 
 def _waited(row: CollectiveTime) -> str:
-    if row.exposed_seconds == row.seconds:
+    if seconds_text(row.exposed_seconds) == seconds_text(row.seconds):
         return ""
     return f", {seconds_text(row.exposed_seconds)} of the step and the rest behind other work"

@@ -18,6 +18,8 @@ from meshtf.costs.placement import Placement
 from meshtf.costs.seconds import RANDOM_BITS_OPERATIONS, Work, collective_seconds, permute_seconds, seconds_of
 from meshtf.lowering.report.operation_records import OperationRecord
 
+_LOST = 1e-9
+
 PartOfStep: TypeAlias = Literal["products", "elementwise", "update", "communication", "bubble"]
 
 
@@ -134,7 +136,15 @@ class StepTiming:
             self._exposed_once[number] += max(0.0, min(ends, until) - max(self._begins[number], since))
             if ends > until:
                 return
-            under_way.popleft()
+            self._round(under_way.popleft())
+
+    def _round(self, number: int) -> None:
+        """A collective that is exposed, or hidden, but for what adding moments has lost, is so as a whole."""
+        whole = self._once[number]
+        if abs(self._exposed_once[number] - whole) < _LOST * whole:
+            self._exposed_once[number] = whole
+        elif self._exposed_once[number] < _LOST * whole:
+            self._exposed_once[number] = 0.0
 
     def _time_inside(self, number: int, begins: float) -> None:
         """A loop takes all its rounds, of which the share of a bubble is of no use; a branch its longer way."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
 
 from meshtf.plan_view import page_data as module
 from meshtf.plan_view.page_data import layout_data
+from meshtf.plan_view.plan_json import plan_json
 from meshtf.plan_view.planned_layout import PlannedLayout
+from meshtf.plan_view.terminal import print_summary
 from tests.plan_view.small_plans import TOKENS, plans_of_one_machine
+from tests.plan_view.visible_numbers import Shown, number, numbers, total
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +37,40 @@ def test_so_it_is_where_operations_are_too_many(plans: list[PlannedLayout], monk
     data = layout_data(plans[0])
     assert "all others" in [row["name"] for row in data["operations"]]
     _adds_up(data)
+
+
+def test_so_it_is_in_json(plans: list[PlannedLayout]) -> None:
+    for data in json.loads(plan_json(plans, full=True)):
+        found = data["prediction"]
+        exposed = sum(operation["exposed_seconds"] for operation in found["operations"])
+        assert found["parts"]["start"] + exposed == pytest.approx(found["seconds"])
+        communication = sum(collective["exposed_seconds"] for collective in found["collectives"])
+        assert communication == pytest.approx(found["parts"]["communication"], abs=1e-9 * found["seconds"])
+        hidden = sum(collective["seconds"] for collective in found["collectives"]) - communication
+        assert hidden == pytest.approx(found["hidden_communication"], abs=1e-9 * found["seconds"])
+
+
+def test_so_it_is_in_the_terminal(plans: list[PlannedLayout], capsys: pytest.CaptureFixture[str]) -> None:
+    """Parts are the step, shares are the operations', kinds of memory are the peak."""
+    for plan in plans:
+        print_summary(plan)
+        text = capsys.readouterr().out
+        step, peak = (numbers(re.findall(rf"{title} +([^,]*)", text)[0])[0] for title in ("step", "peak memory"))
+        parts = re.findall(
+            rf"(?:{'|'.join(layout_data(plan)['totals']['parts'])}) ([\d.]+ \w+)", text.partition("besides")[0]
+        )
+        assert _adds_to([number(part) for part in parts], step), text
+        for amount, share in re.findall(r"^ +([\d.]+ [mu]?s) +(\d+)%", text, re.MULTILINE):
+            # In whole percents, and times of three digits and no trailing zeros.
+            assert number(amount).value / step.value == pytest.approx(int(share) / 100, abs=0.005 + 0.01), text
+        memory = text.partition("peak memory")[2].partition("work  ")[0]
+        kinds = re.findall(r"(?:weights|slots|feeds|gradients|activations|temporary|earlier) ([\d.]+ \w+)", memory)
+        assert total([number(kind) for kind in kinds]).agrees(peak), text
+
+
+def _adds_to(parts: list[Shown], whole: Shown) -> bool:
+    """Each of three digits, some of which may be zeros that are not there."""
+    return abs(sum(part.value for part in parts) - whole.value) <= 0.005 * (whole.value + sum(p.value for p in parts))
 
 
 def _adds_up(data: dict[str, Any]) -> None:

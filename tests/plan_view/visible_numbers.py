@@ -11,11 +11,13 @@ _UNITS = {
     "s": 1.0,
     "ms": 1e-3,
     "µs": 1e-6,
+    "us": 1e-6,
     "%": 1e-2,
     "": 1.0,
     **{f"{prefix}FLOP": 1000.0**power for power, prefix in enumerate(["", "k", "M", "G", "T", "P"])},
     **{unit: 1024.0**power for power, unit in enumerate(["B", "KiB", "MiB", "GiB", "TiB", "PiB"])},
 }
+_OF_TIME = ("s", "ms", "µs", "us")
 _NUMBER = re.compile(
     rf"(under )?(\d[\d,]*)(\.\d+)?(?: ({'|'.join(sorted(filter(None, _UNITS), key=len)[::-1])}))?(?!\w|\.\d)"
 )
@@ -64,7 +66,7 @@ def _shown(match: re.Match[str]) -> Shown:
     if under:
         return Shown(value / 2, value / 2)
     digits = len(fraction) - 1 if fraction else 0
-    if not fraction and unit in ("s", "ms", "µs"):  # three digits: 123 ms, and 1,230 s
+    if not fraction and unit in _OF_TIME:  # three digits: 123 ms, and 1,230 s
         return Shown(value, 0.5 * size * 10 ** max(0, len(whole.replace(",", "")) - 3))
     is_count = not fraction and unit in (None, "B", "FLOP")
     return Shown(value, 0.0 if is_count else 0.5 * 10.0**-digits * size)
