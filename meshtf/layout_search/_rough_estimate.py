@@ -50,7 +50,7 @@ class RoughEstimate:
                 )
         self._products = list(products.values())
         self.work_seconds = sum(product.flop_seconds for product in self._products)
-        """Of all products, on one core, at the share of its peak that products reach."""
+        """Of all products, on one core at its peak."""
 
     def seconds(self, sets: SetsByAxis) -> float:
         """Of all products and of the sums over cores that they leave."""
@@ -68,5 +68,5 @@ def _product(compute: Compute, times: int, machine: Machine) -> _Product:
     outputs = frozenset(d.name for t in compute.operation.outputs for d in t.shape)
     inputs = frozenset(d.name for t in compute.operation.inputs for d in t.shape)
     result = compute.outputs[0]
-    seconds = compute.flops * times / (machine.peak_of(compute.inputs[0].dtype.name) * machine.product_efficiency)
+    seconds = compute.flops * times / machine.peak_of(compute.inputs[0].dtype.name)
     return _Product(inputs | outputs, inputs - outputs, seconds, result.slice_bytes * times)

@@ -158,10 +158,14 @@ class _Request:
             memory_per_core=memory,
             layouts_priced=self.pricing.count,
             seconds_in_any_memory=self.pricing.priced[0].seconds,
-            least_seconds=self._unsplit(meshes[0]).work_seconds / meshes[0].size,
+            least_seconds=self._least_seconds(meshes[0]),
             is_proven=is_proven,
             end=self.watch.end(self.pricing, self.limits, was_cut_short=was_cut_short, is_all=is_proven),
         )
+
+    def _least_seconds(self, mesh: Shape) -> float:
+        """All products, evenly on all cores, at the share of the peak that they reach."""
+        return self._unsplit(mesh).work_seconds / (mesh.size * self.machine.product_efficiency)
 
     def _try_overrides(self, memory: float) -> None:
         """On the quickest layout that fits; what they come to is then among those that are priced."""
