@@ -17,7 +17,7 @@ from meshtf.dimension import Dimension, Shape
 from meshtf.layout import Axes
 from meshtf.lowering.report.operation_records import OperationRecord
 from meshtf.lowering.report.report import Report
-from meshtf.lowering.report.text_table import seconds_text
+from meshtf.lowering.report.text_table import bytes_text, seconds_text
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -197,8 +197,8 @@ def _lines(prediction: Prediction) -> list[str]:
     speed += [f"{100 * prediction.share_of_peak:.1f} % of peak"]
     speed += [f"{seconds_text(hidden)} of communication behind other work"] if hidden > 0 else []
     lines.append("  " + ", ".join(speed))
-    memory, own = prediction.peak_bytes / 2**30, prediction.memory_bytes / 2**30
-    lines.append(f"  {memory:,.2f} GiB of {own:,.2f} a core" + ("" if prediction.fits else ": it does not fit"))
+    memory, own = (bytes_text(round(n)).strip() for n in (prediction.peak_bytes, prediction.memory_bytes))
+    lines.append(f"  {memory} of {own} a core" + ("" if prediction.fits else ": it does not fit"))
     for row in prediction.collectives:
         axes = "+".join(row.axes)
         lines.append(

@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from meshtf.layout_search._pricing import MeshLayout, PricedLayout
 from meshtf.layout_search.search_progress import SearchEnd
-from meshtf.lowering.report.text_table import seconds_text
+from meshtf.lowering.report.text_table import bytes_text, seconds_text
 
 _COSTS = 3
 _LEAST_TOLD = 0.001
 """Of a step's time: what a difference must be to be told."""
-
-_GIB = 2**30
 
 _BOUND = """\
 no layout takes less than {least}: all products at full speed, divided evenly among {cores}. Here products take \
@@ -72,13 +70,13 @@ class LayoutChoice:
         return "\n".join(f"{scope}.{name} = {_gin(value)}" for name, value in self.layout.bindings().items())
 
     def __str__(self) -> str:
-        best, memory = self.best, self.memory_per_core / _GIB
+        best, memory = self.best, bytes_text(round(self.memory_per_core)).strip()
         lines = [
             f"layout of {self.program} on {self.machine}, {self._how_sure()}:",
             *(f"  {line}" for line in self.gin_text().splitlines()),
             f"  {seconds_text(best.seconds)} a step as predicted: {_listed(best.parts)}",
             f"  {self._bound()}",
-            f"  {best.peak_bytes / _GIB:,.2f} GiB a core of {memory:,.2f}",
+            f"  {bytes_text(best.peak_bytes).strip()} a core of {memory}",
         ]
         if self.seconds_in_any_memory < best.seconds:
             lines.append(f"  with more memory a core it could take {seconds_text(self.seconds_in_any_memory)}")

@@ -110,7 +110,7 @@ def test_text_and_json_say_what_takes_how_long_and_whether_it_fits(report: Repor
     assert not prediction.fits
     text = str(prediction)
     assert text.startswith("predicted on slow: ")
-    assert "it does not fit" in text
+    assert f"{prediction.peak_bytes / 2**20:.1f} MiB of 976.6 KiB a core: it does not fit" in text
     assert "all_reduce over data (4 on level 0)" in text
     data = json.loads(json.dumps(prediction.to_dict()))
     assert data["fits"] is False

@@ -9,7 +9,7 @@ from meshtf.errors import LayoutError, MachineError, UsageError
 from meshtf.layout_search import MeshLayout, _overrides, _search, auto_layout
 from meshtf.layout_search._pricing import Pricing
 from meshtf.layout_search.candidate_meshes import candidate_meshes
-from meshtf.lowering.report.text_table import seconds_text
+from meshtf.lowering.report.text_table import bytes_text, seconds_text
 from meshtf.testing.legal_layouts import shapes_of
 from tests.layout_search.programs import perceptron, random_program, two_towers
 
@@ -79,6 +79,7 @@ def test_a_choice_says_what_it_chose_and_why() -> None:
     assert f'Training.layout = "{found.layout.layout}"' in text
     assert found.layout.layout.axes("batch")[0] == "rows"
     assert f"{seconds_text(found.best.seconds)} a step as predicted: " in text
+    assert f"{bytes_text(found.best.peak_bytes).strip()} a core of 16.0 GiB" in text
     products = dict(found.best.parts)["products"]
     assert f"no layout takes less than {seconds_text(found.least_seconds)}: all products at full speed" in text
     assert f"products take {seconds_text(products)} and all else {seconds_text(found.best.seconds - products)}" in text
