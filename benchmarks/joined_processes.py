@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import meshtf as mtf
+from meshtf_programs.addresses import Address
 from meshtf_programs.launching.free_ports import free_ports
 
 _CLONE_NEWNET = 0x40000000
@@ -63,7 +64,7 @@ def processes(places: Sequence[Place], cores: int, *, is_cluster: bool = True) -
     """`is_cluster`: whether they join; else each is by itself."""
     context = multiprocessing.get_context("spawn")
     ports = free_ports(len(places))
-    addresses = [f"{place.host}:{port}" for place, port in zip(places, ports, strict=True)]
+    addresses = [str(Address(place.host, port)) for place, port in zip(places, ports, strict=True)]
     started, connections = [], []
     try:
         for index, place in enumerate(places):

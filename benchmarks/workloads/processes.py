@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
 
 from benchmarks.side_by_side import Step
+from meshtf_programs.addresses import Address
 from meshtf_programs.launching.free_ports import free_ports
 
 PROCESSES = 2
@@ -30,7 +31,7 @@ class OnTwoProcesses:
 
     def start(self) -> Callable[[], Step]:
         """Starts the second process, which imports as this one has; then what makes the step."""
-        addresses = [f"127.0.0.1:{port}" for port in free_ports(PROCESSES)]
+        addresses = [str(Address("127.0.0.1", port)) for port in free_ports(PROCESSES)]
         spawning = multiprocessing.get_context("spawn")
         ours, theirs = spawning.Pipe()
         other = spawning.Process(target=_follow, args=(theirs, self.joined, addresses), daemon=True)

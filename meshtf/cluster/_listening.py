@@ -22,7 +22,7 @@ def listening_socket(processes: ProcessAddresses, listen_port: int | None = None
     # Many machines know their own name as a loopback address, where no other finds them.
     is_elsewhere = not all(map(is_loopback, everybody)) and (is_loopback(host) or listen_port is not None)
     try:
-        return listen("" if is_elsewhere else host, port)
+        return listen(("::" if ":" in host else "0.0.0.0") if is_elsewhere else host, port)
     except OSError as error:
         name = processes.name(processes.process_index)
         if error.errno == errno.EADDRINUSE:
@@ -35,11 +35,12 @@ def listening_socket(processes: ProcessAddresses, listen_port: int | None = None
 
 
 def listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    """At a numeric address. A zone of IPv6 is a part of its own in what a socket binds to."""
+    family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0]
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of an earlier run may linger
-        listening.bind((host, port))
+        listening.bind(place)
         listening.listen(1024)
     except OSError:
         listening.close()

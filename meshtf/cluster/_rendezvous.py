@@ -18,8 +18,9 @@ from typing import Any
 
 from meshtf.cluster._listening import listen, listening_socket
 from meshtf.cluster._messages import BadMessageError, Line
-from meshtf.cluster.process_addresses import ProcessAddresses, resolved
+from meshtf.cluster.process_addresses import ProcessAddresses, numeric_host, resolved
 from meshtf.errors import ClusterError
+from meshtf_programs.addresses import Address
 
 _LOG = logging.getLogger("meshtf.cluster")
 _SECONDS_BETWEEN_LINES = 10.0
@@ -229,7 +230,7 @@ def _follow(
     while True:
         with contextlib.closing(_reached_leader(processes, patience)) as connection:
             if listening is None:
-                listening = held.enter_context(listen(connection.getsockname()[0], options.listen_port or 0))
+                listening = held.enter_context(listen(numeric_host(connection.getsockname()), options.listen_port or 0))
             try:
                 line = _greeted(connection, options.token)
                 if line is not None:
@@ -273,9 +274,8 @@ def _joined(
 def _hello(
     processes: ProcessAddresses, options: JoinOptions, connection: socket.socket, listening: socket.socket
 ) -> dict[str, Any]:
-    host = connection.getsockname()[0]
-    seen = f"[{host}]" if ":" in host else host
-    address = processes.own or f"{seen}:{listening.getsockname()[1]}"
+    seen = Address(numeric_host(connection.getsockname()), listening.getsockname()[1])
+    address = processes.own or str(seen)
     return {"process_index": processes.process_index, "address": address, **_described(processes, options)}
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from meshtf.cluster.host_list import HostList, HostListFault
 from meshtf.cluster.process_addresses import ProcessAddresses
 from meshtf.errors import ClusterError, nearest
+from meshtf_programs.addresses import Address, AddressFault, bare_host
 from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 
 _Environment = Mapping[str, str]
@@ -98,8 +99,19 @@ def _job_order(job: str) -> int:
 
 def _from_torchrun(environment: _Environment, leader: str | None) -> ProcessAddresses:
     index, number = _integers(environment, ("RANK", "WORLD_SIZE"))
-    told = leader or f"{_given(environment, 'MASTER_ADDR', 'RANK')}:{_given(environment, 'MASTER_PORT', 'RANK')}"
+    told = leader or _master(environment)
     return ProcessAddresses(index, number, told, None, "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT")
+
+
+def _master(environment: _Environment) -> str:
+    """The leader's address. MASTER_ADDR is a host alone, and an IPv6 address there has no brackets."""
+    host, port = (_given(environment, name, "RANK") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    if not port.isdecimal():
+        raise ClusterError(f"MASTER_PORT must be a number, and is {port!r}")
+    try:
+        return str(Address(host, int(port)))
+    except AddressFault as fault:
+        raise ClusterError(f"MASTER_ADDR is {host!r} and MASTER_PORT {port}: {fault}") from None
 
 
 def _from_open_mpi(environment: _Environment, leader: str | None) -> ProcessAddresses:
@@ -110,10 +122,8 @@ def _from_open_mpi(environment: _Environment, leader: str | None) -> ProcessAddr
             f"Open MPI: {number} processes, {here} of them on this host; its variables do not say where process 0 "
             f'is: give initialize_cluster(leader="host:port"), the same in every process'
         )
-    told = (
-        leader
-        or f"127.0.0.1:{_port_of(environment.get('PMIX_NAMESPACE', environment.get('OMPI_MCA_ess_base_jobid', '')))}"
-    )
+    job = environment.get("PMIX_NAMESPACE", environment.get("OMPI_MCA_ess_base_jobid", ""))
+    told = leader or str(Address("127.0.0.1", _port_of(job)))
     return ProcessAddresses(index, number, told, None, "Open MPI")
 
 
@@ -122,16 +132,16 @@ def _from_slurm(environment: _Environment, leader: str | None) -> ProcessAddress
     index, number = _integers(environment, ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
     job = f"{_given(environment, 'SLURM_JOB_ID', 'SLURM_PROCID')}.{environment.get('SLURM_STEP_ID', '0')}"
     hosts = _given(environment, "SLURM_STEP_NODELIST", "SLURM_PROCID")
-    told = leader or f"{_first_host(hosts)}:{_port_of(job)}"
+    told = leader or str(Address(_first_host(hosts), _port_of(job)))
     return ProcessAddresses(index, number, told, None, "Slurm")
 
 
 def _first_host(hosts: str) -> str:
-    """Of Slurm's list: `n3` of `n[3-4,7],m1`."""
-    match = re.match(r"([^,\[\]]+)(?:\[(\d+))?", hosts)
-    if match is None:
-        raise ClusterError(f"SLURM_STEP_NODELIST is {hosts!r}, which is no list of hosts")
-    return match[1] + (match[2] or "")
+    """The first host of Slurm's list: `n3` of `n[3-4,7],m1`."""
+    try:
+        return bare_host(HostList.from_text(hosts).first)
+    except (HostListFault, AddressFault) as fault:
+        raise ClusterError(f"SLURM_STEP_NODELIST is {hosts!r}, which is no list of hosts: {fault}") from None
 
 
 def _port_of(job: str) -> int:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
-import re
 import socket
 from collections.abc import Sequence
+from typing import Any
 
 from meshtf.errors import ClusterError
-
-_ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^\s:/\[\]]+):(?P<port>\d+)")
-_LARGEST_PORT = 65535
+from meshtf_programs.addresses import Address, AddressFault
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,9 +42,8 @@ class ProcessAddresses:
                 f"which count from 0"
             )
         listed = self.addresses or (self.leader,)
-        for address in listed:
-            host_and_port(address, self.source)
-        twice = sorted({a for a in listed if listed.count(a) > 1})
+        places = [parsed_address(address, self.source) for address in listed]
+        twice = sorted({str(place) for place in places if places.count(place) > 1})
         if twice:
             raise ClusterError(f"{self.source}: {', '.join(twice)} stands twice; each process needs a port of its own")
 
@@ -69,7 +66,7 @@ class ProcessAddresses:
         """How many of them are where this one is, as far as addresses tell: 1 where they do not."""
         if self.addresses is None:
             return 1
-        hosts = [host_and_port(address, self.source)[0] for address in self.addresses]
+        hosts = [parsed_address(address, self.source).host for address in self.addresses]
         return hosts.count(hosts[self.process_index])
 
     def name(self, process: int) -> str:
@@ -78,25 +75,31 @@ class ProcessAddresses:
         return f"process {process}" + (f" ({address})" if address else "")
 
 
-def host_and_port(address: str, source: str) -> tuple[str, int]:
-    """The two parts of "host:port". ClusterError where it is no such text."""
-    match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
-    if match is None or not 0 < int(match["port"]) <= _LARGEST_PORT:
-        raise ClusterError(f'{source}: {address!r} is no address; one is a host and a port, as "10.0.0.1:4000"')
-    return match["host"].strip("[]"), int(match["port"])
+def parsed_address(address: str, source: str) -> Address:
+    """The host and the port of "host:port". ClusterError where it is no such text."""
+    try:
+        return Address.from_text(address)
+    except AddressFault as fault:
+        raise ClusterError(f"{source}: {fault}") from None
 
 
 def resolved(address: str, source: str) -> tuple[str, int]:
-    """The numeric host and the port of an address. ClusterError where its host is unknown."""
-    host, port = host_and_port(address, source)
+    """The numeric host, with its zone, and the port of an address. ClusterError where its host is unknown."""
+    place = parsed_address(address, source)
     try:
-        family_first = sorted(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), key=lambda i: i[0])
+        found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ClusterError(
             f"{source}: the host of {address} is unknown here ({error.strerror or error}); give a name that this "
             f"machine resolves, or a numeric address"
         ) from None
-    return str(family_first[0][4][0]), port
+    return numeric_host(min(found, key=lambda one: one[0])[4]), place.port
+
+
+def numeric_host(place: tuple[Any, ...]) -> str:
+    """Of a socket's address; an IPv6 one with a zone has it as the fourth part, and in its text only sometimes."""
+    host, zone = str(place[0]), place[3] if len(place) > 3 else 0
+    return f"{host}%{zone}" if zone and "%" not in host else host
 
 
 def is_loopback(numeric_host: str) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 
 from meshtf.plan_view.page_data import layout_data
 from meshtf.plan_view.planned_layout import PlannedLayout, Settings
+from meshtf_programs.addresses import Address
 
 HOST = "127.0.0.1"
 _MOST_BYTES, _MOST_CHARACTERS, _MOST_PLANS = 1 << 16, 4000, 32
@@ -56,7 +57,7 @@ class PlanServer:
     @property
     def address(self) -> str:
         """Of the page, secret included."""
-        return f"http://{HOST}:{self.port}{self.path}"
+        return f"http://{Address(HOST, self.port)}{self.path}"
 
     @property
     def path(self) -> str:
@@ -84,7 +85,7 @@ class PlanServer:
     @property
     def hosts(self) -> frozenset[str]:
         """As requests may name this server; a name of another site that leads here is none of them."""
-        return frozenset({f"{HOST}:{self.port}", f"localhost:{self.port}"})
+        return frozenset(str(Address(host, self.port)) for host in (HOST, "localhost"))
 
     def serve(self) -> None:
         """Until `stop`, or until an exception ends it."""

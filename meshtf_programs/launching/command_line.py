@@ -7,11 +7,10 @@ import functools
 import textwrap
 from collections.abc import Sequence
 
+from meshtf_programs.addresses import LARGEST_PORT, AddressFault, bare_host
 from meshtf_programs.launching.launched import MESHTF_LAUNCH
 
 PROGRAM = "meshtf-launch"
-
-_LARGEST_PORT = 65535
 
 _DESCRIPTION = """\
 starts a program as several processes, over which one mesh is laid, on this machine or, with --hosts and --ssh, on
@@ -62,8 +61,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageFault("--processes says how many to start here, or --hosts where to start one each; give one")
     if options.hosts is not None and options.processes is not None:
         raise UsageFault("--processes is for this machine, --hosts for others, one process each; give one of them")
-    if options.hosts is not None and ("" in options.hosts or len(set(options.hosts)) < len(options.hosts)):
-        raise UsageFault(f"--hosts={','.join(options.hosts)} has an empty name, or one twice")
+    if options.hosts is not None:
+        options.hosts = _ssh_names(options.hosts)
     if options.hosts and options.max_restarts and not options.ssh:
         raise UsageFault("--max_restarts with --hosts needs --ssh; without it nothing is started")
     if options.ssh and not options.hosts:
@@ -74,10 +73,24 @@ def _check(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and value < least:
             raise UsageFault(f"--{name} must be at least {least}, and is {value}")
-    if options.port > _LARGEST_PORT:
-        raise UsageFault(f"--port must be at most {_LARGEST_PORT}, and is {options.port}")
+    if options.port > LARGEST_PORT:
+        raise UsageFault(f"--port must be at most {LARGEST_PORT}, and is {options.port}")
     if not 0 <= options.grace_seconds < float("inf"):
         raise UsageFault(f"--grace_seconds must be 0 or more, and is {options.grace_seconds}")
+
+
+def _ssh_names(text: str) -> list[str]:
+    """The hosts of --hosts as ssh takes them, `user@2001:db8::1` of `user@[2001:db8::1]`."""
+    names = []
+    for given in text.split(","):
+        user, at, host = given.rpartition("@")
+        try:
+            names.append(f"{user}{at}{bare_host(host)}")
+        except AddressFault as fault:
+            raise UsageFault(f"--hosts={text}: {fault}. Hosts stand without ports; --port=N is that of all") from None
+    if len(set(names)) < len(names):
+        raise UsageFault(f"--hosts={text} names a host twice")
+    return names
 
 
 def help_text() -> str:
@@ -127,9 +140,9 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--hosts",
-        type=lambda text: text.split(","),
         metavar="A,B",
-        help="where to start one process each, as ssh knows them; prints the commands of ssh, and starts nothing",
+        help="where to start one process each, as ssh knows them, such as node7, me@10.0.0.1 or [2001:db8::1]; "
+        "prints the commands of ssh, and starts nothing",
     )
     add(
         "--ssh",

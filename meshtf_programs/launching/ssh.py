@@ -6,6 +6,7 @@ import dataclasses
 import shlex
 from collections.abc import Sequence
 
+from meshtf_programs.addresses import Address
 from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 
 UNREACHABLE = 255
@@ -60,7 +61,7 @@ class Host:
     """A host as ssh knows it.
 
     Attributes:
-      name: as `node7` or `user@node7`.
+      name: as `node7`, `user@node7` or `user@2001:db8::1`, whose brackets ssh does not take.
       folder: where the command runs.
       programs: where it is looked for, after the host's own PATH.
     """
@@ -71,8 +72,7 @@ class Host:
 
     def address(self, port: int) -> str:
         """At which other processes reach one there."""
-        host = self.name.rpartition("@")[2]
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return str(Address(self.name.rpartition("@")[2], port))
 
     def arguments(self, command: Sequence[str]) -> list[str]:
         """Of ssh."""

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Protocol
 
+from meshtf_programs.addresses import Address
 from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 from meshtf_programs.launching.ssh import UNREACHABLE, Host, why_unreachable
 
@@ -59,7 +60,7 @@ class Here:
     """Starts on this machine."""
 
     def address(self, port: int) -> str:
-        return f"127.0.0.1:{port}"
+        return str(Address("127.0.0.1", port))
 
     def start(self, command: Sequence[str], launched: Launched) -> LocalProcess:
         return LocalProcess(command, launched)

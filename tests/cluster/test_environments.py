@@ -52,6 +52,40 @@ def test_launchers_that_tell_the_leader_alone() -> None:
 
 
 @pytest.mark.parametrize(
+    ("host", "leader"),
+    [
+        ("::1", "[::1]:4000"),
+        ("[::1]", "[::1]:4000"),
+        ("2001:DB8::1", "[2001:db8::1]:4000"),
+        ("fe80::1%eth0", "[fe80::1%eth0]:4000"),
+        ("10.0.0.1", "10.0.0.1:4000"),
+        ("n1.cluster.local", "n1.cluster.local:4000"),
+    ],
+)
+def test_torchruns_host_of_each_kind(host: str, leader: str) -> None:
+    assert addresses_from(TORCHRUN | {"MASTER_ADDR": host}).leader == leader
+
+
+@pytest.mark.parametrize(
+    ("hosts", "first"),
+    [
+        ("rack[0-1]n[2-3]", "rack0n2"),
+        ("n[1-2]-ib", "n1-ib"),
+        ("node-[001-010].cluster.local", "node-001.cluster.local"),
+    ],
+)
+def test_slurms_first_host(hosts: str, first: str) -> None:
+    assert addresses_from(SLURM | {"SLURM_STEP_NODELIST": hosts}).leader.split(":")[0] == first
+
+
+def test_two_texts_of_one_address() -> None:
+    """The same place twice is refused however it is written; processes of one host are counted."""
+    with pytest.raises(ClusterError, match=r"\[::1\]:4000 stands twice"):
+        ProcessAddresses.listed(["[::1]:4000", "[0:0::1]:4000"], 0, "test")
+    assert ProcessAddresses.listed(["[::1]:4000", "[0:0::1]:4001", "a:1"], 0, "test").num_on_this_host == 2
+
+
+@pytest.mark.parametrize(
     ("environment", "words"),
     [
         ({}, ["initialize_cluster(addresses=", "torchrun"]),
@@ -70,7 +104,12 @@ def test_launchers_that_tell_the_leader_alone() -> None:
         (TORCHRUN | {"RANK": "one"}, ["RANK must be a number, and is 'one'"]),
         (TORCHRUN | {"RANK": "4"}, ["process 4 does not exist where there are 4"]),
         (OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, ["4 processes, 2 of them on this host", "leader="]),
-        (SLURM | {"SLURM_STEP_NODELIST": "[]"}, ["'[]'", "no list of hosts"]),
+        (SLURM | {"SLURM_STEP_NODELIST": "[]"}, ["'[]'", "no list of hosts", "a number is missing", "    []\n     ^"]),
+        (SLURM | {"SLURM_STEP_NODELIST": "a:[1-2]"}, ["'a:[1-2]'", "no list of hosts", "'a:1' is no IPv6 address"]),
+        (TORCHRUN | {"MASTER_ADDR": "a:4000"}, ["MASTER_ADDR is 'a:4000'", "nor a host without a port"]),
+        (TORCHRUN | {"MASTER_PORT": "four"}, ["MASTER_PORT must be a number, and is 'four'"]),
+        (TORCHRUN | {"MASTER_PORT": "70000"}, ["MASTER_PORT 70000", "between 1 and 65535"]),
+        (tf_config(cluster={"worker": ["::1:4000", "b:1"]}), ["TF_CONFIG: '::1:4000'", "stands in brackets"]),
     ],
 )
 def test_wrong_variables(environment: dict[str, str], words: list[str]) -> None:

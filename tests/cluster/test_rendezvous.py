@@ -15,6 +15,7 @@ import meshtf.cluster._rendezvous as module
 from meshtf.cluster._rendezvous import Joined, JoinOptions, rendezvous
 from meshtf.cluster.process_addresses import ProcessAddresses
 from meshtf.errors import ClusterError
+from meshtf_programs.addresses import Address
 from tests.own_ports import own_ports
 
 Result = Joined | ClusterError
@@ -101,6 +102,27 @@ def listening(answer: bytes = b"") -> Iterator[int]:
         open_.clear()
     for connection in held:
         connection.close()
+
+
+def test_processes_of_ipv6() -> None:
+    """Listed, and told the leader alone, whose addresses the others then make up themselves."""
+    if not _has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    ports = own_ports(2)
+    addresses = tuple(f"[::1]:{port}" for port in ports)
+    for told in (addresses, None):
+        given = [ProcessAddresses(index, 2, addresses[0], told, "test") for index in (0, 1)]
+        found = joined(*((one, options()) for one in given))
+        places = [[Address.from_text(a).host for a in one.addresses] for one in found if isinstance(one, Joined)]
+        assert places == [["::1", "::1"]] * 2, found
+
+
+def _has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_a_port_in_use() -> None:

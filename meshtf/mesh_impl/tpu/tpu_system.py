@@ -20,6 +20,7 @@ from meshtf.layout import Axes
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.mesh_impl.tpu.torus import Torus
 from meshtf.planning.process_spans import laid_over
+from meshtf_programs.addresses import Address
 
 if TYPE_CHECKING:
     from meshtf.cluster.cluster import Cluster
@@ -189,9 +190,9 @@ def tpu_system(size: int) -> TpuSystem:
 
 def _membership(cluster: Cluster, port: int) -> dict[str, Any]:
     """The fields of `pjrt.Processes`. Called by all processes of a cluster, once: process 0 says where it listens."""
-    host = cluster.addresses[cluster.process_index].rpartition(":")[0]
+    host = Address.from_text(cluster.addresses[cluster.process_index]).host
     # All are there, or it is known who is gone: in what follows jaxlib waits for each by itself.
-    told = cluster.gathered("pjrt", f"{host}:{port}" if cluster.is_leader else "", _JOIN_SECONDS)
+    told = cluster.gathered("pjrt", str(Address(host, port)) if cluster.is_leader else "", _JOIN_SECONDS)
     return {
         "index": cluster.process_index,
         "count": cluster.num_processes,
@@ -204,11 +205,11 @@ def _membership(cluster: Cluster, port: int) -> dict[str, Any]:
 @contextlib.contextmanager
 def _held_port(cluster: Cluster) -> Iterator[int]:
     """A port of this host, which nobody else is given meanwhile: what listens there shares it, as gRPC's servers do."""
-    host = cluster.addresses[cluster.process_index].rpartition(":")[0]
+    host = Address.from_text(cluster.addresses[cluster.process_index]).host
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        held.bind((host.strip("[]"), 0))
+        held.bind((host, 0))
         yield held.getsockname()[1]
 
 

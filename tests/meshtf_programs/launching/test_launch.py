@@ -131,8 +131,10 @@ def test_a_process_that_a_signal_ends_has_a_shells_status() -> None:
     (["--processes=2", "--grace_seconds=nan", "--", "true"], "--grace_seconds must be 0 or more, and is nan"),
     (["--", "true"], "--processes says how many to start here, or --hosts where"),
     (["--processes=2", "--hosts=a", "--", "true"], "give one of them"),
-    (["--hosts=a,,b", "--", "true"], "--hosts=a,,b has an empty name, or one twice"),
-    (["--hosts=a,a", "--", "true"], "or one twice"),
+    (["--hosts=a,,b", "--", "true"], "--hosts=a,,b: '' is no name of a host"),
+    (["--hosts=a,a", "--", "true"], "--hosts=a,a names a host twice"),
+    (["--hosts=[::1],0:0::1", "--", "true"], "names a host twice"),
+    (["--hosts=a:22,b", "--", "true"], "Hosts stand without ports; --port=N is that of all"),
     (["--hosts=a", "--port=70000", "--", "true"], "--port must be at most 65535, and is 70000"),
     (["--hosts=a", "--max_restarts=1", "--", "true"], "--max_restarts with --hosts needs --ssh"),
     (["--processes=2", "--ssh", "--", "true"], "--ssh starts processes on the hosts that --hosts=A,B names"),
@@ -159,16 +161,19 @@ def test_an_unknown_program_is_named(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_commands_for_hosts_tell_each_of_all(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--hosts=10.0.0.1,b", "--port=4100", "--cores_per_process=4", "--", "meshtf-train", "--layout=a b"]
+    hosts = "--hosts=10.0.0.1,b,me@[2001:DB8::1],fe80::1%eth0"
+    arguments = [hosts, "--port=4100", "--cores_per_process=4", "--", "meshtf-train", "--layout=a b"]
     assert main(["meshtf-launch", *arguments]) == 0
     _, *lines = capsys.readouterr().out.splitlines()
-    for index, (line, host) in enumerate(zip(lines, ("10.0.0.1", "b"), strict=True)):
+    names = ("10.0.0.1", "b", "me@2001:db8::1", "fe80::1%eth0")
+    addresses = ("10.0.0.1:4100", "b:4100", "[2001:db8::1]:4100", "[fe80::1%eth0]:4100")
+    for index, (line, host) in enumerate(zip(lines, names, strict=True)):
         ssh, to, command = shlex.split(line)
         assert (ssh, to) == ("ssh", host)
         *_, folder, and_then, variable, program, layout = shlex.split(command)
         assert (folder, and_then, program, layout) == (os.getcwd(), "&&", "meshtf-train", "--layout=a b")
         own = Launched.from_text(variable.removeprefix(f"{MESHTF_LAUNCH}="))
-        assert (own.process_index, own.addresses, own.cores_per_process) == (index, ("10.0.0.1:4100", "b:4100"), 4)
+        assert (own.process_index, own.addresses, own.cores_per_process) == (index, addresses, 4)
 
 
 class Terminal(io.StringIO):
