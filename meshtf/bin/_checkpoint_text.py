@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,6 +14,7 @@ from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError
 from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.lowering.report.text_table import Column, bytes_text, table
+from meshtf_programs.strict_json import json_text
 
 _WIDTH = 120
 
@@ -50,7 +50,7 @@ def contents_text(source: TensorSource, pattern: re.Pattern[str]) -> str:
     return "\n".join(
         [
             f"step:     {source.step}",
-            f"state:    {json.dumps(dict(source.state), sort_keys=True)}",
+            f"state:    {json_text(dict(source.state), sort_keys=True)}",
             f"tensors:  {len(chosen)} of {len(source.tensors)}, {bytes_text(num_bytes).strip()}",
             *table(columns, rows, _WIDTH),
         ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from meshtf.train.training import configured_training
 from meshtf_programs.command_lines.compile import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.native_output import NATIVE_OUTPUT
+from meshtf_programs.strict_json import json_text
 
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 
@@ -59,7 +59,7 @@ def compile_step(program: mtf.Function, topology: TpuTopology, values: flags.Fla
         compilation = program.compile(topology, cache_dir=Path(values.cache_dir).expanduser(), on_wait=on_wait)
     if values.hlo_file is not None:
         Path(values.hlo_file).write_text(compilation.hlo)
-    print(json.dumps(compilation.to_dict(), indent=2) if values.json else compilation)
+    print(json_text(compilation.to_dict(), indent=2) if values.json else compilation)
     return ExitStatus.DONE
 
 

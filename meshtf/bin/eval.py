@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,11 +17,12 @@ from meshtf.files.unlinked_file import append_to_file
 from meshtf.train.agreement import Agreement
 from meshtf.train.configuration import check_every_binding_is_read
 from meshtf.train.evaluation import Evaluator
-from meshtf.train.monitoring.metrics import as_lists
+from meshtf.train.monitoring.metrics import TIME, as_lists, time_now
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.training import Training
 from meshtf_programs.command_lines.eval import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus
+from meshtf_programs.strict_json import json_text
 
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 """Of a folder that others look after. A full disk is an error."""
@@ -65,6 +65,7 @@ def write_evaluation(
     print(f"held out:      {evaluation}", flush=True)
     line = {
         **source,
+        TIME: time_now(),
         **evaluation.means,
         **as_lists(evaluation.vectors),
         "num_examples": evaluation.num_examples,
@@ -80,7 +81,7 @@ def write_evaluation(
 def append_evaluation(folder: RunFolder, line: Mapping[str, Any]) -> None:
     """To the run's evaluations, if they can be written."""
     try:
-        append_to_file(folder.evaluations, (json.dumps(line) + "\n").encode())
+        append_to_file(folder.evaluations, (json_text(line) + "\n").encode())
         folder.send()
     except OSError as error:
         if error.errno not in _READ_ONLY:

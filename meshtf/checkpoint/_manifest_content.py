@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.checkpoint._box import Box, are_a_tiling
+from meshtf_programs.strict_json import json_text
 
 INDEX = "variables.index"
 
@@ -69,7 +69,7 @@ def is_count(number: object) -> bool:
 
 def shown(value: object) -> str:
     """A value as JSON, not too long for a message."""
-    text = json.dumps(value)
+    text = json_text(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 

@@ -16,6 +16,7 @@ from meshtf.checkpoint._chunks import Chunk
 from meshtf.checkpoint._manifest_content import ManifestFault, check_content
 from meshtf.errors import CheckpointError, DamagedCheckpointError
 from meshtf.files.regular_file import is_absent, read_regular
+from meshtf_programs.strict_json import json_text
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -101,10 +102,12 @@ def checked_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """
     try:
         copy = json.loads(_canonical(state))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(f"the state {dict(state)!r} cannot be saved as JSON: {error}") from None
     if copy != state:
-        raise CheckpointError(f"the state {dict(state)!r} would come back as {copy!r}; use lists, and text as keys")
+        raise CheckpointError(
+            f"the state {dict(state)!r} would come back as {copy!r}; use lists, finite numbers, and text as keys"
+        )
     return copy
 
 
@@ -146,7 +149,7 @@ def _tensor(described: Mapping[str, Any]) -> SavedTensor:
 
 
 def _canonical(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return json_text(content, sort_keys=True, separators=(",", ":"))
 
 
 def _with_checksum(content: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ import json
 
 from meshtf.cluster._peer_watch import Lost
 from meshtf.cluster.text_store import TextStore
+from meshtf_programs.strict_json import json_text
 
 _FAILED, _HEARD = "meshtf_failed", "meshtf_heard"
 
@@ -29,7 +30,7 @@ class FailureNews:
     def tell(self, what: str) -> bool:
         """Whether this is the first of which the others hear."""
         try:
-            self.store.put(_FAILED, json.dumps([self.process_index, what]))
+            self.store.put(_FAILED, json_text([self.process_index, what]))
         except ConnectionError:
             return False
         return True

@@ -10,6 +10,8 @@ import secrets
 import socket
 from typing import Any
 
+from meshtf_programs.strict_json import json_text
+
 _LONGEST_LINE = 1 << 20
 _GREETING = "meshtf waits for processes"
 
@@ -40,7 +42,7 @@ class Line:
 
     def send(self, message: dict[str, Any]) -> None:
         """Signed, and with a challenge for the answers."""
-        body = json.dumps(message)
+        body = json_text(message)
         signature = self._signature(self.their_challenge, body)
         self._write({"body": body, "signature": signature, "challenge": self.own_challenge})
 
@@ -91,7 +93,7 @@ class Line:
             raise BadMessageError
 
     def _write(self, message: dict[str, Any]) -> None:
-        self.connection.sendall(json.dumps(message).encode() + b"\n")
+        self.connection.sendall(json_text(message).encode() + b"\n")
 
 
 class BadMessageError(Exception):

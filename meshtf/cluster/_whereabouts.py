@@ -21,6 +21,7 @@ from meshtf.call_sites import Site
 from meshtf.cluster.text_store import TextStore
 from meshtf.mesh_impl.spmd.collective_runtime import CollectiveRuntime
 from meshtf.mesh_impl.spmd.thread_frames import frames_of_threads
+from meshtf_programs.strict_json import json_text
 
 _LOG = logging.getLogger("meshtf.cluster")
 _TELL_EVERY_SECONDS = 5.0
@@ -156,7 +157,7 @@ class Whereabouts:
 
     def _tell(self, stand: Stand) -> None:
         with contextlib.suppress(ConnectionError):  # that process 0 is gone others find out
-            self._store.replace(self._key(self._own), json.dumps(dataclasses.asdict(stand)))
+            self._store.replace(self._key(self._own), json_text(dataclasses.asdict(stand)))
 
     def _told_by(self, process: int) -> Stand | None:
         with contextlib.suppress(ConnectionError):

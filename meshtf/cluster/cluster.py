@@ -29,6 +29,7 @@ from meshtf.cluster._whereabouts import Activity, Whereabouts
 from meshtf.cluster.fingerprint import digest, first_difference, first_differing
 from meshtf.cluster.text_store import TextStore
 from meshtf.errors import ClusterError, MeshtfError, ProcessLostError
+from meshtf_programs.strict_json import json_text
 
 _PREFIX = "meshtf"
 _SHORTEST_WAIT_AT_ONCE, _LONGEST_WAIT_AT_ONCE = 0.5, 1.0
@@ -167,7 +168,7 @@ class Cluster:
         """
         name = self.meeting("alike")
         own = {"name": what, **parts}
-        digests = json.dumps({part: digest(text) for part, text in own.items()})
+        digests = json_text({part: digest(text) for part, text in own.items()})
         everybody = [json.loads(text) for text in self.gathered(name, digests, timeout_seconds)]
         found = first_differing(everybody)
         if found is None:

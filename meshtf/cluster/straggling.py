@@ -7,6 +7,7 @@ import json
 
 from meshtf.cluster.cluster import Cluster
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
+from meshtf_programs.strict_json import json_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Waits:
     @classmethod
     def of_all(cls, cluster: Cluster, seconds: float) -> Waits:
         """Of every process what it gives; called by all."""
-        return cls(tuple(map(json.loads, cluster.gathered(cluster.meeting("waits"), json.dumps(seconds)))))
+        return cls(tuple(map(json.loads, cluster.gathered(cluster.meeting("waits"), json_text(seconds)))))
 
     @property
     def straggler(self) -> int:

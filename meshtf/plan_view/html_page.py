@@ -6,9 +6,10 @@ import base64
 import hashlib
 import html
 import importlib.resources
-import json
 from collections.abc import Mapping
 from typing import Any
+
+from meshtf_programs.strict_json import json_text
 
 _SCRIPTS = (
     "core.js",
@@ -50,7 +51,7 @@ def html_page(data: Mapping[str, Any]) -> str:
 
 
 def _json_in_html(data: Mapping[str, Any]) -> str:
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json_text(data, ensure_ascii=False, separators=(",", ":"))
     for character, written in _IN_TEXT.items():
         text = text.replace(character, written)
     return text

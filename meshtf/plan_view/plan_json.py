@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from meshtf.plan_view.planned_layout import PlannedLayout
+from meshtf_programs.strict_json import json_text
 
 
 def plan_json(layouts: Sequence[PlannedLayout], *, full: bool) -> str:
-    """`full` has every tensor, every operation and memory over time, too. Infinite numbers are null."""
-    return json.dumps([_plain(_one(layout, full)) for layout in layouts], indent=1, allow_nan=False)
+    """`full` has every tensor, every operation and memory over time, too."""
+    return json_text([_one(layout, full) for layout in layouts], indent=1)
 
 
 def _one(planned: PlannedLayout, full: bool) -> dict[str, Any]:
@@ -24,11 +23,3 @@ def _one(planned: PlannedLayout, full: bool) -> dict[str, Any]:
     if planned.prediction is not None:
         data["prediction"] = planned.prediction.to_dict(operations=full)
     return data
-
-
-def _plain(x: Any) -> Any:
-    if isinstance(x, dict):
-        return {name: _plain(value) for name, value in x.items()}
-    if isinstance(x, list | tuple):
-        return [_plain(value) for value in x]
-    return None if isinstance(x, float) and not math.isfinite(x) else x

@@ -21,6 +21,7 @@ from typing import Any
 from meshtf.plan_view.page_data import layout_data
 from meshtf.plan_view.planned_layout import PlannedLayout, Settings
 from meshtf_programs.addresses import Address
+from meshtf_programs.strict_json import json_text
 
 HOST = "127.0.0.1"
 _MOST_BYTES, _MOST_CHARACTERS, _MOST_PLANS = 1 << 16, 4000, 32
@@ -196,7 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise SettingsError("settings are JSON, and this is none") from None
 
     def _send_data(self, status: HTTPStatus, data: Mapping[str, Any]) -> None:
-        self._send(status, "application/json", json.dumps(data))
+        self._send(status, "application/json", json_text(data))
 
     def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
         content = text.encode()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import meshtf as mtf
 from meshtf.errors import nearest
 from meshtf.train.configuration import ConfigurationError, configuration_errors
+from meshtf.train.monitoring.metrics import OWN_NAMES
 from meshtf.train.training import Metric, Training
 
 _NO_FEATURE = """\
@@ -49,7 +50,17 @@ def model_metrics(training: Training, features: Mapping[str, mtf.Tensor], *, is_
     if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
         model = type(training.model).__name__
         raise ConfigurationError(_NO_METRICS.format(model=model, is_training=is_training, found=_described(found)))
+    check_names(found)
     return dict(found)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """ConfigurationError where a metric is called as what each line of `metrics.jsonl` has anyway."""
+    for name in names:
+        if name in OWN_NAMES:
+            raise ConfigurationError(
+                f'a metric is called "{name}", as what every line of metrics.jsonl has; give it another name'
+            )
 
 
 def _described(found: Any) -> str:

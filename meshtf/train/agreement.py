@@ -20,6 +20,7 @@ from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.train.monitoring.metrics import digest_of
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.signals import StopRequest
+from meshtf_programs.strict_json import json_text
 
 Value = TypeVar("Value")
 
@@ -58,14 +59,14 @@ class Agreement:
         """By the same names in all processes, what the first of them wishes that wishes something; in one meeting."""
         if self.cluster is None:
             return dict(wishes)
-        said = [json.loads(each) for each in self._gathered("wishes", json.dumps(wishes))]
+        said = [json.loads(each) for each in self._gathered("wishes", json_text(wishes))]
         return {name: next((each[name] for each in said if each[name] is not None), None) for name in wishes}
 
     def first_text(self, text: str | None) -> str | None:
         """What the first process says that says something."""
         if self.cluster is None:
             return text
-        said = [json.loads(each) for each in self._gathered("text", json.dumps(text))]
+        said = [json.loads(each) for each in self._gathered("text", json_text(text))]
         return next((each for each in said if each is not None), None)
 
     def check_none_refuses(self, refusal: str = "") -> None:

@@ -7,7 +7,6 @@ number of rows, and runs it batch after batch.
 from __future__ import annotations
 
 import dataclasses
-import json
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -39,6 +38,7 @@ from meshtf.train.decoding.programs import (
 from meshtf.train.decoding.sequences import Sequences
 from meshtf.train.decoding.step_decoder import TextModel
 from meshtf.train.training import Training
+from meshtf_programs.strict_json import json_text
 
 PREDICT = "predict"
 GENERATE_TEXT, TEXTS = "generate_text", "texts"
@@ -128,7 +128,7 @@ class ExportedModel:
         try:
             with atomic_folder(folder) as temporary:
                 tf.saved_model.save(module, str(temporary), signatures=traced)
-                (temporary / FACTS).write_text(json.dumps({"model": self.name, **facts}, indent=2) + "\n")
+                (temporary / FACTS).write_text(json_text({"model": self.name, **facts}, indent=2) + "\n")
         except (OSError, tf.errors.OpError) as error:
             raise SaveError(f"{folder} cannot be written: {error}") from error
         return list(traced)

@@ -14,7 +14,6 @@ import contextlib
 import dataclasses
 import fcntl
 import itertools
-import json
 import platform
 import sys
 from collections.abc import Iterator, Sequence
@@ -38,6 +37,7 @@ from meshtf.train.run_storage import CHECKPOINTS, SUPERSEDED, RunStorage
 from meshtf.train.saved_weights import Weights, averages_in
 from meshtf.train.training import Training, configured_training
 from meshtf_programs.packaged_configurations import shown
+from meshtf_programs.strict_json import json_text
 
 _PACKAGES = ("meshtf", "tensorflow", "numpy")
 
@@ -310,7 +310,7 @@ class RunFolder:
         """Writes on what this process runs, and its command."""
         facts = {name: _version(name) for name in _PACKAGES}
         facts |= {"python": platform.python_version(), "platform": platform.platform(), "command": sys.argv}
-        replace_file(self.versions, (json.dumps(facts, indent=2) + "\n").encode())
+        replace_file(self.versions, (json_text(facts, indent=2) + "\n").encode())
 
 
 def _version(package: str) -> str:

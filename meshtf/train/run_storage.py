@@ -21,6 +21,7 @@ from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.files.remote.working_folder import PassingFolder
 from meshtf.files.replaced_file import replace_file
 from meshtf.train.configuration import ConfigurationError
+from meshtf_programs.strict_json import json_text
 
 CHECKPOINTS = "checkpoints"
 SUPERSEDED = "superseded_"
@@ -118,7 +119,7 @@ class RunStorage:
           path: of the run's folder on this machine, which remembers who wrote last.
         """
         self._claim = secrets.token_hex(16)
-        facts = json.dumps({"claim": self._claim, "host": platform.node(), "process": os.getpid()}).encode()
+        facts = json_text({"claim": self._claim, "host": platform.node(), "process": os.getpid()}).encode()
         replace_file(path / _WRITER, facts)
         self.remote.write(_WRITER, facts)
 

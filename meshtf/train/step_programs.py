@@ -19,7 +19,7 @@ from meshtf.train._metric_sums import (
     training_sums,
     whole_batch_value,
 )
-from meshtf.train._model_metrics import model_metrics
+from meshtf.train._model_metrics import check_names, model_metrics
 from meshtf.train.task import WEIGHTS
 from meshtf.train.training import LOSS, Metric, Training
 
@@ -177,4 +177,5 @@ def _gradients(loss: mtf.Tensor) -> list[mtf.Tensor]:
 
 
 def _scalar_summaries(graph: mtf.Graph) -> dict[str, mtf.Tensor]:
+    check_names(graph.summaries)
     return {name: summary.tensor for name, summary in graph.summaries.items() if not summary.tensor.shape.ndims}

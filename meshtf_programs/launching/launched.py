@@ -6,6 +6,8 @@ import dataclasses
 import json
 from typing import Any
 
+from meshtf_programs.strict_json import json_text
+
 MESHTF_LAUNCH = "MESHTF_LAUNCH"
 """The variable. `mtf.initialize_cluster()` reads it before all others, and meshtf's programs join where it is set."""
 
@@ -39,4 +41,4 @@ class Launched:
         return found
 
     def to_text(self) -> str:
-        return json.dumps(dataclasses.asdict(self))
+        return json_text(dataclasses.asdict(self))

@@ -59,6 +59,7 @@ def test_any_layout_and_batch_size_gives_the_means_that_training_found(
     same, other = map(json.loads, (folder / "evaluations.jsonl").read_text().splitlines())
     (trained,) = (line for line in read_metrics(folder / "metrics.jsonl") if "held_out_loss" in line)
     assert (same["step"], same["num_examples"]) == (2, 360)
+    assert same["time"] < other["time"]
     assert (same["loss"], same["accuracy"]) == (trained["held_out_loss"], trained["held_out_accuracy"])
     assert_close(other["loss"], same["loss"], terms=TERMS, dtype="float32")
     assert other["accuracy"] == same["accuracy"]

@@ -125,7 +125,7 @@ def test_metrics_are_json_lines(whole_run: Finished) -> None:
     assert list(losses)[:3] == [1, 10, 20]
     assert list(held_out) == [100, 200, 300]
     assert losses[300] < 0.1 * losses[1]
-    assert set(whole_run.metrics[1]) == {"step", "loss", "adam/learning_rate", "examples_per_second"}
+    assert set(whole_run.metrics[1]) == {"step", "time", "loss", "adam/learning_rate", "examples_per_second"}
 
 
 SLOW = """\

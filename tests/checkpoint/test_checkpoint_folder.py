@@ -178,6 +178,8 @@ def test_arguments(store: mtf.VariableStore, tmp_path: Path) -> None:
         folder.save(1, store, {"x": np.zeros(2)})
     with pytest.raises(CheckpointError, match=r"would come back as \{'x': \[1, 2\]\}; use lists"):
         folder.save(1, store, {"x": (1, 2)})
+    with pytest.raises(CheckpointError, match=r"would come back as \{'x': 'Infinity'\}; use lists, finite numbers"):
+        folder.save(1, store, {"x": float("inf")})
     folder.save(3, store, {})
     with pytest.raises(CheckpointError, match="has no checkpoint of step 4; there are: 3"):
         folder.open(4)

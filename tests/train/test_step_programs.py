@@ -184,6 +184,12 @@ def test_scalar_summaries_come_with_the_loss(tiny_training: Make) -> None:
             MetricError,
             r"values \[.*d_model:4\] and weights \[batch:8 length:6\], whose",
         ),
+        (with_loss(lambda x, w: x, name="time"), ConfigurationError, 'called "time", as what every line of metrics'),
+        (
+            with_loss(lambda x, w: mtf.scalar_summary("step", mtf.reduce_mean(x))),
+            ConfigurationError,
+            'a metric is called "step", as what every line of metrics',
+        ),
         (with_loss(lambda x, w: 3.0), MetricError, "must be a tensor or a pair .* not 3.0"),
         (with_loss(lambda x, w: w), GraphError, "does not depend on the trainable variables w"),
     ],

@@ -19,6 +19,7 @@ from meshtf.checkpoint.formats.tensor_source import Part, TensorSource
 from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.errors import CheckpointError, SaveError
 from meshtf.files.regular_file import read_regular
+from meshtf_programs.strict_json import json_text
 
 CONFIGURATION = "config.json"
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -146,7 +147,7 @@ def write_folder(
     try:
         with atomic_folder(folder) as temporary:
             _write_weights(source, temporary, shard_bytes)
-            text = json.dumps(dict(configuration), indent=2, sort_keys=True) + "\n"
+            text = json_text(dict(configuration), indent=2, sort_keys=True) + "\n"
             (temporary / CONFIGURATION).write_text(text, "utf-8")
             if companions is not None:
                 copy_companions(companions, temporary)
@@ -170,7 +171,7 @@ def _write_weights(source: TensorSource, folder: Path, shard_bytes: int) -> None
     total = sum(tensor.num_bytes for tensor in source.tensors.values())
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     with atomic_file(folder / _INDEX) as file:
-        file.write(json.dumps(index, indent=2, sort_keys=True).encode() + b"\n")
+        file.write(json_text(index, indent=2, sort_keys=True).encode() + b"\n")
 
 
 def _shards(source: TensorSource, shard_bytes: int) -> list[list[str]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from meshtf.checkpoint.conversion.huggingface import CONFIGURATION, copy_companions, read_json
 from meshtf.errors import CheckpointError
+from meshtf_programs.strict_json import json_text
 
 MODEL_GIN, ORIGINAL, RULES = "model.gin", "original", "rules.toml"
 
@@ -57,7 +57,7 @@ class ImportedFolder:
         try:
             self.original.mkdir(parents=True)
             if configuration is not None:
-                text = json.dumps(dict(configuration), indent=2, sort_keys=True) + "\n"
+                text = json_text(dict(configuration), indent=2, sort_keys=True) + "\n"
                 (self.original / CONFIGURATION).write_text(text, "utf-8")
             self.rules.write_bytes(rules.read_bytes())
             return copy_companions(source, self.original)

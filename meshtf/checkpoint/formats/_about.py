@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshtf.checkpoint._manifest_content import is_count, shown
+from meshtf_programs.strict_json import json_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,4 +41,4 @@ class About:
         return cls(step, state, tuple(bfloat16))
 
     def text(self) -> str:
-        return json.dumps({"step": self.step, "state": dict(self.state), "bfloat16": list(self.bfloat16)})
+        return json_text({"step": self.step, "state": dict(self.state), "bfloat16": list(self.bfloat16)})

@@ -25,6 +25,7 @@ from meshtf.checkpoint.formats.tensor_source import TensorSource, described, ele
 from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.errors import DamagedCheckpointError, SaveError
 from meshtf.files.regular_file import open_regular
+from meshtf_programs.strict_json import json_text
 
 _TYPES = {
     "BOOL": tf.bool,
@@ -111,7 +112,7 @@ def write_safetensors(source: TensorSource, path: Path, metadata: Mapping[str, s
             raise SaveError(f'{path}: in a safetensors file no tensor is called "{name}"; convert to .npz')
         begin, end = end, end + tensor.num_bytes
         header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
+    text = json_text(header).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     with atomic_file(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)

@@ -12,6 +12,7 @@ import meshtf as mtf
 from meshtf.cluster.cluster import Cluster
 from meshtf.mesh_impl.device_names import process_of
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
+from meshtf_programs.strict_json import json_text
 
 
 def rows_read(slices: Mapping[str, tuple[slice, ...]], batch: mtf.Dimension) -> slice:
@@ -47,7 +48,7 @@ class OwnRows:
         if cluster is None or len(set(map(process_of, step.lowering.mesh_impl.devices))) == 1:
             return cls(slice(0, batch.size), slice(0, batch.size), None)
         own = rows_read(step.input_slices(), batch)
-        told = cluster.gathered(cluster.meeting("rows of batches"), json.dumps([own.start, own.stop]))
+        told = cluster.gathered(cluster.meeting("rows of batches"), json_text([own.start, own.stop]))
         everybody = [slice(*json.loads(rows)) for rows in told]
         return cls(own, counted_rows(everybody, cluster.process_index), cluster)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from meshtf.errors import SaveError
+from meshtf_programs.strict_json import json_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Output:
 
     def write(self, as_json: dict[str, Any], as_text: str) -> None:
         """Writes a result in one of its two forms, at once."""
-        print(json.dumps(as_json, ensure_ascii=False) if self.is_json else as_text, file=self.stream, flush=True)
+        print(json_text(as_json, ensure_ascii=False) if self.is_json else as_text, file=self.stream, flush=True)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from meshtf.files.regular_file import read_regular
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.monitoring.loss_curve import smoothed
 from meshtf.train.monitoring.metrics import HELD_OUT, LARGEST_FILE, curve_of, read_metrics
-from meshtf.train.monitoring.summary import number_text, shown_name
+from meshtf.train.monitoring.summary import number_text, place_of, shown_name
 from meshtf.train.resuming import bindings_of
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.training import LOSS
@@ -211,4 +211,8 @@ def _median(_: list[int], values: list[float]) -> str:
 
 
 def _at_step(find: Callable[[list[float]], float]) -> Callable[[list[int], list[float]], str]:
-    return lambda steps, values: f"{number_text(find(values))}, {steps[values.index(find(values))]}"
+    def text(steps: list[int], values: list[float]) -> str:
+        place = place_of(find, values)
+        return f"{number_text(values[place])}, {steps[place]}"
+
+    return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,18 +51,23 @@ def draw_loss_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) 
 def smoothed(values: Sequence[float]) -> list[float]:
     """Each value's mean with its neighbours on both sides, so that the curve does not lag: about a twentieth of all.
 
-    Weights fall exponentially with the distance. Few values stay as they are.
+    Weights fall exponentially with the distance. Few values stay as they are. A value that is not finite stays, and is
+    in no mean of others.
     """
     decay = 1.0 - min(1.0, FEW / max(len(values), 1))
     before, after = _decaying_sums(values, decay), _decaying_sums(values[::-1], decay)[::-1]
     # A value itself, of weight 1, is in both sums.
-    return [(t + u - x) / (w + v - 1.0) for x, (t, w), (u, v) in zip(values, before, after, strict=True)]
+    return [
+        (t + u - x) / (w + v - 1.0) if math.isfinite(x) else x
+        for x, (t, w), (u, v) in zip(values, before, after, strict=True)
+    ]
 
 
 def _decaying_sums(values: Sequence[float], decay: float) -> list[tuple[float, float]]:
     """Of each value and those before it: the sum in which each counts so many times the next, and of the weights."""
     total, weight, sums = 0.0, 0.0, []
     for value in values:
-        total, weight = decay * total + value, decay * weight + 1.0
+        is_finite = math.isfinite(value)
+        total, weight = decay * total + (value if is_finite else 0.0), decay * weight + is_finite
         sums.append((total, weight))
     return sums

@@ -1,7 +1,8 @@
-"""What a run writes down: its metrics as JSON lines, and a digest of its variables."""
+"""A run's records: its metrics as lines of JSON, and a digest of its variables."""
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import logging
@@ -14,12 +15,16 @@ import numpy as np
 from meshtf.files.regular_file import read_regular
 from meshtf.files.replaced_file import replace_file
 from meshtf.files.unlinked_file import append_to_file
+from meshtf_programs.strict_json import json_text, with_numbers
 
 HELD_OUT = "held_out_"
 """Before the name of a metric that was measured on held-out examples."""
 
-DIGEST = "variables_sha256"
-"""A hash of all variables, at the end of a run."""
+TIME = "time"
+"""When a line was written: UTC, by ISO 8601, as "2026-11-26T16:12:43.120Z"."""
+
+OWN_NAMES = ("step", TIME)
+"""What every line has beside its metrics, which cannot be called so."""
 
 LARGEST_FILE = 1 << 30
 """Bytes of a file of metrics that is read."""
@@ -43,7 +48,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class MetricsLog:
-    """A file of one JSON object a line, each with the "step" to which it belongs, in order of steps.
+    """A file of one JSON object a line, each with its "time" and the "step" to which it belongs, in order of steps.
+
+    A number that is not finite is the text "NaN", "Infinity" or "-Infinity" in the file, and a number again when read.
 
     Args:
       path: of the file, made where it is not there.
@@ -74,9 +81,14 @@ class MetricsLog:
 
     def write(self, step: int, values: Mapping[str, float | str], vectors: Vectors | None = None) -> None:
         """Adds a line of values, and of those vectors that are short."""
-        line = {"step": step, **values, **as_lists(vectors or {})}
+        line = {"step": step, TIME: time_now(), **values, **as_lists(vectors or {})}
         append_to_file(self._path, _text(line).encode())
         self._lines.append(line)
+
+
+def time_now() -> str:
+    """The time as lines have it, in UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -134,7 +146,7 @@ def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:
 def _values(line: bytes) -> dict[str, Any] | None:
     """What a line holds; None where it is none of metrics."""
     try:
-        values = json.loads(line)
+        values = with_numbers(json.loads(line))
     except (ValueError, RecursionError):
         return None
     if not isinstance(values, dict) or not _is_number(values.get("step"), int) or values["step"] < 0:
@@ -150,4 +162,4 @@ def _is_number(value: object, kind: Any) -> bool:
 
 
 def _text(line: Mapping[str, Any]) -> str:
-    return json.dumps(line) + "\n"
+    return json_text(line) + "\n"

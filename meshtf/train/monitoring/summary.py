@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import rich.box
@@ -32,7 +33,7 @@ def summary_table(lines: Sequence[Mapping[str, Any]], title: str, width: int) ->
         table.add_column(name, justify="right", no_wrap=True)
     for name in _names(lines):
         steps, values = curve_of(lines, name)
-        least, greatest = (values.index(find(values)) for find in (min, max))
+        least, greatest = (place_of(find, values) for find in (min, max))
         first, last = number_text(values[0]), number_text(values[-1])
         cells = [number_text(values[least]), str(steps[least]), number_text(values[greatest]), str(steps[greatest])]
         table.add_row(shown_name(name), *([last, *cells[:2]] if is_narrow else [first, last, *cells]))
@@ -48,6 +49,12 @@ def shown_name(name: str) -> str:
 def number_text(value: float) -> str:
     """With four digits, or as a whole number where it is one or large."""
     return f"{value:,.0f}" if value.is_integer() or abs(value) >= 10_000 else f"{value:.4g}"
+
+
+def place_of(find: Callable[[list[float]], float], values: Sequence[float]) -> int:
+    """Where the least or the greatest value stands, `find` being `min` or `max`. A NaN is neither, beside numbers."""
+    numbers = [value for value in values if not math.isnan(value)]
+    return values.index(find(numbers)) if numbers else 0
 
 
 def _names(lines: Sequence[Mapping[str, Any]]) -> list[str]:

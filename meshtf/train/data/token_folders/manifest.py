@@ -16,6 +16,7 @@ from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data._tokenized_text import TextSplit, TokenizedText
 from meshtf.train.data.sources._files_state import is_same
 from meshtf.train.data.token_folders.token_file import TokenFile
+from meshtf_programs.strict_json import json_text
 
 MANIFEST = "manifest.json"
 FORMAT, VERSION = "meshtf tokens", 2
@@ -83,7 +84,7 @@ class Manifest:
 
     def to_json(self) -> bytes:
         said = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
-        return json.dumps(said, indent=2).encode()
+        return json_text(said, indent=2).encode()
 
     @classmethod
     def read(cls, path: Path) -> Manifest:

@@ -18,6 +18,7 @@ from meshtf.errors import nearest
 from meshtf.files.regular_file import read_regular
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.vocabularies.vocabulary import sentinel_text
+from meshtf_programs.strict_json import json_text
 
 TOKENIZER_FILE = "tokenizer.json"
 WORD_PIECES_FILE = "vocab.txt"
@@ -146,7 +147,7 @@ class HuggingFaceVocabulary:
     @functools.cached_property
     def fingerprint(self) -> str:
         said = [self._tokenizer.to_str(), self.extra_ids, self.end_id, self.begin_id]
-        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+        return hashlib.sha256(json_text(said).encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
         ids = self._tokenizer.encode(text, add_special_tokens=False).ids

@@ -1,0 +1,58 @@
+"""JSON as its standard has it: Python's own writes NaN and Infinity, which other readers refuse."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def json_text(
+    value: Any,
+    *,
+    indent: int | None = None,
+    sort_keys: bool = False,
+    separators: tuple[str, str] | None = None,
+    ensure_ascii: bool = True,
+) -> str:
+    """A value as JSON. A number that is not finite becomes the text "NaN", "Infinity" or "-Infinity".
+
+    Args:
+      value: of dictionaries, lists, tuples, texts, numbers, truth values and None.
+      indent: the columns by which each level is set in; None: all in one line.
+      sort_keys: whether keys are in the order of the alphabet.
+      separators: between entries, and between a key and its value.
+      ensure_ascii: whether other letters are written as escapes.
+
+    Raises:
+      TypeError: JSON has nothing for it.
+    """
+    return json.dumps(
+        _finite(value),
+        indent=indent,
+        sort_keys=sort_keys,
+        separators=separators,
+        ensure_ascii=ensure_ascii,
+        allow_nan=False,
+    )
+
+
+def with_numbers(value: Any) -> Any:
+    """What was read, with the numbers that `json_text` had to write as texts. Each such text becomes a number."""
+    if isinstance(value, dict):
+        return {name: with_numbers(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [with_numbers(each) for each in value]
+    return _NON_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_finite(name): _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
