@@ -152,9 +152,9 @@ class Lowering:
         """The plan that does the graph's assignments, and returns nothing."""
         return self.execution(()).plan
 
-    def plan_for(self, fetches: Sequence[Tensor], *, with_effects: bool = True) -> Plan:
-        """The plan that returns these tensors, and does the graph's assignments or not."""
-        return self._finished(self._layouts, self._storage, self._effects if with_effects else [], fetches)
+    def plan_for(self, fetches: Sequence[Tensor], *, effects: Sequence[Operation] | None = None) -> Plan:
+        """The plan that returns these tensors, with these assignments, prints and checks; None: the lowering's own."""
+        return self._finished(self._layouts, self._storage, self._effects if effects is None else effects, fetches)
 
     def plan_that_finds(self, check: Check) -> Plan:
         """The plan that returns where a check of another plan failed, and assigns nothing."""
@@ -235,7 +235,7 @@ class Lowering:
         key = (tuple(fetches), with_effects)
         if key not in self._executions:
             self.check_fetches(fetches)
-            make_plan = functools.partial(self.plan_for, tuple(fetches), with_effects=with_effects)
+            make_plan = functools.partial(self.plan_for, tuple(fetches), effects=None if with_effects else ())
             execution = Execution(make_plan, self)
             self._hlo[key] = self.mesh_impl.hlo(execution.plan, self.graph.name)
             self._executions[key] = execution

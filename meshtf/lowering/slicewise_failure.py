@@ -37,7 +37,7 @@ def slicewise_failure(
         return None  # what other processes hold is not here
     arrays = {f.name: np.asarray(x) for f, x in zip(plan.feeds, feeds, strict=True)}
     for operation in _suspects(error, lowering):
-        again = lowering.plan_for(list(operation.outputs), with_effects=False)
+        again = lowering.plan_for(list(operation.outputs), effects=())
         if not _is_small(again) or not all(name in lowering.variables for name in again.variable_names):
             return None
         held = {n: [np.asarray(x) for x in lowering.variables.slices(n).slices] for n in again.variable_names}

@@ -9,9 +9,11 @@ from typing import Any, cast
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
 from meshtf.lowering.emit.emission import EmittedProgram
 from meshtf.lowering.report.accounting import PeakMemory, peak_memory
 from meshtf.ops.inputs.placeholder import InputOperation
+from meshtf.ops.side_effects.check_indices import CheckIndicesOperation, CheckOfFeeds
 from meshtf.planning.plan import Feed, Plan, ReadVariable
 
 STEP = "step"
@@ -27,8 +29,8 @@ class SavedModelProgram:
     Attributes:
       program: whose variables are read.
       names: of the results.
-      plan: without assignments, and with a feed `step` where random numbers are drawn, in place of the variable that
-        counts the program's runs.
+      plan: without assignments, but with the checks of ids and labels, and with a feed `step` where random numbers are
+        drawn, in place of the variable that counts the program's runs.
     """
 
     program: mtf.Function
@@ -39,7 +41,8 @@ class SavedModelProgram:
     def of(cls, program: mtf.Function, names: Sequence[str]) -> SavedModelProgram:
         """Of results that the program made known under these names (`mtf.export`)."""
         results = [program.graph.exports[name] for name in names]
-        plan = program.lowering.plan_for(results, with_effects=False)
+        checks = [o for o in program.graph.operations if isinstance(o, CheckIndicesOperation)]
+        plan = program.lowering.plan_for(results, effects=checks)
         counter = f"{program.graph.name}/step"
         instructions = tuple(
             Feed(i.operation, STEP, i.output) if isinstance(i, ReadVariable) and i.name == counter else i
@@ -71,7 +74,10 @@ class SavedModelProgram:
         return cast("dict[str, tf.Variable]", held)  # on an SpmdMeshImpl
 
     def function(self) -> Run:
-        """The program as a function from feeds by name to results by name, for use in a tf.function."""
+        """The program as a function from feeds by name to results by name, for use in a tf.function.
+
+        An id or a label that it computes itself, and that is out of range, is an InvalidArgumentError.
+        """
         (core_function,) = EmittedProgram(
             self.plan, self.program.lowering.device_mesh, {}, is_saved=True
         ).core_functions
@@ -80,10 +86,52 @@ class SavedModelProgram:
         def run(feeds: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             coordinates = tf.zeros([plan.mesh_shape.ndims], tf.int32)
             arguments = [feeds[f.name] if f.name in feeds else tf.constant(_constant(f)) for f in plan.feeds]
-            *results, _ = core_function(coordinates, *arguments, *(v.handle for v in variables))
-            return dict(zip(self.names, results, strict=True))
+            *results, failed = core_function(coordinates, *arguments, *(v.handle for v in variables))
+            with tf.control_dependencies(_assertions(plan, failed)):
+                return {name: tf.identity(x) for name, x in zip(self.names, results, strict=True)}
 
         return run
+
+
+def _assertions(plan: Plan, failed: tf.Tensor) -> list[tf.Operation]:
+    """That no check inside of the program has failed; `failed` is the number of the first that has."""
+    if not plan.checks:
+        return []
+    text = tf.gather(tf.constant([check.message for check in plan.checks]), tf.maximum(failed, 0))
+    return [tf.debugging.Assert(tf.equal(failed, NO_CHECK_FAILED), [text])]
+
+
+def within_range(
+    program: SavedModelProgram, feeds: Mapping[str, tf.Tensor], called: Mapping[str, str] | None = None
+) -> dict[str, tf.Tensor]:
+    """The feeds, [rows, ..], where no id or label among them is one that the program refuses.
+
+    Else they are an InvalidArgumentError, which says what it is and where.
+
+    Args:
+      program: whose checks are made, as far as the feeds are there.
+      feeds: by name.
+      called: what messages call a feed, by name; as it is by default.
+    """
+    checks = [check for check in program.plan.feed_checks if isinstance(check, CheckOfFeeds)]
+    assertions = [
+        _assertion_of(check, [feeds[name] for name in check.feeds], (called or {}).get(check.feeds[0], check.feeds[0]))
+        for check in checks
+        if all(name in feeds for name in check.feeds)
+    ]
+    with tf.control_dependencies(assertions):
+        return {name: tf.identity(x) for name, x in feeds.items()}
+
+
+def _assertion_of(check: CheckOfFeeds, arrays: Sequence[tf.Tensor], name: str) -> tf.Operation:
+    outside = check.is_outside(arrays)
+    places = tf.where(outside)
+    # A row before all others, so that there is a first one where nothing is wrong.
+    place = tf.concat([places, tf.zeros([1, outside.shape.rank], tf.int64)], axis=0)[0]
+    index = tf.gather_nd(tf.pad(arrays[0], [[0, 1]] * outside.shape.rank), place)
+    where = ["in row {}", "at position {}", *["{}"] * outside.shape.rank][: outside.shape.rank]
+    text = tf.strings.format(f"{name} has {check.message}: {{}} {' '.join(where)}", (index, *tf.unstack(place)))
+    return tf.debugging.Assert(tf.logical_not(tf.reduce_any(outside)), [text])
 
 
 def _constant(feed: Feed) -> Any:

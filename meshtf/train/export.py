@@ -19,7 +19,7 @@ from meshtf.checkpoint.atomic_folder import atomic_folder
 from meshtf.errors import LayoutWarning, SaveError
 from meshtf.mesh_impl.host_memory import host_memory
 from meshtf.mesh_impl.mesh_impl import MeshImpl
-from meshtf.train._saved_model_program import SavedModelProgram, batch_after_batch
+from meshtf.train._saved_model_program import SavedModelProgram, batch_after_batch, within_range
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.vocabularies.vocabulary import GraphVocabulary, Vocabulary
 from meshtf.train.decoding.encoded_text import TextLimits
@@ -39,6 +39,9 @@ from meshtf.train.decoding.sequences import Sequences
 from meshtf.train.decoding.step_decoder import TextModel
 from meshtf.train.training import Training
 from meshtf_programs.strict_json import json_text
+
+WEIGHTS = "targets_weights"
+"""The feed of `score` that tells tokens from padding."""
 
 PREDICT = "predict"
 GENERATE_TEXT, TEXTS = "generate_text", "texts"
@@ -183,9 +186,10 @@ def text_signatures(
     def score(ids: tf.Tensor, inputs: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         targets = _padded(ids, length, "ids", padding_id)
         is_token = tf.not_equal(targets, padding_id)
-        feeds = {TARGETS: tf.where(is_token, targets, 0), "targets_weights": tf.cast(is_token, tf.float32)}
+        feeds = {TARGETS: tf.where(is_token, targets, 0), WEIGHTS: tf.cast(is_token, tf.float32)}
         if inputs is not None and inputs_length is not None:
             feeds[INPUTS] = _padded(inputs, inputs_length, INPUTS, padding_id)
+        feeds = within_range(programs[SCORE], feeds, {TARGETS: "ids"})
         found = batch_after_batch(programs[SCORE], feeds, tf.constant(0))[LOG_LIKELIHOODS]
         return {LOG_LIKELIHOODS: found[:, : tf.shape(ids)[1]], "log_likelihood": tf.reduce_sum(found, axis=1)}
 
@@ -199,6 +203,9 @@ def text_signatures(
             targets = tf.fill([tf.shape(first)[0], length], padding_id)
         is_token = tf.not_equal(targets, padding_id)
         feeds[TARGETS] = tf.where(is_token, targets, 0)
+        weights = {WEIGHTS: tf.cast(is_token, tf.float32)}
+        feeds = within_range(programs[SCORE], feeds | weights, {TARGETS: "ids"})
+        del feeds[WEIGHTS]
         feeds["lengths"] = tf.reduce_max(tf.where(is_token, tf.range(1, length + 1), 0), axis=1)
         feeds["ends"] = tf.minimum(feeds["lengths"] + limits.new_tokens, length)
         # A row that only fills the last batch must not make the loop begin earlier.
@@ -235,7 +242,8 @@ def predictions(programs: Mapping[str, SavedModelProgram]) -> dict[str, Signatur
     specs = [tf.TensorSpec([None, *spec.shape[1:]], spec.dtype, name) for name, spec in program.inputs.items()]
 
     def predict(*features: tf.Tensor) -> dict[str, tf.Tensor]:
-        return batch_after_batch(program, dict(zip(program.inputs, features, strict=True)), tf.constant(0))
+        feeds = within_range(program, dict(zip(program.inputs, features, strict=True)))
+        return batch_after_batch(program, feeds, tf.constant(0))
 
     return {PREDICT: (predict, specs), DEFAULT: (predict, specs)}
 

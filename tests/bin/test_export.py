@@ -33,9 +33,14 @@ import tensorflow as tf
 model = tf.saved_model.load(sys.argv[1])
 ids = tf.constant(json.loads(sys.argv[2]))
 signatures = model.signatures
+try:
+    refused = signatures["score"](ids=tf.where(ids == ids[1, 2], 999, ids))
+except tf.errors.InvalidArgumentError as error:
+    refused = str(error)
 seeds = [signatures["generate"](ids=ids, seed=tf.constant(seed)) for seed in (1, 1, 2)]
 print(json.dumps({
     "names": sorted(signatures),
+    "refused": str(refused),
     "scores": signatures["score"](ids=ids)["log_likelihood"].numpy().tolist(),
     "each": signatures["score"](ids=ids)["log_likelihoods"].numpy().tolist(),
     "ids": [found["ids"].numpy().tolist() for found in seeds],
@@ -82,6 +87,7 @@ def test_plain_tensorflow_computes_the_same(folder: Path, tmp_path: Path, capsys
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert (found["names"], found["modules"]) == (["generate", "generate_text", "score", "serving_default"], [])
+    assert "outside of 0 to 257: 999 in row 1 at position 2" in found["refused"]
     assert_close(found["scores"], expected, terms=TERMS, dtype="float32")
     assert_close(np.sum(found["each"], axis=1), expected, terms=TERMS, dtype="float32")
     first, again, other = found["ids"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import gin
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,11 +18,12 @@ from meshtf.errors import SaveError
 from meshtf.models import MLPClassifier
 from meshtf.testing import FUNCTION_TERMS, assert_close
 from meshtf.train import Training
-from meshtf.train.configuration import ConfigurationError
+from meshtf.train.configuration import ConfigurationError, read_configuration
 from meshtf.train.data import ArrayTask, ByteVocabulary, TextTask
 from meshtf.train.decoding import Decoding
 from meshtf.train.export import check_output, exported_model
 from meshtf.train.step_programs import training_step
+from meshtf.train.training import configured_training
 from tests.train.decoding.small_run import LENGTH, write_small_run
 
 PIXELS = 4
@@ -133,6 +135,118 @@ def test_beams(text_training: Training, tmp_path: Path) -> None:
     assert list(one) == list(texts["texts"].numpy()[1]), "as a row of a batch, as TensorFlow Serving puts them together"
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"ids has more tokens than {LENGTH}, the greatest"):
         model.signatures["score"](ids=tf.zeros([1, LENGTH + 1], tf.int32))
+
+
+BEYOND = 258
+"""The first id that is in no vocabulary of bytes."""
+
+
+@pytest.mark.parametrize("token", [BEYOND, 2**31 - 1, -1, -(2**31)])
+def test_a_token_of_no_vocabulary_is_refused_by_every_signature(text_signatures: dict[str, Any], token: int) -> None:
+    """With the id, its row and its position; what is padding and what is in the vocabulary passes."""
+    ids = tf.constant([[70, 71, 72], [72, 0, 0], [73, token, 74]])
+    others = {"score": {}, "generate": {"seed": tf.constant(0)}, "serving_default": {}}
+    wanted = rf"ids has an? (id|target) outside of 0 to {BEYOND - 1}: {token} in row 2 at position 1"
+    for name, more in others.items():
+        with pytest.raises(tf.errors.InvalidArgumentError, match=wanted):
+            text_signatures[name](ids=ids, **more)
+        text_signatures[name](ids=tf.where(ids == token, BEYOND - 1, ids), **more)
+
+
+@pytest.fixture(scope="module")
+def text_signatures(text_training: Training, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return written_signatures(text_training, tmp_path_factory.mktemp("saved"))
+
+
+def written_signatures(training: Training, folder: Path) -> dict[str, Any]:
+    exported = exported_model(training, Decoding(max_new_tokens=2), batch_size=2)
+    exported.restorable.initialize()
+    exported.write(folder / "saved", {})
+    model = tf.saved_model.load(str(folder / "saved"))
+    return {"model": model, **model.signatures}  # which live as long as their model
+
+
+OF_TEXT = """
+include "{size}.gin"
+include "size_tiny.gin"
+import meshtf.train.data
+Training.model = @{model}()
+Training.task = @TextTask()
+Training.optimizer = @AdamWOptimizer()
+Training.mesh_shape = "one:1"
+Training.layout = ""
+Training.num_steps = 1
+Training.batch_size = 2
+AdamWOptimizer.learning_rate = 0.01
+TextTask.vocabulary = @ByteVocabulary()
+TextTask.source = @TextFiles()
+TextTask.objective = @{objective}()
+TextTask.length = 16
+TextFiles.patterns = "nowhere/*.txt"
+ByteVocabulary.extra_ids = 20
+vocab_size = 278
+"""
+
+
+def of_text(folder: Path, **names: str) -> Training:
+    gin.clear_config()
+    (folder / "run.gin").write_text(OF_TEXT.format(**names))
+    read_configuration([folder / "run.gin"], [])
+    training = configured_training()
+    gin.clear_config()
+    return training
+
+
+def test_ids_of_an_encoder_are_refused_too(tmp_path: Path) -> None:
+    training = of_text(tmp_path, size="t5_1_1", model="EncoderDecoder", objective="SpanCorruption")
+    signatures = written_signatures(training, tmp_path)
+    right, wrong = tf.constant([[5, 1, 0], [6, 7, 1]]), tf.constant([[5, 1, 0], [6, 278, 1]])
+    of_inputs = "inputs has an id outside of 0 to 277: 278 in row 1 at position 1"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=of_inputs):
+        signatures["generate"](inputs=wrong, seed=tf.constant(0))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=of_inputs):
+        signatures["serving_default"](inputs=wrong)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=of_inputs):
+        signatures["score"](ids=right, inputs=wrong)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"ids has .* 278 in row 1 at position 1"):
+        signatures["score"](ids=wrong, inputs=right)
+    assert np.all(signatures["score"](ids=right, inputs=right)["log_likelihood"].numpy() < 0)
+
+
+def test_ids_and_positions_of_a_prediction_are_refused(tmp_path: Path) -> None:
+    """Whatever the model looks up, as in training: tokens, and their positions of a table."""
+    training = of_text(tmp_path, size="bert", model="MaskedLM", objective="MaskedLanguageModel")
+    predict = written_signatures(training, tmp_path)["predict"]
+    shapes = {name: [3, *spec.shape[1:]] for name, spec in predict.structured_input_signature[1].items()}
+    right = {name: np.ones(shape, np.int32) for name, shape in shapes.items()}
+    predict(**{name: tf.constant(x) for name, x in right.items()})
+    for name, bad in (("inputs", 278), ("inputs", -1), ("inputs_position", 10**6)):
+        given = {key: x.copy() for key, x in right.items()}
+        given[name][2, 5] = bad
+        with pytest.raises(tf.errors.InvalidArgumentError, match=rf"{name} has .* {bad} in row 2 at position 5"):
+            predict(**{key: tf.constant(x) for key, x in given.items()})
+
+
+def test_what_a_model_looks_up_beyond_what_it_is_fed_is_refused(tiny_training: Callable[..., Training]) -> None:
+    """Where only the program itself knows the index."""
+
+    class Model:
+        def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, Any]:
+            return {"loss": features["x"]}
+
+        def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
+            looked_up = mtf.check_indices(features["label"] * 2, 9, message="a double")
+            return {"doubles": mtf.cast(looked_up, tf.float32)}
+
+    features = {"x": np.zeros([8], np.float32), "label": np.zeros([8], np.int32)}
+    task = ArrayTask("doubles", dict.fromkeys(features, mtf.Shape([])), train=features, held_out=features)
+    exported = exported_model(tiny_training(model=Model(), task=task), Decoding())
+    (program,) = exported.programs.values()
+    (signature, _), *_ = exported.signatures({"predict": program}).values()
+    called = tf.function(signature)
+    np.testing.assert_array_equal(called(tf.constant([1, 4]))["doubles"], [2, 8])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a double outside of 0 to 8"):
+        called(tf.constant([1, 5]))
 
 
 def test_what_does_not_fit(text_training: Training) -> None:

@@ -173,7 +173,7 @@ class Lowering:
         own = {o for o in needed([t.operation for t in tensors]) if isinstance(o, SlicewiseOperation | OwnOperation)}
         if own - self._checked:
             with self._lock, eager_mode():
-                self._exporting.plan_for(tensors, with_effects=False)
+                self._exporting.plan_for(tensors, effects=())
             self._checked |= own
 
     def _masters_follow(self, node: tf.Operation, operations: Sequence[Operation]) -> tf.Operation:

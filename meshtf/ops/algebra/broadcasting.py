@@ -46,7 +46,10 @@ def broadcast_shape(shapes: Sequence[Shape], output_shape: Shape | None = None) 
 
 
 def aligner(source: Shape, target: Shape) -> Callable[[tf.Tensor], tf.Tensor]:
-    """A function of a slice over `source` that makes it broadcast against slices over `target`."""
+    """A function of a slice over `source` that makes it broadcast against slices over `target`.
+
+    One of the slice's sizes may be unknown.
+    """
     order = [d.name for d in target if source.has(d.name)]
     permutation = [source.axis(name) for name in order]
     is_ordered = permutation == sorted(permutation)
@@ -57,7 +60,7 @@ def aligner(source: Shape, target: Shape) -> Callable[[tf.Tensor], tf.Tensor]:
         if not is_ordered:
             x = tf.transpose(x, permutation)
         if has_gaps and order:
-            sizes = iter(x.shape.as_list())
+            sizes = iter(-1 if size is None else size for size in x.shape.as_list())
             x = tf.reshape(x, [next(sizes) if d.name in order else 1 for d in target.dims[leading:]])
         return x
 

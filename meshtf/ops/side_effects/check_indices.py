@@ -49,14 +49,14 @@ class CheckIndicesOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         if planner.is_program and all(_is_fed(x) for x in self.inputs):
-            planner.check_feed(_CheckOfFeeds(self, self._limit, f"{self._message} {self._range}", self._advice))
+            planner.check_feed(CheckOfFeeds(self, self._limit, f"{self._message} {self._range}", self._advice))
             planner.write(self.outputs[0], planner.held(self.inputs[0]))
         else:
             self._lower_on_cores(planner)
 
     @property
     def _range(self) -> str:
-        return f"outside of 0 to {self._limit - 1} in"
+        return f"outside of 0 to {self._limit - 1}"
 
     def _lower_on_cores(self, planner: Planner) -> None:
         indices, *weights = self.inputs
@@ -80,14 +80,21 @@ class CheckIndicesOperation(Operation):
         (failures,) = planner.compute("check_indices", emit, values, [failure_spec(axes)], flops=flops)
         places = Places.of(indices.shape, value.layout, planner)
         finding = first_place(planner, places, values, is_outside, tells_first=True)
-        fact = f"{self._message} {self._range} {_described(indices, places.whole)}"
+        fact = f"{self._message} {self._range} in {_described(indices, places.whole)}"
         planner.check(OpenCheck(self, fact, failures, IndexRangeError, True, finding, self._advice))
         planner.write(self.outputs[0], value)
 
 
 @dataclasses.dataclass(frozen=True)
-class _CheckOfFeeds:
-    """The same of inputs of the program, which one look at what is fed costs less than one of each core's."""
+class CheckOfFeeds:
+    """The same of inputs of the program, which one look at what is fed costs less than one of each core's.
+
+    Attributes:
+      operation: what checks.
+      limit: the size of the dimension that the indices point into.
+      message: what an index is, and what it may be, as "an id outside of 0 to 9".
+      advice: what to do, if that is to be said.
+    """
 
     operation: CheckIndicesOperation
     limit: int
@@ -113,18 +120,22 @@ class _CheckOfFeeds:
         return IndexRangeError(self._text(f": {indices[tuple(place)]}" + (f" at {where}" if where else "")))
 
     def assertion(self, arrays: Sequence[tf.Tensor]) -> tf.Operation:
+        return tf.debugging.Assert(tf.logical_not(tf.reduce_any(self.is_outside(arrays))), [self._text("")])
+
+    def is_outside(self, arrays: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Which of the indices are refused, as bools of their shape. The arrays may have any number of rows."""
         indices, *weights = arrays
         outside = tf.bitcast(indices, _UNSIGNED[indices.dtype]) >= self.limit
         for x, w in zip(self.operation.inputs[1:], weights, strict=True):
             outside &= tf.not_equal(aligner(x.shape, self._indices.shape)(w), tf.zeros([], w.dtype))
-        return tf.debugging.Assert(tf.logical_not(tf.reduce_any(outside)), [self._text("")])
+        return outside
 
     @property
     def _indices(self) -> Tensor:
         return self.operation.inputs[0]
 
     def _text(self, found: str) -> str:
-        fact = f"{self.message} {_described(self._indices, self._indices.shape)}{found}"
+        fact = f"{self.message} in {_described(self._indices, self._indices.shape)}{found}"
         return failure_text(fact, self.operation, self.advice)
 
 
