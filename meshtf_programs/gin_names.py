@@ -19,6 +19,7 @@ from gin.selector_map import SelectorMap
 
 from meshtf_programs.nearest import nearest
 from meshtf_programs.packaged_configurations import gin_file_choices, no_gin_file, origin_of_line, recipe_file
+from meshtf_programs.user_paths import UserPathError, user_path
 
 CONFIGURABLES = Path(__file__).with_name("configurables.toml")
 
@@ -122,7 +123,7 @@ class _Reader(config_parser.ParserDelegate):
         if isinstance(statement, config_parser.ImportStatement):
             self.may_be_foreign |= statement.module.partition(".")[0] != "meshtf"
         elif isinstance(statement, config_parser.IncludeStatement):
-            beside = folder / Path(statement.filename).expanduser()
+            beside = folder / user_path(statement.filename)
             self.read_file(beside if beside.is_file() else _found(statement.filename, _UnplacedError))
         elif isinstance(statement, config_parser.BlockDeclaration):
             self._check_configurable(statement.selector, f"'{statement.selector}'")
@@ -155,7 +156,7 @@ def _found(name: str, error: type[ValueError]) -> Path:
         raise _OthersJudgeError
     try:
         choices = gin_file_choices(name)
-    except RuntimeError:  # of `~somebody`
+    except UserPathError:
         raise _OthersJudgeError from None
     if len(choices) == 2:  # which may differ
         raise _OthersJudgeError

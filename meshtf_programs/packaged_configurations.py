@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from meshtf_programs.nearest import nearest
+from meshtf_programs.user_paths import user_path
 
 _LINE = 118
 
@@ -30,9 +31,9 @@ def gin_file_choices(name: str) -> list[Path]:
     """The files that a name of a configuration may mean: one of meshtf's own, and one by its path.
 
     Raises:
-      RuntimeError: there is no such user as `~` names.
+      UserPathError: there is no such user as `~` names.
     """
-    by_path = Path(name).expanduser()
+    by_path = user_path(name)
     own = [] if by_path.is_absolute() or name.startswith((".", "~")) else [packaged_folder() / name]
     return [path for path in [*own, by_path] if path.is_file()]
 

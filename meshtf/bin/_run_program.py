@@ -24,10 +24,11 @@ from meshtf.errors import (
 from meshtf.train.agreement import Agreement
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.gin_files.bindings import where_written
-from meshtf.train.gin_files.errors import user_frames
+from meshtf.train.gin_files.errors import explained, user_frames
 from meshtf_programs.command_lines.command_line import CommandLine, FlagError, HelpWanted, print_help
 from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.native_output import NATIVE_OUTPUT
+from meshtf_programs.user_paths import UserPathError
 
 _BAD_FILE = "a file cannot be read or written: {error}"
 
@@ -100,7 +101,7 @@ def run_program(
 def status_of(error: BaseException, otherwise: ExitStatus) -> ExitStatus:
     """What an error is told by, as `--help` lists it."""
     kinds = {
-        ConfigurationError: ExitStatus.BAD_CONFIGURATION,
+        (ConfigurationError, UserPathError): ExitStatus.BAD_CONFIGURATION,
         SaveError: ExitStatus.BAD_FILE,
         _OF_FILES: ExitStatus.BAD_FILE,
         NonFiniteError: ExitStatus.NOT_FINITE,
@@ -125,6 +126,8 @@ def error_message(error: Exception, written: Callable[[str, Sequence[str]], str]
         if "  is from " in text:
             return text
         return text + (where_written(text, *names) if written is None else written(text, names))
+    if isinstance(error, UserPathError):
+        return explained(error)
     if isinstance(error, _OF_FILES):
         return _BAD_FILE.format(error=error)
     if isinstance(error, MemoryError):

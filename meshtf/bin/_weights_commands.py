@@ -15,6 +15,7 @@ from meshtf.train.configuration import OPERATIVE_CONFIG
 from meshtf.train.model_forms import factored_sides, model_forms
 from meshtf.train.resuming import bindings_of
 from meshtf_programs.command_lines.checkpoint import GOOGLE_BERT, HUGGINGFACE, MESH_TENSORFLOW
+from meshtf_programs.user_paths import UserPathError, user_path
 
 _OPENERS = {
     HUGGINGFACE: Import.of_huggingface,
@@ -37,7 +38,7 @@ def import_weights(
     """Imports weights of another library; returns what came of it, in words."""
     if with_slots and format_name == HUGGINGFACE:
         raise CheckpointError(_NO_STATE.format(format_name=format_name))
-    found = _OPENERS[format_name](source, Path(rules) if rules else None, FLOATING[dtype], is_strict=is_strict)
+    found = _OPENERS[format_name](source, user_path(rules) if rules else None, FLOATING[dtype], is_strict=is_strict)
     written = found.write(output, model_forms, factored_sides if with_slots else None)
     folder = ImportedFolder(output)
     lines = [
@@ -61,7 +62,7 @@ def _slots_text(slots: OptimizerSlots | None) -> list[str]:
 def export_weights(path: Path, output: Path, config: str, dtype: str, *, is_strict: bool) -> str:
     """Exports a checkpoint as a folder of Transformers; returns what came of it, in words."""
     source = open_source(path)
-    original = Original.of(Path(config) if config else _imported(path))
+    original = Original.of(user_path(config) if config else _imported(path))
     names = export_huggingface(source, original, output, FLOATING[dtype] if dtype else None, is_strict=is_strict)
     return f"{output} has {', '.join(names)}"
 
@@ -85,7 +86,10 @@ def _beginning_of(configuration: Path, path: Path) -> Path:
     bindings = bindings_of(configuration.read_text("utf-8"))
     given = bindings.get("Training.initial_checkpoint", "None")
     given = bindings.get("InitialCheckpoint.path", "None") if given.startswith("@") else given
-    beginning = Path(given.strip("'\"")).expanduser()
+    try:
+        beginning = user_path(given.strip("'\""))
+    except UserPathError as error:
+        raise CheckpointError(f"{_NO_CONFIGURATION.format(path=path)}\nIts training began with {error}.") from None
     if given == "None" or not beginning.exists():
         raise CheckpointError(_NO_CONFIGURATION.format(path=path))
     return beginning

@@ -36,6 +36,7 @@ from meshtf_programs.command_lines.checkpoint import (
     parse,
 )
 from meshtf_programs.command_lines.command_line import FlagError
+from meshtf_programs.user_paths import UserPathError, user_path
 
 _REMOTE = """\
 {place} is of remote storage, from which `list`, `show`, `verify`, `compare`, `average` and `convert` read. Bring it
@@ -67,6 +68,8 @@ def main(arguments: Sequence[str]) -> int:
         return complain(str(error), DIFFERENT_OR_DAMAGED)
     except (OSError, tf.errors.OpError) as error:
         return complain(f"a file cannot be read or written: {error}", BAD_FILE)
+    except UserPathError as error:
+        return complain(str(error), BAD_USAGE)
     except MeshtfError as error:
         return complain(str(error), BAD_FILE if isinstance(error, SaveError) else BAD_USAGE)
     except KeyboardInterrupt:
@@ -160,7 +163,7 @@ def _on_this_machine(place: str | Path | RemoteFolder) -> Path:
     """Raises CheckpointError of remote storage."""
     if isinstance(place, RemoteFolder) or is_remote(place):
         raise CheckpointError(_REMOTE.format(place=without_secrets(str(place))))
-    return Path(place)
+    return user_path(place)
 
 
 WORK: Mapping[str, Callable[[Sequence[Path | RemoteFolder], Options], int]] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import tensorflow as tf
 from absl import flags
@@ -23,6 +22,7 @@ from meshtf_programs.command_lines.compile import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.native_output import NATIVE_OUTPUT
 from meshtf_programs.strict_json import json_text
+from meshtf_programs.user_paths import user_path
 
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 
@@ -56,9 +56,9 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
 
 def compile_step(program: mtf.Function, topology: TpuTopology, values: flags.FlagValues) -> int:
     with waiting(f"compiling for {topology}") as on_wait:
-        compilation = program.compile(topology, cache_dir=Path(values.cache_dir).expanduser(), on_wait=on_wait)
+        compilation = program.compile(topology, cache_dir=values.cache_dir, on_wait=on_wait)
     if values.hlo_file is not None:
-        Path(values.hlo_file).write_text(compilation.hlo)
+        user_path(values.hlo_file).write_text(compilation.hlo)
     print(json_text(compilation.to_dict(), indent=2) if values.json else compilation)
     return ExitStatus.DONE
 

@@ -15,7 +15,7 @@ from meshtf.bin._cluster import is_left_to_process_0
 from meshtf.bin._decoding_flags import decoding_of, given_options
 from meshtf.bin._run_program import run_program
 from meshtf.files.remote.failures import without_secrets
-from meshtf.files.remote.remote_folder import is_remote, local_path
+from meshtf.files.remote.remote_folder import is_remote
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
 from meshtf.train.decoding.options import configured_decoding
 from meshtf.train.decoding.step_decoder import TextModel
@@ -25,6 +25,7 @@ from meshtf_programs.command_lines.export import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.native_output import NATIVE_OUTPUT
 from meshtf_programs.packaged_configurations import shown
+from meshtf_programs.user_paths import user_path
 
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 
@@ -45,7 +46,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the configuration, plans the model for one core, and restores the checkpoint if it fits."""
     if is_remote(values.output):
         raise ConfigurationError(f"--output={without_secrets(values.output)} must be a folder of this machine")
-    folder, output = RunFolder.existing(values.model_dir), local_path(values.output)
+    folder, output = RunFolder.existing(values.model_dir), user_path(values.output)
     if output.exists():
         raise ConfigurationError(f"--output={output} is there already; give another, or remove it")
     check_output(output)

@@ -16,6 +16,7 @@ from meshtf.errors import CheckpointError
 from meshtf.train.configuration import ConfigurationError
 from meshtf_programs.command_lines.import_gin import PROGRAM, command_line, with_source
 from meshtf_programs.exit_status import ExitStatus
+from meshtf_programs.user_paths import user_path
 
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 
@@ -32,12 +33,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the source."""
-    source = Path(values.source).expanduser()
+    source = user_path(values.source)
     try:
         translation = translated(read_bindings(source), source.name)
     except CheckpointError as error:
         raise ConfigurationError(str(error)) from None
-    output = None if values.output is None else Path(values.output).expanduser()
+    output = None if values.output is None else user_path(values.output)
     if output is not None and output.exists():
         raise ConfigurationError(f"--output={output} is there already; give another name")
     return functools.partial(write, translation, output)

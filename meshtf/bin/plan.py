@@ -8,7 +8,6 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from absl import flags
 
@@ -29,6 +28,7 @@ from meshtf.train.training import Training
 from meshtf_programs.command_lines.command_line import FlagError
 from meshtf_programs.command_lines.plan import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus
+from meshtf_programs.user_paths import user_path
 
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 
@@ -81,7 +81,7 @@ def _write(layouts: Sequence[PlannedLayout], html: str | None, as_json: bool, fu
     if len(layouts) > 1 and not as_json:
         print_comparison(layouts)
     if html is not None:
-        replace_file(Path(html), html_page(page_data(layouts[0].headline, layouts)).encode())
+        replace_file(user_path(html), html_page(page_data(layouts[0].headline, layouts)).encode())
     failed = [layout for layout in layouts if layout.report is None]
     for layout in failed:
         print(_NOT_POSSIBLE.format(program=PROGRAM, label=layout.label, error=layout.error), file=sys.stderr)
@@ -127,7 +127,7 @@ def _check_can_be_written(html: str | None) -> None:
     """Before anything is planned. Raises OSError."""
     if html is None:
         return
-    path = Path(html)
+    path = user_path(html)
     if not path.absolute().parent.is_dir():
         raise OSError(errno.ENOENT, "there is no folder for --html", str(path.parent))
     if path.is_dir():

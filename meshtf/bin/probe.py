@@ -17,6 +17,7 @@ from meshtf.probe import ProbeSizes, probe
 from meshtf_programs.command_lines.command_line import FlagError
 from meshtf_programs.command_lines.probe import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus
+from meshtf_programs.user_paths import user_path
 
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Checks the flags, before anything is measured."""
-    path = Path(values.out)
+    path = user_path(values.out)
     if path.suffix != ".toml":
         raise FlagError(f"--out={values.out}: the file of a machine ends in .toml")
     if not path.parent.is_dir():

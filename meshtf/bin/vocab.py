@@ -17,6 +17,7 @@ from meshtf.train.data.sources.text_files import TextFiles
 from meshtf.train.data.vocabularies.train_sentencepiece import train_sentencepiece
 from meshtf_programs.command_lines.vocab import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus
+from meshtf_programs.user_paths import user_path
 
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 
@@ -36,7 +37,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     if bool(values.files) == values.python_library:
         raise ConfigurationError(f"either --files or --python_library says what to train on\nSee {PROGRAM} --help.")
     source = python_library() if values.python_library else TextFiles(tuple(values.files))
-    return functools.partial(train, source, Path(values.output).expanduser(), values)
+    return functools.partial(train, source, user_path(values.output), values)
 
 
 def train(source: Source, output: Path, values: flags.FlagValues) -> int:

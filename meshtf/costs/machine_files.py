@@ -11,13 +11,13 @@ import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Any
 
 import gin
 
 from meshtf.costs.machine import Machine, NetworkLevel, TorusLinks
 from meshtf.errors import MachineError, nearest
+from meshtf_programs.user_paths import user_path
 
 _UNKNOWN = """\
 there is no machine "{name}".{nearest} Known are: {known}.
@@ -51,7 +51,7 @@ def load_machine(name: str) -> Machine:
     name = str(name)
     if name in machine_names():
         return _parsed((_folder() / f"{name}.toml").read_text(), f"machine {name}")
-    path = Path(name)
+    path = user_path(name)
     if path.suffix != ".toml" and not path.is_file():
         known = machine_names()
         raise MachineError(

@@ -45,6 +45,7 @@ from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import Check, Plan
 from meshtf.planning.rules_by_place import RuleSet
 from meshtf.planning.stored_variables import Storage
+from meshtf_programs.user_paths import user_path
 
 
 class Lowering:
@@ -291,7 +292,7 @@ class Lowering:
             plan = gathered_reductions(self.execution(fetches).plan)
             hlo, plan_with = hlo_of(plan, self.graph.name), functools.partial(self._plan_with, key, trace)
             self._ahead[key] = ToCompile(self.graph.name, plan, hlo, self.mesh_shape, plan_with)
-        waiting = Waiting(None if cache_dir is None else CompileCache(Path(cache_dir)), on_wait)
+        waiting = Waiting(None if cache_dir is None else CompileCache(user_path(cache_dir)), on_wait)
         return compile_for(self._ahead[key], chosen, waiting)
 
     def _plan_with(

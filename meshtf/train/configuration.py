@@ -15,13 +15,14 @@ import meshtf.train.gin_files.optimizers  # noqa: F401  (the same)
 from meshtf.errors import MeshtfError
 from meshtf.files.remote.failures import without_secrets
 from meshtf.files.remote.local_copies import local_copy
-from meshtf.files.remote.remote_folder import is_remote, local_path
+from meshtf.files.remote.remote_folder import is_remote
 from meshtf.train.gin_files.bindings import Parameter, keep, present_bindings
 from meshtf.train.gin_files.errors import ConfigurationError, explained
 from meshtf.train.gin_files.kinds import check_kinds
 from meshtf.train.gin_files.reading import read
 from meshtf.train.gin_files.unread import check_bindings_are_read
 from meshtf_programs.packaged_configurations import gin_file_choices, no_gin_file
+from meshtf_programs.user_paths import UserPathError, user_path
 
 OPERATIVE_CONFIG = "operative_config.gin"
 
@@ -50,7 +51,10 @@ def find_gin_file(name: str) -> Path:
             return local_copy(name)
         except OSError as error:
             raise ConfigurationError(f"the gin file {without_secrets(name)}: {error.strerror or error}") from None
-    found = gin_file_choices(str(local_path(name)) if "://" in name else name)
+    try:
+        found = gin_file_choices(str(user_path(name)) if "://" in name else name)
+    except UserPathError as error:
+        raise ConfigurationError(f"the gin file {error}") from None
     if not found:
         raise ConfigurationError(no_gin_file(name))
     if len(found) == 2 and found[0].read_bytes() != found[1].read_bytes():

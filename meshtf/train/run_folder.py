@@ -38,6 +38,7 @@ from meshtf.train.saved_weights import Weights, averages_in
 from meshtf.train.training import Training, configured_training
 from meshtf_programs.packaged_configurations import shown
 from meshtf_programs.strict_json import json_text
+from meshtf_programs.user_paths import user_path
 
 _PACKAGES = ("meshtf", "tensorflow", "numpy")
 
@@ -115,7 +116,7 @@ class RunFolder:
         """
         place = run_path(path)
         is_remote = isinstance(place, RemoteFolder)
-        folder = lasting_folder(working.expanduser(), place) if is_remote else place
+        folder = lasting_folder(user_path(working), place) if is_remote else place
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from meshtf.files.remote.failures import StorageError, without_secrets
 from meshtf.files.remote.remote_folder import RemoteFolder, place_of
 from meshtf.train.configuration import ConfigurationError
+from meshtf_programs.user_paths import UserPathError
 
 _EMPTY = "the model folder is empty text; give a path, such as runs/mine (. is the current folder)"
 
@@ -35,5 +36,5 @@ def run_path(path: str | Path | RemoteFolder) -> Path | RemoteFolder:
         return place_of(text)
     except StorageError as error:
         raise ConfigurationError(f"the model folder {error}") from None
-    except RuntimeError as error:  # what Python raises for a user without a home
-        raise ConfigurationError(f"the model folder {text!r} cannot be found: {error}") from None
+    except UserPathError as error:
+        raise ConfigurationError(f"the model folder {error}") from None

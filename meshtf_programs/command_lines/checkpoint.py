@@ -12,7 +12,9 @@ from absl import flags
 
 from meshtf_programs.command_lines.command_line import HELP_FLAGS, FlagError, print_help
 from meshtf_programs.command_lines.flag_groups import define_tensorflow_logs
+from meshtf_programs.command_lines.path_flags import define_path
 from meshtf_programs.nearest import nearest
+from meshtf_programs.user_paths import UserPathError, user_path
 
 PROGRAM = "meshtf-checkpoint"
 TENSORFLOW_LOGS = "tensorflow_logs"
@@ -139,6 +141,11 @@ def parse(arguments: Sequence[str]) -> tuple[str, list[str], Options]:
             raise FlagError(f"{name} does not take --{flag}: {PROGRAM} {name} {command.arguments}")
     if "output" in command.flags and not values["output"].value:
         raise FlagError(f"{name} needs --output: {PROGRAM} {name} {command.arguments}")
+    try:
+        for path in paths:
+            user_path(path)
+    except UserPathError as error:
+        raise FlagError(str(error)) from None
     given: dict[str, Any] = {field: values[flag].value for flag, field in OWN_FLAGS.items()}
     options = Options(**given)
     return name, paths, options
@@ -148,12 +155,12 @@ def define_flags() -> flags.FlagValues:
     """The program's flags, in a set of its own."""
     values = flags.FlagValues()
     define_tensorflow_logs(values)
-    flags.DEFINE_string(
+    define_path(
+        values,
         "output",
         "",
         "Where `average` and `convert` write: a folder that is not there yet, or a file that ends in .npz or "
         ".safetensors.",
-        flag_values=values,
     )
     flags.DEFINE_string(
         "pattern",
@@ -181,19 +188,19 @@ def define_weights_flags(values: flags.FlagValues) -> None:
         "Whose weights `import` reads; `export` writes those of huggingface alone.",
         flag_values=values,
     )
-    flags.DEFINE_string(
+    define_path(
+        values,
         "rules",
         "",
         "A file of rules by which `import` converts; by default meshtf's own for the model's type. docs/weights.md has "
         "its form.",
-        flag_values=values,
     )
-    flags.DEFINE_string(
+    define_path(
+        values,
         "config",
         "",
         "Of which model `export` writes: an imported folder, a folder of the other library, or a config.json. By "
         "default the imported folder that the checkpoint is of, or with which its training began.",
-        flag_values=values,
     )
     flags.DEFINE_enum(
         "dtype",

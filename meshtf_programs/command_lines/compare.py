@@ -9,7 +9,9 @@ from pathlib import Path
 from absl import flags
 
 from meshtf_programs.command_lines.command_line import HELP_FLAGS, FlagError, print_help
+from meshtf_programs.command_lines.path_flags import define_path
 from meshtf_programs.exit_status import ExitStatus
+from meshtf_programs.user_paths import user_path
 
 PROGRAM = "meshtf-compare"
 
@@ -67,14 +69,14 @@ def parse(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
       FlagError: an unknown flag, with the nearest; the picture could not be a PNG.
     """
     values = flags.FlagValues()
-    flags.DEFINE_string("output", "compare.png", _OUTPUT, flag_values=values)
+    define_path(values, "output", "compare.png", _OUTPUT)
     try:
         paths = values(arguments)[1:]
     except flags.Error as error:
         raise FlagError(f"{error}\nSee {PROGRAM} --help.") from None
     if not values.output:
         return paths, None
-    output = Path(values.output).expanduser()
+    output = user_path(values.output)
     if output.suffix.lower() != ".png" or not output.parent.is_dir():
         wrong = "ends otherwise than in .png" if output.parent.is_dir() else "is in a folder that is not there"
         raise FlagError(f"--output={values.output} {wrong}")

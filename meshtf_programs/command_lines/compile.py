@@ -13,6 +13,7 @@ from meshtf_programs.command_lines.flag_groups import (
     define_layout_flags,
     define_recipe_flag,
 )
+from meshtf_programs.command_lines.path_flags import define_path
 
 PROGRAM = "meshtf-compile"
 CACHE = Path("~/.cache/meshtf/compile")
@@ -52,12 +53,10 @@ def _define_compile_flags(values: flags.FlagValues) -> None:
         flag_values=values,
     )
     flags.DEFINE_bool("json", False, "Whether to print JSON, in place of a table.", flag_values=values)
-    flags.DEFINE_string(
-        "hlo_file", None, "Where to write the program as it was optimized and scheduled, as text.", flag_values=values
-    )
-    flags.DEFINE_string(
+    define_path(values, "hlo_file", None, "Where to write the program as it was optimized and scheduled, as text.")
+    define_path(
+        values,
         "cache_dir",
         str(CACHE),
         "Where answers of the compiler are kept, by all that they depend on; it is then asked once.",
-        flag_values=values,
     )

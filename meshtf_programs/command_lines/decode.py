@@ -14,6 +14,7 @@ from meshtf_programs.command_lines.flag_groups import (
     define_gin_param,
     define_mesh_flags,
 )
+from meshtf_programs.command_lines.path_flags import define_path, define_paths
 
 PROGRAM = "meshtf-decode"
 
@@ -49,12 +50,11 @@ def command_line() -> CommandLine:
 def define_text_flags(values: flags.FlagValues) -> None:
     """What is worked on, and where the results go."""
     flags.DEFINE_multi_string("prompt", [], "A prompt. May be given several times.", flag_values=values)
-    flags.DEFINE_multi_string(
+    define_paths(
+        values,
         "prompt_file",
-        [],
         "A file with a prompt a line, in UTF-8. May be given several times. Without --prompt and --prompt_file the "
         "lines of standard input are the prompts.",
-        flag_values=values,
     )
     flags.DEFINE_bool(
         "score",
@@ -63,7 +63,7 @@ def define_text_flags(values: flags.FlagValues) -> None:
         "with an encoder each is an input, a tab, and an output.",
         flag_values=values,
     )
-    flags.DEFINE_string("output", None, "The file to write results to; by default standard output.", flag_values=values)
+    define_path(values, "output", None, "The file to write results to; by default standard output.")
     flags.DEFINE_enum(
         "format",
         "text",

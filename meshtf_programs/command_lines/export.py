@@ -13,6 +13,7 @@ from meshtf_programs.command_lines.flag_groups import (
     define_decoding_flags,
     define_gin_param,
 )
+from meshtf_programs.command_lines.path_flags import define_path
 
 PROGRAM = "meshtf-export"
 
@@ -37,7 +38,7 @@ def command_line() -> CommandLine:
         required=["model_dir", "output"],
     )
     define_checkpoint_flags(line.flags)
-    flags.DEFINE_string("output", None, "The folder to write, which is not there yet.", flag_values=line.flags)
+    define_path(line.flags, "output", None, "The folder to write, which is not there yet.")
     flags.DEFINE_float(
         "max_gib",
         None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from absl import flags
 
+from meshtf_programs.command_lines.path_flags import define_path, define_paths
 from meshtf_programs.packaged_configurations import recipes
 
 WEIGHTS = ("trained", "average")
@@ -29,11 +30,10 @@ def define_gin_flags(values: flags.FlagValues) -> None:
 
 def define_gin_file(values: flags.FlagValues) -> None:
     """--gin_file."""
-    flags.DEFINE_multi_string(
+    define_paths(
+        values,
         "gin_file",
-        [],
         "A gin configuration: the name of one of meshtf's own, or a path. May be given several times; later ones win.",
-        flag_values=values,
     )
 
 
@@ -71,7 +71,7 @@ def define_allow_unread_bindings(values: flags.FlagValues) -> None:
 
 def define_checkpoint_flags(values: flags.FlagValues) -> None:
     """--model_dir, --step, --weights and --trust_config: what is restored."""
-    flags.DEFINE_string("model_dir", None, "The folder of the run.", flag_values=values)
+    define_path(values, "model_dir", None, "The folder of the run.")
     flags.DEFINE_integer(
         "step", None, "Which checkpoint; by default the newest that is whole.", lower_bound=0, flag_values=values
     )
@@ -149,12 +149,12 @@ def define_layout_flags(values: flags.FlagValues) -> None:
 
 def define_machine_flag(values: flags.FlagValues) -> None:
     """--machine."""
-    flags.DEFINE_string(
+    define_path(
+        values,
         "machine",
         None,
         "Machine on which to predict the time of a step, and for which --layout=auto chooses: v2, v3, v4, v5e, v5p, "
         "a100, h100, or the path of a file that describes one.",
-        flag_values=values,
     )
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from absl import flags
-
 from meshtf_programs.command_lines.command_line import CommandLine
+from meshtf_programs.command_lines.path_flags import define_path
 
 PROGRAM = "meshtf-import-gin"
 
@@ -35,10 +34,6 @@ def command_line() -> CommandLine:
         ],
         required=["source"],
     )
-    flags.DEFINE_string(
-        "source", None, "The file to read, as operative_config.gin; also without a flag.", flag_values=line.flags
-    )
-    flags.DEFINE_string(
-        "output", None, "The file to write, which must not exist; by default it is printed.", flag_values=line.flags
-    )
+    define_path(line.flags, "source", None, "The file to read, as operative_config.gin; also without a flag.")
+    define_path(line.flags, "output", None, "The file to write, which must not exist; by default it is printed.")
     return line

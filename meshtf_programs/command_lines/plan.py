@@ -14,6 +14,7 @@ from meshtf_programs.command_lines.flag_groups import (
     define_recipe_flag,
     define_search_flags,
 )
+from meshtf_programs.command_lines.path_flags import define_path
 
 PROGRAM = "meshtf-plan"
 
@@ -73,12 +74,12 @@ def _define_output_flags(values: flags.FlagValues) -> None:
         "activation_layout and batch_size. May be given several times.",
         flag_values=values,
     )
-    flags.DEFINE_string(
+    define_path(
+        values,
         "html",
         None,
         "A file to write: a page, all in one file, that shows the mesh and who holds what, memory over the step, where "
         "the time goes, what is sent, and layouts side by side.",
-        flag_values=values,
     )
     flags.DEFINE_bool(
         "serve",

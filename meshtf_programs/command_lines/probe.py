@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from meshtf_programs.command_lines.command_line import CommandLine
+from meshtf_programs.command_lines.path_flags import define_path
 
 PROGRAM = "meshtf-probe"
 
@@ -25,7 +26,7 @@ def command_line() -> CommandLine:
         examples=[f"{PROGRAM} --out=here.toml", f"{PROGRAM} --out=here.toml --cores=4"],
         required=["out"],
     )
-    flags.DEFINE_string("out", None, "The file to write, ending in .toml.", flag_values=line.flags)
+    define_path(line.flags, "out", None, "The file to write, ending in .toml.")
     flags.DEFINE_integer(
         "cores",
         8,

@@ -8,6 +8,7 @@ from absl import flags
 
 from meshtf_programs.command_lines.command_line import CommandLine
 from meshtf_programs.command_lines.flag_groups import define_gin_file, define_gin_param
+from meshtf_programs.command_lines.path_flags import define_path
 
 PROGRAM = "meshtf-tokenize"
 
@@ -31,7 +32,7 @@ def command_line() -> CommandLine:
     )
     define_gin_file(line.flags)
     define_gin_param(line.flags)
-    flags.DEFINE_string("output", None, "The folder to make; overrides TextTask.tokens.", flag_values=line.flags)
+    define_path(line.flags, "output", None, "The folder to make; overrides TextTask.tokens.")
     flags.DEFINE_integer(
         "processes",
         None,

@@ -14,6 +14,7 @@ from meshtf_programs.command_lines.flag_groups import (
     define_recipe_flag,
     define_search_flags,
 )
+from meshtf_programs.command_lines.path_flags import define_path
 
 PROGRAM = "meshtf-train"
 
@@ -49,17 +50,17 @@ def command_line() -> CommandLine:
     define_mesh_flags(line.flags)
     define_machine_flag(line.flags)
     define_search_flags(line.flags)
-    flags.DEFINE_string(
+    define_path(
+        line.flags,
         "model_dir",
         None,
         "The run's folder: checkpoints, metrics, and what explains them. By default runs/<name of the last gin file>.",
-        flag_values=line.flags,
     )
-    flags.DEFINE_string(
+    define_path(
+        line.flags,
         "working_dir",
         "~/.cache/meshtf/runs",
         "Where a run of remote storage has what is on its way there: a checkpoint, and its other files.",
-        flag_values=line.flags,
     )
     flags.DEFINE_bool(
         "from_scratch",

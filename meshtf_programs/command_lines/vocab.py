@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from meshtf_programs.command_lines.command_line import CommandLine
+from meshtf_programs.command_lines.path_flags import define_path, define_paths
 
 PROGRAM = "meshtf-vocab"
 MODEL_TYPES = ("unigram", "bpe")
@@ -30,11 +31,8 @@ def command_line() -> CommandLine:
         ],
         required=["output"],
     )
-    flags.DEFINE_multi_string(
-        "files",
-        [],
-        "Text files to train on, by glob pattern, as 'books/**/*.txt'. May be given several times.",
-        flag_values=line.flags,
+    define_paths(
+        line.flags, "files", "Text files to train on, by glob pattern, as 'books/**/*.txt'. May be given several times."
     )
     flags.DEFINE_bool(
         "python_library",
@@ -42,7 +40,7 @@ def command_line() -> CommandLine:
         "Train on the Python library's own source and documentation, instead of on files.",
         flag_values=line.flags,
     )
-    flags.DEFINE_string("output", None, "The file to write, as vocabulary.model.", flag_values=line.flags)
+    define_path(line.flags, "output", None, "The file to write, as vocabulary.model.")
     flags.DEFINE_integer(
         "size",
         8192,

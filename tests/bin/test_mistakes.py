@@ -198,6 +198,32 @@ def test_a_binding_that_is_wrong_is_named(parameter: str, words: list[str], caps
 
 
 @pytest.mark.parametrize(
+    ("name", "before"),
+    [
+        ("TextFiles.patterns", ["TextTask.source=@TextFiles()"]),
+        ("JsonLines.patterns", ["TextTask.source=@JsonLines()"]),
+        ("HuggingFaceDataset.path", ["TextTask.source=@HuggingFaceDataset()"]),
+        ("TextTask.tokens", []),
+        ("SentencePieceVocabulary.path", ["TextTask.vocabulary=@SentencePieceVocabulary()"]),
+        ("HuggingFaceVocabulary.path", ["TextTask.vocabulary=@HuggingFaceVocabulary()"]),
+        ("Training.initial_checkpoint", []),
+    ],
+)
+def test_a_path_of_no_user_names_its_binding(name: str, before: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    path = "~no_such_user_here/x"
+    given = [f"--gin_param={each}" for each in ["import meshtf.train.data", *before, f"{name}={path!r}"]]
+    error = complaint(capsys, "meshtf-train", LM, "--mesh_shape=one:1", "--layout=", *given)
+    assert f'{path}: this machine has no user "no_such_user_here"' in error
+    assert f"{name} = '{path}'  is from --gin_param" in error
+
+
+def test_an_included_file_of_no_user_names_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.gin").write_text("# mine\ninclude '~no_such_user_here/x.gin'\n")
+    error = complaint(capsys, "meshtf-plan", MINE)
+    assert 'mine.gin:2: ~no_such_user_here/x.gin: this machine has no user "no_such_user_here"' in error
+
+
+@pytest.mark.parametrize(
     ("flags", "words"),
     [
         (["--layout=batch:row"], ['did you mean "rows"?', "Training.layout = 'batch:row'  is from --layout"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from meshtf.bin import vocab
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import SentencePieceVocabulary, TextFiles, train_sentencepiece
+from meshtf.train.data.sources.document import Document
 from meshtf_programs.exit_status import ExitStatus
 from tests.fresh_process import run_fresh
 
@@ -78,3 +80,12 @@ def test_what_cannot_be_trained(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_an_unknown_model_type_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"'unigrams'; did you mean \"unigram\"\?"):
         train_sentencepiece(TextFiles(str(TEXT)), tmp_path / "a.model", 400, "unigrams")
+
+
+def test_what_is_wrong_with_the_text_is_told_and_not_that_there_was_none(tmp_path: Path) -> None:
+    class Broken(TextFiles):
+        def documents(self) -> Iterator[Document]:
+            raise RuntimeError("the text is away")
+
+    with pytest.raises(RuntimeError, match="the text is away"):
+        train_sentencepiece(Broken(str(TEXT)), tmp_path / "a.model", 300)

@@ -26,7 +26,10 @@ from meshtf.train.run_path import run_path
         ("runs/\x1b[31m", "has the character U+001B in it"),
         ("runs/\u2028", "has the character U+2028 in it"),
         ("runs/\udcff", "has the character U+DCFF in it"),
-        ("~nobody_of_this_name/run", "the model folder '~nobody_of_this_name/run' cannot be found"),
+        (
+            "~nobody_of_this_name/run",
+            'the model folder ~nobody_of_this_name/run: this machine has no user "',
+        ),
     ],
 )
 def test_what_is_refused(path: str, message: str) -> None:

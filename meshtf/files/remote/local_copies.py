@@ -13,6 +13,7 @@ from pathlib import Path
 from meshtf.files.remote.failures import StorageError
 from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.files.remote.working_folder import lasting_folder
+from meshtf_programs.user_paths import user_path
 
 CACHE = Path("~/.cache/meshtf/files")
 
@@ -29,7 +30,7 @@ def local_copies(pattern: str, cache: Path = CACHE) -> list[Path]:
     first = next((i for i, part in enumerate(parts) if i > 2 and _WILDCARD.search(part)), len(parts) - 1)
     folder, names = RemoteFolder.open("/".join(parts[:first])), "/".join(parts[first:])
     found = folder.glob(names) if _WILDCARD.search(names) else [names] * folder.has(names)
-    return [_copied(folder, name, lasting_folder(cache.expanduser(), folder)) for name in found]
+    return [_copied(folder, name, lasting_folder(user_path(cache), folder)) for name in found]
 
 
 def local_copy(url: str, cache: Path = CACHE) -> Path:
@@ -41,7 +42,7 @@ def local_copy(url: str, cache: Path = CACHE) -> Path:
     """
     folder, _, name = url.rpartition("/")
     remote = RemoteFolder.open(folder)
-    return _copied(remote, name, lasting_folder(cache.expanduser(), remote))
+    return _copied(remote, name, lasting_folder(user_path(cache), remote))
 
 
 def _copied(remote: RemoteFolder, name: str, folder: Path) -> Path:

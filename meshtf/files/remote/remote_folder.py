@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from meshtf.files.remote.failures import StorageError, persistent, without_secrets
 from meshtf.files.unlinked_file import create_file
+from meshtf_programs.user_paths import user_path
 
 Value = TypeVar("Value")
 
@@ -37,25 +38,16 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
     return match is not None and match[1].lower() != "file"
 
 
-def local_path(path: str | os.PathLike[str]) -> Path:
-    """A path of this machine as users give it, `file:///runs` included, with `~` replaced.
-
-    Raises:
-      RuntimeError: there is no such user.
-    """
-    text = os.fspath(path)
-    return Path(text[len("file://") :] if text.lower().startswith("file://") else text).expanduser()
-
-
 def place_of(path: str | os.PathLike[str] | RemoteFolder) -> Path | RemoteFolder:
     """Where a path as users give it leads: on this machine, or to remote storage.
 
     Raises:
       StorageError: what opens such storage is not installed.
+      UserPathError: it begins with the name of a user whom there is not, as `~nobody`.
     """
     if isinstance(path, RemoteFolder):
         return path
-    return RemoteFolder.open(os.fspath(path)) if is_remote(path) else local_path(path)
+    return RemoteFolder.open(os.fspath(path)) if is_remote(path) else user_path(path)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -13,7 +13,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import nearest
 from meshtf.files.remote.failures import without_secrets
-from meshtf.files.remote.remote_folder import is_remote, local_path
+from meshtf.files.remote.remote_folder import is_remote
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data._packing import feature_dtype, lay_out
@@ -27,6 +27,7 @@ from meshtf.train.data.sources.document import Source
 from meshtf.train.data.token_folders.making import TokenFolder
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 from meshtf.train.task import WEIGHTS, Batch, Position
+from meshtf_programs.user_paths import user_path
 
 EVALUATION_SEED = 0
 
@@ -185,7 +186,7 @@ class TextTask:
         if self.tokens is None:
             return None
         reader = TextReader(self.vocabulary, self.objective, self.skip_undecodable)
-        return TokenFolder(local_path(self.tokens), reader, self.source, self.held_out)
+        return TokenFolder(user_path(self.tokens), reader, self.source, self.held_out)
 
     @functools.cached_property
     def _train_rows(self) -> Rows:

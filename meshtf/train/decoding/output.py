@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -14,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from meshtf.errors import SaveError
 from meshtf_programs.strict_json import json_text
+from meshtf_programs.user_paths import user_path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,7 @@ def open_output(path: str | None, num_texts: int, *, is_json: bool) -> Iterator[
         stream: TextIO = sys.stdout
         if path is not None:
             try:
-                stream = stack.enter_context(Path(path).expanduser().open("w", encoding="utf-8"))
+                stream = stack.enter_context(user_path(path).open("w", encoding="utf-8"))
             except OSError as error:
                 raise SaveError(f"--output={path} cannot be written: {error.strerror or error}") from error
         advance = stack.enter_context(shown_progress(num_texts, is_shown=not stream.isatty()))

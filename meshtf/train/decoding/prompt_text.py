@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from meshtf.train.configuration import ConfigurationError
+from meshtf_programs.user_paths import user_path
 
 _NO_TEXT = """\
 there is no text to work on: {where} {is_are} empty. Give --prompt='def main(', --prompt_file=FILE with a prompt a line,
@@ -47,7 +48,7 @@ def given_texts(prompts: Sequence[str], files: Sequence[Path], standard_input: B
     texts = [PromptText(_decoded(os.fsencode(x), place), place) for x, place in zip(prompts, places, strict=True)]
     for path in files:
         try:
-            texts += lines_of(_read(path.expanduser()), str(path))
+            texts += lines_of(_read(user_path(path)), str(path))
         except OSError as error:
             raise ConfigurationError(f"the prompts in {path} cannot be read: {error.strerror or error}") from error
     if not prompts and not files:

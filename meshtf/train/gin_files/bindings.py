@@ -120,6 +120,20 @@ def where_written(message: str, *names: str) -> str:
     return "".join(f"\n  {b}  is from {b.origin}" for b in spoken)
 
 
+def names_of_bindings_with(path: str) -> list[str]:
+    """The names of the bindings in whose value a path stands, as it was written."""
+    return [b.name for b in present_bindings() if path in _texts_in(b.value)]
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from (text for pair in value.items() for each in pair for text in _texts_in(each))
+    elif isinstance(value, list | tuple):
+        yield from (text for each in value for text in _texts_in(each))
+
+
 def _speaks_of(message: str, binding: Binding) -> bool:
     name = re.escape(f"{binding.configurable}.{binding.parameter}")
     return re.search(rf"(?<![\w.]){name}(?!\w)", message) is not None

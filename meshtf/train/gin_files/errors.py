@@ -9,8 +9,9 @@ import traceback
 from pathlib import Path
 
 from meshtf.errors import MeshtfError
-from meshtf.train.gin_files.bindings import present_bindings, where_written
+from meshtf.train.gin_files.bindings import names_of_bindings_with, present_bindings, where_written
 from meshtf_programs.packaged_configurations import shown
+from meshtf_programs.user_paths import UserPathError
 
 _ENDS_IN_CALL = re.compile(r"\n  In call to configurable '(?P<name>[^']+)' \(.*?\)(?: in scope '(?P<scope>[^']*)')?$")
 _GIN_KNOWS_NO_VALUE = re.compile(r"\n  No values supplied by Gin or caller for arguments:.*", re.DOTALL)
@@ -23,6 +24,8 @@ class ConfigurationError(MeshtfError, ValueError):
 
 def explained(error: Exception) -> str:
     """What is wrong, when gin has called a configurable and it raised: names, values, and where they were written."""
+    if (path_error := _unknown_user(error)) is not None:
+        return str(path_error) + where_written("", *names_of_bindings_with(path_error.path))
     text, calls = str(error), []
     while match := _ENDS_IN_CALL.search(text):
         calls.append(match)
@@ -40,6 +43,13 @@ def explained(error: Exception) -> str:
     bound = [b for b in present_bindings() if b.configurable == name]
     meant = [b.name for b in bound if re.search(rf"\b{b.parameter}\b", text)] or [b.name for b in bound][:_MOST]
     return f"{told}{_line_of_user(error)}{where_written(text, *meant)}"
+
+
+def _unknown_user(error: BaseException | None) -> UserPathError | None:
+    """The error of a path that begins with the name of no user, which gin wraps as it does others."""
+    while error is not None and not isinstance(error, UserPathError | MeshtfError):
+        error = error.__cause__ or error.__context__
+    return error if isinstance(error, UserPathError) else None
 
 
 _MOST = 5

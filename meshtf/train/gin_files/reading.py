@@ -19,6 +19,7 @@ from meshtf.train.gin_files.errors import ConfigurationError
 from meshtf.train.gin_files.modules import import_module
 from meshtf.train.gin_files.names import suggestion
 from meshtf_programs.packaged_configurations import shown
+from meshtf_programs.user_paths import UserPathError, user_path
 
 _NOT_A_VALUE = """\
 A value is a Python literal: a number, a string in quotes of its own, as in --gin_param='Training.layout="batch:rows"',
@@ -71,10 +72,10 @@ class _Reader:
             gin_config._IMPORTS.update(context.imports)
 
     def _include(self, name: str, folder: Path, origin: Origin) -> None:
-        beside = folder / Path(name).expanduser()
         try:
+            beside = folder / user_path(name)
             file = beside if beside.is_file() else self.find_file(name)
-        except ConfigurationError as error:
+        except (ConfigurationError, UserPathError) as error:
             raise ConfigurationError(f"{origin}: {error}") from error
         if file.resolve() in self.open_files:
             chain = " includes ".join(shown(path) for path in [*self.open_files, file.resolve()])

@@ -11,7 +11,8 @@ import pytest
 
 from meshtf.files.remote import failures
 from meshtf.files.remote.failures import ATTEMPTS, StorageError, persistent, without_secrets
-from meshtf.files.remote.remote_folder import RemoteFolder, is_remote, local_path, place_of
+from meshtf.files.remote.remote_folder import RemoteFolder, is_remote, place_of
+from meshtf_programs.user_paths import user_path
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_which_paths_are_remote(tmp_path: Path) -> None:
         "s3://b/x",
         "memory://x",
     ]
-    assert place_of(f"file://{tmp_path}") == local_path(tmp_path) == tmp_path
+    assert place_of(f"file://{tmp_path}") == user_path(tmp_path) == tmp_path
     with pytest.raises(StorageError, match=r"nothing://b cannot be opened: .*Give a path, or an address that fsspec"):
         place_of("nothing://b")
 

@@ -16,6 +16,7 @@ from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.sources._arrow_texts import check_column, texts_in
 from meshtf.train.data.sources._compressed import import_pyarrow
 from meshtf.train.data.sources.document import Document
+from meshtf_programs.user_paths import user_path
 
 STATE, SPLITS = "state.json", "dataset_dict.json"
 LARGEST_STATE = 1 << 24
@@ -63,7 +64,7 @@ class HuggingFaceDataset:
                 raise ConfigurationError(f"{path}, a file of the data set, cannot be read: {error}") from error
 
     def _folder(self) -> Path:
-        folder = Path(self.path).expanduser()
+        folder = user_path(self.path)
         if not (folder / SPLITS).is_file():
             if self.split is not None:
                 raise ConfigurationError(f"{folder} has no splits; leave out HuggingFaceDataset.split = {self.split!r}")

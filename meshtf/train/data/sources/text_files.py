@@ -13,10 +13,11 @@ import gin
 from meshtf.errors import nearest
 from meshtf.files.regular_file import kind_of
 from meshtf.files.remote.local_copies import local_copies
-from meshtf.files.remote.remote_folder import is_remote, local_path
+from meshtf.files.remote.remote_folder import is_remote
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.sources._compressed import lines_from, opened
 from meshtf.train.data.sources.document import Document
+from meshtf_programs.user_paths import user_path
 
 NO_FILES = """\
 no file matches {patterns}.
@@ -109,7 +110,7 @@ def files_matching(patterns: str | Sequence[str]) -> list[Path]:
 
 def _matches(pattern: str) -> list[str]:
     if not is_remote(pattern):
-        return glob.glob(str(local_path(pattern)), recursive=True)
+        return glob.glob(str(user_path(pattern)), recursive=True)
     try:
         return list(map(str, local_copies(pattern)))
     except OSError as error:

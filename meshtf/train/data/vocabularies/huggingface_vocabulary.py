@@ -19,6 +19,7 @@ from meshtf.files.regular_file import read_regular
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.vocabularies.vocabulary import sentinel_text
 from meshtf_programs.strict_json import json_text
+from meshtf_programs.user_paths import user_path
 
 TOKENIZER_FILE = "tokenizer.json"
 WORD_PIECES_FILE = "vocab.txt"
@@ -172,7 +173,7 @@ class HuggingFaceVocabulary:
 
     @property
     def _file(self) -> Path:
-        path = Path(self.path).expanduser()
+        path = user_path(self.path)
         if not path.is_dir():
             return path
         is_word_pieces = (path / WORD_PIECES_FILE).is_file() and not (path / TOKENIZER_FILE).is_file()

@@ -15,6 +15,7 @@ import numpy as np
 from meshtf.files.regular_file import read_regular
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.vocabularies.vocabulary import END_ID, PADDING_ID, sentinel_text
+from meshtf_programs.user_paths import user_path
 
 SPACE = "\u2581"  # how SentencePiece writes a space inside a piece
 
@@ -120,7 +121,7 @@ class SentencePieceVocabulary:
     @functools.cached_property
     def _processor(self) -> Any:
         sentencepiece = import_sentencepiece()
-        path = Path(self.path).expanduser()
+        path = user_path(self.path)
         if not path.is_file():
             raise ConfigurationError(
                 f"there is no SentencePiece model {path}; the current folder is {Path.cwd()}.\n"

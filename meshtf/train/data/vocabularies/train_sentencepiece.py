@@ -68,6 +68,8 @@ def train_sentencepiece(
             **ARGUMENTS,
         )
     except (OSError, RuntimeError) as error:
+        if lines.error is not None:
+            raise lines.error from None
         reason = str(error).rpartition("] ")[2]  # before it stand the line and the condition in SentencePiece's source
         raise ConfigurationError(
             f"SentencePiece cannot train a vocabulary of {size:,} on {lines.num_bytes:,} bytes of text: {reason}"
@@ -80,13 +82,26 @@ def train_sentencepiece(
 
 
 class _CountedLines:
-    """Lines of text, none of them too long for SentencePiece."""
+    """Lines of text, none of them too long for SentencePiece.
+
+    Attributes:
+      num_bytes: of the text so far.
+      error: what the source raised, of which SentencePiece says nothing.
+    """
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self.num_bytes = 0
+        self.error: Exception | None = None
 
     def __iter__(self) -> Iterator[str]:
+        try:
+            yield from self._pieces()
+        except Exception as error:
+            self.error = error
+            raise
+
+    def _pieces(self) -> Iterator[str]:
         for document in self._source.documents():
             for line in document.content.split(b"\n"):
                 for start in range(0, len(line), LONGEST_LINE):
