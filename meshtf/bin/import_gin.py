@@ -10,8 +10,8 @@ from pathlib import Path
 from absl import flags
 
 from meshtf.bin._run_program import run_program
-from meshtf.checkpoint.conversion.operative_config import read_bindings
-from meshtf.compat.mesh_tensorflow_gin import Translation, translated
+from meshtf.checkpoint.conversion.operative_config import read_source
+from meshtf.compat.mesh_tensorflow_gin.translation import Translation, translated
 from meshtf.errors import CheckpointError
 from meshtf.train.configuration import ConfigurationError
 from meshtf_programs.command_lines.import_gin import PROGRAM, command_line, with_source
@@ -35,12 +35,14 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the source."""
     source = user_path(values.source)
     try:
-        translation = translated(read_bindings(source), source.name)
+        translation = translated(read_source(source), source.name)
     except CheckpointError as error:
         raise ConfigurationError(str(error)) from None
     output = None if values.output is None else user_path(values.output)
     if output is not None and output.exists():
         raise ConfigurationError(f"--output={output} is there already; give another name")
+    if values.strict and translation.losses:
+        raise ConfigurationError(f"{_losses_text(translation)}\nNothing was written; without --strict the rest is.")
     return functools.partial(write, translation, output)
 
 
@@ -51,11 +53,14 @@ def write(translation: Translation, output: Path | None) -> int:
         output.write_text(translation.text)
         print(f"written to: {output}")
     if translation.losses:
-        count = len(translation.losses)
-        print(f"{count} line{' has' if count == 1 else 's have'} no counterpart:", file=sys.stderr)
-    for loss in translation.losses:
-        print(f"  {loss}", file=sys.stderr)
+        print(_losses_text(translation), file=sys.stderr)
     return ExitStatus.DONE
+
+
+def _losses_text(translation: Translation) -> str:
+    count = len(translation.losses)
+    title = f"{count} line{' has' if count == 1 else 's have'} no counterpart:"
+    return "\n".join([title, *(f"  {loss}" for loss in translation.losses)])
 
 
 if __name__ == "__main__":

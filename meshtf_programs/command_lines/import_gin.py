@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from absl import flags
+
 from meshtf_programs.command_lines.command_line import CommandLine
 from meshtf_programs.command_lines.path_flags import define_path
 
@@ -27,13 +29,19 @@ def command_line() -> CommandLine:
         program=PROGRAM,
         summary="reads a gin file of Mesh TensorFlow or of T5, as text, and writes one of meshtf: an encoder and a\n"
         "decoder, their optimizer, batches and layout. Lines without counterpart are listed, with what that means.",
-        usage=f"{PROGRAM} SOURCE [--output=FILE]",
+        usage=f"{PROGRAM} SOURCE [--output=FILE] [--strict]",
         examples=[
             f"{PROGRAM} downloads/t5/operative_config.gin --output=t5.gin",
-            f"{PROGRAM} operative_config.gin",
+            f"{PROGRAM} operative_config.gin --strict",
         ],
         required=["source"],
     )
     define_path(line.flags, "source", None, "The file to read, as operative_config.gin; also without a flag.")
     define_path(line.flags, "output", None, "The file to write, which must not exist; by default it is printed.")
+    flags.DEFINE_bool(
+        "strict",
+        False,
+        "Whether a line without counterpart is an error, and nothing is written.",
+        flag_values=line.flags,
+    )
     return line

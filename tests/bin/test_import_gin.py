@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import gin
 import pytest
 
 from meshtf.bin import import_gin
+from meshtf.models import EncoderDecoder
 from meshtf.train.configuration import read_configuration
 from meshtf_programs.exit_status import ExitStatus
+
+
+@pytest.fixture(autouse=True)
+def _clear_gin() -> Iterator[None]:
+    yield
+    gin.clear_config()
+
 
 CONFIG = """\
 from __gin__ import dynamic_registration
@@ -65,6 +75,89 @@ def test_a_configuration_of_t5(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "DenseReluDense.dropout_rate" not in told.err
     assert import_gin.main([import_gin.PROGRAM, str(source), f"--output={output}"]) == ExitStatus.BAD_CONFIGURATION
     assert "is there already" in capsys.readouterr().err
+
+
+SIZES = """\
+d_ff = 64
+d_kv = 8
+d_model = 32
+dropout_rate = 0.1
+num_heads = 4
+num_layers = 2
+Unitransformer.positional_embedding = False
+SelfAttention.relative_attention_type = 'bias_shared'
+"""
+
+
+def imported(folder: Path, text: str, *flags: str) -> tuple[str, int]:
+    """What is written, and the status."""
+    source, output = folder / "operative_config.gin", folder / "own.gin"
+    source.write_text(text)
+    output.unlink(missing_ok=True)
+    status = import_gin.main([import_gin.PROGRAM, str(source), f"--output={output}", *flags])
+    return output.read_text() if output.exists() else "", status
+
+
+def model_of(folder: Path, text: str) -> EncoderDecoder:
+    written, status = imported(folder, text)
+    assert status == ExitStatus.DONE
+    read_configuration([folder / "own.gin"], [])
+    model = EncoderDecoder()
+    gin.clear_config()
+    assert written
+    return model
+
+
+def test_encoder_and_decoder_may_differ_in_all_that_they_have_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A scope's value goes to its side, whether the other has one of its own, or that of no scope, before or after."""
+    text = f"""
+{SIZES}
+encoder/transformer.make_layer_stack.num_layers = 5
+transformer.make_layer_stack.num_layers = %num_layers
+encoder/SelfAttention.num_heads = 2
+encoder/SelfAttention.key_value_size = 16
+decoder/DenseReluDense.hidden_size = 128
+decoder/DenseReluDense.activation = ['swish', 'linear']
+DenseReluDense.activation = 'gelu'
+DenseReluDense.dropout_rate = %dropout_rate
+encoder/DenseReluDense.dropout_rate = 0.2
+decoder/SelfAttention.relative_attention_num_buckets = 16
+decoder/SelfAttention.dropout_rate = 0.3
+sublayer_dropout.dropout_rate = 0.4
+decoder/SelfAttention.num_memory_heads = 1
+"""
+    model = model_of(tmp_path, text)
+    assert capsys.readouterr().err == ""
+    assert (model.encoder.num_layers, model.decoder.num_layers) == (5, 2)
+    (attention, feed_forward), (own, cross, last) = model.encoder.sublayers, model.decoder.sublayers
+    assert (attention.config.num_heads, attention.config.d_kv) == (2, 16)
+    assert attention.config.initializers.q.scale == 1 / 16
+    assert (own.config.num_heads, own.config.d_kv, cross.config.num_heads) == (4, 8, 4)
+    assert (attention.config.num_kv_heads, own.config.num_kv_heads, cross.config.num_kv_heads) == (None, 1, 1)
+    assert (feed_forward.d_ff, last.d_ff) == (64, 128)
+    assert (feed_forward.activation, last.activation) == ("gelu", ("swish", "linear"))
+    assert (feed_forward.dropout_rate, last.dropout_rate) == (0.2, 0.1)
+    assert (attention.options.dropout_rate, own.options.dropout_rate, cross.options.dropout_rate) == (0.1, 0.3, 0.3)
+    assert (model.encoder.bias.num_buckets, model.decoder.bias.num_buckets) == (32, 16)
+    assert model.encoder.bias.config.num_heads == 2
+    assert (model.encoder.residual.dropout_rate, model.embedding.dropout_rate) == (0.4, 0.4)
+
+
+def test_strict_writes_nothing_where_a_line_has_no_counterpart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"{SIZES}SelfAttention.shared_kv = True\n"
+    assert imported(tmp_path, text)[1] == ExitStatus.DONE
+    lenient = capsys.readouterr().err
+    assert "1 line has no counterpart:\n  line 9: SelfAttention.shared_kv = True\n    keys and values have" in lenient
+    assert imported(tmp_path, text, "--strict") == ("", ExitStatus.BAD_CONFIGURATION)
+    strict = capsys.readouterr().err
+    assert lenient in strict
+    assert "Nothing was written; without --strict the rest is." in strict
+    assert imported(tmp_path, SIZES, "--strict")[1] == ExitStatus.DONE
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

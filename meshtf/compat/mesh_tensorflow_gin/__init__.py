@@ -1,0 +1,1 @@
+"""Gin of Mesh TensorFlow and T5 as gin of meshtf."""

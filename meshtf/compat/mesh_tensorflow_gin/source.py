@@ -1,0 +1,160 @@
+"""The bindings of a source by scope, and the rules that make lines of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from meshtf.checkpoint.conversion.operative_config import Binding
+
+SIDES = ("encoder", "decoder")
+NOT_LITERAL = object()
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What becomes of a binding.
+
+    Attributes:
+      lines: of meshtf's gin, by the name that is bound; none where what the source says is so anyway.
+      lost: what is not in them, in words; empty: all is.
+    """
+
+    lines: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    lost: str = ""
+
+
+CARRIED = Outcome()
+
+
+def lost(why: str) -> Outcome:
+    return Outcome(lost=why)
+
+
+class Source:
+    """Bindings as gin looks them up: within `encoder`, one of this scope before one of none; the last of a name."""
+
+    def __init__(self, bindings: Sequence[Binding]) -> None:
+        self.bindings = tuple(bindings)
+        self._by_name = {binding.name: binding for binding in bindings}
+
+    def find(self, parameter: str, side: str = "") -> Binding | None:
+        return self._by_name.get(f"{side}/{parameter}") or self._by_name.get(parameter)
+
+    def value(self, parameter: str, side: str = "", default: Any = None) -> Any:
+        found = self.find(parameter, side)
+        return default if found is None else literal(found)
+
+    def is_replaced(self, binding: Binding) -> bool:
+        """Whether a later line binds the same name."""
+        return self._by_name[binding.name] is not binding
+
+    def agrees(self, parameter: str) -> bool:
+        """Whether encoder and decoder have one value."""
+        found = [self.find(parameter, side) for side in SIDES]
+        return len({None if each is None else each.resolved for each in found}) == 1
+
+
+Rule = Callable[[Binding, Source], Outcome]
+"""ValueError, or the like, where the binding's value is none that Mesh TensorFlow would take."""
+
+
+def literal(binding: Binding) -> Any:
+    """The binding's value, or NOT_LITERAL."""
+    return binding.value if binding.value is not None or binding.resolved == "None" else NOT_LITERAL
+
+
+def reference(text: str) -> str:
+    """The name of what a text refers to, without modules: `constant` of `@learning_rate_schedules.constant`."""
+    return text.strip().lstrip("@").removesuffix("()").rpartition("/")[2].rpartition(".")[2]
+
+
+def is_adafactor(source: Source) -> bool:
+    """Whether the optimizer is Mesh TensorFlow's usual one."""
+    given = source.find("run.optimizer")
+    return given is None or reference(given.resolved) == "AdafactorOptimizer"
+
+
+def number(binding: Binding) -> str:
+    if not isinstance(binding.value, int | float) or isinstance(binding.value, bool):
+        raise ValueError(f"{binding.resolved} is no number")
+    return repr(binding.value)
+
+
+def truth(binding: Binding) -> str:
+    if not isinstance(binding.value, bool):
+        raise ValueError(f"{binding.resolved} is neither True nor False")
+    return repr(binding.value)
+
+
+def by_side(*targets: str, macro: str = "", read: Callable[[Binding], str] = number) -> Rule:
+    """A parameter that encoder and decoder may have apart, here as there. `macro`: what the targets have anyway."""
+
+    def rule(binding: Binding, source: Source) -> Outcome:
+        if binding.scope not in ("", *SIDES):
+            return lost(f"nothing is made in a scope {binding.scope}, of Mesh TensorFlow's encoder or decoder")
+        is_as_anyway = bool(macro) and binding.text == f"%{macro}"
+        if is_as_anyway and (not binding.scope or source.find(binding.plain_name) is None):
+            return CARRIED
+        prefix = f"{binding.scope}/" if binding.scope else ""
+        value = binding.text if is_as_anyway else read(binding)
+        return Outcome({f"{prefix}{target}": value for target in targets})
+
+    return rule
+
+
+def of_both(*targets: str, macro: str = "", read: Callable[[Binding], str] = number) -> Rule:
+    """A parameter of which encoder and decoder have one here."""
+
+    def rule(binding: Binding, source: Source) -> Outcome:
+        if not source.agrees(binding.plain_name):
+            return lost(f"encoder and decoder differ, and have one {targets[0]} here")
+        if macro and binding.text == f"%{macro}":
+            return CARRIED
+        return Outcome(dict.fromkeys(targets, read(binding)))
+
+    return rule
+
+
+def of_decoder(*targets: str, read: Callable[[Binding], str] = number) -> Rule:
+    """A parameter that does nothing in an encoder, which has neither logits nor a loss."""
+
+    def rule(binding: Binding, source: Source) -> Outcome:
+        found = source.find(binding.plain_name, "decoder")
+        if found is None or binding.scope == "encoder":
+            return CARRIED
+        return Outcome(dict.fromkeys(targets, read(found)))
+
+    return rule
+
+
+def without_scope(*targets: str, macro: str = "", read: Callable[[Binding], str] = number) -> Rule:
+    """A parameter that Mesh TensorFlow reads where there is no scope."""
+
+    def rule(binding: Binding, source: Source) -> Outcome:
+        if binding.scope:
+            return lost(
+                "Mesh TensorFlow reads it where there is no scope, so that this line does nothing there, either"
+            )
+        if macro and binding.text == f"%{macro}":
+            return CARRIED
+        return Outcome(dict.fromkeys(targets, read(binding)))
+
+    return rule
+
+
+def same(*values: Any, otherwise: str) -> Rule:
+    """A parameter that has one of these values here, too; others are lost."""
+
+    def rule(binding: Binding, source: Source) -> Outcome:
+        found = literal(binding)
+        is_same = any(found == value and type(found) is type(value) for value in values)
+        return CARRIED if is_same else lost(otherwise)
+
+    return rule
+
+
+def without_effect(binding: Binding, source: Source) -> Outcome:
+    """A parameter that changes no result: names of variables, or how they are stored."""
+    return CARRIED

@@ -1,0 +1,136 @@
+"""A gin file of Mesh TensorFlow as one of meshtf: an encoder and a decoder, how they are trained, and what is lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import textwrap
+
+from meshtf.checkpoint.conversion.operative_config import Binding, GinSource
+from meshtf.compat.mesh_tensorflow_gin.layers import LAYER_RULES, absent, is_of_unused_layer
+from meshtf.compat.mesh_tensorflow_gin.runs import MODULES, RUN_RULES
+from meshtf.compat.mesh_tensorflow_gin.schedules import SCHEDULE_RULES
+from meshtf.compat.mesh_tensorflow_gin.source import CARRIED, Outcome, Rule, Source, is_adafactor, lost, number
+from meshtf.errors import CheckpointError
+
+_MODELS = ("bitransformer", None)
+_SIZES = ("d_model", "d_ff", "num_layers", "num_heads", "d_kv", "dropout_rate", "vocab_size")
+"""Macros of both: numbers at the top of T5's files and of meshtf's."""
+
+_RULES = {**LAYER_RULES, **RUN_RULES, **SCHEDULE_RULES}
+_SHOWN = 100
+_MACRO = re.compile(r"%([\w.]+)")
+
+_HEADER = """\
+# From {source}, of Mesh TensorFlow.
+include "t5_1_0.gin"
+import meshtf.train.data
+
+Training.model = @EncoderDecoder()"""
+_OPTIMIZER = "Training.optimizer = @AdafactorOptimizer()\nAdafactorOptimizer.is_mesh_tensorflow_variant = True"
+_ABOUT_OPTIMIZER = ("run.optimizer", "run.learning_rate_schedule", "AdafactorOptimizer.", "adafactor_decay_rate_pow.")
+_TASK = """\
+# The task is to be chosen: docs/data.md.
+# Training.task = @TextTask()"""
+
+_NOT_AN_ENCODER_DECODER = """\
+{source} is of a model of type {found!r}, and an encoder and a decoder, "bitransformer", is what can be translated; \
+docs/transformers.md shows how to write others"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
+    """A line that is not in the translation, or not all of it, and what that means.
+
+    Attributes:
+      line: its number, from 1; 0: the parameter is not given, and has a default there.
+      text: itself.
+      meaning: of the loss.
+      file: the name of the file, where it is an included one.
+    """
+
+    line: int
+    text: str
+    meaning: str
+    file: str = ""
+
+    def __str__(self) -> str:
+        if not self.line:
+            return f"not given: {self.text}\n    {self.meaning}"
+        where = f"{self.file}, line" if self.file else "line"
+        return f"{where} {self.line}: {textwrap.shorten(self.text, _SHOWN, placeholder=' ...')}\n    {self.meaning}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation:
+    """A gin file of meshtf's, and what of the source is not in it."""
+
+    text: str
+    losses: tuple[Loss, ...]
+
+
+def translated(read: GinSource, name: str) -> Translation:
+    """The translation of what a file says; each of its lines is in it, is so anyway, or is among the losses.
+
+    Args:
+      read: of `read_source`.
+      name: what the file is called in the result and in messages.
+
+    Raises:
+      CheckpointError: the model is no encoder and decoder.
+    """
+    source = Source(read.bindings)
+    if (found := source.value("run.model_type", default=source.value("model_type"))) not in _MODELS:
+        raise CheckpointError(_NOT_AN_ENCODER_DECODER.format(source=name, found=found))
+    outcomes = {binding: _outcome(binding, source) for binding in source.bindings if not _is_other_macro(binding)}
+    lines = {name: value for outcome in outcomes.values() for name, value in outcome.lines.items()}
+    outcomes |= {b: _outcome_of_macro(b, source, outcomes) for b in source.bindings if b not in outcomes}
+    losses = [
+        Loss(b.line, f"{b.name} = {b.text}", outcomes[b].lost, b.file) for b in source.bindings if outcomes[b].lost
+    ]
+    losses += [Loss(each.line, each.text, each.reason, each.file) for each in read.unread]
+    losses += [Loss(0, parameter, meaning) for parameter, meaning in absent(source)]
+    speaks_of_it = any(binding.plain_name.startswith(_ABOUT_OPTIMIZER) for binding in source.bindings)
+    optimizer = [_OPTIMIZER] if speaks_of_it and is_adafactor(source) else []
+    body = "\n".join([*optimizer, *(f"{name} = {value}" for name, value in lines.items())])
+    text = "\n\n".join([_HEADER.format(source=name), body, _TASK])
+    return Translation(f"{text}\n", tuple(losses))
+
+
+def _is_other_macro(binding: Binding) -> bool:
+    return "." not in binding.name and binding.name not in _SIZES
+
+
+def _outcome(binding: Binding, source: Source) -> Outcome:
+    if source.is_replaced(binding):
+        return CARRIED  # by the later line, which counts in the source, too
+    rule = _size if binding.name in _SIZES else _RULES.get(binding.plain_name)
+    if rule is None:
+        owner = binding.plain_name.partition(".")[0]
+        if is_of_unused_layer(owner, source):
+            return CARRIED
+        return lost(MODULES.get(owner, f"there is no {owner} here, or it has no such parameter"))
+    return _by_rule(rule, binding, source)
+
+
+def _by_rule(rule: Rule, binding: Binding, source: Source) -> Outcome:
+    try:
+        return rule(binding, source)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        return lost(f"its value is not what Mesh TensorFlow has there: {error}")
+
+
+def _size(binding: Binding, source: Source) -> Outcome:
+    return Outcome({binding.name: number(binding)})
+
+
+def _outcome_of_macro(macro: Binding, source: Source, outcomes: dict[Binding, Outcome]) -> Outcome:
+    """A macro is in the translation where all lines are that use it, themselves or by other macros."""
+    users = [b for b in source.bindings if macro.name in _MACRO.findall(b.text)]
+    if not users:
+        return lost("a macro that no line of the source uses")
+    left_out = [b.name for b in users if b in outcomes and outcomes[b].lost]
+    left_out += [
+        b.name for b in users if b not in outcomes and b is not macro and _outcome_of_macro(b, source, outcomes).lost
+    ]
+    return lost(f"a macro of {', '.join(left_out)}, which is not carried over") if left_out else CARRIED
