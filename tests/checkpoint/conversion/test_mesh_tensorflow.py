@@ -25,7 +25,7 @@ d_ff = 12
 d_kv = 4
 dropout_rate = 0.1
 num_heads = 2
-num_layers = 2
+num_layers = 7  # of neither stack
 
 # Parameters for DenseReluDense:
 # ==============================================================================
@@ -33,6 +33,8 @@ mesh_tensorflow.transformer.transformer_layers.DenseReluDense.activation = {acti
 decoder/mesh_tensorflow.transformer.transformer.make_layer_stack.layers = \\
     [@mesh_tensorflow.transformer.transformer_layers.SelfAttention]
 encoder/SelfAttention.num_heads = %num_heads
+encoder/make_layer_stack.num_layers = 2
+decoder/make_layer_stack.num_layers = 2
 run.model_type = 'bitransformer'
 """
 
