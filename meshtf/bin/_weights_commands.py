@@ -14,7 +14,7 @@ from meshtf.errors import CheckpointError
 from meshtf.train.configuration import OPERATIVE_CONFIG
 from meshtf.train.model_forms import factored_sides, model_forms
 from meshtf.train.resuming import bindings_of
-from meshtf_programs.command_lines.checkpoint import GOOGLE_BERT, HUGGINGFACE, MESH_TENSORFLOW
+from meshtf_programs.command_lines.checkpoint import GOOGLE_BERT, HUGGINGFACE, MESH_TENSORFLOW, Options
 from meshtf_programs.user_paths import UserPathError, user_path
 
 _OPENERS = {
@@ -27,19 +27,25 @@ _NO_STATE = """\
 --optimizer_state is for --format=mesh_tensorflow and google_bert: folders of {format_name} have weights alone.
 Nothing was written."""
 
+_NO_KEYS = """\
+--ignore_key is for --format=huggingface: of {format_name} no config.json is read. Nothing was written."""
+
 _NO_CONFIGURATION = """\
 {path} does not say of which model of Transformers's it is: it is neither imported, nor of a training that began with
 what was. Give --config: the folder that was imported, a folder of Transformers, or a config.json."""
 
 
-def import_weights(
-    source: Path, output: Path, format_name: str, rules: str, dtype: str, *, is_strict: bool, with_slots: bool
-) -> str:
+def import_weights(source: Path, output: Path, options: Options) -> str:
     """Imports weights of another library; returns what came of it, in words."""
-    if with_slots and format_name == HUGGINGFACE:
-        raise CheckpointError(_NO_STATE.format(format_name=format_name))
-    found = _OPENERS[format_name](source, user_path(rules) if rules else None, FLOATING[dtype], is_strict=is_strict)
-    written = found.write(output, model_forms, factored_sides if with_slots else None)
+    if options.with_slots and options.format == HUGGINGFACE:
+        raise CheckpointError(_NO_STATE.format(format_name=options.format))
+    if options.ignored_keys and options.format != HUGGINGFACE:
+        raise CheckpointError(_NO_KEYS.format(format_name=options.format))
+    dtype = options.dtype or "float32"
+    more = {"ignored_keys": options.ignored_keys} if options.ignored_keys else {}
+    rules = user_path(options.rules) if options.rules else None
+    found = _OPENERS[options.format](source, rules, FLOATING[dtype], is_strict=options.is_strict, **more)
+    written = found.write(output, model_forms, factored_sides if options.with_slots else None)
     folder = ImportedFolder(output)
     lines = [
         f"{output} has the {len(found.weights.tensors)} tensors of {source}, as {dtype}",

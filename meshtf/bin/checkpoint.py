@@ -136,18 +136,7 @@ def convert(paths: Sequence[Path | RemoteFolder], options: Options) -> int:
 
 def import_(paths: Sequence[Path | RemoteFolder], options: Options) -> int:
     source, output = map(_on_this_machine, paths)
-    dtype = options.dtype or "float32"
-    print(
-        import_weights(
-            source,
-            output,
-            options.format,
-            options.rules,
-            dtype,
-            is_strict=options.is_strict,
-            with_slots=options.with_slots,
-        )
-    )
+    print(import_weights(source, output, options))
     return DONE
 
 

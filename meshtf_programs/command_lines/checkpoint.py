@@ -69,6 +69,7 @@ class Options:
     dtype: str = ""
     is_strict: bool = True
     with_slots: bool = False
+    ignored_keys: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,6 +224,13 @@ def define_weights_flags(values: flags.FlagValues) -> None:
         "the same here.",
         flag_values=values,
     )
+    flags.DEFINE_multi_string(
+        "ignore_key",
+        (),
+        "A key of config.json that `import` may pass over, since you know that it changes no result; give it once for "
+        "each key. By default a key that the rules do not know is an error.",
+        flag_values=values,
+    )
 
 
 OWN_FLAGS = {
@@ -235,6 +243,7 @@ OWN_FLAGS = {
     "dtype": "dtype",
     "strict": "is_strict",
     "optimizer_state": "with_slots",
+    "ignore_key": "ignored_keys",
 }
 """The program's flags, and the fields of `Options` that they are."""
 
@@ -263,9 +272,9 @@ COMMANDS = {
     ),
     "import": Command(
         "Makes a checkpoint and a model's gin file of weights of another library.",
-        "SOURCE OUTPUT [--format=NAME] [--rules=FILE] [--dtype=TYPE] [--nostrict] [--optimizer_state]",
+        "SOURCE OUTPUT [--format=NAME] [--rules=FILE] [--dtype=TYPE] [--nostrict] [--optimizer_state] [--ignore_key=KEY]",
         (2, 2),
-        ("format", "rules", "dtype", "strict", "optimizer_state"),
+        ("format", "rules", "dtype", "strict", "optimizer_state", "ignore_key"),
     ),
     "export": Command(
         "Writes a checkpoint as weights of another library.",

@@ -6,6 +6,7 @@ docs/weights.md has the form of these files, which users write, too.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
@@ -13,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from meshtf.checkpoint.conversion.axes import RuleFault
+from meshtf.checkpoint.conversion.configuration_form import ConfigurationForm
 from meshtf.checkpoint.conversion.converted import Sizes
 from meshtf.checkpoint.conversion.names import NamePattern
 from meshtf.checkpoint.conversion.rule import TensorRule, rules_of
-from meshtf.checkpoint.conversion.settings import Setting, Shapes, Value, alternatives, evaluated, holds
+from meshtf.checkpoint.conversion.settings import Setting, Shapes, Value, alternatives, evaluated, holds, keys_of
 from meshtf.errors import CheckpointError, nearest
 from meshtf.files.regular_file import read_regular
 
@@ -36,6 +38,8 @@ _KEYS = (
     "tensors",
     "ignored",
     "gin",
+    "configuration",
+    "tied",
 )
 _MOST_TENSORS = 100_000
 _NO_SIZE = """\
@@ -68,6 +72,8 @@ class Family:
       rules: of the tensors.
       ignored: names in the other library that mean nothing here, such as masks that a program keeps.
       gin: the model as gin.
+      form: how its configurations are read.
+      tied: tensors of the other library that are copies of others where `is_tied` holds, and of which.
     """
 
     path: Path
@@ -83,6 +89,8 @@ class Family:
     rules: tuple[TensorRule, ...]
     ignored: tuple[NamePattern, ...]
     gin: tuple[GinPart, ...]
+    form: ConfigurationForm
+    tied: Mapping[str, str]
 
     @property
     def name(self) -> str:
@@ -113,6 +121,7 @@ class Family:
         Raises:
           CheckpointError: the configuration lacks something, or is of a model that there is not here.
         """
+        configuration = self.form.read(configuration, where)
         for key, allowed in self.required.items():
             found = evaluated(key, configuration)
             if found is not None and found not in allowed:
@@ -134,6 +143,18 @@ class Family:
         model = FamilyModel(self, settings)
         model.check_counts(where)
         return model
+
+    def check_keys(self, configuration: Mapping[str, Any], ignored: Collection[str], where: str) -> None:
+        """CheckpointError where the configuration has keys, but for `ignored`, of which these rules know nothing."""
+        sources = (*self.required, *self.needs, *itertools.chain(*self.needs.values()), *self.form.fallbacks.values())
+        consumed = {key for source in sources for key in keys_of(source)}
+        consumed |= {key for setting in self.settings for key in setting.keys}
+        self.form.check_keys(configuration, consumed, ignored, self.path.name, where)
+
+    def is_tied(self, configuration: Mapping[str, Any], where: str) -> bool:
+        """Whether the tensors in `tied` are copies, if the weights do not say otherwise."""
+        (setting,) = [setting for setting in self.settings if setting.name == "is_tied"]
+        return bool(setting.value(self.form.read(configuration, where), {}, where))
 
     def todays_name(self, name: str, known: Collection[str]) -> str:
         """What a tensor of the other library is called today, whole; `known` are the names that rules have."""
@@ -224,6 +245,8 @@ def _parsed(path: Path, content: Mapping[str, Any]) -> Family:
         tuple(rule for entry in content["tensors"] for rule in rules_of(entry)),
         tuple(NamePattern(text) for text in content.get("ignored", [])),
         tuple(GinPart(entry["text"], _as_tuple(entry.get("when", ()))) for entry in content.get("gin", [])),
+        ConfigurationForm.parse(content.get("configuration", {})),
+        dict(content.get("tied", {})),
     )
     _check_names(family)
     return family
@@ -234,7 +257,7 @@ def _check_names(family: Family) -> None:
     settings = [setting.name for setting in family.settings]
     conditions = [c for part in (*family.rules, *family.gin) for c in part.when]
     asked = [name for condition in conditions for name, _ in alternatives(condition)]
-    for name in (*family.axes.values(), *asked):
+    for name in (*family.axes.values(), *asked, *(["is_tied"] if family.tied else [])):
         if name not in settings:
             raise RuleFault(f"there is no setting {name!r}{nearest(name, settings)}")
     known = (*family.axes, *family.labels)

@@ -27,6 +27,7 @@ _LARGEST_JSON = 64 << 20
 _LARGEST_COMPANION = 1 << 30
 
 _COMPANIONS = (
+    "chat_template.jinja",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -73,12 +74,12 @@ class HuggingFaceFolder:
           CheckpointError: it is no such folder, or a shard is missing, damaged, or lacks what the index says it has.
         """
         configuration = read_json(path / CONFIGURATION)
-        if (path / _INDEX).is_file():
-            return cls(path, configuration, _sharded(path))
-        if not (path / _WHOLE).is_file():
+        if (path / _WHOLE).is_file():  # which counts where an index is there, too, as in Transformers
+            file = SafetensorsFile.open(path / _WHOLE)
+            return cls(path, configuration, dict.fromkeys(file.tensors, file))
+        if not (path / _INDEX).is_file():
             raise CheckpointError(_no_weights(path))
-        file = SafetensorsFile.open(path / _WHOLE)
-        return cls(path, configuration, dict.fromkeys(file.tensors, file))
+        return cls(path, configuration, _sharded(path))
 
     @property
     def step(self) -> int:

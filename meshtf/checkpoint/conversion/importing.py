@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
 from meshtf.checkpoint.conversion.operative_config import read_gin
 from meshtf.checkpoint.conversion.optimizer_slots import FactoredSides, OptimizerSlots, WithSlots
 from meshtf.checkpoint.conversion.tensorflow_checkpoint import TensorFlowCheckpoint
+from meshtf.checkpoint.conversion.tied_tensors import WithoutCopies
 from meshtf.checkpoint.formats.tensor_source import OfAnother, TensorSource, write_source
 from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.errors import CheckpointError, MeshtfError, SaveError
@@ -84,7 +85,9 @@ class Import:
     export_rules: Path
 
     @classmethod
-    def of_huggingface(cls, path: Path, rules: Path | None, dtype: tf.DType, *, is_strict: bool) -> Import:
+    def of_huggingface(
+        cls, path: Path, rules: Path | None, dtype: tf.DType, *, is_strict: bool, ignored_keys: Sequence[str] = ()
+    ) -> Import:
         """A folder of Transformers.
 
         Args:
@@ -92,16 +95,22 @@ class Import:
           rules: a file of rules; by default the one for the configuration's `model_type`.
           dtype: of floating variables.
           is_strict: whether every tensor must have a rule.
+          ignored_keys: keys of the configuration of which rules need know nothing.
 
         Raises:
-          CheckpointError: there is no such folder, no such family, or the weights do not fit.
+          CheckpointError: there is no such folder, no such family, the configuration has keys that no rule knows, or
+            the weights do not fit.
         """
         source = HuggingFaceFolder.open(path)
         configuration, where = _with_dtype(source), str(path / CONFIGURATION)
         family = _family("huggingface", configuration.get("model_type"), rules, where)
-        model = family.model(configuration, _shapes(source), where)
-        weights = _checked(path, source, model, dtype, is_strict=is_strict)
-        return cls(path, configuration, model, source, weights, family.path)
+        family.check_keys(configuration, ignored_keys, where)
+        single: TensorSource = source
+        if family.tied and family.is_tied(configuration, where):
+            single = WithoutCopies.of(source, family.tied, family.prefix)
+        model = family.model(configuration, _shapes(single), where)
+        weights = _checked(path, single, model, dtype, is_strict=is_strict)
+        return cls(path, configuration, model, single, weights, family.path)
 
     @classmethod
     def of_mesh_tensorflow(cls, path: Path, rules: Path | None, dtype: tf.DType, *, is_strict: bool) -> Import:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,11 +14,33 @@ Value = int | float | bool | str | None
 Shapes = Mapping[str, Sequence[int]]
 """Of the tensors that are converted."""
 
+ACTIVATIONS: Mapping[str, Value] = {
+    "relu": "relu",
+    "gelu": "gelu_exact",
+    "gelu_python": "gelu_exact",
+    "gelu_new": "gelu",
+    "gelu_fast": "gelu",
+    "gelu_accurate": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "gelu_python_tanh": "gelu",
+    "silu": "swish",
+    "swish": "swish",
+    "tanh": "tanh",
+    "sigmoid": "sigmoid",
+    "relu2": "squared_relu",
+}
+"""What Transformers calls activations, and what they are called here; `values = "activations"` in a file of rules."""
+
 _LARGEST = 2.0**63
 _LARGEST_POWER = 4
 _UNKNOWN = """\
 the configuration {where} lacks {keys}, from which {setting} comes{null}: it is of another family, or of a version \
 of the library that calls it otherwise; or the model has none, and a value must be chosen and written there"""
+
+
+_TOO_FEW = """\
+the configuration {where} gives {setting} = {value}, and there is such a model here for {least} or more. In \
+Transformers one class is a regression, which there is not here"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +55,9 @@ class Setting:
       shape_of: where the setting is the size of a tensor: its name, and which of its dimensions. Without that tensor
         the sources count.
       is_given: whether only counts that the configuration has a value.
-      has_tensor: where the setting is whether there is a tensor of this name.
+      has_tensor: where the setting is whether there is a tensor of one of these names.
+      below: a setting's key that a value must be below; where it is not, the next source counts.
+      least: the smallest value that there is a model for.
       counts: whether the value is a list, or a table, and only counts how many entries it has.
     """
 
@@ -42,7 +67,9 @@ class Setting:
     shape_of: tuple[str, int] | None = None
     is_given: bool = False
     counts: bool = False
-    has_tensor: str | None = None
+    has_tensor: tuple[str, ...] = ()
+    below: str | None = None
+    least: int | None = None
 
     @classmethod
     def parse(cls, name: str, content: Any) -> Setting:
@@ -51,7 +78,18 @@ class Setting:
             return cls(name, (content,))
         if isinstance(content, list):
             return cls(name, tuple(content))
-        fields = {"key", "default", "values", "shape_of", "dimension", "is_given", "counts", "has_tensor"}
+        fields = {
+            "key",
+            "default",
+            "values",
+            "shape_of",
+            "dimension",
+            "is_given",
+            "counts",
+            "has_tensor",
+            "below",
+            "least",
+        }
         if not isinstance(content, dict) or (unknown := set(content) - fields):
             extra = f"; {', '.join(sorted(unknown))} is not" if isinstance(content, dict) else ""
             raise RuleFault(f"settings.{name} must be a key, a list, or a table of {', '.join(sorted(fields))}{extra}")
@@ -62,26 +100,46 @@ class Setting:
         )
         shape_of = (content["shape_of"], content.get("dimension", 0)) if "shape_of" in content else None
         is_given, counts = content.get("is_given", False), content.get("counts", False)
-        return cls(name, sources, content.get("values", {}), shape_of, is_given, counts, content.get("has_tensor"))
+        values = ACTIVATIONS if content.get("values") == "activations" else content.get("values", {})
+        return cls(
+            name,
+            sources,
+            values,
+            shape_of,
+            is_given,
+            counts,
+            _names(content.get("has_tensor", ())),
+            content.get("below"),
+            content.get("least"),
+        )
+
+    @property
+    def keys(self) -> set[str]:
+        """The keys of the configuration, dotted where they are of a table, from which it comes."""
+        found = {key for source in self.sources for key in keys_of(source)}
+        return found if self.below is None else {*found, self.below}
 
     def value(self, configuration: Mapping[str, Any], shapes: Shapes, where: str) -> Value:
         """
         Raises:
           CheckpointError: the configuration has none of the sources, or a value that is not known here.
         """
-        if self.has_tensor is not None:
-            return self.has_tensor in shapes
+        if self.has_tensor:
+            return any(name in shapes for name in self.has_tensor)
         if self.shape_of is not None:
             tensor, dimension = self.shape_of
             if tensor in shapes and len(shapes[tensor]) > dimension:
                 return shapes[tensor][dimension]
             if not self.sources:
                 raise CheckpointError(f"the weights lack {tensor}, whose shape gives {self.name}")
-        found = next((v for s in self.sources if (v := evaluated(s, configuration)) is not None), None)
+        values = (evaluated(source, configuration) for source in self.sources)
+        found = next((v for v in values if v is not None and self._is_below(v, configuration)), None)
         if self.is_given:
             return found is not None and found is not False
         if self.counts and isinstance(found, Sequence | Mapping):
-            return len(found)
+            found = len(found)
+        if self.least is not None and isinstance(found, int) and found < self.least:
+            raise CheckpointError(_TOO_FEW.format(where=where, setting=self.name, value=found, least=self.least))
         if found is None and None not in [s.value for s in self.sources if isinstance(s, _Constant)]:
             keys = " and ".join(str(s) for s in self.sources)
             null = ", and has null in its place" if any(str(s) in configuration for s in self.sources) else ""
@@ -96,6 +154,10 @@ class Setting:
             )
         return self.values[str(found)]
 
+    def _is_below(self, value: Value, configuration: Mapping[str, Any]) -> bool:
+        bound = None if self.below is None else evaluated(self.below, configuration)
+        return bound is None or not _are_numbers(value, bound) or 0 <= value < bound  # type: ignore[operator]
+
 
 @dataclasses.dataclass(frozen=True)
 class _Constant:
@@ -106,6 +168,19 @@ class _Constant:
 
 def _default(content: Mapping[str, Any]) -> list[Value]:
     return [content["default"]] if "default" in content else []
+
+
+def _names(value: str | Sequence[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def keys_of(source: Any) -> list[str]:
+    """The keys of a source; an entry of a list stands for the list."""
+    if not isinstance(source, str):
+        return []
+    words = source.split()[::2]
+    keys = [word for word in words if not word.startswith("'") and not word.replace(".", "", 1).lstrip("-").isdigit()]
+    return [key.rstrip("0123456789").rstrip(".") if re.search(r"\.\d+$", key) else key for key in keys]
 
 
 def evaluated(source: Any, configuration: Mapping[str, Any]) -> Value:

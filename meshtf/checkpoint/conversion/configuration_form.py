@@ -1,0 +1,138 @@
+"""A `config.json` as Transformers reads it: defaults, other names, older places, and no key that nobody understands.
+
+Transformers fills in what a file leaves out, lets one key win over another, and moves keys to new places. Rules see the
+result of all that. A rule consumes each key, or the key is listed as having no effect, or the import refuses it by name.
+With `aliases = {hidden_size = "n_embd"}`, `defaults = {n_head = 12}` and `fallbacks = {n_inner = "4 * n_embd"}`
+
+    {"hidden_size": 8, "n_inner": null}  is read as  {"n_embd": 8, "n_head": 12, "n_inner": 32}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from meshtf.checkpoint.conversion.axes import RuleFault
+from meshtf.checkpoint.conversion.configuration_readers import READERS
+from meshtf.checkpoint.conversion.settings import evaluated
+from meshtf.errors import CheckpointError, nearest
+
+_FIELDS = ("aliases", "defaults", "defaults_of", "fallbacks", "optional", "readers", "without_effect")
+_UNKNOWN = """\
+the configuration {where} has {keys}, of which the rules {rules} know nothing: the model may compute something else. \
+If you know that a key changes no result, import with {flags}"""
+_NULL = """\
+the configuration {where} has {key} = null, and Transformers' models of this type have a value there; write the value \
+that the model was trained with"""
+
+
+@functools.cache
+def _known_without_effect() -> Mapping[str, str]:
+    """The keys of any model that change no result, each with the reason."""
+    path = Path(__file__).parent / "families" / "huggingface_without_effect.toml"
+    return tomllib.loads(path.read_text("utf-8"))
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfigurationForm:
+    """How the configurations of one family are read.
+
+    Attributes:
+      aliases: other names of keys. Where both are there the alias counts, as in Transformers.
+      defaults: the values of keys that are absent.
+      defaults_of: the same for one `model_type`, which count before the others.
+      fallbacks: what a key means that is null, or absent without a default: a source, as settings have them.
+      optional: keys that may be null.
+      readers: names of `READERS`, which bring older forms into today's, in order.
+      without_effect: keys that change no result, each with the reason.
+    """
+
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    defaults_of: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    fallbacks: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    optional: tuple[str, ...] = ()
+    readers: tuple[str, ...] = ()
+    without_effect: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, content: Mapping[str, Any]) -> ConfigurationForm:
+        """From the table `[configuration]` of a file of rules.
+
+        Raises:
+          RuleFault: it has what no such table has.
+        """
+        if unknown := [key for key in content if key not in _FIELDS]:
+            raise RuleFault(f"[configuration] has {unknown[0]!r}{nearest(unknown[0], _FIELDS)}")
+        if missing := [name for name in content.get("readers", ()) if name not in READERS]:
+            raise RuleFault(f"there is no reader {missing[0]!r}{nearest(missing[0], READERS)}")
+        lists = {key: tuple(content[key]) for key in ("optional", "readers") if key in content}
+        return cls(**{**content, **lists})
+
+    def read(self, configuration: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """The configuration as rules want it.
+
+        Raises:
+          CheckpointError: a reader cannot read its keys.
+        """
+        found = {**self.defaults, **self.defaults_of.get(str(configuration.get("model_type")), {})}
+        found |= {key: value for key, value in configuration.items() if key not in self.aliases}
+        found |= {self.aliases[key]: value for key, value in configuration.items() if key in self.aliases}
+        for name in self.readers:
+            found = READERS[name](found, where)
+        for key, source in self.fallbacks.items():
+            if found.get(key) is None:
+                found[key] = evaluated(source, found)
+        return found
+
+    def check_keys(
+        self,
+        configuration: Mapping[str, Any],
+        consumed: Collection[str],
+        ignored: Collection[str],
+        rules: str,
+        where: str,
+    ) -> None:
+        """CheckpointError where a configuration has keys of which nothing is known, all of which it names, or null for
+        a key that may not be null.
+
+        Args:
+          configuration: as its file has it.
+          consumed: keys, and dotted keys of tables, that rules ask for.
+          ignored: keys that the user does not care for.
+          rules: what messages call the rules.
+          where: what they call the configuration.
+        """
+        known = {*consumed, *ignored, *self.aliases, *self.without_effect, *_known_without_effect()}
+        readers = [READERS[name] for name in self.readers]
+        known |= {key for reader in readers for key in reader.keys}
+        tables = {old: new for reader in readers for old, new in reader.tables.items()}
+        unknown = [key for key, today in _all_keys(configuration, known, tables) if today not in known]
+        nulls = [key for key in (*consumed, *self.defaults) if key in configuration and configuration[key] is None]
+        if wrong := [key for key in nulls if not (key in self.optional or key in self.fallbacks or key in ignored)]:
+            raise CheckpointError(_NULL.format(where=where, key=wrong[0]))
+        if unknown:
+            keys = ", ".join(f"{key} = {_shortened(evaluated(key, configuration))}" for key in unknown)
+            flags = " ".join(f"--ignore_key={key}" for key in unknown)
+            raise CheckpointError(_UNKNOWN.format(where=where, keys=keys, rules=rules, flags=flags))
+
+
+def _all_keys(
+    configuration: Mapping[str, Any], known: Collection[str], tables: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """The keys, and dotted keys of those tables that are not known as a whole, each with today's name. A key that is
+    null says nothing."""
+    for key, value in configuration.items():
+        if isinstance(value, Mapping) and key not in known:
+            yield from ((f"{key}.{inner}", f"{tables.get(key, key)}.{inner}") for inner in value)
+        elif value is not None and not (key in tables and value == {}):
+            yield key, key
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,129 @@
+"""Older and longer forms of a configuration's keys, brought into the one that rules ask for.
+
+Each reader does what the configuration class of Transformers 5 does when it is made, in the same order of precedence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from meshtf.errors import CheckpointError
+
+Configuration = Mapping[str, Any]
+
+_PATTERN = """\
+the configuration {where} has {count} entries of {key} for {num_layers} layers; Transformers refuses it, too"""
+_LLAMA_3 = ("llama3", "yarn", "longrope")
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """A reader.
+
+    Attributes:
+      read: a configuration, and what messages call it -> the configuration in today's form.
+      keys: the keys that it understands.
+      tables: for older names of tables today's.
+    """
+
+    read: Callable[[Configuration, str], dict[str, Any]]
+    keys: tuple[str, ...]
+    tables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def __call__(self, configuration: Configuration, where: str) -> dict[str, Any]:
+        return self.read(configuration, where)
+
+
+def _rotary(theta_key: str, fraction_key: str) -> Callable[[Configuration, str], dict[str, Any]]:
+    """Brings what is said of rotary embeddings into the table `rope_parameters`: `rope_scaling` wins over the table,
+    what stands in the table wins over keys beside it."""
+
+    def read(configuration: Configuration, where: str) -> dict[str, Any]:
+        del where
+        beside = ("rope_scaling", theta_key, fraction_key, "original_max_position_embeddings")
+        table = dict(configuration.get("rope_scaling") or configuration.get("rope_parameters") or {})
+        table.setdefault("rope_theta", configuration.get(theta_key, 10000.0))
+        if configuration.get(fraction_key) is not None:
+            table.setdefault("partial_rotary_factor", configuration[fraction_key])
+        if "type" in table or not table.keys() & {"rope_type", "factor"}:  # a factor alone says too little
+            table.setdefault("rope_type", table.get("type", "default"))
+        if table.get("rope_type") in _LLAMA_3:
+            length = configuration.get("original_max_position_embeddings")
+            if length is not None:
+                table["original_max_position_embeddings"] = length
+            table.setdefault("original_max_position_embeddings", configuration.get("max_position_embeddings"))
+        return {**{k: v for k, v in configuration.items() if k not in beside}, "rope_parameters": table}
+
+    return read
+
+
+def _layer_pattern(key: str, num_layers: str) -> Callable[[Configuration, str], dict[str, Any]]:
+    """Adds `layer_pattern`, the shortest sequence of kinds of layers that, repeated, gives the list under a key."""
+
+    def read(configuration: Configuration, where: str) -> dict[str, Any]:
+        kinds, count = configuration.get(key), configuration.get(num_layers)
+        if not isinstance(kinds, list) or not isinstance(count, int):
+            return dict(configuration)
+        if len(kinds) != count:
+            raise CheckpointError(_PATTERN.format(where=where, count=len(kinds), key=key, num_layers=count))
+        period = next(n for n in range(1, count + 1) if count % n == 0 and kinds == kinds[:n] * (count // n))
+        return {**configuration, "layer_pattern": " ".join(map(str, kinds[:period]))}
+
+    return read
+
+
+def _neo_layers(configuration: Configuration, where: str) -> dict[str, Any]:
+    """Writes GPT-Neo's `attention_types`, [[["global", "local"], 12]], as a list of layers. The list
+    `attention_layers`, where it is there, counts in its place."""
+    types = configuration.get("attention_types")
+    types = [[["global", "local"], 12]] if types is None else types
+    try:
+        layers = [kind for kinds, count in types for _ in range(count) for kind in kinds]
+    except (TypeError, ValueError):
+        raise CheckpointError(
+            f"the configuration {where} has attention_types = {types!r}; it must be a list of [kinds, how often]"
+        ) from None
+    return {"attention_layers": layers, **configuration}
+
+
+def _sparse_steps(configuration: Configuration, where: str) -> dict[str, Any]:
+    """Says of Switch in which layers its experts are: in every `encoder_sparse_step`-th."""
+    del where
+    found = dict(configuration)
+    for stack, num_layers in (("encoder", "num_layers"), ("decoder", "num_decoder_layers")):
+        layers, sparse = found.get(num_layers) or found.get("num_layers"), found.get(f"num_sparse_{stack}_layers")
+        if isinstance(layers, int) and isinstance(sparse, int):
+            found.setdefault(f"{stack}_sparse_step", layers // sparse if sparse > 0 else layers)
+    return found
+
+
+def _t5_scale(configuration: Configuration, where: str) -> dict[str, Any]:
+    """Says whether T5 divides by d_model^0.5 before it asks for logits, by `scale_decoder_outputs`."""
+    del where
+    scales = configuration.get("scale_decoder_outputs", configuration.get("tie_word_embeddings") is not False)
+    return {**configuration, "scale_decoder_outputs": bool(scales) and configuration.get("model_type") != "mt5"}
+
+
+_ROTARY_KEYS = ("rope_parameters.type", "original_max_position_embeddings", "max_position_embeddings")
+_ROTARY_TABLES = {"rope_scaling": "rope_parameters"}
+
+READERS: Mapping[str, Reader] = {
+    "rotary": Reader(
+        _rotary("rope_theta", "partial_rotary_factor"),
+        (*_ROTARY_KEYS, "rope_theta", "partial_rotary_factor"),
+        _ROTARY_TABLES,
+    ),
+    "neox_rotary": Reader(
+        _rotary("rotary_emb_base", "rotary_pct"), (*_ROTARY_KEYS, "rotary_emb_base", "rotary_pct"), _ROTARY_TABLES
+    ),
+    "layer_types": Reader(_layer_pattern("layer_types", "num_hidden_layers"), ("layer_types",)),
+    "neo_layers": Reader(_neo_layers, ("attention_types", "attention_layers")),
+    "neo_pattern": Reader(_layer_pattern("attention_layers", "num_layers"), ("attention_layers",)),
+    "t5_scale": Reader(_t5_scale, ("scale_decoder_outputs", "tie_word_embeddings")),
+    "sparse_steps": Reader(
+        _sparse_steps,
+        ("encoder_sparse_step", "decoder_sparse_step", "num_sparse_encoder_layers", "num_sparse_decoder_layers"),
+    ),
+}

@@ -1,0 +1,74 @@
+"""Tensors that a file holds twice, as an embedding and as the table for logits.
+
+Transformers ties two tensors where the configuration says so, unless the file has both and they differ. It ties both ways: where
+only the copy is in the file, the original is that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from meshtf.checkpoint._box import Box
+from meshtf.checkpoint.formats.tensor_source import OfAnother, TensorSource
+from meshtf.checkpoint.manifest import SavedTensor
+
+_PART_BYTES = 32 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class WithoutCopies(OfAnother):
+    """A source without the tensors that are equal to those to which they are tied.
+
+    Attributes:
+      names: for each tensor the name that it has in the source.
+    """
+
+    names: Mapping[str, str]
+
+    @classmethod
+    def of(cls, source: TensorSource, tied: Mapping[str, str], prefix: str) -> WithoutCopies:
+        """Compares the values of each pair, part by part.
+
+        Args:
+          source: whose tensors they are.
+          tied: copies, and the originals of which they are.
+          prefix: with which names in the source may begin or not.
+        """
+        names = {name: name for name in source.tensors}
+        known = {*tied, *tied.values()}
+        for copy, original in tied.items():
+            whole = {prefix + name if prefix + name in known else name: name for name in names}
+            if copy not in whole:
+                continue
+            if original not in whole:
+                names[original] = names.pop(whole[copy])
+            elif _are_equal(source, names[whole[copy]], names[whole[original]]):
+                del names[whole[copy]]
+        return cls(source, names)
+
+    @property
+    def tensors(self) -> Mapping[str, SavedTensor]:
+        return {name: self.source.tensors[own] for name, own in self.names.items()}
+
+    def read(self, name: str, box: Box | None = None) -> tf.Tensor:
+        return self.source.read(self.names[name], box)
+
+
+def _are_equal(source: TensorSource, first: str, second: str) -> bool:
+    """Whether two tensors hold the same bytes."""
+    one, other = source.tensors[first], source.tensors[second]
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    rows = one.shape[0] if one.shape else 1
+    step = max(1, _PART_BYTES * rows // max(1, one.num_bytes))
+    boxes = [
+        Box((begin, *(0 for _ in one.shape[1:])), (min(step, rows - begin), *one.shape[1:]))
+        for begin in range(0, rows, step)
+    ]
+    return all(
+        source.read(first, box).numpy().tobytes() == source.read(second, box).numpy().tobytes()
+        for box in (boxes if one.shape else [Box.whole(one.shape)])
+    )

@@ -1,0 +1,83 @@
+"""Drawn models of Transformers, imported, beside the logits that Transformers gave; see draw_configurations.py.
+
+    python -m tests.checkpoint.conversion.drawn_models drawn_models.json
+
+says of each whether logits are equal, or the import refused, and ends with status 1 where any logits differ.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from tests.checkpoint.conversion.drawn_tensors import values_of
+from tests.checkpoint.conversion.imported_models import interpreted, run
+
+Case = Mapping[str, Any]
+
+
+def write_folder(case: Case, folder: Path) -> None:
+    """Writes configuration and weights as Transformers opened them."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(case["config"]))
+    tensors = {name: values_of(drawn_by, shape) for name, (shape, drawn_by) in case["tensors"].items()}
+    safetensors.numpy.save_file(tensors, folder / "model.safetensors")
+
+
+def verdict(case: Case, folder: Path) -> str:
+    """Imports a case: "equal", "refused: why", "not opened" by Transformers, or "differs: by how much"."""
+    write_folder(case, folder / "source")
+    told = io.StringIO()
+    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
+        status = run("import", folder / "source", folder / "imported")
+    if status != 0:
+        return f"refused: {told.getvalue().strip()}"
+    if case["logits"] is None:
+        return "not opened"
+    logits = interpreted(folder / "imported", _features(case), lambda model, x: model.logits(x, False))
+    known = np.array(case["logits"], np.float32)
+    error, largest = np.abs(logits[..., : known.shape[-1]] - known).max(), np.abs(known).max()
+    return "equal" if error <= 2e-5 * max(largest, 1) else f"differs: {error:.3g} of {largest:.3g}"
+
+
+def _features(case: Case) -> dict[str, np.ndarray]:
+    inputs = np.array(case["input_ids"], np.int32)
+    if "decoder_input_ids" in case:
+        return {"inputs": inputs, "targets": _after(np.array(case["decoder_input_ids"], np.int32))}
+    return {"inputs" if case["config"]["model_type"] == "bert" else "targets": _of_family(case, inputs)}
+
+
+def _of_family(case: Case, inputs: np.ndarray) -> np.ndarray:
+    return inputs if case["config"]["model_type"] == "bert" else _after(inputs)
+
+
+def _after(ids: np.ndarray) -> np.ndarray:
+    return np.concatenate([ids[:, 1:], np.zeros_like(ids[:, :1])], axis=1)
+
+
+def main(path: str) -> int:
+    counts: Counter[str] = Counter()
+    for case in json.loads(Path(path).read_text()):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                found = verdict(case, Path(folder))
+            except Exception as error:  # the next case is another
+                found = f"failed: {type(error).__name__}: {str(error)[:300]}"
+        counts[found.partition(":")[0]] += 1
+        print(f"{case['name']}: {found}", flush=True)
+    print(dict(counts))
+    return int(counts["differs"] + counts["failed"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
