@@ -1,7 +1,7 @@
 """A `config.json` as Transformers reads it: defaults, other names, older places, and no key that nobody understands.
 
-Transformers fills in what a file leaves out, lets one key win over another, and moves keys to new places. Rules see the
-result of all that. A rule consumes each key, or the key is listed as having no effect, or the import refuses it by name.
+Transformers fills in absent keys, lets one key win over another, and moves keys to new places. Rules see the result.
+A rule consumes each key, or the key is listed as having no effect, or the import refuses it by name.
 With `aliases = {hidden_size = "n_embd"}`, `defaults = {n_head = 12}` and `fallbacks = {n_inner = "4 * n_embd"}`
 
     {"hidden_size": 8, "n_inner": null}  is read as  {"n_embd": 8, "n_head": 12, "n_inner": 32}

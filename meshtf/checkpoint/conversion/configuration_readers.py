@@ -15,6 +15,9 @@ Configuration = Mapping[str, Any]
 
 _PATTERN = """\
 the configuration {where} has {count} entries of {key} for {num_layers} layers; Transformers refuses it, too"""
+_ODD = """\
+the configuration {where} rotates {rotated} of {size} elements of a head (a part of {fraction}); here elements are \
+rotated in pairs, so there is no such model"""
 _LLAMA_3 = ("llama3", "yarn", "longrope")
 
 
@@ -57,6 +60,19 @@ def _rotary(theta_key: str, fraction_key: str) -> Callable[[Configuration, str],
         return {**{k: v for k, v in configuration.items() if k not in beside}, "rope_parameters": table}
 
     return read
+
+
+def _neox_rotary(configuration: Configuration, where: str) -> dict[str, Any]:
+    """As `_rotary` for GPT-NeoX's keys; Transformers rounds the part of a head that is rotated down."""
+    found = _rotary("rotary_emb_base", "rotary_pct")(configuration, where)
+    table, width, heads = found["rope_parameters"], found.get("hidden_size"), found.get("num_attention_heads")
+    fraction = table.get("partial_rotary_factor")
+    if isinstance(width, int) and isinstance(heads, int) and heads > 0 and isinstance(fraction, int | float):
+        rotated = int(width // heads * fraction)
+        if rotated % 2:
+            raise CheckpointError(_ODD.format(where=where, rotated=rotated, size=width // heads, fraction=fraction))
+        table["partial_rotary_factor"] = rotated / (width // heads)
+    return found
 
 
 def _layer_pattern(key: str, num_layers: str) -> Callable[[Configuration, str], dict[str, Any]]:
@@ -115,9 +131,7 @@ READERS: Mapping[str, Reader] = {
         (*_ROTARY_KEYS, "rope_theta", "partial_rotary_factor"),
         _ROTARY_TABLES,
     ),
-    "neox_rotary": Reader(
-        _rotary("rotary_emb_base", "rotary_pct"), (*_ROTARY_KEYS, "rotary_emb_base", "rotary_pct"), _ROTARY_TABLES
-    ),
+    "neox_rotary": Reader(_neox_rotary, (*_ROTARY_KEYS, "rotary_emb_base", "rotary_pct"), _ROTARY_TABLES),
     "layer_types": Reader(_layer_pattern("layer_types", "num_hidden_layers"), ("layer_types",)),
     "neo_layers": Reader(_neo_layers, ("attention_types", "attention_layers")),
     "neo_pattern": Reader(_layer_pattern("attention_layers", "num_layers"), ("attention_layers",)),

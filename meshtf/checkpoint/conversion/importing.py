@@ -104,11 +104,11 @@ class Import:
         source = HuggingFaceFolder.open(path)
         configuration, where = _with_dtype(source), str(path / CONFIGURATION)
         family = _family("huggingface", configuration.get("model_type"), rules, where)
-        family.check_keys(configuration, ignored_keys, where)
         single: TensorSource = source
         if family.tied and family.is_tied(configuration, where):
             single = WithoutCopies.of(source, family.tied, family.prefix)
         model = family.model(configuration, _shapes(single), where)
+        family.check_keys(configuration, ignored_keys, where)
         weights = _checked(path, single, model, dtype, is_strict=is_strict)
         return cls(path, configuration, model, single, weights, family.path)
 

@@ -1,7 +1,7 @@
 """Tensors that a file holds twice, as an embedding and as the table for logits.
 
-Transformers ties two tensors where the configuration says so, unless the file has both and they differ. It ties both ways: where
-only the copy is in the file, the original is that.
+Transformers ties two tensors where the configuration says so, unless the file has both and they differ. It ties both
+ways: where only the copy is in the file, it is taken for the original.
 """
 
 from __future__ import annotations

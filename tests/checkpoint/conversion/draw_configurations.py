@@ -5,7 +5,7 @@ It runs in an environment with PyTorch and Transformers, which are large, and ne
     pip install torch transformers
     python tests/checkpoint/conversion/draw_configurations.py --seed=0 --count=40 > drawn_models.json
 
-Each case is a configuration, the tensors of its file, ids and logits; logits are null where Transformers refuses the model.
+Each case is a configuration, the tensors of its file, ids and logits. Logits are null where Transformers refuses it.
 Weights are not stored: `drawn_tensors.values_of` makes them from the name that a tensor's numbers are drawn by.
 """
 
@@ -34,7 +34,7 @@ NUMBERS = {"layer_norm_eps": [1e-3, 1e-5], "rms_norm_eps": [1e-3, ABSENT], "laye
 IDS = {
     "bos_token_id": [None, ABSENT, 5],
     "eos_token_id": [None, ABSENT, 3, [3, 4]],
-    "pad_token_id": [None, ABSENT, 3],
+    "pad_token_id": [None, ABSENT, 19],
 }
 COMMON = {**IDS, "is_causal": [False, True, None], "tie_word_embeddings": [True, False, ABSENT, None]}
 ACTIVATIONS = ["gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "relu", "silu", "swish", "tanh", None, ABSENT]
@@ -204,12 +204,24 @@ KEYS: dict[str, dict[str, list[Any]]] = {
 }
 
 
-def drawn(dice: random.Random, name: str) -> tuple[dict[str, Any], str]:
-    """A configuration with some keys changed, and which table for logits its file has."""
-    stored = {"mt5": "t5_1_1"}.get(name, name)
-    configuration = json.loads((MODELS / stored / "config.json").read_text())
+def stored(name: str) -> dict[str, Any]:
+    """The configuration of a stored model, or of mT5, which is made of T5's."""
+    folder = MODELS / {"mt5": "t5_1_1"}.get(name, name)
+    configuration = json.loads((folder / "config.json").read_text())
     if name == "mt5":
         configuration |= {"model_type": "mt5", "architectures": ["MT5ForConditionalGeneration"]}
+    return configuration
+
+
+def changed(name: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """A stored configuration with other values under some keys."""
+    configuration = {key: value for key, value in stored(name).items() if key not in changes}
+    return configuration | {key: value for key, value in changes.items() if value != ABSENT}
+
+
+def drawn(dice: random.Random, name: str) -> tuple[dict[str, Any], str]:
+    """A configuration with some keys changed, and which table for logits its file has."""
+    configuration = stored(name)
     for _ in range(dice.choice([1, 1, 2, 2, 3])):
         key = dice.choice(sorted(KEYS[name]))
         value = copy.deepcopy(dice.choice(KEYS[name][key]))
@@ -218,6 +230,92 @@ def drawn(dice: random.Random, name: str) -> tuple[dict[str, Any], str]:
             configuration[key] = value
     return configuration, dice.choice(["as saved", "as saved", "same", "other"])
 
+
+# name: (stored model, changed keys, which table for logits its file has)
+NAMED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "gemma, gelu means the tanh form": ("gemma", {"hidden_act": "gelu"}, "as saved"),
+    "gemma, hidden_activation says nothing": ("gemma", {"hidden_activation": "relu"}, "as saved"),
+    "gemma 2, hidden_act says nothing": ("gemma2", {"hidden_act": "relu"}, "as saved"),
+    "gemma 2, sfff": ("gemma2", {"layer_types": _PATTERNS[1]}, "as saved"),
+    "gemma 2, sffs": ("gemma2", {"layer_types": _PATTERNS[5]}, "as saved"),
+    "gemma 2, no soft caps said": (
+        "gemma2",
+        {"attn_logit_softcapping": ABSENT, "final_logit_softcapping": ABSENT, "layer_types": ABSENT},
+        "as saved",
+    ),
+    "gemma 2, null soft caps": (
+        "gemma2",
+        {"attn_logit_softcapping": None, "final_logit_softcapping": None},
+        "as saved",
+    ),
+    "gemma 2, a head of its own": ("gemma2", {}, "other"),
+    "t5 1.1, tied and not scaled": ("t5_1_1", {}, "as saved"),
+    "t5 1.1, a head of its own": ("t5_1_1", {"tie_word_embeddings": False}, "other"),
+    "t5, scaled, a head of its own": ("t5", {}, "other"),
+    "mt5, tied": ("mt5", {}, "as saved"),
+    "mt5, said to be untied": ("mt5", {"tie_word_embeddings": False, "scale_decoder_outputs": ABSENT}, "as saved"),
+    "t5, dense_act_fn counts": ("t5", {"dense_act_fn": "gelu_new"}, "as saved"),
+    "t5, is_gated_act counts": ("t5_1_1", {"is_gated_act": False}, "as saved"),
+    "t5, null scale": ("t5", {"scale_decoder_outputs": None}, "as saved"),
+    "t5, an embedding of the encoder": ("t5", {}, "encoder.embed_tokens.weight"),
+    "gpt-2, a head of its own": ("gpt2", {}, "other"),
+    "gpt-2, the same head": ("gpt2", {"hidden_size": 8, "n_embd": ABSENT}, "same"),
+    "gpt-2, not causal": ("gpt2", {"is_causal": False}, "as saved"),
+    "bert, a decoder of its own": ("bert", {}, "other"),
+    "bert, one class": ("bert_classifier", {"id2label": {"0": "a"}, "problem_type": ABSENT}, "as saved"),
+    "llama, not causal": ("llama", {"is_causal": False}, "as saved"),
+    "llama, null heads of keys": ("llama", {"num_key_value_heads": None}, "as saved"),
+    "llama, no heads of keys": ("llama", {"num_key_value_heads": ABSENT}, "as saved"),
+    "llama, no begin": ("llama", {"bos_token_id": None}, "as saved"),
+    "llama, begin not said": ("llama", {"bos_token_id": ABSENT, "eos_token_id": [3, 4]}, "as saved"),
+    "llama, tied, the same head": ("llama", {"tie_word_embeddings": True}, "same"),
+    "llama, gelu_fast": ("llama", {"hidden_act": "gelu_fast"}, "as saved"),
+    "llama, swish": ("llama", {"hidden_act": "swish"}, "as saved"),
+    "llama, linear by type": ("llama", {"rope_parameters": {"type": "linear", "factor": 2.0}}, "as saved"),
+    "llama 3, length not said": (
+        "llama",
+        {"rope_parameters": {"rope_type": "llama3", "rope_theta": 100.0, **LLAMA_3}},
+        "as saved",
+    ),
+    "llama 3, length at top": (
+        "llama",
+        {
+            "rope_parameters": {"rope_type": "llama3", "rope_theta": 100.0, **LLAMA_3},
+            "original_max_position_embeddings": 4,
+        },
+        "as saved",
+    ),
+    "llama, theta in rope_scaling": (
+        "llama",
+        {"rope_parameters": ABSENT, "rope_scaling": {"rope_type": "default", "rope_theta": 20.0}, "rope_theta": 90.0},
+        "as saved",
+    ),
+    "llama, two tables": (
+        "llama",
+        {"rope_parameters": {"rope_theta": 20.0}, "rope_scaling": {"type": "linear", "factor": 4.0}},
+        "as saved",
+    ),
+    "llama, a table for each kind of layer": ("llama", {"rope_parameters": {"full_attention": ROPE[0]}}, "as saved"),
+    "gpt-neox, heads of 14": (
+        "gpt_neox",
+        {"hidden_size": 28, "rope_parameters": ABSENT, "rotary_pct": 0.25},
+        "as saved",
+    ),
+    "gpt-neox, heads of 14, a part rounded down": (
+        "gpt_neox",
+        {"hidden_size": 28, "rope_parameters": ABSENT, "rotary_pct": 0.3},
+        "as saved",
+    ),
+    "gpt-neox, head_dim": ("gpt_neox", {"head_dim": 4}, "as saved"),
+    "bloom, slow but exact": ("bloom", {"slow_but_exact": True, "pretraining_tp": 2}, "as saved"),
+    "gpt-neo, attention_layers counts": ("gpt_neo", {"attention_layers": ["local", "global"]}, "as saved"),
+    "gpt-neo, the pattern written out": (
+        "gpt_neo",
+        {"attention_types": [[["global"], 1], [["local"], 1]], "attention_layers": ABSENT},
+        "as saved",
+    ),
+    "switch, a router of float16": ("switch_transformers", {"router_dtype": "float16"}, "as saved"),
+}
 
 HEADS = {
     "lm_head.weight": (
@@ -232,6 +330,8 @@ HEADS = {
 
 def with_head(tensors: dict[str, list[Any]], head: str) -> dict[str, list[Any]]:
     """The tensors of a file, name -> [shape, by which name numbers are drawn], with a table for logits of its own."""
+    if head in ("encoder.embed_tokens.weight",):
+        return {**tensors, head: [tensors["shared.weight"][0], head]}
     for table, embeddings in HEADS.items():
         for embedding in embeddings:
             if head != "as saved" and embedding in tensors and (table in tensors or is_language_model(tensors)):
@@ -289,7 +389,10 @@ def _logits(model: Any) -> dict[str, Any]:
         logits = model(**fed, use_cache=False).logits if configuration.model_type != "bert" else model(**fed).logits
     if not bool(torch.isfinite(logits).all()):
         return {"refused": "logits are not finite"}
-    return {"logits": logits.tolist(), **{key: value.tolist() for key, value in fed.items()}}
+    return {
+        "logits": [[float(f"{x:.8g}") for x in row] for row in logits.flatten(0, -2).tolist()],
+        **{key: value.tolist() for key, value in fed.items()},
+    }
 
 
 def _start(configuration: Any) -> int:
@@ -306,8 +409,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--named", action="store_true", help="the cases that have names, in place of drawn ones")
     given = parser.parse_args()
     cases = []
+    if given.named:
+        for title, (name, changes, head) in NAMED.items():
+            cases.append({"name": title, **understood(changed(name, changes), head)})
+        given.count = 0
     for number in range(given.count):
         dice = random.Random(f"{given.seed}/{number}")
         name = sorted(KEYS)[number % len(KEYS)]

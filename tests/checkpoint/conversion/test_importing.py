@@ -95,7 +95,11 @@ SAME_MODELS: dict[str, tuple[dict[str, str], dict[str, int]]] = {
     "bloom": ({"hidden_size": "n_embed"}, {}),
     "bloom, other names": ({"hidden_size": "n_embed", "n_head": "num_attention_heads"}, {}),
     "llama, which has no window": ({}, {"sliding_window": 3}),
-    "gemma": ({"hidden_activation": "nothing", "hidden_act": "nothing"}, {}),
+    "gemma": ({}, {"hidden_act": "gelu", "hidden_activation": "relu"}),  # as in the first releases
+    "gpt2": (
+        {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "bos_token_id": "_commit_hash"},
+        {"bos_token_id": 1},
+    ),
 }
 
 

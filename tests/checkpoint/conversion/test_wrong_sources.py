@@ -77,20 +77,20 @@ SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
         lambda f: with_configuration(f, model_type="llama"),
         "lacks hidden_size, from which d_model comes: it is of another family",
     ),
-    "no start": (
+    "null in place of a number": (
         "llama",
-        lambda f: with_configuration(f, bos_token_id=None),
-        "lacks bos_token_id, from which start_id comes, and has null in its place: .* a value must be chosen",
+        lambda f: with_configuration(f, vocab_size=None),
+        "lacks vocab_size, from which vocab_size comes, and has null in its place: .* a value must be chosen",
     ),
     "rotary scaling of no kind": (
         "llama",
         lambda f: with_configuration(f, rope_parameters=None, rope_scaling={"factor": 2.0}),
-        "has rope_scaling.factor, and says nothing of rope_scaling.rope_type or rope_scaling.type",
+        "has rope_parameters.factor, and says nothing of rope_parameters.rope_type",
     ),
     "turns of layers that are not there": (
         "gemma2",
         lambda f: with_configuration(f, layer_types=["full_attention"] * 4),
-        "layer_types.0 = 'full_attention'; models of these rules, gemma2, have 'sliding_attention'",
+        "has layer_pattern = 'full_attention'; models of these rules, gemma2, have 'sliding_attention full_attention'",
     ),
     "another size": (
         "gpt2",
@@ -112,12 +112,12 @@ SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     "an activation": (
         "gpt2",
         lambda f: with_configuration(f, activation_function="mish"),
-        "has activation_function = 'mish', and these rules know gelu_new",
+        "has activation_function = 'mish', and these rules know relu, gelu",
     ),
     "an activation under its other name": (
         "llama",
         lambda f: with_configuration(f, hidden_act="mish"),
-        "has hidden_act = 'mish', and these rules know silu",
+        "has hidden_act = 'mish', and these rules know relu, gelu",
     ),
     "a variant of rotary embeddings": (
         "llama",
@@ -127,7 +127,7 @@ SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     "a part of each head rotated": (
         "llama",
         lambda f: with_configuration(f, partial_rotary_factor=0.5),
-        "has partial_rotary_factor = 0.5; models of these rules, llama, have 1.0",
+        "has rope_parameters.partial_rotary_factor = 0.5; models of these rules, llama, have 1.0",
     ),
     "attention to both sides": (
         "gemma",
@@ -136,8 +136,8 @@ SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     ),
     "what no model has": (
         "gpt_neox",
-        lambda f: with_configuration(f, rope_scaling={"type": "linear", "factor": 2.0}),
-        "has rope_scaling = {.*}; models of these rules, gpt_neox, have none:",
+        lambda f: with_configuration(f, rope_scaling={"type": "linear", "partial_rotary_factor": 0.5}),
+        "has rope_parameters.rope_type = 'linear'; models of these rules, gpt_neox, have 'default'",
     ),
     "another kind of classes": (
         "bert_classifier",

@@ -1,0 +1,88 @@
+"""Odd but legal configurations: the import gives Transformers' logits, or refuses and says why. It never differs in silence."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoint.conversion.drawn_models import verdict, write_folder
+from tests.checkpoint.conversion.imported_models import MODELS, run
+
+FOLDER = Path(__file__).parent
+STORED = {case["name"]: case for case in json.loads((FOLDER / "drawn_models.json").read_text())}
+PATTERN = r"has layer_pattern = '{}'; models of these rules, \w+, have '\w+ \w+'"
+REFUSED = {
+    "gemma 2, sfff": PATTERN.format("sliding_attention full_attention full_attention full_attention"),
+    "gemma 2, sffs": PATTERN.format("sliding_attention full_attention full_attention sliding_attention"),
+    "t5, null scale": r"has scale_decoder_outputs = null, .* write the value that the model was trained with",
+    "t5, an embedding of the encoder": r"taken by no rule \(1\):\n +encoder\.embed_tokens\.weight \[20, 8\] float32",
+    "gpt-2, not causal": r"has is_causal = False; models of these rules, gpt2, have True: there is no such model here",
+    "bert, a decoder of its own": r"taken by no rule \(1\):\n +cls\.predictions\.decoder\.weight \[20, 8\] float32",
+    "bert, one class": r"gives num_classes = 1, and there is such a model here for 2 or more.* one class is a regression",
+    "llama, not causal": r"has is_causal = False; models of these rules, llama, have True",
+    "llama, a table for each kind of layer": r"has rope_parameters\.full_attention = .* of which the rules llama\.toml "
+    r"know nothing: .* import with --ignore_key=rope_parameters\.full_attention",
+    "gpt-neox, heads of 14": r"rotates 3 of 14 elements of a head .* rotated in pairs, so there is no such model",
+    "gpt-neox, head_dim": r"has head_dim = 4, of which the rules gpt_neox\.toml know nothing",
+    "bloom, slow but exact": r"has slow_but_exact = True; models of these rules, bloom, have False",
+    "gpt-neo, attention_layers counts": PATTERN.format("local global"),
+    "switch, a router of float16": r"has router_dtype = 'float16'; models of these rules, switch_transformers, have",
+}
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_a_configuration_gives_its_logits_or_an_error(name: str, tmp_path: Path) -> None:
+    found = verdict(STORED[name], tmp_path)
+    if name in REFUSED:
+        assert found.startswith("refused")
+        assert re.search(REFUSED[name], found, re.DOTALL), found
+    else:
+        assert found == "equal"
+
+
+def test_an_unknown_key_is_told_and_may_be_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_folder(STORED["llama, swish"], tmp_path / "source")
+    configuration = json.loads((tmp_path / "source" / "config.json").read_text())
+    odd = configuration | {"rope_scaling": {"beta": [1] * 30}, "colour": "red", "_attn_implementation": "eager"}
+    (tmp_path / "source" / "config.json").write_text(json.dumps(odd))
+    assert run("import", tmp_path / "source", tmp_path / "imported") == 2
+    told = capsys.readouterr().err
+    assert "has rope_scaling.beta = [1, 1, 1, 1" in told
+    assert (
+        "..., colour = 'red', of which the rules llama.toml know nothing: the model may compute something else" in told
+    )
+    assert "import with --ignore_key=rope_scaling.beta --ignore_key=colour" in told
+    assert not (tmp_path / "imported").exists()
+    ignored = ["--ignore_key=rope_parameters.beta", "--ignore_key=colour"]
+    assert run("import", tmp_path / "source", tmp_path / "imported", *ignored) == 0
+    assert run("export", tmp_path / "imported", tmp_path / "exported") == 0
+    assert json.loads((tmp_path / "exported" / "config.json").read_text())["colour"] == "red"
+
+
+def test_the_whole_file_counts_beside_an_index(tmp_path: Path) -> None:
+    write_folder(STORED["llama, swish"], tmp_path / "source")
+    shutil.copy(MODELS / "gemma" / "model.safetensors.index.json", tmp_path / "source")
+    assert run("import", tmp_path / "source", tmp_path / "imported") == 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_drawn_configurations_never_differ_in_silence(tmp_path: Path, seed: int) -> None:
+    for package in ("torch", "transformers"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package}, of the extra test-transformers, is not installed")
+    command = [sys.executable, FOLDER / "draw_configurations.py", f"--seed={seed}", "--count=500"]
+    cases = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=1800).stdout)
+    verdicts = {}
+    for number, case in enumerate(cases):
+        (tmp_path / str(number)).mkdir()
+        verdicts[case["name"]] = verdict(case, tmp_path / str(number))
+    assert {name: found for name, found in verdicts.items() if found.startswith("differs")} == {}
+    assert sum(found == "equal" for found in verdicts.values()) > 200
