@@ -49,6 +49,7 @@ def import_weights(source: Path, output: Path, options: Options) -> str:
     folder = ImportedFolder(output)
     lines = [
         f"{output} has the {len(found.weights.tensors)} tensors of {source}, as {dtype}",
+        *(f"rounded:    numbers of {wide} to {dtype}" for wide in found.rounded_to(FLOATING[dtype])),
         f"model:      {folder.model_gin}",
         f"weights:    {folder.checkpoint}",
         f"kept:       {', '.join(written.tokenizer) or 'no tokenizer was there'}",

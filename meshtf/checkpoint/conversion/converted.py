@@ -53,6 +53,7 @@ class ConvertedSource:
       rules: as (source, target).
       sizes: of the model.
       dtype: of floating tensors; None leaves each as it is.
+      dtypes: of single tensors that have another, by the name that they get.
       step, state: what the converted says of itself.
 
     Attributes:
@@ -67,10 +68,11 @@ class ConvertedSource:
         rules: Sequence[tuple[Side, Side]],
         sizes: Sizes,
         dtype: tf.DType | None = None,
+        dtypes: Mapping[str, tf.DType] | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> None:
         self.step, self.state = source.step, state or {}
-        self._source, self._sizes, self._dtype = source, sizes, dtype
+        self._source, self._sizes, self._dtype, self._dtypes = source, sizes, dtype, dtypes or {}
         self._made: dict[str, _Made] = {}
         self.tensors: dict[str, SavedTensor] = {}
         self.missing: list[str] = []
@@ -123,8 +125,9 @@ class ConvertedSource:
                 continue
             name = to_side.name.at(numbers, labels)
             dtype = self._source.tensors[sources[0]].dtype
-            is_cast = self._dtype is not None and dtype.is_floating
-            self.tensors[name] = described(to_side.axes.shape(axes), self._dtype if is_cast else dtype)
+            if dtype.is_floating:
+                dtype = self._dtypes.get(name, self._dtype or dtype)
+            self.tensors[name] = described(to_side.axes.shape(axes), dtype)
             self._made[name] = _Made(from_side, to_side, numbers)
         return used
 

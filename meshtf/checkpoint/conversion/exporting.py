@@ -36,12 +36,14 @@ class Original:
       where: it is from.
       rules: a file of rules; None for the one of its `model_type`.
       companions: the folder with its tokenizer, if there is one.
+      dtypes: of single tensors that had another than the rest, in an imported folder.
     """
 
     configuration: Mapping[str, Any]
     where: Path
     rules: Path | None = None
     companions: Path | None = None
+    dtypes: Mapping[str, tf.DType] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, path: Path) -> Original:
@@ -53,7 +55,8 @@ class Original:
         imported = ImportedFolder(path)
         if imported.is_there:
             configuration = imported.configuration()
-            return cls(configuration, imported.original / CONFIGURATION, imported.rules, imported.original)
+            where = imported.original / CONFIGURATION
+            return cls(configuration, where, imported.rules, imported.original, imported.dtypes())
         if path.is_dir():
             return cls(read_json(path / CONFIGURATION), path / CONFIGURATION, companions=path)
         return cls(read_json(path), path)
@@ -68,7 +71,7 @@ def export_huggingface(
       source: a checkpoint of the model, of whose kernels low-rank adapters become a part.
       original: the model's configuration.
       output: the folder.
-      dtype: of floating tensors; by default the configuration's.
+      dtype: of floating tensors; by default what each had, or else the configuration's.
       is_strict: whether every tensor of the model must have a rule.
 
     Raises:
@@ -80,8 +83,9 @@ def export_huggingface(
     family = find_family("huggingface", str(configuration.get("model_type"))) if rules is None else Family.read(rules)
     shapes = {name: tensor.shape for name, tensor in source.tensors.items()}
     model = family.model(configuration, shapes, str(original.where))
+    dtypes = original.dtypes if dtype is None else {}
     dtype = _dtype_of(configuration) if dtype is None else dtype
-    weights = ConvertedSource(source, [to_there(rule) for rule in model.rules], model.sizes, dtype)
+    weights = ConvertedSource(source, [to_there(rule) for rule in model.rules], model.sizes, dtype, dtypes)
     weights.unused = [name for name in weights.unused if not _is_state(name, source)]
     weights.check(f"the checkpoint, by the rules {family.path.name},", _REMEDY, allows_unused=not is_strict)
     configuration.pop("torch_dtype", None)

@@ -185,6 +185,12 @@ class FamilyModel:
         sizes = {axis: size for axis, size in given.items() if isinstance(size, int)}
         return Sizes({**sizes, **{axis: len(names) for axis, names in self.family.labels.items()}}, self.family.labels)
 
+    @property
+    def names_there(self) -> frozenset[str]:
+        """The names of all its tensors in the other library."""
+        sizes = self.sizes
+        return frozenset(n for rule in self.rules for n in rule.there.names({}, sizes.axes, sizes.labels))
+
     def check_counts(self, where: str) -> None:
         """CheckpointError where the configuration has so many layers that only their names would take hours."""
         axes = self.sizes.axes

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from meshtf.checkpoint.conversion.huggingface import CONFIGURATION, copy_companions, read_json
 from meshtf.errors import CheckpointError
 from meshtf_programs.strict_json import json_text
 
-MODEL_GIN, ORIGINAL, RULES = "model.gin", "original", "rules.toml"
+MODEL_GIN, ORIGINAL, RULES, DTYPES = "model.gin", "original", "rules.toml", "dtypes.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +52,17 @@ class ImportedFolder:
     def configuration(self) -> dict[str, Any]:
         """The other library's. CheckpointError where it is gone."""
         return read_json(self.original / CONFIGURATION)
+
+    def dtypes(self) -> dict[str, tf.DType]:
+        """Those of the original's tensors that were not of one dtype with the rest, by name."""
+        path = self.original / DTYPES
+        return {name: tf.as_dtype(dtype) for name, dtype in read_json(path).items()} if path.exists() else {}
+
+    def keep_dtypes(self, dtypes: Mapping[str, tf.DType]) -> None:
+        """Keeps them; nothing where there are none."""
+        if dtypes:
+            text = json.dumps({name: dtype.name for name, dtype in dtypes.items()}, indent=2, sort_keys=True)
+            (self.original / DTYPES).write_text(f"{text}\n", "utf-8")
 
     def keep_original(self, configuration: Mapping[str, Any] | None, rules: Path, source: Path) -> list[str]:
         """Keeps rules and tokenizer, and the configuration, if it is one for an export; returns the names of the

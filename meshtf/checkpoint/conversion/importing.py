@@ -30,6 +30,9 @@ OPERATIVE_CONFIG, BERT_CONFIG = "operative_config.gin", "bert_config.json"
 _TWICE = """\
 the weights have {canonical} twice, as {first} and as {second}; remove that which is not of the model"""
 
+_PRECISION = {tf.float16: (10, 16), tf.bfloat16: (7, 128), tf.float32: (23, 128), tf.float64: (52, 1024)}
+"""Bits of a fraction, and the largest exponent of 2."""
+
 ModelForms = Callable[[Path], Mapping[str, SavedTensor]]
 """Gives shape and type of each tensor that a checkpoint of the model in a gin file has."""
 
@@ -163,6 +166,7 @@ class Import:
                 if forms_of is not None:
                     self._check_forms(self._forms(forms_of, folder.model_gin))
                 copied = folder.keep_original(self.configuration, self.export_rules, self.path)
+                folder.keep_dtypes(self._other_dtypes)
                 slots = None if sides_of is None else self._slots(sides_of(folder.model_gin))
                 write_source(self.weights if slots is None else WithSlots(self.weights, slots), folder.checkpoint)
         except SaveError as error:
@@ -170,6 +174,21 @@ class Import:
         except OSError as error:
             raise SaveError(f"{output} cannot be written: {error.strerror or error}") from error
         return Written(tuple(copied), slots)
+
+    @property
+    def _other_dtypes(self) -> dict[str, tf.DType]:
+        """The dtypes of the source's tensors, where not all floating ones have one."""
+        family, known = self.model.family, self.model.names_there
+        found = {name: tensor.dtype for name, tensor in self.source.tensors.items() if tensor.dtype.is_floating}
+        if len(set(found.values())) < 2:
+            return {}
+        return {family.todays_name(name, known): dtype for name, dtype in found.items()}
+
+    def rounded_to(self, dtype: tf.DType) -> list[str]:
+        """The dtypes of the source of which this one does not hold every number."""
+        found = {tensor.dtype for tensor in self.source.tensors.values() if tensor.dtype.is_floating}
+        digits, exponent = _PRECISION[dtype]
+        return sorted(d.name for d in found if _PRECISION[d][0] > digits or _PRECISION[d][1] > exponent)
 
     def _slots(self, factored: FactoredSides) -> OptimizerSlots:
         return OptimizerSlots.of(str(self.path), self.source, self.model.rules, self.model.sizes, factored)
@@ -218,8 +237,7 @@ class _Canonical(OfAnother):
 
     @classmethod
     def of(cls, source: TensorSource, model: FamilyModel) -> _Canonical:
-        family, sizes = model.family, model.sizes
-        known = {name for rule in model.rules for name in rule.there.names({}, sizes.axes, sizes.labels)}
+        family, known = model.family, model.names_there
         found: dict[str, str] = {}
         for name in source.tensors:
             canonical = family.todays_name(name, known)

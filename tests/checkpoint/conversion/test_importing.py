@@ -75,6 +75,24 @@ def test_what_is_exported_again_is_the_same_bit_for_bit(name: str, tmp_path: Pat
     assert old == new
 
 
+def test_tensors_keep_their_own_dtypes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As T5 in float16, whose `wo` stay float32, and a file with a few weights of float64."""
+    source = shutil.copytree(MODELS / "t5", tmp_path / "source")
+    dtypes = {name: np.float32 if ".wo." in name else np.float16 for name in weights(source)}
+    dtypes["shared.weight"] = np.float64
+    mixed = {name: value.astype(dtypes[name]) for name, value in weights(source).items()}
+    safetensors.numpy.save_file(mixed, source / "model.safetensors")
+    (source / "chat_template.jinja").write_text("{{ messages }}")
+    assert run("import", source, tmp_path / "imported") == 0
+    assert "rounded:    numbers of float64 to float32" in capsys.readouterr().out
+    assert run("export", tmp_path / "imported", tmp_path / "exported") == 0
+    again = weights(tmp_path / "exported")
+    assert {name: value.tobytes() for name, value in again.items()} == {n: v.tobytes() for n, v in mixed.items()}
+    assert (tmp_path / "exported" / "chat_template.jinja").read_text() == "{{ messages }}"
+    assert run("export", tmp_path / "imported", tmp_path / "halves", "--dtype=float16") == 0
+    assert {value.dtype for value in weights(tmp_path / "halves").values()} == {np.dtype(np.float16)}
+
+
 def test_old_names_of_tensors_are_those_of_today(tmp_path: Path) -> None:
     """As in the files of BERT that are given out: with the pooler, which says nothing of masked tokens."""
     today = weights(MODELS / "bert")
