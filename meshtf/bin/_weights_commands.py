@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from meshtf.bin._transformers_check import check_installed, compare_logits
 from meshtf.checkpoint.checkpoint_paths import open_source
 from meshtf.checkpoint.conversion.converted import listed
 from meshtf.checkpoint.conversion.exporting import FLOATING, Original, export_huggingface
@@ -30,6 +31,8 @@ Nothing was written."""
 _NO_KEYS = """\
 --ignore_key is for --format=huggingface: of {format_name} no config.json is read. Nothing was written."""
 
+_NO_CHECK = "--check is for --format=huggingface: no Transformers opens {format_name}. Nothing was written."
+
 _NO_CONFIGURATION = """\
 {path} does not say of which model of Transformers's it is: it is neither imported, nor of a training that began with
 what was. Give --config: the folder that was imported, a folder of Transformers, or a config.json."""
@@ -41,6 +44,10 @@ def import_weights(source: Path, output: Path, options: Options) -> str:
         raise CheckpointError(_NO_STATE.format(format_name=options.format))
     if options.ignored_keys and options.format != HUGGINGFACE:
         raise CheckpointError(_NO_KEYS.format(format_name=options.format))
+    if options.checks:
+        if options.format != HUGGINGFACE:
+            raise CheckpointError(_NO_CHECK.format(format_name=options.format))
+        check_installed()
     dtype = options.dtype or "float32"
     more = {"ignored_keys": options.ignored_keys} if options.ignored_keys else {}
     rules = user_path(options.rules) if options.rules else None
@@ -55,6 +62,7 @@ def import_weights(source: Path, output: Path, options: Options) -> str:
         f"kept:       {', '.join(written.tokenizer) or 'no tokenizer was there'}",
         *_slots_text(written.slots),
         *listed("left out, taken by no rule", found.left_out),
+        *([compare_logits(source, folder)] if options.checks else []),
     ]
     return "\n".join(lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gin
 import tensorflow as tf
@@ -51,14 +52,23 @@ def _sides(variable: Variable) -> Sides | None:
     return smaller, larger
 
 
-def _variables(file: Path) -> list[Variable]:
+def model_of(file: Path) -> Any:
+    """The model that a gin file binds.
+
+    Raises:
+      ConfigurationError: it binds none, or one that cannot be made.
+    """
     read_configuration([file], [])
     with configuration_errors():
         try:
             reference = gin.query_parameter("Training.model")
         except ValueError:
             raise ConfigurationError(_NO_MODEL.format(file=file)) from None
-        model = reference.scoped_configurable_fn()
+        return reference.scoped_configurable_fn()
+
+
+def _variables(file: Path) -> list[Variable]:
+    model = model_of(file)
     graph = mtf.Graph("model", mtf.VariableDType(tf.float32))
     mesh = mtf.Mesh(graph)
     with graph:

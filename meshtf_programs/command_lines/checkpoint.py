@@ -70,6 +70,7 @@ class Options:
     is_strict: bool = True
     with_slots: bool = False
     ignored_keys: tuple[str, ...] = ()
+    checks: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,6 +225,12 @@ def define_weights_flags(values: flags.FlagValues) -> None:
         "the same here.",
         flag_values=values,
     )
+    flags.DEFINE_bool(
+        "check",
+        False,
+        "Whether `import` compares the logits of a few tokens with those of Transformers, which must be installed.",
+        flag_values=values,
+    )
     flags.DEFINE_multi_string(
         "ignore_key",
         (),
@@ -244,6 +251,7 @@ OWN_FLAGS = {
     "strict": "is_strict",
     "optimizer_state": "with_slots",
     "ignore_key": "ignored_keys",
+    "check": "checks",
 }
 """The program's flags, and the fields of `Options` that they are."""
 
@@ -273,9 +281,9 @@ COMMANDS = {
     "import": Command(
         "Makes a checkpoint and a model's gin file of weights of another library.",
         "SOURCE OUTPUT [--format=NAME] [--rules=FILE] [--dtype=TYPE] [--nostrict] [--optimizer_state] "
-        "[--ignore_key=KEY]",
+        "[--ignore_key=KEY] [--check]",
         (2, 2),
-        ("format", "rules", "dtype", "strict", "optimizer_state", "ignore_key"),
+        ("format", "rules", "dtype", "strict", "optimizer_state", "ignore_key", "check"),
     ),
     "export": Command(
         "Writes a checkpoint as weights of another library.",

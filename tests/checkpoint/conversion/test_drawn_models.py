@@ -66,6 +66,18 @@ def test_an_unknown_key_is_told_and_may_be_passed_over(tmp_path: Path, capsys: p
     assert json.loads((tmp_path / "exported" / "config.json").read_text())["colour"] == "red"
 
 
+def test_check_compares_with_transformers_or_says_that_it_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = run("import", MODELS / "llama", tmp_path / "imported", "--check")
+    if all(importlib.util.find_spec(package) for package in ("torch", "transformers")):
+        assert "checked:    logits of 24 tokens are those of Transformers to " in capsys.readouterr().out
+    else:
+        assert status == 2
+        assert "pip install 'meshtf[test-transformers]'. Nothing was written." in capsys.readouterr().err
+        assert not (tmp_path / "imported").exists()
+
+
 def test_the_whole_file_counts_beside_an_index(tmp_path: Path) -> None:
     write_folder(STORED["llama, swish"], tmp_path / "source")
     shutil.copy(MODELS / "gemma" / "model.safetensors.index.json", tmp_path / "source")
