@@ -280,8 +280,8 @@ COMMANDS = {
     ),
     "import": Command(
         "Makes a checkpoint and a model's gin file of weights of another library.",
-        "SOURCE OUTPUT [--format=NAME] [--rules=FILE] [--dtype=TYPE] [--nostrict] [--optimizer_state] "
-        "[--ignore_key=KEY] [--check]",
+        "SOURCE OUTPUT [--format=NAME] [--rules=FILE] [--dtype=TYPE] [--nostrict]\n"
+        "      [--optimizer_state] [--ignore_key=KEY] [--check]",
         (2, 2),
         ("format", "rules", "dtype", "strict", "optimizer_state", "ignore_key", "check"),
     ),
