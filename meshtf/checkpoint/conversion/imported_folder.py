@@ -61,7 +61,7 @@ class ImportedFolder:
     def keep_dtypes(self, dtypes: Mapping[str, tf.DType]) -> None:
         """Keeps them; nothing where there are none."""
         if dtypes:
-            text = json.dumps({name: dtype.name for name, dtype in dtypes.items()}, indent=2, sort_keys=True)
+            text = json_text({name: dtype.name for name, dtype in dtypes.items()}, indent=2, sort_keys=True)
             (self.original / DTYPES).write_text(f"{text}\n", "utf-8")
 
     def keep_original(self, configuration: Mapping[str, Any] | None, rules: Path, source: Path) -> list[str]:
