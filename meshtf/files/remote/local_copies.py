@@ -23,10 +23,16 @@ _WILDCARD = re.compile(r"[*?\[]")
 def local_copies(pattern: str, cache: Path = CACHE) -> list[Path]:
     """Copies of the files that a pattern such as `s3://bucket/texts/*.txt` matches, sorted by their names there.
 
+    A file of exactly that name is that file, whatever else it would match.
+
     Raises:
       OSError: the storage cannot be read, or the copies not written.
     """
     parts = pattern.split("/")
+    if _WILDCARD.search(parts[-1]):
+        own_folder = RemoteFolder.open("/".join(parts[:-1]))
+        if not _WILDCARD.search("/".join(parts[3:-1])) and own_folder.has(parts[-1]):
+            return [_copied(own_folder, parts[-1], lasting_folder(cache.expanduser(), own_folder))]
     first = next((i for i, part in enumerate(parts) if i > 2 and _WILDCARD.search(part)), len(parts) - 1)
     folder, names = RemoteFolder.open("/".join(parts[:first])), "/".join(parts[first:])
     found = folder.glob(names) if _WILDCARD.search(names) else [names] * folder.has(names)

@@ -16,7 +16,8 @@ from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
 UNDECODABLE = """\
 {name} is not UTF-8: byte {offset} is 0x{byte:02x}.
-Convert it, or leave such documents out (they are counted) with TextTask.skip_undecodable = True."""
+Convert it, as with `iconv -f windows-1252 -t utf-8`, or leave such documents out (they are counted) with
+TextTask.skip_undecodable = True."""
 
 OTHER_PARTS = """\
 {name} has the tokens of {found} text(s), and {kind} learns from {wanted}: give the source so many features."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from meshtf.files.text_content import BROKEN, NoTextError, plain_text
 from meshtf.train.configuration import ConfigurationError
 from meshtf_programs.user_paths import user_path
 
@@ -18,6 +19,12 @@ or lines on standard input."""
 
 _NOT_TEXT = """\
 {place} is not UTF-8: byte {byte:#04x} at column {column}. Convert it, as with iconv -t utf-8, or leave it out."""
+
+_NO_TEXT_FILE = """\
+{name} cannot be read as prompts: {error}.
+Prompts are lines of text, which gzip, bzip2, xz or zstd may have compressed."""
+
+_MARK = "\ufeff"
 
 _SHOWN = 40
 
@@ -45,7 +52,8 @@ def given_texts(prompts: Sequence[str], files: Sequence[Path], standard_input: B
     """
     # The bytes of an argument that are no text have come as lone surrogates.
     places = [f"prompt {number}" for number in range(1, len(prompts) + 1)]
-    texts = [PromptText(_decoded(os.fsencode(x), place), place) for x, place in zip(prompts, places, strict=True)]
+    decoded = [_decoded(os.fsencode(x), place) for x, place in zip(prompts, places, strict=True)]
+    texts = [PromptText(x.removeprefix(_MARK), place) for x, place in zip(decoded, places, strict=True)]
     for path in files:
         try:
             texts += lines_of(_read(user_path(path)), str(path))
@@ -60,12 +68,12 @@ def given_texts(prompts: Sequence[str], files: Sequence[Path], standard_input: B
 
 
 def lines_of(data: bytes, name: str) -> list[PromptText]:
-    """The lines of a file, empty ones too.
+    """The lines of a file, empty ones too, without a byte-order mark; decompressed, if the content is compressed.
 
     Raises:
-      ConfigurationError: a line is not UTF-8; says which, and where in it.
+      ConfigurationError: it is no text, or damaged; a line is not UTF-8: says which, and where in it.
     """
-    lines = data.split(b"\n")
+    lines = _plain(data, name).split(b"\n")
     if not lines[-1]:
         lines.pop()
     texts = []
@@ -82,6 +90,19 @@ def _read(path: Path) -> bytes:
     if len(data) > MOST_BYTES:
         raise OSError(errno.EFBIG, f"there are more than {MOST_BYTES:,} bytes")
     return data
+
+
+def _plain(data: bytes, name: str) -> bytes:
+    try:
+        text = plain_text(data, name, MOST_BYTES)
+    except ImportError:
+        needed = "zstd compressed it, which pyarrow reads: pip install 'meshtf[arrow]'"
+        raise ConfigurationError(_NO_TEXT_FILE.format(name=name, error=needed)) from None
+    except (*BROKEN, NoTextError, OSError) as error:
+        raise ConfigurationError(_NO_TEXT_FILE.format(name=name, error=error)) from None
+    if len(text) > MOST_BYTES:
+        raise ConfigurationError(_NO_TEXT_FILE.format(name=name, error=f"there are more than {MOST_BYTES:,} bytes"))
+    return text
 
 
 def _decoded(data: bytes, place: str) -> str:

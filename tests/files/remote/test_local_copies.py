@@ -20,6 +20,10 @@ def test_they_are_those_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert [(path.name, path.read_text()) for path in found] == [("a.txt", "a.txt"), ("b.txt", "b.txt")]
     assert local_copies("memory://copies/texts/nothing*", tmp_path) == []
     assert [path.name for path in local_copies("memory://copies/**/c.txt", tmp_path)] == ["c.txt"]
+    for name in ("data[1].txt", "data1.txt"):
+        remote.write(name, name.encode())
+    assert [path.name for path in local_copies("memory://copies/texts/data[1].txt", tmp_path)] == ["data[1].txt"]
+    assert [path.name for path in local_copies("memory://copies/texts/data[12].txt", tmp_path)] == ["data1.txt"]
     monkeypatch.setattr(RemoteFolder, "download", lambda *_: pytest.fail("it is here already"))
     assert local_copy("memory://copies/texts/a.txt", tmp_path) == found[0]
     monkeypatch.undo()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 from pathlib import Path
@@ -19,6 +20,19 @@ def test_prompts_then_lines_of_files(tmp_path: Path) -> None:
     assert [text.text for text in found] == ["a\nb", "één", "", "last"]
     assert str(found[1]) == f"line 1 of {path} ('één')"
     assert [text.text for text in given_texts([], [], io.BytesIO(b"x\ny\n"))] == ["x", "y"]
+
+
+def test_prompts_with_a_mark_or_compressed(tmp_path: Path) -> None:
+    lines = "één\r\ntwo\n"
+    for content in (lines.encode("utf-8-sig"), lines.encode("utf-16"), gzip.compress(lines.encode())):
+        path = tmp_path / "prompts"
+        path.write_bytes(content)
+        for found in (given_texts([], [path], io.BytesIO()), given_texts([], [], io.BytesIO(content))):
+            assert [text.text for text in found] == ["één", "two"]
+    assert given_texts(["\ufeffone"], [], io.BytesIO())[0].text == "one"
+    for content in (b"PK\x03\x04", gzip.compress(lines.encode())[:-9], lines.encode("utf-16")[:-1]):
+        with pytest.raises(ConfigurationError, match=r"standard input cannot be read as prompts: .*\nPrompts are"):
+            given_texts([], [], io.BytesIO(content))
 
 
 def test_no_text(tmp_path: Path) -> None:

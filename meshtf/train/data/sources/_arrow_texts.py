@@ -23,9 +23,21 @@ def check_column(schema: Any, column: str, name: str, option: str) -> None:
             f'{name} has no column "{column}", only {", ".join(sorted(names)) or "none at all"}'
             f"{nearest(column, names)}\n{option} says which column is the text."
         )
-    kind = str(schema.field(column).type)
-    if kind not in TEXT_TYPES:
+    kind = schema.field(column).type
+    if str(_plain(kind)) not in TEXT_TYPES:
         raise ConfigurationError(f'{name}: the column "{column}" holds {kind}, and no text')
+
+
+def _plain(kind: Any) -> Any:
+    """The type of the values of a column that has them as numbers of categories, in runs, or under another name."""
+    for start, inner in (
+        ("dictionary<", "value_type"),
+        ("run_end_encoded<", "value_type"),
+        ("extension<", "storage_type"),
+    ):
+        if str(kind).startswith(start):
+            return _plain(getattr(kind, inner))
+    return kind
 
 
 def texts_in(batches: Iterable[Any], column: str, name: str) -> Iterator[Document]:

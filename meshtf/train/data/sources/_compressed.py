@@ -1,32 +1,37 @@
-"""Files of text that may be compressed, as their names say, and the lines of such files."""
+"""Files of text that may be compressed or in UTF-16, and the lines of such files."""
 
 from __future__ import annotations
 
 import contextlib
-import gzip
 import importlib
-import io
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from meshtf.files.regular_file import open_regular
+from meshtf.files.text_content import BROKEN, NoTextError, is_plain, text_stream
 from meshtf.train.configuration import ConfigurationError
-
-SUFFIXES = (".gz", ".zst")
 
 MISSING_PYARROW = """\
 {what} reads with pyarrow, which is not installed.
 Install it with the project's extra: pip install 'meshtf[arrow]'"""
 
-NOT_ITS_OWN = """\
-{path} cannot be read: {error}
-It is damaged, or not compressed as its name says."""
+NO_TEXT = """\
+{path} cannot be read as text: {error}.
+Unpack it, give the source that reads such files, or leave it out of the patterns."""
+
+DAMAGED = """\
+{path} cannot be read: {error}.
+It is damaged or cut short."""
 
 
-def is_compressed(path: Path) -> bool:
-    return path.suffix in SUFFIXES
+def begins_anywhere(path: Path) -> bool:
+    """Whether a file is plain UTF-8, so that its lines can be read from the middle. No file that is not there is."""
+    try:
+        with open_regular(path) as file:
+            return is_plain(file)
+    except OSError:
+        return False
 
 
 def import_pyarrow(module: str, what: str) -> Any:
@@ -43,18 +48,23 @@ def import_pyarrow(module: str, what: str) -> Any:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a file, decompressed if its name ends in .gz or .zst.
+    """The text of a file in UTF-8, decompressed if gzip, bzip2, xz or zstd compressed it, without a byte-order mark.
 
     Raises:
-      ConfigurationError: it cannot be read; while it is read, too, inside of the context.
+      ConfigurationError: it cannot be read, or is no text; while it is read, too, inside of the context.
     """
     try:
         with open_regular(path) as file:
-            yield _decompressed(file, path)
-    except (OSError, EOFError, zlib.error) as error:
-        if is_compressed(path):
-            raise ConfigurationError(NOT_ITS_OWN.format(path=path, error=error)) from error
-        raise ConfigurationError(f"the text file {path} cannot be read: {error}") from error
+            yield text_stream(file, path.name)
+    except NoTextError as error:
+        raise ConfigurationError(NO_TEXT.format(path=path, error=error)) from error
+    except ImportError as error:
+        raise ConfigurationError(MISSING_PYARROW.format(what=f"{path}, which zstd compressed,")) from error
+    except BROKEN as error:
+        raise ConfigurationError(DAMAGED.format(path=path, error=error)) from error
+    except OSError as error:
+        text = DAMAGED if error.errno is None else "the text file {path} cannot be read: {error}"
+        raise ConfigurationError(text.format(path=path, error=error)) from error
     except MemoryError:
         size = path.stat().st_size
         raise ConfigurationError(f"the text file {path} has {size:,} bytes, more than memory takes; split it") from None
@@ -68,23 +78,16 @@ def lines_from(path: Path, start: int, stop: int | None) -> Iterator[tuple[int, 
     """
     with opened(path) as file:
         place = start
+        mark = file.tell() if stop is not None else 0
         if start:
             file.seek(start - 1)
             place += len(file.readline()) - 1  # what the part before has, or its last end of a line
+            mark = 0
         number = 0
         while stop is None or place < stop:
             line = file.readline()
             if not line:
                 return
-            place += len(line)
+            place, mark = place + len(line) + mark, 0  # a byte-order mark is of the first line
             number += 1
             yield number, line.removesuffix(b"\n").removesuffix(b"\r")
-
-
-def _decompressed(file: io.BufferedReader, path: Path) -> BinaryIO:
-    if path.suffix == ".gz":
-        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
-    if path.suffix == ".zst":
-        stream = import_pyarrow("pyarrow", f"{path}, which zstd compressed,").CompressedInputStream(file, "zstd")
-        return cast(BinaryIO, io.BufferedReader(stream))
-    return file

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from meshtf.train.data.sources._compressed import is_compressed
+from meshtf.train.data.sources._compressed import begins_anywhere
 from meshtf.train.data.sources._files_state import SourceOfFiles
 from meshtf.train.data.sources.document import Document, Source
 
@@ -53,7 +53,7 @@ class HeldDocuments:
 
 def shards_of(source: Source, shard_bytes: int = SHARD_BYTES) -> Iterator[Source]:
     """The source's documents in the source's order, in shards of about `shard_bytes`. A shard can be pickled if the
-    source can; of what is no file, or compressed, the documents themselves are in it."""
+    source can; of what is no file, compressed, or in UTF-16, the documents themselves are in it."""
     if isinstance(source, FileSource):
         return _shards_of_files(source, shard_bytes)
     return _held(source.documents(), shard_bytes)
@@ -67,13 +67,14 @@ def _shards_of_files(source: FileSource, shard_bytes: int) -> Iterator[Source]:
         if parts and waiting + size > shard_bytes:
             yield FileParts(source, tuple(parts))
             parts, waiting = [], 0
-        if size <= shard_bytes and not is_compressed(path):
+        is_plain = begins_anywhere(path)
+        if size <= shard_bytes and is_plain:
             parts, waiting = [*parts, (path, 0, None)], waiting + size
             continue
         if parts:
             yield FileParts(source, tuple(parts))
             parts, waiting = [], 0
-        if source.is_by_lines and not is_compressed(path):
+        if source.is_by_lines and is_plain:
             for start in range(0, size, shard_bytes):
                 yield FileParts(source, ((path, start, start + shard_bytes),))
         else:

@@ -22,8 +22,8 @@ class JsonLines:
     """Files with a JSON object on each line, which holds a text.
 
     Attributes:
-      patterns: one or several glob patterns; files are read in the order of their paths, and decompressed if their
-        names end in .gz or .zst.
+      patterns: one or several glob patterns; files are read in the order of their paths, and decompressed as those of
+        `TextFiles`.
       feature: the key of the text.
 
     Raises:
@@ -53,11 +53,15 @@ class JsonLines:
         for number, line in lines_from(path, start, stop):
             if line.strip():
                 name = f"{path}, line {number}{origin}"
-                text = self._text(line, name)
+                try:
+                    text = self._text(line.decode(), name)
+                except UnicodeDecodeError:
+                    yield Document(name, line)  # of which the reader of documents tells, or leaves it out
+                    continue
                 if text.strip():
                     yield Document(name, text.encode(errors="surrogatepass"))
 
-    def _text(self, line: bytes, name: str) -> str:
+    def _text(self, line: str, name: str) -> str:
         try:
             found = json.loads(line)
         except (ValueError, RecursionError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,7 +25,9 @@ no file matches {patterns}.
 A relative pattern counts from the current folder, {folder}; ** stands for any folders."""
 
 EMPTY_LINES = re.compile(rb"\n(?:[ \t\r]*\n)+")
+LINE_ENDS = b"\r\n"
 
+MAGIC = re.compile(r"[*?\[]")
 
 KINDS = ("file", "paragraph", "line")
 
@@ -36,11 +39,13 @@ class TextFiles:
 
     Attributes:
       patterns: one or several, as "books/**/*.txt"; files are read in the order of their paths, each once, and
-        decompressed if their names end in .gz or .zst.
-      document: "file", "line", or "paragraph" (what stands between empty lines). Blank documents are left out.
+        decompressed if gzip, bzip2, xz or zstd compressed them. A file of exactly that name is that file.
+      document: "file", "line", or "paragraph" (what stands between empty lines). Blank documents are left out. A line
+        and a paragraph have no line end at their end, neither \\n nor \\r\\n.
 
     Raises:
-      ConfigurationError: a value of another kind; when documents are read, no file matches or one cannot be read.
+      ConfigurationError: a value of another kind; when documents are read, no file matches, or one cannot be read or
+        is no text.
     """
 
     patterns: str | Sequence[str]
@@ -82,7 +87,9 @@ def split_file(path: Path, name: str, document: str) -> Iterator[Document]:
     """The documents of one file that are not blank: itself, or its paragraphs."""
     with opened(path) as file:
         content = file.read()
-    pieces = EMPTY_LINES.split(content) if document == "paragraph" else [content]
+    pieces = [content]
+    if document == "paragraph":
+        pieces = [piece.strip(LINE_ENDS) for piece in EMPTY_LINES.split(content)]
     for number, piece in enumerate(pieces, start=1):
         if piece.strip():
             yield Document(name if len(pieces) == 1 else f"{name}, {document} {number}", piece)
@@ -110,11 +117,21 @@ def files_matching(patterns: str | Sequence[str]) -> list[Path]:
 
 def _matches(pattern: str) -> list[str]:
     if not is_remote(pattern):
-        return glob.glob(str(user_path(pattern)), recursive=True)
+        return glob.glob(_literal_where_there(user_path(pattern)), recursive=True)
     try:
         return list(map(str, local_copies(pattern)))
     except OSError as error:
         raise ConfigurationError(f"the files cannot be brought here: {error.strerror or error}") from None
+
+
+def _literal_where_there(pattern: Path) -> str:
+    """The pattern, in which the names of what is there stand for themselves: `data[1].txt`, or a folder `old [2]`."""
+    literal = Path()
+    for place, part in enumerate(pattern.parts):
+        if MAGIC.search(part) and not os.path.lexists(literal / part):
+            return str(Path(glob.escape(str(literal)), *pattern.parts[place:]))
+        literal /= part
+    return glob.escape(str(pattern))
 
 
 def _as_tuple(patterns: str | Sequence[str]) -> tuple[str, ...]:

@@ -79,6 +79,8 @@ class HuggingFaceVocabulary:
       mask_token: what masked language modelling puts in place of a token.
       lower_case: of a vocab.txt, whether text is lowered and accents are taken off; by default as `do_lower_case` of
         `tokenizer_config.json` beside it says, else where no token of the file has an upper-case letter.
+      escape_special: whether special tokens that a text spells out, as "</s>" in a page about them, are text like any
+        other. Without, they become their ids, as if a text ended there: the tokenizer's own way.
 
     Raises:
       ConfigurationError: `tokenizers` is not installed, the file is missing or no tokenizer, or it lacks a token that
@@ -93,6 +95,7 @@ class HuggingFaceVocabulary:
     padding_token: str | None = None
     mask_token: str | None = None
     lower_case: bool | None = None
+    escape_special: bool = False
 
     def __post_init__(self) -> None:
         given = self.extra_ids
@@ -148,6 +151,7 @@ class HuggingFaceVocabulary:
     @functools.cached_property
     def fingerprint(self) -> str:
         said = [self._tokenizer.to_str(), self.extra_ids, self.end_id, self.begin_id]
+        said += ["escapes special tokens"] * self.escape_special
         return hashlib.sha256(json_text(said).encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
@@ -185,12 +189,13 @@ class HuggingFaceVocabulary:
         if not self._file.is_file():
             raise ConfigurationError(NO_FILE.format(path=self._file, folder=Path.cwd()))
         try:
-            text = read_regular(self._file, LARGEST_FILE).decode()
+            text = read_regular(self._file, LARGEST_FILE).decode("utf-8-sig")
             if self._file.name == WORD_PIECES_FILE:
                 text = self._word_pieces(text)
             tokenizer = tokenizers.Tokenizer.from_str(text)
             tokenizer.no_truncation()
             tokenizer.no_padding()
+            tokenizer.encode_special_tokens = bool(self.escape_special)
             return tokenizer
         except Exception as error:  # the package raises no narrower kind
             raise ConfigurationError(f"{self._file} is no tokenizer of the package tokenizers: {error}") from error

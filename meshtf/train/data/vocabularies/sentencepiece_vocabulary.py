@@ -36,6 +36,9 @@ class SentencePieceVocabulary:
     other with `own_ids`, as weights need that were trained on them (Llama's, Gemma's): its end is the file's, and its
     padding, -1 where it has none. Without, its ids are raised by 2, to make room for padding and end.
 
+    A text that spells out "</s>" or another control token gets the pieces of these letters, and never that id. Symbols
+    that the model's maker defined, as Gemma's "<start_of_turn>", always become theirs.
+
     Attributes:
       path: the model's file.
       extra_ids: the number of sentinels, which span corruption and masking need.

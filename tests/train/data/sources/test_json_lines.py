@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data import JsonLines
+from meshtf.train.data import ByteVocabulary, JsonLines, LanguageModel
+from meshtf.train.data._tokenized_text import TextReader
 
 
 def contents(path: Path, **options: str) -> list[str]:
@@ -39,3 +41,18 @@ def test_lines_that_are_none(tmp_path: Path, line: str, message: str) -> None:
 def test_another_key(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"body": "x"}\n')
     assert contents(tmp_path / "a.jsonl", feature="body") == ["x"]
+
+
+def test_a_line_that_is_no_text_is_told_of_or_left_out(tmp_path: Path) -> None:
+    """A byte of Windows-1252, and what Python's reader of JSON would take for UTF-16."""
+    lines = [b'{"text": "caf\xe9"}', '{"text": "x"}'.encode("utf-16-le"), b'{"text": "fine"}']
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join([lines[0], lines[2]]))
+    source = JsonLines(str(tmp_path / "a.jsonl"))
+    reader = TextReader(ByteVocabulary(), LanguageModel(), skip_undecodable=False)
+    with pytest.raises(ConfigurationError, match=r"a\.jsonl, line 1 is not UTF-8: byte 13 is 0xe9"):
+        reader.read_shard(source, 0.0)
+    read = dataclasses.replace(reader, skip_undecodable=True).read_shard(source, 0.0)
+    assert (read.num_skipped, read.sides[False].num_documents) == (1, 1)
+    (tmp_path / "a.jsonl").write_bytes(lines[1])
+    with pytest.raises(ConfigurationError, match=r"line 1 is no JSON"):
+        contents(tmp_path / "a.jsonl")

@@ -29,6 +29,16 @@ def test_texts_in_order(path: Path) -> None:
     assert [document.name for document in ParquetFiles(str(path)).documents()][300] == f"{path}, row 301"
 
 
+def test_texts_as_categories(tmp_path: Path) -> None:
+    """As pandas writes a column of few different texts."""
+    column = pyarrow.array(["b", "a", None, "b"]).dictionary_encode()
+    numbers = pyarrow.array([1, 2, 1, 2]).dictionary_encode()
+    pyarrow.parquet.write_table(pyarrow.table({"text": column, "id": numbers}), tmp_path / "c")
+    assert contents(tmp_path / "c") == ["b", "a", "b"]
+    with pytest.raises(ConfigurationError, match=r'the column "id" holds int64, and no text'):
+        contents(tmp_path / "c", column="id")
+
+
 def test_columns_that_are_none(path: Path) -> None:
     with pytest.raises(
         ConfigurationError, match=r'has no column "texts", only id, text; did you mean "text"\?\nParquet'

@@ -37,12 +37,30 @@ def test_a_file_that_matches_twice_is_read_once() -> None:
 
 def test_lines_and_paragraphs() -> None:
     assert contents("b/**/*.txt", "line") == [b"one", b"two", b"three", b"four"]
-    assert contents("b/**/*.txt", "paragraph") == [b"one\r\ntwo", b"three\nfour\n"]
+    assert contents("b/**/*.txt", "paragraph") == [b"one\r\ntwo", b"three\nfour"]
+    Path("crlf.txt").write_bytes(b"\r\none\r\ntwo\r\n\r\n \r\nthree\r\n")
+    assert contents("crlf.txt", "paragraph") == [b"one\r\ntwo", b"three"]
+    assert contents("crlf.txt", "line") == [b"one", b"two", b"three"]
 
 
 def test_names_say_where_a_document_is_from() -> None:
     assert [document.name for document in TextFiles("b/deep/*", "line").documents()][-1] == "b/deep/2.txt, line 7"
     assert [document.name for document in TextFiles("a.txt").documents()] == ["a.txt"]
+
+
+def test_a_file_of_exactly_that_name_wins() -> None:
+    for name in ("data[1].txt", "data1.txt", "odd [2]/x?.txt", "odd [2]/xy.txt"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(name)
+    for pattern, names in {
+        "data[1].txt": ["data[1].txt"],
+        f"{Path.cwd()}/data[1].txt": ["data[1].txt"],
+        "data[12].txt": ["data1.txt"],
+        "odd [2]/x?.txt": ["odd [2]/x?.txt"],
+        "odd [2]/*": ["odd [2]/x?.txt", "odd [2]/xy.txt"],
+        "odd*/x*": ["odd [2]/x?.txt", "odd [2]/xy.txt"],
+    }.items():
+        assert contents(pattern) == [name.encode() for name in names]
 
 
 def test_no_file_matches() -> None:

@@ -109,6 +109,20 @@ def test_the_vocabulary_that_bert_came_with(tmp_path: Path) -> None:
         HuggingFaceVocabulary(str(tmp_path))
 
 
+def test_special_tokens_that_a_text_spells_out(byte_pairs: Path, tmp_path: Path) -> None:
+    text = "the <|stop|> token"
+    plain, escaped = (HuggingFaceVocabulary(str(byte_pairs), escape_special=given) for given in (False, True))
+    assert plain.encode(text).count(258) == 1
+    assert 258 not in escaped.encode(text)
+    assert escaped.decode(escaped.encode(text)) == text
+    assert escaped.num_bytes(escaped.encode(text)) == len(text)
+    assert escaped.fingerprint != plain.fingerprint
+    names = ["\ufeff[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "[", "]", "mask"]
+    (tmp_path / "vocab.txt").write_text("\r\n".join(names))
+    assert HuggingFaceVocabulary(str(tmp_path / "vocab.txt"), escape_special=True).encode("a[MASK]") == [5, 6, 8, 7]
+    assert HuggingFaceVocabulary(str(tmp_path / "vocab.txt")).padding_id == 0
+
+
 def test_sentinels_of_the_file(unigram: Path) -> None:
     vocabulary = HuggingFaceVocabulary(str(unigram))
     assert (vocabulary.size, vocabulary.extra_ids, vocabulary.mask_id) == (8, 2, 7)
