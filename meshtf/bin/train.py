@@ -80,7 +80,13 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         folder = stack.enter_context(agreement.own_folder(folder))
         stack.enter_context(folder.lock())
         folder.fetch()
-        resumed = functools.partial(resumed_start, trainer, folder, from_scratch=values.from_scratch)
+        resumed = functools.partial(
+            resumed_start,
+            trainer,
+            folder,
+            from_scratch=values.from_scratch,
+            allow_changed_data=values.allow_changed_data,
+        )
         start = agreement.leader_first(resumed)
         agreement.check_same_step(start.step, folder)
         print("configuration:", *map(shown, files))

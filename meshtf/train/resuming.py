@@ -12,10 +12,11 @@ from meshtf.checkpoint import SavedCheckpoint, restore
 from meshtf.errors import CheckpointError
 from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.fingerprints import differences, fingerprint_of, in_changed_data
 from meshtf.train.initial_checkpoint import initial_checkpoint_of
 from meshtf.train.monitoring.metrics import DIGEST, read_metrics
 from meshtf.train.run_folder import RunFolder
-from meshtf.train.task import Position
+from meshtf.train.task import Fingerprint, Position
 from meshtf.train.trainer import Trainer
 from meshtf.train.training import Training
 
@@ -25,6 +26,12 @@ _ANOTHER_RUN = """\
 {folder} holds another run, at step {step}:
 {differences}
 The data could not be continued where it stopped. Give the old values, or another --model_dir."""
+
+_OTHER_DATA = """\
+{folder} holds a run, at step {step}, and its data have changed since:
+{differences}
+Nothing was started or changed. Bring back the data as they were, give another --model_dir, or go on from the same place
+in the data of now with --allow_changed_data."""
 
 _INSTEAD = """\
 Nothing was started or changed. Bring a checkpoint back from a copy, or begin again with --from_scratch, which moves
@@ -53,6 +60,7 @@ class RunState:
       seed, batch_size, task: of the training; a position in the data means something with these alone.
       position: in the data.
       callbacks: what the callbacks of the run remember.
+      data: the fingerprint of the data, where the task has one.
     """
 
     seed: int
@@ -60,10 +68,12 @@ class RunState:
     task: str
     position: Position | None
     callbacks: dict[str, Any] | None = None
+    data: Fingerprint | None = None
 
     @classmethod
     def of(cls, training: Training, position: Position | None, callbacks: dict[str, Any] | None = None) -> RunState:
-        return cls(training.seed, training.batch_size, training.task.name, position, callbacks)
+        task = training.task
+        return cls(training.seed, training.batch_size, task.name, position, callbacks, fingerprint_of(task))
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> RunState:
@@ -82,7 +92,9 @@ class Start:
     callbacks: dict[str, Any] | None = None
 
 
-def resumed_start(trainer: Trainer, folder: RunFolder, *, from_scratch: bool = False) -> Start:
+def resumed_start(
+    trainer: Trainer, folder: RunFolder, *, from_scratch: bool = False, allow_changed_data: bool = False
+) -> Start:
     """Restores the newest checkpoint of a run that is whole, if it has one.
 
     Nothing in the folder changes before the position in the data and the model have been found to fit. Then what a
@@ -92,6 +104,7 @@ def resumed_start(trainer: Trainer, folder: RunFolder, *, from_scratch: bool = F
       trainer: whose variables get their values.
       folder: of the run, which nobody else trains in.
       from_scratch: whether the run begins at step 0 whatever there is, which is then set aside.
+      allow_changed_data: whether it goes on in data that are not those of the checkpoint, which is told.
 
     Raises:
       ConfigurationError: the checkpoint is of a training with another seed, batch size, task or data; or a run was
@@ -111,6 +124,7 @@ def resumed_start(trainer: Trainer, folder: RunFolder, *, from_scratch: bool = F
     saved, start = _newest(folder), Start()
     if saved is not None:
         position = _resumed_position(trainer.training, saved, folder.place)
+        position = _in_the_data_of_now(trainer.training, saved, folder.place, position, allow_changed_data)
         start = Start(saved.step, position, RunState.from_dict(saved.state).callbacks)
         trainer.batches(start.position)
         restore(saved, trainer.programs)
@@ -156,19 +170,31 @@ def _newest(folder: RunFolder) -> SavedCheckpoint | None:
 
 def _resumed_position(training: Training, saved: SavedCheckpoint, folder: Path | RemoteFolder) -> Position:
     """Where the data continue after a checkpoint of this training."""
-    state, own = RunState.from_dict(saved.state), RunState.of(training, None)
-    differences = [
-        f"  Training.{name} was {getattr(state, name)!r} and is {getattr(own, name)!r}"
-        for name in ("seed", "batch_size", "task")
-        if getattr(state, name) != getattr(own, name)
+    state = RunState.from_dict(saved.state)
+    own = {"seed": training.seed, "batch_size": training.batch_size, "task": training.task.name}
+    changes = [
+        f"  Training.{name} was {getattr(state, name)!r} and is {value!r}"
+        for name, value in own.items()
+        if getattr(state, name) != value
     ]
-    if differences:
-        raise ConfigurationError(
-            _ANOTHER_RUN.format(folder=folder, step=saved.step, differences="\n".join(differences))
-        )
+    if changes:
+        raise ConfigurationError(_ANOTHER_RUN.format(folder=folder, step=saved.step, differences="\n".join(changes)))
     if not isinstance(state.position, dict):
         raise ConfigurationError(_NO_POSITION.format(folder=saved.place))
     return state.position
+
+
+def _in_the_data_of_now(
+    training: Training, saved: SavedCheckpoint, folder: Path | RemoteFolder, position: Position, is_allowed: bool
+) -> Position:
+    """The position, where the data are those of the checkpoint, or may be others."""
+    found = differences(RunState.from_dict(saved.state).data, fingerprint_of(training.task))
+    lines = "\n".join(f"  {line}" for line in found)
+    if found and not is_allowed:
+        raise ConfigurationError(_OTHER_DATA.format(folder=folder, step=saved.step, differences=lines))
+    if found:
+        print(f"changed data:  since the checkpoint of step {saved.step}\n{lines}")
+    return in_changed_data(position, training.task) if is_allowed else position
 
 
 def changed_bindings(before: str, now: str) -> list[str]:

@@ -19,6 +19,9 @@ Batch: TypeAlias = "dict[str, np.ndarray | tf.Tensor]"
 Position: TypeAlias = "dict[str, int]"
 """How far training has come in its data: small, and of types that JSON keeps."""
 
+Fingerprint: TypeAlias = "dict[str, dict[str, int | str]]"
+"""By the name of each part of the data, facts about it: counts, and checksums; of types that JSON keeps."""
+
 WEIGHTS = "weights"
 """The name under which an evaluation is given 1 for an example and 0 for padding."""
 
@@ -95,6 +98,16 @@ class TaskByRows(Task, Protocol):
 
     def evaluation_rows(self, rows: slice, batch_size: int) -> Iterable[Batch]:
         """As `evaluation_batches`, likewise; but the feature `weights` is whole."""
+        ...
+
+
+@runtime_checkable
+class TaskOfKnownData(Task, Protocol):
+    """A task that knows its data again: a run does not go on where they are others than its checkpoint says."""
+
+    def fingerprint(self) -> Fingerprint:
+        """Another where examples are others, or in another order. Of each part of the data "contents" is a checksum,
+        and may be "source" where it is from; a whole number is a count under the plural of what is counted."""
         ...
 
 

@@ -70,6 +70,13 @@ def command_line() -> CommandLine:
         flag_values=line.flags,
     )
     flags.DEFINE_bool(
+        "allow_changed_data",
+        False,
+        "Whether a run goes on although its data are not those of its last checkpoint: from the same place in the "
+        "order of the data of now. Without it that is an error, which says what has changed.",
+        flag_values=line.flags,
+    )
+    flags.DEFINE_bool(
         "report",
         False,
         "Whether the report of the training step is printed: layouts, memory, every collective. It is in report.txt.",

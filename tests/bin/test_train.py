@@ -306,7 +306,7 @@ def test_a_resume_that_is_refused_changes_nothing(capsys: pytest.CaptureFixture[
     assert f"resumed:       from step 1, {folder}/checkpoints/step_00000001" in capsys.readouterr().out
     before = files_of(folder)
     for refused, message in (
-        ("digits.num_held_out=300", "the saved position is in data of 1,437 examples, and there are 1,497 now"),
+        ("digits.num_held_out=300", "examples to train on: 1,437 examples then, 1,497 now\n  held-out examples: 360"),
         ("Training.seed=7", "holds another run, at step 2:\n  Training.seed was 0 and is 7"),
         ("Training.batch_size=32", "Training.batch_size was 64 and is 32"),
         ("MLPClassifier.hidden_sizes=(9,)", "hidden_0/kernel"),
@@ -320,10 +320,13 @@ def test_a_resume_that_is_refused_changes_nothing(capsys: pytest.CaptureFixture[
         assert status_of(*run, steps[3]) == ExitStatus.BAD_FILE
     assert f"[Errno 27] File too large: {f'{folder}/versions.json'!r}" in capsys.readouterr().err
     assert files_of(folder) == before
+    in_other_data = ("--gin_param=digits.num_held_out=300", "--allow_changed_data")
+    assert status_of(*run, steps[3], *in_other_data) == ExitStatus.DONE
+    assert "changed data:  since the checkpoint of step 2\n  examples to train on: 1,437" in capsys.readouterr().out
     assert status_of(*run, steps[1], "--from_scratch") == ExitStatus.DONE
     assert f"from scratch:  the run that was here is now in {folder}/superseded_1" in capsys.readouterr().out
     assert evaluation.main(["meshtf-eval", f"--model_dir={folder}/superseded_1"]) == ExitStatus.DONE
-    assert "evaluating step 2 of " in capsys.readouterr().out
+    assert "evaluating step 3 of " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

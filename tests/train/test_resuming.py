@@ -12,16 +12,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import meshtf as mtf
 from meshtf.errors import CheckpointError
 from meshtf.train import RunFolder, Start, Trainer, Training, TrainingRun
 from meshtf.train.configuration import OPERATIVE_CONFIG, ConfigurationError
+from meshtf.train.data import ArrayTask
 from meshtf.train.monitoring.metrics import read_metrics
 from meshtf.train.resuming import resumed_start
 from meshtf.train.signals import StopRequest
-from tests.train.conftest import NUM_TRAIN, TinyModel, tiny_task
+from tests.train.conftest import NUM_TRAIN, TinyModel, tiny_features, tiny_task
 
 NEWEST = "checkpoints/step_00000003"
 STATE = {"seed": 0, "batch_size": 8, "task": "tiny", "position": {"examples_taken": 24, "num_examples": NUM_TRAIN}}
@@ -197,6 +199,48 @@ def test_a_checkpoint_of_another_run_is_refused_and_left_as_it_is(
         resumed_start(ended.trainer, folder)
     assert message.replace("{{}}", "{}") in str(caught.value)
     assert content(folder.path) == before
+
+
+def with_data(trainer: Trainer, train: dict[str, np.ndarray]) -> Trainer:
+    """The trainer with other examples to train on."""
+    task = trainer.training.task
+    assert isinstance(task, ArrayTask)
+    training = dataclasses.replace(trainer.training, task=dataclasses.replace(task, train=train))
+    return Trainer(training, trainer.mesh_impl)
+
+
+def test_other_data_are_refused_and_left_as_they_are(
+    ended: Ended, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = ended.copy(tmp_path / "run")
+    before = content(folder.path)
+    features = tiny_features(NUM_TRAIN, 0)
+    turned = with_data(ended.trainer, {name: array[::-1] for name, array in features.items()})
+    more = with_data(ended.trainer, {name: np.concatenate([x, x[:3]]) for name, x in features.items()})
+    for trainer, told in ((turned, "in another order"), (more, "40 examples then, 43 now")):
+        with pytest.raises(ConfigurationError) as caught:
+            resumed_start(trainer, folder)
+        message = str(caught.value)
+        assert message.startswith(
+            f"{folder.path} holds a run, at step 3, and its data have changed since:\n  examples to"
+        )
+        assert told in message
+        assert "Nothing was started or changed. " in message
+        assert message.endswith("with --allow_changed_data.")
+        assert content(folder.path) == before
+        start = resumed_start(trainer, folder, allow_changed_data=True)
+        count = 43 if trainer is more else NUM_TRAIN
+        assert start == Start(3, {"examples_taken": 24, "num_examples": count})
+        out = capsys.readouterr().out
+        assert out.startswith("changed data:  since the checkpoint of step 3\n  examples to train on: ")
+        assert told in out
+
+
+def test_a_checkpoint_from_before_data_were_known_again(ended: Ended, tmp_path: Path) -> None:
+    folder = ended.copy(tmp_path / "run")
+    folder.checkpoints(keep=None).save(4, ended.trainer.variables, STATE)
+    assert resumed_start(ended.trainer, folder).step == 4
+    assert resumed_start(ended.trainer, folder, allow_changed_data=True).step == 4
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
@@ -10,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.fingerprints import CONTENTS, IN_ANY_ORDER, checksum, counts_checksum
 from meshtf.train.data.objectives.objective import Objective
 from meshtf.train.data.sources.document import Document, Source
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
@@ -58,11 +60,14 @@ class TokenizedText:
       tokens: for each part, [tokens] uint16 or int32; in memory, or on disk.
       borders: for each part, [documents + 1] int64: document d is the tokens from number d to before number d + 1.
       num_bytes: of the text.
+      checksums: for each part, the CRC-32 of its tokens and of the ends of its documents, [documents] int64; None where
+        these are in memory, to be computed.
     """
 
     tokens: tuple[Tokens, ...]
     borders: tuple[np.ndarray, ...]
     num_bytes: int
+    checksums: tuple[tuple[int, int], ...] | None = None
 
     @property
     def num_documents(self) -> int:
@@ -71,6 +76,18 @@ class TokenizedText:
     @property
     def num_tokens(self) -> int:
         return sum(len(tokens) for tokens in self.tokens)
+
+    @functools.cached_property
+    def fingerprint(self) -> dict[str, int | str]:
+        """Facts that tell this text from others, and from the same documents in another order: the same, whether it is
+        in memory or on disk."""
+        counts = {"documents": self.num_documents, "bytes": self.num_bytes, "tokens": self.num_tokens}
+        if self.checksums is not None:
+            return {**counts, CONTENTS: " ".join(f"{crc:08x}" for pair in self.checksums for crc in pair)}
+        held = [tokens[0 : len(tokens)] for tokens in self.tokens]
+        pairs = zip(held, (borders[1:] for borders in self.borders), strict=True)
+        contents = checksum([array for pair in pairs for array in pair])
+        return {**counts, CONTENTS: contents, IN_ANY_ORDER: counts_checksum(held)}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

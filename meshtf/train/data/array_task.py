@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
@@ -13,7 +14,8 @@ import meshtf as mtf
 from meshtf.train.data._array_checks import check_arrays
 from meshtf.train.data._row_padding import at_rows
 from meshtf.train.data._shuffled_batches import ShuffledBatches
-from meshtf.train.task import WEIGHTS, Batch, Position
+from meshtf.train.data.fingerprints import CONTENTS, checksum
+from meshtf.train.task import WEIGHTS, Batch, Fingerprint, Position
 
 Features: TypeAlias = "Mapping[str, np.ndarray]"
 """Arrays by the name under which a model gets them; the first axis of each runs over the examples."""
@@ -83,6 +85,20 @@ class ArrayTask:
             made = {name: at_rows(array[own], rows, batch_size) for name, array in self.held_out.items()}
             weights = (np.arange(start, start + batch_size) < count).astype(np.float32)
             yield {**made, WEIGHTS: weights}
+
+    def fingerprint(self) -> Fingerprint:
+        """As `TaskOfKnownData.fingerprint`: of all features."""
+        return self._fingerprint
+
+    @functools.cached_property
+    def _fingerprint(self) -> Fingerprint:
+        return {
+            part: {
+                "examples": num_examples(features),
+                CONTENTS: checksum([np.asarray(features[name]) for name in self.shapes]),
+            }
+            for part, features in (("examples to train on", self.train), ("held-out examples", self.held_out))
+        }
 
     def num_bytes(self, _: Mapping[str, np.ndarray | tf.Tensor]) -> None:
         return None

@@ -15,9 +15,10 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data._shuffled_batches import ShuffledBatches, shuffled
+from meshtf.train.data.fingerprints import fingerprint_of
 from meshtf.train.data.objectives.uniforms import Uniforms
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
-from meshtf.train.task import Batch, Position, TaskByRows
+from meshtf.train.task import Batch, Fingerprint, Position, TaskByRows
 
 BLOCK = 1 << 16
 """Places among which every task has its exact share, to a place: rates are as fine as that."""
@@ -142,7 +143,7 @@ class Mixture:
             return [features[name] for name in specs]
 
         return ShuffledBatches(
-            features_of, int(self._sizes.sum()), batch_size, seed, position, rows, self._index_at(seed)
+            features_of, self.num_training_examples, batch_size, seed, position, rows, self._index_at(seed)
         )
 
     def evaluation_batches(self, batch_size: int) -> Iterator[Batch]:
@@ -157,6 +158,15 @@ class Mixture:
         """The name of the task to which each batch of an evaluation belongs."""
         for name, task in zip(self.task_names, self.tasks, strict=True):
             yield from itertools.repeat(name, sum(1 for _ in task.evaluation_rows(slice(0, 0), batch_size)))
+
+    @property
+    def num_training_examples(self) -> int:
+        return int(self._sizes.sum())
+
+    def fingerprint(self) -> Fingerprint:
+        """As `TaskOfKnownData.fingerprint`: of all tasks that have one."""
+        found = {name: fingerprint_of(task) for name, task in zip(self.task_names, self.tasks, strict=True)}
+        return {f"{name}: {part}": facts for name, parts in found.items() for part, facts in (parts or {}).items()}
 
     def num_bytes(self, features: Mapping[str, np.ndarray | tf.Tensor]) -> int | None:
         return self.tasks[0].num_bytes(features)

@@ -21,12 +21,13 @@ from meshtf.train.data._row_padding import at_rows
 from meshtf.train.data._shuffled_batches import ShuffledBatches
 from meshtf.train.data._tokenized_text import TextReader, TextSplit, TokenizedText
 from meshtf.train.data.arrangement import Arrangement, Concatenate, Rows
+from meshtf.train.data.fingerprints import CONTENTS, SOURCE, checksum
 from meshtf.train.data.objectives.objective import Objective
 from meshtf.train.data.objectives.uniforms import Uniforms
 from meshtf.train.data.sources.document import Source
 from meshtf.train.data.token_folders.making import TokenFolder
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
-from meshtf.train.task import WEIGHTS, Batch, Position
+from meshtf.train.task import WEIGHTS, Batch, Fingerprint, Position
 from meshtf_programs.user_paths import user_path
 
 EVALUATION_SEED = 0
@@ -164,6 +165,22 @@ class TextTask:
     def num_bytes(self, features: Mapping[str, np.ndarray | tf.Tensor]) -> int:
         targets, weights = np.asarray(features["targets"]), np.asarray(features["targets_weights"])
         return self.vocabulary.num_bytes(targets[weights != 0])
+
+    def fingerprint(self) -> Fingerprint:
+        """As `TaskOfKnownData.fingerprint`: of the text, whatever it is read from, and of how it lies in rows."""
+        return self._fingerprint
+
+    @functools.cached_property
+    def _fingerprint(self) -> Fingerprint:
+        rows, text, held_out = self._train_rows, self._text, self.held_out
+        return {
+            "text to train on": {SOURCE: str(self.source), **text.train.fingerprint},
+            "held-out text": {
+                SOURCE: str(held_out if isinstance(held_out, Source) else self.source),
+                **text.held_out.fingerprint,
+            },
+            "rows to train on": {"rows": len(rows), CONTENTS: checksum([rows.pieces, rows.borders])},
+        }
 
     @functools.cached_property
     def _feature_sizes(self) -> dict[str, int]:

@@ -157,6 +157,7 @@ class Manifest:
 
     def _side(self, folder: Path, side: str) -> TokenizedText:
         names = file_names(side, self.num_parts)
+        crcs = [self.contents.files[name][1] for name in names]
         tokens, borders = [], []
         for tokens_name, ends_name in zip(names[::2], names[1::2], strict=True):
             dtype = np.dtype(self.dtype)
@@ -168,7 +169,8 @@ class Manifest:
                 raise ConfigurationError(BROKEN.format(folder=folder, problems=problem))
             tokens.append(TokenFile(folder / tokens_name, dtype, count, self.vocabulary_size))
             borders.append(starts_and_ends)
-        return TokenizedText(tuple(tokens), tuple(borders), self.contents.text_bytes[side])
+        checksums = tuple(zip(crcs[::2], crcs[1::2], strict=True))
+        return TokenizedText(tuple(tokens), tuple(borders), self.contents.text_bytes[side], checksums)
 
 
 def file_names(side: str, num_parts: int) -> list[str]:
