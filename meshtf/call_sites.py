@@ -68,22 +68,26 @@ def _is_our_file(filename: str) -> bool:
 
 
 def language_function(fn: Callable[P, T]) -> Callable[P, T]:
-    """Adds the function's name, its operands' named shapes and the user's line to an error raised inside, once."""
+    """Adds to an error raised inside the name of what the user called, the operands' named shapes, and the user's line.
+
+    A function that is called within another adds operands and line, which are nearest to the fault; the outermost that
+    the same line of the user's called gives its name.
+    """
 
     @functools.wraps(fn)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return fn(*args, **kwargs)
         except MeshtfError as error:
-            if not getattr(error, "is_located", False):
-                fact = str(error).removesuffix(getattr(error, "site_text", ""))
-                error.args = (_located(fn.__name__, fact, [*args, *kwargs.values()]),)
-                error.is_located = True  # type: ignore[attr-defined]
+            if hasattr(error, "named_by"):
+                _name_caller(error, _public_name(wrapper))
+            else:
+                _locate(error, _public_name(wrapper), [*args, *kwargs.values()])
             raise
         except TypeError:
             if fact := _misfit(fn, args, kwargs):
-                refused = UsageError(_located(fn.__name__, fact, [*args, *kwargs.values()]))
-                refused.is_located = True  # type: ignore[attr-defined]
+                refused = UsageError(fact)
+                _locate(refused, _public_name(wrapper), [*args, *kwargs.values()])
                 raise refused from None
             raise
 
@@ -116,11 +120,39 @@ def _misfit(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapping
     return ""
 
 
-def _located(name: str, fact: str, arguments: list[object]) -> str:
+def _locate(error: MeshtfError, name: str, arguments: list[object]) -> None:
+    fact, site = str(error).removesuffix(getattr(error, "site_text", "")), user_site()
     flat = [a for x in arguments for a in (x if isinstance(x, list | tuple) else [x])]
     operands = [f"    {a}" for a in flat if hasattr(a, "operation") and hasattr(a, "shape")][:8]
-    lines = [f"mtf.{name.strip('_')}: {fact}", *(["  operands:", *operands] if operands else []), f"  at {user_site()}"]
-    return "\n".join(lines)
+    lines = [f"{name}: {fact}", *(["  operands:", *operands] if operands else []), f"  at {site}"]
+    error.args = ("\n".join(lines),)
+    error.named_by, error.shown_name, error.site = name, name, site  # type: ignore[attr-defined]
+
+
+def _name_caller(error: MeshtfError, caller: str) -> None:
+    """Puts the name of the caller in place of that of what it called, if both were reached from one line."""
+    named_by, before = error.named_by, error.shown_name  # type: ignore[attr-defined]
+    text = str(error)
+    if error.site != user_site() or not text.startswith(f"{before}: "):  # type: ignore[attr-defined]
+        return
+    is_layer = caller.count(".") > 1  # of which the user knows the parts no less than the whole
+    is_alike = caller.rpartition(".")[2] == named_by.rpartition(".")[2]
+    shown = f"{caller}, in {named_by}" if is_layer and not is_alike else caller
+    error.args = (shown + text.removeprefix(before),)
+    error.shown_name = shown  # type: ignore[attr-defined]
+
+
+def _public_name(wrapper: Callable[..., object]) -> str:
+    """Under which users call a function of the language: `mtf.einsum`, `mtf.layers.conv1d`."""
+    parts = wrapper.__module__.split(".")
+    for length in range(1, len(parts)):
+        found: object = sys.modules.get(".".join(parts[:length]))
+        for name in wrapper.__qualname__.split("."):
+            found = getattr(found, name, None)
+        if found is wrapper:
+            rooms = ".".join(parts[:length]).removeprefix("meshtf").removeprefix(".compat.mesh_tensorflow")
+            return f"mtf{rooms}.{wrapper.__qualname__}".removesuffix(".__call__")
+    return f"mtf.{wrapper.__name__.strip('_')}"
 
 
 def _is_ours(module: str) -> bool:

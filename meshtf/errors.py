@@ -81,6 +81,19 @@ class DamagedCheckpointError(CheckpointError):
     """A checkpoint of which something is missing, or was changed after it was written."""
 
 
+class OtherModelError(CheckpointError):
+    """A checkpoint of another model than the programs have.
+
+    Attributes:
+      difference: what the message says, without what to do about it: a program of the command line has advice of its
+        own.
+    """
+
+    def __init__(self, difference: str, advice: str = "") -> None:
+        super().__init__(f"{difference}\n{advice}" if advice else difference)
+        self.difference = difference
+
+
 class SaveError(CheckpointError):
     """A checkpoint that could not be written: a full disk, a read-only folder. Earlier ones are as they were."""
 

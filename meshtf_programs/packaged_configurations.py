@@ -41,8 +41,10 @@ def gin_file_choices(name: str) -> list[Path]:
 def no_gin_file(name: str) -> str:
     """What is said of one that there is not."""
     names = sorted(path.name for path in packaged_folder().glob("*.gin"))
+    folder = Path(name).expanduser().parent
+    beside = sorted(str(folder / path.name) for path in folder.glob("*.gin"))
     return (
-        f'there is no gin file "{name}"{nearest(name, names)}\n'
+        f'there is no gin file "{name}"{nearest(name, [*beside, *names])}\n'
         f"meshtf's own are: {', '.join(names)}. Any other is given by its path; the current folder is {Path.cwd()}."
     )
 

@@ -87,6 +87,7 @@ class MixtureOfExperts:
     def experts(self) -> mtf.Dimension:
         return mtf.Dimension("experts", self.num_experts)
 
+    @language_function
     def __call__(self, x: mtf.Tensor, context: Context) -> mtf.Tensor:
         return self.tallied(x, context)[0]
 

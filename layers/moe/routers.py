@@ -9,6 +9,7 @@ import gin
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.call_sites import language_function
 from meshtf.errors import GraphError
 from meshtf.layers.moe._choices import Choices
 from meshtf.layers.moe._slots import Slots
@@ -70,6 +71,7 @@ class Top2Router:
     def is_causal(self) -> bool:
         return True
 
+    @language_function
     def __call__(
         self, probabilities: mtf.Tensor, is_routed: mtf.Tensor | None, capacity: int | None, *, is_training: bool
     ) -> Routing:
@@ -94,6 +96,7 @@ class SwitchRouter:
     def is_causal(self) -> bool:
         return True
 
+    @language_function
     def __call__(
         self, probabilities: mtf.Tensor, is_routed: mtf.Tensor | None, capacity: int | None, *, is_training: bool
     ) -> Routing:
@@ -122,6 +125,7 @@ class TopNRouter:
     def is_causal(self) -> bool:
         return True
 
+    @language_function
     def __call__(
         self, probabilities: mtf.Tensor, is_routed: mtf.Tensor | None, capacity: int | None, *, is_training: bool
     ) -> Routing:
@@ -151,6 +155,7 @@ class ExpertChoiceRouter:
     def is_causal(self) -> bool:
         return False
 
+    @language_function
     def __call__(
         self, probabilities: mtf.Tensor, is_routed: mtf.Tensor | None, capacity: int | None, *, is_training: bool
     ) -> Routing:

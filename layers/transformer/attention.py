@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import gin
 
 import meshtf as mtf
+from meshtf.call_sites import language_function
 from meshtf.errors import GraphError, nearest
 from meshtf.layers.attention import (
     AttentionConfig,
@@ -56,6 +57,7 @@ class Rotary:
     scaling: RotaryScaling | None = None
     is_interleaved: bool = False
 
+    @language_function
     def __call__(self, x: mtf.Tensor, positions: mtf.Tensor) -> mtf.Tensor:
         return rotary_embedding(
             x, positions, self.base, self.fraction, scaling=self.scaling, is_interleaved=self.is_interleaved
@@ -103,6 +105,7 @@ class SelfAttention:
     def num_states(self) -> int:
         return 2
 
+    @language_function
     def __call__(self, x: mtf.Tensor, context: Context) -> mtf.Tensor:
         return self._whole(x, context)[0]
 
@@ -188,6 +191,7 @@ class CrossAttention:
     def num_states(self) -> int:
         return 2
 
+    @language_function
     def __call__(self, x: mtf.Tensor, context: Context) -> mtf.Tensor:
         return self.fill(x, context)[0]
 

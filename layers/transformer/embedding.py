@@ -9,6 +9,7 @@ from typing import Protocol
 import gin
 
 import meshtf as mtf
+from meshtf.call_sites import language_function
 from meshtf.layers.attention import learned_positions, sinusoidal_positions
 from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.transformer.dropout import dropped
@@ -34,6 +35,7 @@ class LearnedPositions:
     max_length: int
     stddev: float = 0.02
 
+    @language_function
     def __call__(self, positions: mtf.Tensor, d_model: mtf.Dimension) -> mtf.Tensor:
         return learned_positions(positions, self.max_length, d_model, stddev=self.stddev)
 
@@ -49,6 +51,7 @@ class SinusoidalPositions:
     def max_length(self) -> None:
         return None
 
+    @language_function
     def __call__(self, positions: mtf.Tensor, d_model: mtf.Dimension) -> mtf.Tensor:
         return sinusoidal_positions(positions, d_model, self.max_wavelength)
 
@@ -82,6 +85,7 @@ class TokenEmbedding:
         """How long sequences may be; None where there is no limit."""
         return None if self.positions is None else self.positions.max_length
 
+    @language_function
     def __call__(
         self,
         ids: mtf.Tensor,

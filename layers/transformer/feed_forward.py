@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import gin
 
 import meshtf as mtf
+from meshtf.call_sites import language_function
 from meshtf.layers.activations import activation_function
 from meshtf.layers.dense import dense, dense_product
 from meshtf.layers.initializers import DenseInitializer
@@ -51,6 +52,7 @@ class FeedForward:
     def num_states(self) -> int:
         return 0
 
+    @language_function
     def __call__(self, x: mtf.Tensor, context: Context) -> mtf.Tensor:
         d_model, d_ff = x.shape[-1], mtf.Dimension("d_ff", self.d_ff)
         h = dense_product(

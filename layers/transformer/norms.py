@@ -8,6 +8,7 @@ from typing import Protocol
 import gin
 
 import meshtf as mtf
+from meshtf.call_sites import language_function
 from meshtf.layers.normalization import layer_norm, rms_norm
 
 
@@ -30,6 +31,7 @@ class RmsNorm:
     epsilon: float = 1e-6
     scale_offset: float = 0.0
 
+    @language_function
     def __call__(self, x: mtf.Tensor, dim: mtf.Dimension) -> mtf.Tensor:
         return rms_norm(x, dim, self.epsilon, scale_offset=self.scale_offset, name="norm")
 
@@ -42,5 +44,6 @@ class LayerNorm:
     epsilon: float = 1e-5
     use_bias: bool = True
 
+    @language_function
     def __call__(self, x: mtf.Tensor, dim: mtf.Dimension) -> mtf.Tensor:
         return layer_norm(x, dim, self.epsilon, use_bias=self.use_bias, name="norm")

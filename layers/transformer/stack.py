@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 import gin
 
 import meshtf as mtf
+from meshtf.call_sites import language_function
 from meshtf.errors import nearest
 from meshtf.layers.attention import AttentionConfig, LinearBias, PositionBias, RelativePositionBias
 from meshtf.layers.pipeline_schedule import PipelineSchedule
@@ -175,6 +176,7 @@ class TransformerStack:
     def layers(self) -> mtf.Dimension:
         return mtf.Dimension("layers", self.num_layers)
 
+    @language_function
     def __call__(self, x: mtf.Tensor, context: Context) -> mtf.Tensor:
         """[.., length, d_model] -> the same shape."""
         return self.observed(x, context)[0]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from meshtf.checkpoint._chunks import saved_shape
 from meshtf.checkpoint.joined_checkpoint import Restorable
 from meshtf.checkpoint.manifest import SavedTensor
-from meshtf.errors import CheckpointError, nearest
+from meshtf.errors import OtherModelError, nearest
 from meshtf.ops.variables.variable import Variable
 
 _SHOWN = 20
@@ -25,7 +25,7 @@ def check_fits(
     *,
     ignore_unused: bool,
 ) -> None:
-    """Raises CheckpointError unless the checkpoint has all that is to be restored, in its shape and type.
+    """Raises OtherModelError unless the checkpoint has all that is to be restored, in its shape and type.
 
     Args:
       saved: the checkpoint.
@@ -50,7 +50,7 @@ def check_fits(
     ]
     if lines:
         head = f'checkpoint {saved.place} does not fit program "{program}":'
-        raise CheckpointError("\n".join([head, *lines, _REMEDY]))
+        raise OtherModelError("\n".join([head, *lines]), _REMEDY)
 
 
 def _wanted(variables: Sequence[Variable], sources: Mapping[str, str]) -> list[tuple[str, str]]:

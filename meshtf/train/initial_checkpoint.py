@@ -14,7 +14,7 @@ from meshtf.checkpoint._name_rules import NameRules
 from meshtf.checkpoint.checkpoint_paths import open_checkpoint, open_source
 from meshtf.checkpoint.formats.tensor_source import TensorSource
 from meshtf.checkpoint.joined_checkpoint import JoinedCheckpoint
-from meshtf.errors import CheckpointError, DamagedCheckpointError
+from meshtf.errors import CheckpointError, DamagedCheckpointError, OtherModelError
 from meshtf.files.remote.remote_folder import place_of
 from meshtf.layers.low_rank import SCALE, A, B
 from meshtf.train.configuration import ConfigurationError
@@ -82,6 +82,8 @@ class InitialCheckpoint:
             return warm_start(source, [step, evaluation], rules)
         except DamagedCheckpointError:
             raise
+        except OtherModelError as error:
+            raise OtherModelError(error.difference, _ADVICE) from None
         except CheckpointError as error:
             raise CheckpointError(f"{error}\n{_ADVICE}") from None
 

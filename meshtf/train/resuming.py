@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from meshtf.checkpoint import SavedCheckpoint, restore
-from meshtf.errors import CheckpointError
+from meshtf.errors import CheckpointError, OtherModelError
 from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.fingerprints import differences, fingerprint_of, in_changed_data
@@ -33,6 +33,11 @@ _OTHER_DATA = """\
 Nothing was started or changed. Bring back the data as they were, give another --model_dir, or go on from the same place
 in the data of now with --allow_changed_data."""
 
+_OTHER_MODEL = """\
+{folder} holds a run of another model or optimizer. Nothing was started or changed. Choose another --model_dir, where
+Training.initial_checkpoint = "{folder}" takes over weights, give the old values, or begin again with --from_scratch,
+which moves what is there into a folder of its own."""
+
 _INSTEAD = """\
 Nothing was started or changed. Bring a checkpoint back from a copy, or begin again with --from_scratch, which moves
 what is there into a folder of its own."""
@@ -49,7 +54,7 @@ moves what is there into a folder of its own."""
 
 _NO_POSITION = """\
 the checkpoint {folder} does not say where its training stopped in the data, so it was not saved by meshtf-train.
-Give another --model_dir; mtf.checkpoint.warm_start takes weights from it."""
+Give another --model_dir; Training.initial_checkpoint = "{folder}" takes weights from it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,12 +132,19 @@ def resumed_start(
         position = _in_the_data_of_now(trainer.training, saved, folder.place, position, allow_changed_data)
         start = Start(saved.step, position, RunState.from_dict(saved.state).callbacks)
         trainer.batches(start.position)
-        restore(saved, trainer.programs)
+        _restore(saved, trainer, folder)
     else:
         _begin(trainer)
     checkpoints.remove_unfinished()
     checkpoints.folder.mkdir(exist_ok=True)  # what stands in its way is not found out after hours
     return start
+
+
+def _restore(saved: SavedCheckpoint, trainer: Trainer, folder: RunFolder) -> None:
+    try:
+        restore(saved, trainer.programs)
+    except OtherModelError as error:
+        raise OtherModelError(error.difference, _OTHER_MODEL.format(folder=folder.place)) from None
 
 
 def _begin(trainer: Trainer) -> None:

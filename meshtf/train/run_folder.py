@@ -24,7 +24,7 @@ from typing import BinaryIO
 import meshtf as mtf
 from meshtf.checkpoint import CheckpointFolder, SavedCheckpoint, restore
 from meshtf.checkpoint.remote_checkpoints import RemoteCheckpoints
-from meshtf.errors import CheckpointError, DamagedCheckpointError
+from meshtf.errors import CheckpointError, DamagedCheckpointError, OtherModelError
 from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.files.remote.working_folder import PassingFolder, lasting_folder
 from meshtf.files.replaced_file import replace_file
@@ -52,6 +52,10 @@ another training runs in {folder}; wait for its end, or give another --model_dir
 _NO_CHECKPOINT = """\
 {folder} has no checkpoint; meshtf-train writes one at the end, and on the way as
 Training.checkpoint_every_steps and Training.checkpoint_every_minutes say."""
+
+_OTHER_MODEL = """\
+The run's configuration describes another model than was trained. Leave out the --gin_param that changes it, or bring
+back the operative_config.gin of the training."""
 
 _ALL_DAMAGED = """\
 none of the checkpoints in {folder} can be read: those of the steps {steps} are damaged, each as said above."""
@@ -263,6 +267,8 @@ class RunFolder:
         renamed = averages_in(saved, programs[0]) if Weights(weights) is Weights.AVERAGE else {}
         try:
             restore(saved, list(programs), ignore_unused=True, renamed=renamed)
+        except OtherModelError as error:
+            raise OtherModelError(error.difference, _OTHER_MODEL) from None
         except DamagedCheckpointError:
             if step is not None or saved.is_there:
                 raise

@@ -275,7 +275,16 @@ def test_a_run_is_taken_up_with_what_may_change_and_not_with_another_model(capsy
     assert "  changed:     Training.num_steps: 1 -> 2\n" in out
     assert 'program "train_step" on 1 core' in out
     assert status_of(*run, "--gin_param=MLPClassifier.hidden_sizes=(16,)") == ExitStatus.BAD_CONFIGURATION
-    assert "hidden_0/kernel" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "hidden_0/kernel" in message
+    assert (
+        "run holds a run of another model or optimizer. Nothing was started or changed. Choose another --mo" in message
+    )
+    assert "warm_start" not in message
+    assert evaluation.main(["meshtf-eval", "--model_dir=run", "--gin_param=MLPClassifier.hidden_sizes=(16,)"]) == 2
+    message = capsys.readouterr().err
+    assert "Leave out the --gin_param that changes it" in message
+    assert "warm_start" not in message
     assert status_of(*run, "--gin_param=Training.seed=7") == ExitStatus.BAD_CONFIGURATION
     assert "run holds another run, at step 2:\n  Training.seed was 0 and is 7" in capsys.readouterr().err
 

@@ -28,7 +28,7 @@ B = mtf.placeholder(MESH, "batch:4 hidden:8", tf.bool, name="b")
         (lambda: mtf.logical_and(Z, Z), ["a bool tensor is needed, not int32"]),
         (lambda: B + B, ["mtf.add: a number is needed, not bool; convert with mtf.cast, or use mtf.logical_and"]),
         (lambda: B - True, ["mtf.sub: a number is needed, not bool"]),
-        (lambda: True - B, ["mtf.negative: a number is needed, not bool"]),
+        (lambda: True - B, ["mtf.sub: a number is needed, not bool"]),
         (lambda: 2 * B, ["mtf.multiply: a number is needed, not bool"]),
         (lambda: B * B, ["mtf.multiply: a number is needed, not bool"]),
         (lambda: mtf.einsum([B, B]), ["mtf.einsum: a number is needed, not bool"]),
@@ -57,8 +57,8 @@ def test_layers_of_integers(read: Callable[..., str]) -> None:
     with MESH.graph:
         dense = read(DtypeError, lambda: mtf.layers.dense(Z, [output]))
         conv2d = read(DtypeError, lambda: mtf.layers.conv2d(image, output))
-    assert "mtf.dense: a floating tensor is needed, not int32; convert it with mtf.cast" in dense
-    assert "mtf.conv2d: a floating tensor is needed, not uint8; convert it with mtf.cast" in conv2d
+    assert "mtf.layers.dense: a floating tensor is needed, not int32; convert it with mtf.cast" in dense
+    assert "mtf.layers.conv2d: a floating tensor is needed, not uint8; convert it with mtf.cast" in conv2d
 
 
 def test_a_variable_of_integers_without_initial_values(read: Callable[..., str]) -> None:

@@ -5,7 +5,19 @@ from pathlib import Path
 import pytest
 
 from meshtf_programs.command_lines.train import answer
-from meshtf_programs.packaged_configurations import packaged_folder
+from meshtf_programs.packaged_configurations import no_gin_file, packaged_folder
+
+
+def test_a_misspelt_name_is_looked_for_beside_it_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    for folder in (tmp_path, tmp_path / "mine"):
+        (folder / "houses.gin").touch()
+    monkeypatch.chdir(tmp_path)
+    assert no_gin_file("hauses.gin").startswith('there is no gin file "hauses.gin"; did you mean "houses.gin"?')
+    assert '; did you mean "mine/houses.gin"?' in no_gin_file("mine/hauses.gin")
+    assert f'; did you mean "{tmp_path}/houses.gin"?' in no_gin_file(f"{tmp_path}/hauses.gin")
+    assert '; did you mean "switch_base.gin"?' in no_gin_file("switch_bass.gin")
+    assert 'there is no gin file "gone/x.gin"\n' in no_gin_file("gone/x.gin")
 
 
 def test_experiments_are_listed_with_a_line_each(
