@@ -102,6 +102,11 @@ class LayoutWarning(UserWarning):
     """A layout rule that has no effect."""
 
 
+def counted(n: int, noun: str, plural: str = "") -> str:
+    """A number of things in words: "1 text", "2,000 texts"."""
+    return f"{n:,} {noun if n == 1 else plural or f'{noun}s'}"
+
+
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """A hint `; did you mean "x"?` for a misspelt name, or an empty string."""
     matches = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)

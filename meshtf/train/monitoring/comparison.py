@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from meshtf.files.regular_file import read_regular
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.monitoring.curve_scale import CurveScale
 from meshtf.train.monitoring.loss_curve import smoothed
 from meshtf.train.monitoring.metrics import HELD_OUT, LARGEST_FILE, curve_of, read_metrics
 from meshtf.train.monitoring.summary import number_text, place_of, shown_name
@@ -112,21 +113,24 @@ def draw_comparison(runs: Sequence[ComparedRun], path: Path) -> str | None:
     others = [name for name in _held_out_names(runs) if name != f"{HELD_OUT}{LOSS}"]
     panels = [LOSS, *others][:_MOST_PANELS]
     figure = Figure(figsize=(8, 3.2 * len(panels) + 0.8), dpi=110, layout="constrained")
-    for place, name in zip(figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0], panels, strict=True):
+    for place, name in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True):
+        shown = (LOSS, f"{HELD_OUT}{LOSS}") if name == LOSS else (name,)
+        scale = CurveScale.of([curve_of(run.lines, curve) for run in runs for curve in shown])
         for number, run in enumerate(runs):
-            _draw_curves(place, name, run, number)
+            _draw_curves(place, name, run, number, scale)
         place.set_ylabel(name.replace(HELD_OUT, "held out: ", 1))
         place.grid(alpha=0.3)
         if place.lines:
             place.legend(frameon=False, fontsize=8)
         else:
             place.text(0.5, 0.5, "no run has any", transform=place.transAxes, ha="center")
-    place.set_xlabel("step")
+        place.set_xlim(0, max((line["step"] for run in runs for line in run.lines), default=1) * 1.02)
+        scale.apply(place)
     figure.savefig(path, format="png", metadata={"Software": None})
     return None
 
 
-def _draw_curves(place: Any, name: str, run: ComparedRun, number: int) -> None:
+def _draw_curves(place: Any, name: str, run: ComparedRun, number: int, scale: CurveScale) -> None:
     style = {"color": f"C{number % _NUM_COLOURS}", "linestyle": _LINE_STYLES[number // _NUM_COLOURS % 4]}
     steps, values = curve_of(run.lines, name)
     if name != LOSS:
@@ -134,9 +138,8 @@ def _draw_curves(place: Any, name: str, run: ComparedRun, number: int) -> None:
             place.plot(steps, values, **style, marker="o", markersize=3, linewidth=1.2, label=run.label)
         return
     if steps:
-        place.plot(
-            steps, smoothed(values), **style, linewidth=1.2, alpha=0.55, label=f"{run.label}: training, smoothed"
-        )
+        calm = smoothed(scale.without_spikes(values))
+        place.plot(steps, calm, **style, linewidth=1.2, alpha=0.55, label=f"{run.label}: training, smoothed")
     steps, values = curve_of(run.lines, f"{HELD_OUT}{LOSS}")
     if steps:
         place.plot(steps, values, **style, marker="o", markersize=4, linewidth=1.6, label=f"{run.label}: held out")

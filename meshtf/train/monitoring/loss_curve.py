@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from meshtf.train.monitoring.curve_scale import CurveScale
 from meshtf.train.monitoring.metrics import HELD_OUT, curve_of
 from meshtf.train.training import LOSS
 
@@ -21,7 +22,8 @@ _TRAIN, _HELD_OUT = "#4c78a8", "#d1495b"
 def draw_loss_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) -> str | None:
     """Draws the losses that lines of metrics hold, on the training batches and on held-out examples, into a PNG.
 
-    The batches' losses are drawn faintly, and smoothed. Returns why there is none, where matplotlib is not installed.
+    The batches' losses are drawn faintly, and smoothed. What the scale leaves out is told below. Returns why there is
+    none, where matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure  # an optional dependency
@@ -29,16 +31,19 @@ def draw_loss_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) 
         return MISSING_MATPLOTLIB
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
     axes = figure.add_subplot()
-    steps, losses = curve_of(lines, LOSS)
+    training, held_out = curve_of(lines, LOSS), curve_of(lines, f"{HELD_OUT}{LOSS}")
+    scale = CurveScale.of([training, held_out])
+    steps, losses = training
     if steps:
         is_smoothed = len(losses) > FEW
         axes.plot(steps, losses, color=_TRAIN, linewidth=1.2, alpha=0.35 if is_smoothed else 1, label="training batch")
         if is_smoothed:
-            axes.plot(steps, smoothed(losses), color=_TRAIN, linewidth=1.8, label="training, smoothed")
-    steps, losses = curve_of(lines, f"{HELD_OUT}{LOSS}")
-    if steps:
-        axes.plot(steps, losses, color=_HELD_OUT, marker="o", markersize=4, linewidth=1.2, label="held out")
-    axes.set_xlabel("step")
+            axes.plot(
+                steps, smoothed(scale.without_spikes(losses)), color=_TRAIN, linewidth=1.8, label="training, smoothed"
+            )
+    if held_out[0]:
+        axes.plot(*held_out, color=_HELD_OUT, marker="o", markersize=4, linewidth=1.2, label="held out")
+    scale.apply(axes)
     axes.set_ylabel(LOSS)
     axes.set_title(title)
     axes.grid(alpha=0.3)
