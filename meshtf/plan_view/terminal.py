@@ -13,12 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from meshtf.lowering.report.report import Report
-from meshtf.lowering.report.text_table import bytes_text, flops_text, seconds_text
+from meshtf.lowering.report.text_table import bytes_text, flops_text, seconds_text, wrapped
 from meshtf.plan_view.operation_groups import OperationGroup, operation_groups, place_text
 from meshtf.plan_view.planned_layout import PlannedLayout
 from meshtf.plan_view.remarks import remarks
 
 _MOST_LINES, _BAR, _FILE_WIDTH = 5, 40, 120
+_NARROWEST, _GAP = 12, 3
 _OTHER_ORDER = "with collectives later or earlier"
 """What a core may need besides, where others are slow or fast: the peak is of all orders, its kinds of the plan's."""
 _COLOURS = {
@@ -49,13 +50,20 @@ def print_summary(planned: PlannedLayout) -> None:
 def print_comparison(layouts: Sequence[PlannedLayout]) -> None:
     """A column for each layout; of settings and numbers that are the same in all there is one row all the same."""
     possible = [layout for layout in layouts if layout.report is not None]
+    rows, console = list(_compared_rows(possible)), _console()
+    titles = max((len(title) for title, _ in rows), default=0)
+    each = max(_NARROWEST, (console.width - titles) // len(layouts) - _GAP)
+
+    def fitting(text: str) -> str:
+        return "\n".join(wrapped(line, each) for line in text.split("\n"))
+
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
     table.add_column("")
     for layout in layouts:
-        table.add_column(layout.label, overflow="fold", justify="right")
-    for title, cell in _compared_rows(possible):
-        table.add_row(title, *(Text("not possible", "red") if x.report is None else cell(x) for x in layouts))
-    _console().print(table)
+        table.add_column(fitting(layout.label), overflow="fold", justify="right")
+    for title, cell in rows:
+        table.add_row(title, *(Text("not possible", "red") if x.report is None else fitting(cell(x)) for x in layouts))
+    console.print(table)
 
 
 def _console() -> Console:

@@ -67,6 +67,26 @@ def test_runs_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     assert Path("compare.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_names_and_layouts_are_divided_where_they_have_joints(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    option = "corrupted/meshtf.train.TextTask.objective"
+    for name, rate in (("runs/a", "0.001"), ("runs/one_of_a_long_name_with_many_words", "@WarmUpSchedule()")):
+        write_run(name, LINES)
+        layout = f"'batch:rows;heads:cols;d_ff:cols;vocab:cols' # {rate}"
+        with Path(name, "operative_config.gin").open("a") as file:
+            file.write(f"AdamWOptimizer.learning_rate = {rate}\nTraining.layout = {layout}\n{option} = @A{rate[0]}()\n")
+    assert status_of("runs/a", "runs/one_of_a_long_name_with_many_words", "--output=") == ExitStatus.DONE
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("AdamWOptimizer.learning_rate  ") for line in lines)
+    assert any(line.startswith("corrupted/meshtf.train.  ") for line in lines)
+    assert any(line.startswith("TextTask.objective") for line in lines)
+    for word in ("batch:rows;", "heads:cols;", "d_ff:cols;", "vocab:cols'"):
+        assert sum(line.count(word) for line in lines) == 2, word
+
+
 def test_what_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     write_run("a", LINES)
     write_run("damaged", LINES)

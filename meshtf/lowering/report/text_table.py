@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 _INDENT = "  "
@@ -50,6 +51,23 @@ def shorten(text: str, width: int, keeps: Literal["all", "start", "end"] = "star
     if len(text) <= width or keeps == "all":
         return text
     return f"{text[: width - 1]}…" if keeps == "start" else f"…{text[len(text) - width + 1 :]}"
+
+
+def wrapped(text: str, width: int) -> str:
+    """The text in lines of at most so many letters, which end where names and layouts have a joint, if they can."""
+    lines = [""]
+    for part in _fitting(text, width, (r"[^\s./;,]*[\s./;,]*", r"[^_:=(@+-]*[_:=(@+-]*", r".")):
+        if len((lines[-1] + part).rstrip()) > width and lines[-1]:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _fitting(text: str, width: int, joints: Sequence[str]) -> Iterator[str]:
+    """The parts of a text at the first kind of joint; those that are too long at the next."""
+    for part in filter(None, re.findall(joints[0], text, re.DOTALL)):
+        fits = len(part.rstrip()) <= width or len(joints) == 1
+        yield from [part] if fits else _fitting(part, width, joints[1:])
 
 
 def bytes_text(n: int) -> str:

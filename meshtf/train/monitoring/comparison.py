@@ -14,11 +14,12 @@ import rich.table
 from rich.markup import escape
 
 from meshtf.files.regular_file import read_regular
+from meshtf.lowering.report.text_table import wrapped
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.monitoring.curve_scale import CurveScale
 from meshtf.train.monitoring.loss_curve import smoothed
 from meshtf.train.monitoring.metrics import HELD_OUT, LARGEST_FILE, curve_of, read_metrics
-from meshtf.train.monitoring.summary import number_text, place_of, shown_name
+from meshtf.train.monitoring.summary import GAP, MARGINS, number_text, place_of, shown_name
 from meshtf.train.resuming import bindings_of
 from meshtf.train.run_folder import RunFolder
 from meshtf.train.training import LOSS
@@ -26,8 +27,8 @@ from meshtf.train.training import LOSS
 MISSING_MATPLOTLIB = "no picture is drawn: it needs matplotlib (pip install 'meshtf[plots]')"
 
 _ABSENT = "-"
-_NAMES_WIDTH, _RUN_WIDTH = 34, 20
-"""Columns of a console that the names of rows, and each run, take."""
+_NAMES_WIDTH, _RUN_WIDTH = 28, 19
+"""Columns of a console that the names of rows, and each run, take at least."""
 
 _MOST_PANELS = 6
 _LINE_STYLES = ("-", "--", ":", "-.")
@@ -85,20 +86,29 @@ def comparison_tables(runs: Sequence[ComparedRun], width: int) -> Iterator[rich.
 
     A console of `width` columns that has no room for all runs gets several tables, one below the other.
     """
-    together = max(1, (width - _NAMES_WIDTH) // _RUN_WIDTH)
-    rows = [(shown_name(name), texts) for name, texts in _metric_rows(runs)]
-    options = [(escape(name), texts) for name, texts in _different_options(runs)]
+    together = max(1, (width - MARGINS - _NAMES_WIDTH) // (_RUN_WIDTH + GAP))
+    parts = [[(shown_name(name), texts) for name, texts in _metric_rows(runs)], [*_different_options(runs)]]
     for first in range(0, len(runs), together):
-        table = rich.table.Table(box=rich.box.SIMPLE_HEAD)
-        table.add_column("", overflow="fold")
         shown = slice(first, first + together)
-        for run in runs[shown]:
-            table.add_column(escape(run.label), justify="right", overflow="fold")
-        for part in (rows, options):
-            for name, texts in part:
-                table.add_row(name, *map(escape, texts[shown]))
-            table.add_section()
-        yield table
+        yield _table([run.label for run in runs[shown]], [[(n, t[shown]) for n, t in part] for part in parts], width)
+
+
+def _table(labels: Sequence[str], parts: Sequence[Sequence[tuple[str, list[str]]]], width: int) -> rich.table.Table:
+    """Of rows of a name and a text for each label. Names and texts that are too long are divided at their joints."""
+    rows = [row for part in parts for row in part]
+    room = width - MARGINS - GAP * len(labels)
+    wanted = sum(max(map(len, [label, *(texts[i] for _, texts in rows)])) for i, label in enumerate(labels))
+    of_names = min(max(len(name) for name, _ in rows), max(_NAMES_WIDTH, room - wanted))
+    each = max(1, (room - of_names) // len(labels))
+    table = rich.table.Table(box=rich.box.SIMPLE_HEAD)
+    table.add_column("", overflow="fold")
+    for label in labels:
+        table.add_column(escape(wrapped(label, each)), justify="right", overflow="fold")
+    for part in parts:
+        for name, texts in part:
+            table.add_row(escape(wrapped(name, of_names)), *(escape(wrapped(text, each)) for text in texts))
+        table.add_section()
+    return table
 
 
 def draw_comparison(runs: Sequence[ComparedRun], path: Path) -> str | None:

@@ -10,7 +10,11 @@ import rich.box
 import rich.markup
 import rich.table
 
+from meshtf.lowering.report.text_table import wrapped
 from meshtf.train.monitoring.metrics import HELD_OUT, curve_of
+
+MARGINS, GAP, _LEAST = 4, 3, 8
+"""Columns of a console that are empty: on both sides of a table, and between two of its own; those of a name."""
 
 NARROW = 76
 """A console of fewer columns has the last value, and the least, alone."""
@@ -29,21 +33,26 @@ def summary_table(lines: Sequence[Mapping[str, Any]], title: str, width: int) ->
     is_narrow = width < NARROW
     table = rich.table.Table(title=rich.markup.escape(title), title_justify="left", box=rich.box.SIMPLE_HEAD)
     table.add_column("metric", overflow="fold")
-    for name in ("last", "least", "step") if is_narrow else ("first", "last", "least", "step", "greatest", "step"):
-        table.add_column(name, justify="right", no_wrap=True)
+    titles = ["last", "least", "step"] if is_narrow else ["first", "last", "least", "step", "greatest", "step"]
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    rows = []
     for name in _names(lines):
         steps, values = curve_of(lines, name)
         least, greatest = (place_of(find, values) for find in (min, max))
         first, last = number_text(values[0]), number_text(values[-1])
         cells = [number_text(values[least]), str(steps[least]), number_text(values[greatest]), str(steps[greatest])]
-        table.add_row(shown_name(name), *([last, *cells[:2]] if is_narrow else [first, last, *cells]))
+        rows.append((shown_name(name), [last, *cells[:2]] if is_narrow else [first, last, *cells]))
+    numbers = [max(map(len, column)) for column in zip(titles, *(cells for _, cells in rows), strict=True)]
+    of_names = max(_LEAST, width - MARGINS - GAP * len(titles) - sum(numbers))
+    for name, cells in rows:
+        table.add_row(rich.markup.escape(wrapped(name, of_names)), *cells)
     return table
 
 
 def shown_name(name: str) -> str:
     """A metric's name as tables have it."""
-    shown = f"held out: {name.removeprefix(HELD_OUT)}" if name.startswith(HELD_OUT) else name
-    return rich.markup.escape(shown)
+    return f"held out: {name.removeprefix(HELD_OUT)}" if name.startswith(HELD_OUT) else name
 
 
 def number_text(value: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshtf.lowering.report.text_table import Column, bytes_text, flops_text, seconds_text, shorten, table
+from meshtf.lowering.report.text_table import Column, bytes_text, flops_text, seconds_text, shorten, table, wrapped
 
 pytestmark = pytest.mark.quick
 
@@ -61,3 +61,19 @@ def test_seconds_have_three_digits_and_the_unit_of_the_rounded_number() -> None:
         4528.0: "4,530 s",
     }
     assert {seconds: seconds_text(seconds) for seconds in texts} == texts
+
+
+def test_text_is_divided_at_its_joints() -> None:
+    assert wrapped("AdamWOptimizer.learning_rate", 23) == "AdamWOptimizer.\nlearning_rate"
+    assert wrapped("AdamWOptimizer.learning_rate", 28) == "AdamWOptimizer.learning_rate"
+    assert wrapped("batch:rows;heads:cols;d_ff:cols", 21) == "batch:rows;\nheads:cols;d_ff:cols"
+    # A part that fits is whole; one that does not is divided where its words join.
+    assert wrapped("held out: translation_of_text/accuracy", 20) == "held out:\ntranslation_of_text/\naccuracy"
+    assert wrapped("held out: translation_of_text/accuracy", 19) == "held out:\ntranslation_of_\ntext/accuracy"
+    assert wrapped("abcdefgh", 3) == "abc\ndef\ngh"
+    assert wrapped("", 3) == ""
+    for text in ("a.b_c;d e/f,g:h=(i)@j", "_" * 9, "word " * 5, ". . ;;"):
+        for width in range(1, 12):
+            lines = wrapped(text, width).split("\n")
+            assert max(map(len, lines)) <= width
+            assert "".join(lines).replace(" ", "") == text.replace(" ", "")
