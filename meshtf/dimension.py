@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import SupportsIndex, TypeAlias, overload
 
 from meshtf.call_sites import says_where, user_site
-from meshtf.errors import ShapeError, nearest
+from meshtf.errors import ShapeError, counted, nearest
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class Shape:
             fact = f"a position is needed, not {key!r}; by name it is get_dim_by_name(name) of the shape"
             raise ShapeError(f"{fact}\n  at {user_site()}") from None
         except IndexError:
-            raise IndexError(f"[{self}] has {self.ndims} dimensions, and none at position {key}") from None
+            raise IndexError(f"[{self}] has {counted(self.ndims, 'dimension')}, and none at position {key}") from None
 
     def __str__(self) -> str:
         return _text(self.dims)

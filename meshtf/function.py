@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from meshtf.call_sites import says_where, user_site
 from meshtf.dimension import Shape, ShapeLike
-from meshtf.errors import FeedError, GraphError, UsageError, nearest
+from meshtf.errors import FeedError, GraphError, UsageError, counted, nearest
 from meshtf.garbage_collection import garbage_collection_paused
 from meshtf.graph import Graph, Mesh, Operation, Tensor, VariableDType, dtype_of, shape_of
 from meshtf.layout import TensorLayout
@@ -284,9 +284,9 @@ class Function:
                 f"step(**batch)\n  at {user_site()}"
             )
         if len(args) > len(names):
-            inputs = f"{len(names)} inputs ({', '.join(names)})"
+            inputs = f"{counted(len(names), 'input')} ({', '.join(names)})"
             raise FeedError(
-                f'program "{self.name}" has {inputs} and was given {len(args)} arguments\n  at {user_site()}'
+                f'program "{self.name}" has {inputs} and was given {counted(len(args), "argument")}\n  at {user_site()}'
             )
         feeds = dict(zip(names, args, strict=False))
         for name, value in kwargs.items():

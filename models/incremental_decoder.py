@@ -7,7 +7,7 @@ import dataclasses
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import ShapeError
+from meshtf.errors import ShapeError, counted
 from meshtf.layers.attention import AttentionMask, BeamSlots, Tokens
 from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.transformer import Context, DecodingSpace, Memory, TokenEmbedding, TransformerStack
@@ -134,4 +134,6 @@ class IncrementalDecoder:
     def _check_length(self, length: int) -> None:
         limit = self.embedding.max_length
         if limit is not None and length > limit:
-            raise ShapeError(f"sequences of {length} tokens are longer than the model's {limit} positions")
+            raise ShapeError(
+                f"sequences of {counted(length, 'token')} are longer than the model's {counted(limit, 'position')}"
+            )

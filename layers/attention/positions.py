@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
-from meshtf.errors import DtypeError, GraphError, ShapeError
+from meshtf.errors import DtypeError, GraphError, ShapeError, counted
 from meshtf.layers.attention.rotary_scaling import RotaryScaling
 from meshtf.layers.attention.tokens import D_KV, LENGTH
 
@@ -146,7 +146,9 @@ def learned_positions(
     """
     _check_positions(positions, positions.shape)
     if positions.shape.has(LENGTH) and (length := positions.shape.get_dim_by_name(LENGTH)).size > max_length:
-        raise ShapeError(f"there are {max_length} learned positions, fewer than {length}; make max_length larger")
+        verb = "is" if max_length == 1 else "are"
+        room = counted(max_length, "learned position")
+        raise ShapeError(f"there {verb} {room}, fewer than {length}; make max_length larger")
     if positions.shape.ndims > 1:
         mtf.check_indices(positions, max_length, message="a position", advice="make max_length larger")
     known = mtf.Dimension("positions", max_length)

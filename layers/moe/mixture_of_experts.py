@@ -9,7 +9,7 @@ import gin
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
-from meshtf.errors import GraphError
+from meshtf.errors import GraphError, counted
 from meshtf.layers.activations import activation_function
 from meshtf.layers.initializers import DenseInitializer
 from meshtf.layers.moe._expert_layers import ExpertLayers
@@ -33,7 +33,7 @@ class MixtureOfExperts:
     """Feed-forward layers of which each token goes through a few (Lepikhin et al. 2020, Fedus et al. 2021).
 
     Tokens are split as the batch is, by the rule of its name; experts by a rule for `experts`, over the same mesh axis
-    or over others. See docs/mixture_of_experts.md for which layouts make which communication.
+    or over others: experts over the batch's axis are reached by an alltoall, those over another axis by a sum.
 
     Attributes:
       num_experts: size of the dimension `experts`.
@@ -73,7 +73,7 @@ class MixtureOfExperts:
             raise ValueError(f"MixtureOfExperts: group_size must be a positive integer, and is {self.group_size!r}")
         if self.router.num_choices > self.num_experts:
             raise ValueError(
-                f"MixtureOfExperts: a token goes to {self.router.num_choices} experts, of which there are "
+                f"MixtureOfExperts: a token goes to {counted(self.router.num_choices, 'expert')}, of which there are "
                 f"{self.num_experts}; num_experts must be as many at least"
             )
         for each in self.activations:

@@ -43,7 +43,8 @@ class TpuMeshImpl:
     CompilationError then. Running it needs a TPU, or a virtual one (`mtf.virtual_tpu`). Variables are buffers on the
     cores, which steps update in place.
 
-    Never run on a real one, for lack of it. What was verified without: docs/tpu.md.
+    Never run on a real one, for lack of it. The TPU's own compiler has compiled every operation, and virtual TPUs, by
+    the runtime that TPUs have, have run the programs.
 
     Attributes:
       shape: the mesh's named shape.

@@ -11,7 +11,7 @@ from meshtf.checkpoint.comparison import Comparison
 from meshtf.checkpoint.formats.tensor_source import TensorSource
 from meshtf.checkpoint.manifest import MANIFEST
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
-from meshtf.errors import CheckpointError
+from meshtf.errors import CheckpointError, counted
 from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.lowering.report.text_table import Column, bytes_text, table
 from meshtf_programs.strict_json import json_text
@@ -84,4 +84,4 @@ def comparison_text(comparison: Comparison, first: TensorSource, second: TensorS
         lines += table(columns, rows, _WIDTH)
     if first.state != second.state:
         lines.append("the runs' states differ")
-    return "\n".join([*lines, f"equal:               {comparison.num_equal} tensors"])
+    return "\n".join([*lines, f"equal:               {counted(comparison.num_equal, 'tensor')}"])

@@ -12,7 +12,7 @@ from absl import flags
 import meshtf as mtf
 from meshtf.cluster.environments import addresses_from
 from meshtf.cluster.process_addresses import ProcessAddresses
-from meshtf.errors import DeviceError
+from meshtf.errors import DeviceError, counted
 from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.mesh_impl.virtual_cpus import num_processors
@@ -21,11 +21,11 @@ from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 from meshtf_programs.native_output import NATIVE_OUTPUT
 
 _UNEVEN = """\
-the mesh [{shape}] has {cores} cores, and there are {processes} processes, which take equal parts of it.
+the mesh [{shape}] has {cores}, and there are {processes} processes, which take equal parts of it.
 Make the number of cores a multiple of the number of processes."""
 
 _NOT_ITS_CORES = """\
-the mesh [{shape}] has {cores} cores, and {processes} processes with --cores_per_process={each} have {total}.
+the mesh [{shape}] has {cores}, and {processes} processes with --cores_per_process={each} have {total}.
 Give --cores_per_process={fitting}, or another --mesh_shape."""
 
 
@@ -70,8 +70,13 @@ def join_cluster(backend: str, rule: MeshShapeRule, virtual: int | None = None) 
                 mtf.virtual_cpus(each)
     cluster = mtf.initialize_cluster()
     if cluster.is_leader:
-        addresses, cores = ", ".join(cluster.addresses), "" if each is None else f", {each} cores each"
-        print(f"cluster:       {cluster.num_processes} processes{cores} ({addresses})", flush=True)
+        addresses, cores = (
+            ", ".join(cluster.addresses),
+            "" if each is None else f", {counted(each, 'core each', 'cores each')}",
+        )
+        print(
+            f"cluster:       {counted(cluster.num_processes, 'process', 'processes')}{cores} ({addresses})", flush=True
+        )
     else:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process runs
 
@@ -90,11 +95,16 @@ def _cores_per_process(backend: str, rule: MeshShapeRule, processes: ProcessAddr
     shape = rule.shape_over(number, told or num_local_devices(backend, processes.num_on_this_host))
     each, rest = divmod(shape.size, number)
     if rest:
-        raise DeviceError(_UNEVEN.format(shape=shape, cores=shape.size, processes=number))
+        raise DeviceError(_UNEVEN.format(shape=shape, cores=counted(shape.size, "core"), processes=number))
     if told is not None and told != each:
         raise DeviceError(
             _NOT_ITS_CORES.format(
-                shape=shape, cores=shape.size, processes=number, each=told, total=told * number, fitting=each
+                shape=shape,
+                cores=counted(shape.size, "core"),
+                processes=number,
+                each=told,
+                total=told * number,
+                fitting=each,
             )
         )
     return each

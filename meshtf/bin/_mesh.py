@@ -7,7 +7,7 @@ from absl import flags
 
 import meshtf as mtf
 from meshtf.bin._cluster import check_configurations_are_alike, join_cluster, num_local_devices, wants_cluster
-from meshtf.errors import DeviceError, LayoutError
+from meshtf.errors import DeviceError, LayoutError, counted
 from meshtf.mesh_impl.freed_memory import pool_of_processors
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
@@ -18,7 +18,7 @@ from meshtf_programs.command_lines.command_line import FlagError
 from meshtf_programs.native_output import NATIVE_OUTPUT
 
 _TOO_FEW_GPUS = """\
---backend=gpu: the mesh [{shape}] has {cores} cores, and TensorFlow sees {gpus}.
+--backend=gpu: the mesh [{shape}] has {cores}, and TensorFlow sees {gpus}.
 Give a smaller --mesh_shape, or --backend=cpu."""
 
 
@@ -65,5 +65,5 @@ def _gpus(shape: mtf.Shape) -> tuple[str, ...]:
     found = len(tf.config.list_physical_devices("GPU"))
     if found < shape.size:
         gpus = "no GPU" if not found else f"{found} GPU{'s' if found > 1 else ''}"
-        raise DeviceError(_TOO_FEW_GPUS.format(shape=shape, cores=shape.size, gpus=gpus))
+        raise DeviceError(_TOO_FEW_GPUS.format(shape=shape, cores=counted(shape.size, "core"), gpus=gpus))
     return tuple(f"/device:GPU:{i}" for i in range(shape.size))

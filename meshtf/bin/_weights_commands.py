@@ -11,7 +11,7 @@ from meshtf.checkpoint.conversion.exporting import FLOATING, Original, export_hu
 from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
 from meshtf.checkpoint.conversion.importing import Import
 from meshtf.checkpoint.conversion.optimizer_slots import OptimizerSlots
-from meshtf.errors import CheckpointError
+from meshtf.errors import CheckpointError, counted
 from meshtf.train.configuration import OPERATIVE_CONFIG
 from meshtf.train.model_forms import factored_sides, model_forms
 from meshtf.train.resuming import bindings_of
@@ -55,7 +55,7 @@ def import_weights(source: Path, output: Path, options: Options) -> str:
     written = found.write(output, model_forms, factored_sides if options.with_slots else None)
     folder = ImportedFolder(output)
     lines = [
-        f"{output} has the {len(found.weights.tensors)} tensors of {source}, as {dtype}",
+        f"{output} has the {counted(len(found.weights.tensors), 'tensor')} of {source}, as {dtype}",
         *(f"rounded:    numbers of {wide} to {dtype}" for wide in found.rounded_to(FLOATING[dtype])),
         f"model:      {folder.model_gin}",
         f"weights:    {folder.checkpoint}",
@@ -70,7 +70,7 @@ def import_weights(source: Path, output: Path, options: Options) -> str:
 def _slots_text(slots: OptimizerSlots | None) -> list[str]:
     if slots is None:
         return []
-    title = f"optimizer:  {len(slots.tensors)} tensors of its state"
+    title = f"optimizer:  {counted(len(slots.tensors), 'tensor')} of its state"
     return [title, *listed("left out of the optimizer's state", slots.left_out)]
 
 

@@ -18,7 +18,7 @@ from meshtf.checkpoint.checkpoint_paths import all_checkpoints, open_checkpoint,
 from meshtf.checkpoint.comparison import compare
 from meshtf.checkpoint.formats.tensor_source import Part
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
-from meshtf.errors import CheckpointError, DamagedCheckpointError, MeshtfError, SaveError
+from meshtf.errors import CheckpointError, DamagedCheckpointError, MeshtfError, SaveError, counted
 from meshtf.files.remote.failures import without_secrets
 from meshtf.files.remote.remote_folder import RemoteFolder, is_remote, place_of
 from meshtf_programs.command_lines.checkpoint import (
@@ -118,7 +118,7 @@ def average(paths: Sequence[Path | RemoteFolder], options: Options) -> int:
     sources = [open_checkpoint(path) for path in all_checkpoints(paths)]
     write_to(Average(sources), _on_this_machine(options.output))
     steps = ", ".join(str(source.step) for source in sources)
-    print(f"{options.output} is the mean of {len(sources)} checkpoints, of steps {steps}")
+    print(f"{options.output} is the mean of {counted(len(sources), 'checkpoint')}, of steps {steps}")
     return DONE
 
 
@@ -130,7 +130,7 @@ def convert(paths: Sequence[Path | RemoteFolder], options: Options) -> int:
     if not source.tensors:
         raise FlagError(f"no tensor of {paths[0]} has {options.pattern!r} in its name")
     write_to(source, _on_this_machine(options.output))
-    print(f"{options.output} has the {len(source.tensors)} tensors of {paths[0]}, step {source.step}")
+    print(f"{options.output} has the {counted(len(source.tensors), 'tensor')} of {paths[0]}, step {source.step}")
     return DONE
 
 

@@ -17,6 +17,7 @@ from meshtf.bin._configuration_flags import mesh_bindings
 from meshtf.bin._decoding_flags import decoding_of
 from meshtf.bin._mesh import check_rules_are_used, mesh_for
 from meshtf.bin._run_program import run_program
+from meshtf.errors import counted
 from meshtf.train.agreement import Agreement
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
 from meshtf.train.decoding.output import Output, open_output
@@ -63,7 +64,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     step = work.restore(folder, values.step, values.weights)
     what = "scoring" if values.score else f"decoding ({decoding.method})"
     where = f"step {step} of {folder.shown} on mesh [{mesh_impl.shape}], layout [{training.layout_text}]"
-    _say(f"{what} {len(texts):,} texts with {where}")
+    _say(f"{what} {counted(len(texts), 'text')} with {where}")
     path = values.output if Agreement.of_this_process().is_leader else os.devnull
     output = functools.partial(open_output, path, len(texts), is_json=values.format == "jsonl")
     return functools.partial(write_results, work, output)
@@ -80,7 +81,7 @@ def write_results(
         else:
             count = continue_prompts(work, output)
             seconds = time.perf_counter() - start
-            _say(f"{count:,} tokens in {seconds:.1f} s, compiling included")
+            _say(f"{counted(count, 'token')} in {seconds:.1f} s, compiling included")
     return ExitStatus.DONE
 
 

@@ -11,6 +11,7 @@ from absl import flags
 
 from meshtf.bin._run_program import run_program
 from meshtf.costs import machine_text
+from meshtf.errors import counted
 from meshtf.files.replaced_file import replaced_file
 from meshtf.mesh_impl.virtual_cpus import virtual_cpus
 from meshtf.probe import ProbeSizes, probe
@@ -50,7 +51,7 @@ def write_probe(path: Path, sizes: ProbeSizes) -> int:
     with replaced_file(path) as file:
         file.write(machine_text(machine).encode())
     print(f"{path}: {machine.peak_flops['float32'] / 1e9:.3g} GFLOP/s in float32, ", end="")
-    print(f"{machine.memory_bandwidth / 1e9:.3g} GB/s, {machine.processors} processors")
+    print(f"{machine.memory_bandwidth / 1e9:.3g} GB/s, {counted(machine.processors, 'processor')}")
     print(machine.source)
     return ExitStatus.DONE
 

@@ -14,6 +14,7 @@ import gin
 from absl import flags
 
 from meshtf.bin._run_program import run_program
+from meshtf.errors import counted
 from meshtf.train.configuration import ConfigurationError, configuration_errors, find_gin_file, read_configuration
 from meshtf.train.data.mixture import Mixture
 from meshtf.train.data.text_task import TextTask
@@ -76,7 +77,9 @@ def make(folders: Sequence[TokenFolder], num_processes: int) -> int:
         began = time.monotonic()
         if not folder.is_made:
             folder.make(num_processes, functools.partial(print, flush=True))
-            print(f"made in:       {time.monotonic() - began:,.1f} s, by {num_processes} processes")
+            print(
+                f"made in:       {time.monotonic() - began:,.1f} s, by {counted(num_processes, 'process', 'processes')}"
+            )
         _describe(folder)
     return ExitStatus.DONE
 
@@ -94,11 +97,11 @@ def _describe(folder: TokenFolder) -> None:
     text = manifest.open(folder.path)
     for side, tokens in zip(SIDES, (text.train, text.held_out), strict=True):
         print(
-            f"{side + ':':<15}{tokens.num_documents:,} documents of {tokens.num_bytes:,} bytes, "
-            f"{tokens.num_tokens:,} tokens"
+            f"{side + ':':<15}{counted(tokens.num_documents, 'document')} of {counted(tokens.num_bytes, 'byte')}, "
+            f"{counted(tokens.num_tokens, 'token')}"
         )
     if text.num_skipped:
-        print(f"left out:      {text.num_skipped:,} documents that are not UTF-8")
+        print(f"left out:      {counted(text.num_skipped, 'document')}, not in UTF-8")
     print(f"tokens:        {_shown(folder.path)} ({sum(size for size, _ in manifest.contents.files.values()):,} bytes)")
 
 

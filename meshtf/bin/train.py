@@ -17,6 +17,7 @@ from meshtf.bin._cluster import is_left_to_process_0, wants_cluster
 from meshtf.bin._configuration_flags import gin_files, mesh_bindings
 from meshtf.bin._mesh import mesh_for
 from meshtf.bin._run_program import run_program
+from meshtf.errors import counted
 from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.files.replaced_file import replace_file
 from meshtf.train.agreement import Agreement
@@ -157,7 +158,7 @@ def train(trainer: Trainer, folder: RunFolder, start: Start) -> int:
     """Trains to the end or until a signal, and says what came of it."""
     num_steps = trainer.training.num_steps
     if start.step >= num_steps:
-        print(f"finished already, after {start.step} steps; a larger Training.num_steps trains on")
+        print(f"finished already, after {counted(start.step, 'step')}; a larger Training.num_steps trains on")
     with stop_request() as request:
         stop = Agreement.of_this_process().stop(request)
         training_run = TrainingRun(trainer, folder, start, stop)

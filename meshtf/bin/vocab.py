@@ -10,6 +10,7 @@ from pathlib import Path
 from absl import flags
 
 from meshtf.bin._run_program import run_program
+from meshtf.errors import counted
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.sources.document import Source
 from meshtf.train.data.sources.python_library import python_library
@@ -42,8 +43,8 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
 
 def train(source: Source, output: Path, values: flags.FlagValues) -> int:
     num_bytes = train_sentencepiece(source, output, values.size, values.model_type, values.character_coverage)
-    print(f"trained on:    {source} ({num_bytes:,} bytes)")
-    print(f"written to:    {output} ({values.size:,} ids, {values.model_type})")
+    print(f"trained on:    {source} ({counted(num_bytes, 'byte')})")
+    print(f"written to:    {output} ({counted(values.size, 'id')}, {values.model_type})")
     return ExitStatus.DONE
 
 

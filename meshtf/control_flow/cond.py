@@ -12,7 +12,7 @@ from meshtf.call_sites import language_function
 from meshtf.control_flow._blocks import as_tensors, build_block, gradients_by_input, has_side_effect, overrides_layout
 from meshtf.control_flow._cond_lowering import lower_branch
 from meshtf.control_flow.recompute_policy import RecomputePolicy, split_kept
-from meshtf.errors import DtypeError, ShapeError
+from meshtf.errors import DtypeError, ShapeError, counted
 from meshtf.graph import Block, Operation, Tensor, check_tensor, is_differentiable
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.inputs.constants import zeros_like
@@ -133,7 +133,7 @@ def cond(predicate: Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], A
         blocks.append((list(operations), as_tensors(results, what)))
     (_, first), (second_operations, second) = blocks
     if len(first) != len(second):
-        raise ShapeError(f"true_fn returned {len(first)} tensors and false_fn {len(second)}")
+        raise ShapeError(f"true_fn returned {counted(len(first), 'tensor')} and false_fn {len(second)}")
     with predicate.graph.capture("a branch", beside=second_operations) as added:
         second = [_like(b, a) for a, b in zip(first, second, strict=True)]
     second_operations += added

@@ -11,7 +11,7 @@ from meshtf.control_flow._blocks import as_tensors, build_block, explicit_tensor
 from meshtf.control_flow._inline_block import InlineOperation
 from meshtf.control_flow.recompute_grad import RecomputeOperation
 from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING
-from meshtf.errors import DtypeError, GraphError, ShapeError
+from meshtf.errors import DtypeError, GraphError, ShapeError, counted
 from meshtf.graph import Block, Mesh, Tensor, check_tensor, is_differentiable
 from meshtf.ops.algebra.arithmetic import add
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
@@ -56,7 +56,8 @@ class CustomGradientOperation(InlineOperation):
         grads = list(returned) if isinstance(returned, list | tuple) else [returned]
         if len(grads) != len(every):
             raise GraphError(
-                f"grad_fn returned {len(grads)} gradients for {len(every)} inputs: {', '.join(map(repr, every))}"
+                f"grad_fn returned {counted(len(grads), 'gradient')} for {counted(len(every), 'input')}: "
+                f"{', '.join(map(repr, every))}"
             )
         return [
             None if grad is None else _like(check_tensor(grad, "gradient"), x)

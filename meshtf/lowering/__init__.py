@@ -1,1 +1,1 @@
-"""From a graph and a layout to a plan, and from a plan to one per-core TensorFlow program; see README.md."""
+"""From a graph and a layout to a plan, and from a plan to one per-core TensorFlow program."""

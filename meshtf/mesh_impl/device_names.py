@@ -11,7 +11,7 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from meshtf.dimension import Shape, ShapeLike
-from meshtf.errors import DeviceError, nearest
+from meshtf.errors import DeviceError, counted, nearest
 from meshtf.layout import Axes
 from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
@@ -22,7 +22,7 @@ _TASK = re.compile(r"/task:(\d+)")
 _Parts: TypeAlias = tuple[str, int, int, str | None, int | None]
 
 _TOO_FEW = """\
-mesh [{shape}] has {size} cores, and {where} {cpus} logical CPU{s} and {gpus} logical GPUs.
+mesh [{shape}] has {size}, and {where} {cpus} and {gpus}.
 Add, before {before}:
     mtf.virtual_cpus({each})
 or make the mesh smaller."""
@@ -64,11 +64,10 @@ def default_devices(shape: Shape, axes_over_processes: Axes = ()) -> tuple[str, 
     raise DeviceError(
         _TOO_FEW.format(
             shape=shape,
-            size=shape.size,
+            size=counted(shape.size, "core"),
             where="TensorFlow has" if processes == 1 else f"the cluster of {processes} processes has",
-            cpus=cpus,
-            s="" if cpus == 1 else "s",
-            gpus=gpus,
+            cpus=counted(cpus, "logical CPU"),
+            gpus=counted(gpus, "logical GPU"),
             before=_BEFORE if processes == 1 else "mtf.initialize_cluster() in each process",
             each=math.ceil(shape.size / processes),
         )
@@ -86,10 +85,11 @@ def _by_process(kind: str) -> list[list[str]]:
 def _check_even(names: Sequence[Sequence[str]], shape: Shape) -> None:
     each, rest = divmod(shape.size, len(names))
     if rest or any(len(own) < each for own in names):
+        devices = " + ".join(str(len(own)) for own in names)
         raise DeviceError(
-            f"mesh [{shape}] has {shape.size} cores, and the cluster {len(names)} processes with "
-            f"{' + '.join(str(len(own)) for own in names)} devices; each takes an equal part of a mesh. Make the "
-            f"number of cores a multiple of {len(names)}, or give devices= for a mesh of one process"
+            f"mesh [{shape}] has {counted(shape.size, 'core')}, and the cluster "
+            f"{counted(len(names), 'process', 'processes')} with {devices} devices; each takes an equal part of a "
+            f"mesh. Make the number of cores a multiple of {len(names)}, or give devices= for a mesh of one process"
         )
 
 
@@ -130,7 +130,10 @@ def checked_devices(shape: Shape, devices: Sequence[str]) -> tuple[str, ...]:
     if twice:
         raise DeviceError(f"given for more than one core: {', '.join(twice)}; each core needs a device of its own")
     if len(found) != shape.size:
-        raise DeviceError(f"mesh [{shape}] has {shape.size} cores, and {len(found)} devices were given for it")
+        verb = "was" if len(found) == 1 else "were"
+        raise DeviceError(
+            f"mesh [{shape}] has {counted(shape.size, 'core')}, and {counted(len(found), 'device')} {verb} given for it"
+        )
     return tuple(name for name in found if name)
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from meshtf.axis_parts import AxisParts, SizesOfParts, axis_parts_of, sizes_of_parts
 from meshtf.call_sites import says_where
 from meshtf.dimension import Shape
-from meshtf.errors import DeviceError, UsageError, nearest
+from meshtf.errors import DeviceError, UsageError, counted, nearest
 from meshtf.layout import MAX_PADDING, LayoutLike, LayoutRules, convert_to_layout_rules
 from meshtf.planning.process_spans import ProcessOfCore, laid_over
 
@@ -113,7 +113,9 @@ class MeshOptions:
         """
         number = self.num_processes or 1
         if shape.size % number:
-            raise DeviceError(f"mesh [{shape}] has {shape.size} cores, which {number} processes cannot share equally")
+            raise DeviceError(
+                f"mesh [{shape}] has {counted(shape.size, 'core')}, which {number} processes cannot share equally"
+            )
         return laid_over(shape, number, self.axes_over_processes) if number > 1 else ()
 
     def parts_of_axes(self, shape: Shape) -> AxisParts:

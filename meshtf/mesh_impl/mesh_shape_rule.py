@@ -6,11 +6,11 @@ import dataclasses
 import math
 
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape, parse_pairs
-from meshtf.errors import DeviceError, ShapeError
+from meshtf.errors import DeviceError, ShapeError, counted
 
 OPEN = "*"
 
-_TOO_FEW = "mesh [{rule}] has at least {least} cores, and {devices}"
+_TOO_FEW = "mesh [{rule}] has at least {least}, and {devices}"
 _DOES_NOT_FIT = """\
 mesh [{rule}] has a multiple of {least} cores, and of {processes} processes each has as many of them, {most} at most: \
 there is no such number. Other sizes, or another number of processes, would do"""
@@ -57,7 +57,9 @@ class MeshShapeRule:
         """
         if self.is_open and num_devices < self._least:
             devices = "1 device is" if num_devices == 1 else f"{num_devices} devices are"
-            raise DeviceError(_TOO_FEW.format(rule=self, least=self._least, devices=f"{devices} there"))
+            raise DeviceError(
+                _TOO_FEW.format(rule=self, least=counted(self._least, "core"), devices=f"{devices} there")
+            )
         return self._shape(num_devices // self._least if self.is_open else 0)
 
     def shape_over(self, num_processes: int, devices_of_each: int) -> Shape:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import meshtf as mtf
 from meshtf.call_sites import says_where
-from meshtf.errors import GraphError
+from meshtf.errors import GraphError, counted
 from meshtf.optimize.parameter import Parameter
 
 
@@ -56,7 +56,9 @@ class Optimizer(abc.ABC):
     def apply_grads(self, grads: Sequence[mtf.Tensor], variables: Sequence[mtf.Variable]) -> list[mtf.Tensor]:
         """Assigns to each variable its value after one step, and returns those values."""
         if len(grads) != len(variables):
-            raise GraphError(f"{len(grads)} gradients were given for {len(variables)} variables; give one for each")
+            raise GraphError(
+                f"for {counted(len(variables), 'variable')} come {counted(len(grads), 'gradient')}; give one for each"
+            )
         parameters = [Parameter.of(variable, grad) for grad, variable in zip(grads, variables, strict=True)]
         return [
             parameter.variable.value if new is parameter.value else _assigned(parameter.variable, new)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import meshtf as mtf
+from meshtf.errors import counted
 from meshtf.optimize.field_checks import check, check_above_zero, check_numbers, is_number
 
 Rate: TypeAlias = "float | mtf.Tensor | Schedule"
@@ -177,7 +178,8 @@ class PiecewiseSchedule(Schedule):
         _check_values(self, "pieces", self.pieces)
         if len(self.pieces) != len(self.boundaries) + 1:
             raise ValueError(
-                f"PiecewiseSchedule: {len(self.boundaries)} boundaries need {len(self.boundaries) + 1} pieces, and "
+                f"PiecewiseSchedule: {counted(len(self.boundaries), 'boundary', 'boundaries')} need "
+                f"{counted(len(self.boundaries) + 1, 'piece')}, and "
                 f"there are {len(self.pieces)}"
             )
         if any(a >= b for a, b in zip([0, *self.boundaries], self.boundaries, strict=False)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meshtf.errors import counted
 from meshtf.lowering.report.report import Report
 from meshtf.lowering.report.text_table import bytes_text
 
@@ -11,7 +12,7 @@ def remarks(report: Report) -> list[str]:
     found = []
     if gathered := report.gathers_for_want:
         sent = bytes_text(sum(c.bytes_sent for c in gathered)).strip()
-        found.append(f"{sent} gathered for want of a way to work on slices ({len(gathered)} times)")
+        found.append(f"{sent} gathered for want of a way to work on slices ({counted(len(gathered), 'time')})")
     if report.whole_tensors:
         largest = report.whole_tensors[0]
         size = bytes_text(largest.bytes).strip()

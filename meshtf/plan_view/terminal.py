@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from meshtf.errors import counted
 from meshtf.lowering.report.report import Report
 from meshtf.lowering.report.text_table import bytes_text, flops_text, seconds_text, wrapped
 from meshtf.plan_view.operation_groups import OperationGroup, operation_groups, place_text
@@ -192,7 +193,8 @@ def _sent(report: Report) -> str:
 
 def _pipelines(report: Report) -> Iterator[Text]:
     for p in report.pipelines[:1]:
-        yield _row("pipeline", f"{p.stages} stages, {p.microbatches} micro-batches, a bubble of {p.bubble:.1%}")
+        microbatches = counted(p.microbatches, "micro-batch", "micro-batches")
+        yield _row("pipeline", f"{counted(p.stages, 'stage')}, {microbatches}, a bubble of {p.bubble:.1%}")
 
 
 def _costliest(groups: Sequence[OperationGroup], planned: PlannedLayout) -> Iterator[Text]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from meshtf.dimension import Shape
+from meshtf.errors import counted
 from meshtf.layout import Axes
 from meshtf.planning.core_positions import groups_along, positions
 
@@ -37,7 +38,7 @@ class ProcessSpan:
     def __str__(self) -> str:
         if self.members == 1:
             return f"across {self.processes} processes"
-        return f"within each process ({self.members} cores), across {self.processes} processes, within"
+        return f"within each process ({counted(self.members, 'core')}), across {self.processes} processes, within"
 
 
 def groups_over(axes: Sequence[str], mesh_shape: Shape) -> np.ndarray:

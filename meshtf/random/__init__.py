@@ -2,7 +2,7 @@
 
 Every value is a function of a key and of its position in the WHOLE tensor, so any slice of it is computed anywhere by
 itself, with no communication, bit-identical under every way of cutting the whole (promise 1 of the design), in another
-process too (promise 7). See README.md beside this file.
+process too (promise 7).
 
 All drawing functions take
   key          uint32 [2] tensor, or two Python ints: of `fold_in`

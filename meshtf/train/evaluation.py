@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 import meshtf as mtf
-from meshtf.errors import IndexRangeError, MeshtfError, NonFiniteError
+from meshtf.errors import IndexRangeError, MeshtfError, NonFiniteError, counted
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train._metric_sums import MetricError
 from meshtf.train.batches.feature_checks import check_features, first_non_finite_feature
@@ -29,7 +29,7 @@ _NOTHING_HELD_OUT = """\
 the task "{task}" holds out no example, so nothing could be said of what is learnt; let it hold out one at least."""
 
 _NOTHING_COUNTS = """\
-nothing counts for the loss on {count:,} held-out examples of the task "{task}": every weight is 0 that the model gives
+nothing counts for the loss on {count} of the task "{task}": every weight is 0 that the model gives
 them."""
 
 _NOT_FINITE = """\
@@ -68,7 +68,7 @@ class Evaluation:
     def __str__(self) -> str:
         means = [f"{name} {value:.4f}" for name, value in self.means.items()]
         uncounted = [f"{name} without a mean, since all its weights are 0" for name in self.uncounted]
-        return f"{', '.join([*means, *uncounted])} (on {self.num_examples:,} held-out examples)"
+        return f"{', '.join([*means, *uncounted])} (on {counted(self.num_examples, 'held-out example')})"
 
 
 class Evaluator:
@@ -239,5 +239,7 @@ class _Sums:
         if self._not_finite is not None:
             return NonFiniteError(self._not_finite)
         if LOSS in uncounted:
-            return MetricError(_NOTHING_COUNTS.format(count=self._num_examples, task=task.name))
+            return MetricError(
+                _NOTHING_COUNTS.format(count=counted(self._num_examples, "held-out example"), task=task.name)
+            )
         return None

@@ -14,7 +14,7 @@ from meshtf.checkpoint._name_rules import NameRules
 from meshtf.checkpoint.checkpoint_paths import open_checkpoint, open_source
 from meshtf.checkpoint.formats.tensor_source import TensorSource
 from meshtf.checkpoint.joined_checkpoint import JoinedCheckpoint
-from meshtf.errors import CheckpointError, DamagedCheckpointError, OtherModelError
+from meshtf.errors import CheckpointError, DamagedCheckpointError, OtherModelError, counted
 from meshtf.files.remote.remote_folder import place_of
 from meshtf.layers.low_rank import SCALE, A, B
 from meshtf.train.configuration import ConfigurationError
@@ -26,7 +26,7 @@ part of another name there by ("new/(.*)", r"old/\\1")."""
 
 _ADAPTER = re.compile(f"_({A}|{B}|{SCALE})$")
 _NO_PLACE = """\
-the adapters {adapters} have {count} tensors that the model has no place for, the first {first}.
+the adapters {adapters} have {count} that the model has no place for, the first {first}.
 AttentionConfig.low_rank must be as in the training that they are from, its LowRank.projections above all. Nothing was
 started."""
 
@@ -94,7 +94,9 @@ class InitialCheckpoint:
         taken = set(NameRules(self.rules).sources([name for v in variables for name in v.saved_names]).values())
         lost = [name for name in adapters.tensors if _ADAPTER.search(name) and name not in taken]
         if lost:
-            raise CheckpointError(_NO_PLACE.format(adapters=self.adapters, count=len(lost), first=lost[0]))
+            raise CheckpointError(
+                _NO_PLACE.format(adapters=self.adapters, count=counted(len(lost), "tensor"), first=lost[0])
+            )
         return adapters
 
     def _state_names(self, step: mtf.Function, evaluation: mtf.Function) -> list[str]:

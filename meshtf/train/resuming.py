@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from meshtf.checkpoint import SavedCheckpoint, restore
-from meshtf.errors import CheckpointError, OtherModelError
+from meshtf.errors import CheckpointError, OtherModelError, counted
 from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.fingerprints import differences, fingerprint_of, in_changed_data
@@ -157,7 +157,7 @@ def _begin(trainer: Trainer) -> None:
     model = {n for v in trainer.evaluation_step.graph.variables.values() for n in getattr(v, "saved_names", ())}
     anew = [name for name in done.initial if name in model]
     told = f"; anew: {', '.join(anew[:_MOST_NAMED])}{' ..' if len(anew) > _MOST_NAMED else ''}" if anew else ""
-    print(f"begins with:   {len(done.restored)} tensors of {initial.path}{told}")
+    print(f"begins with:   {counted(len(done.restored), 'tensor')} of {initial.path}{told}")
 
 
 def _newest(folder: RunFolder) -> SavedCheckpoint | None:

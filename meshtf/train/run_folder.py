@@ -217,8 +217,8 @@ class RunFolder:
 
         Args:
           parameters: the bindings.
-          trust_config: whether the configuration may execute what came with it: see "A run of someone else" in
-            docs/training.md.
+          trust_config: whether the configuration may execute what came with it: modules in the run's own folder or of
+            Python's library, gin's dynamic registration, other files.
 
         Raises:
           ConfigurationError: the configuration names what there is not any more, or a binding is wrong; or it would

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.divisors import divisors
-from meshtf.errors import MeshtfError, nearest
+from meshtf.errors import MeshtfError, counted, nearest
 from meshtf.layout import LayoutLike
 from meshtf.mesh_impl.mesh_options import SUM_DTYPES
 from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
@@ -182,8 +182,8 @@ class Training(mtf.MeshOptions):
         rows = getattr(getattr(self.model, "vocabulary", None), "vocab_size", None)
         if self.task.vocabulary is not None and rows is not None and self.task.vocabulary.size > rows:
             raise ConfigurationError(
-                f"the vocabulary of Training.task has {self.task.vocabulary.size} ids, and that of Training.model "
-                f"{rows}: {self.task.vocabulary} does not fit; give the model a vocab_size of at least "
+                f"the vocabulary of Training.task has {counted(self.task.vocabulary.size, 'id')}, and that of "
+                f"Training.model {rows}: {self.task.vocabulary} does not fit; give the model a vocab_size of at least "
                 f"{self.task.vocabulary.size}"
             )
 

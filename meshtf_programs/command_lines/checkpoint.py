@@ -194,8 +194,8 @@ def define_weights_flags(values: flags.FlagValues) -> None:
         values,
         "rules",
         "",
-        "A file of rules by which `import` converts; by default meshtf's own for the model's type. docs/weights.md has "
-        "its form.",
+        "A file of rules by which `import` converts; by default meshtf's own for the model's type, which are examples: "
+        "meshtf/checkpoint/conversion/families, where meshtf is installed.",
     )
     define_path(
         values,

@@ -117,7 +117,7 @@ def define_backend_flag(values: flags.FlagValues) -> None:
         "cpu",
         ["cpu", "gpu", "tpu"],
         "What the cores of the mesh are: cpu (virtual CPUs, as many as it has; the default), gpu (GPUs of this "
-        "machine), or tpu (never tried on one: docs/tpu.md says what was verified without).",
+        "machine), or tpu (never tried on a real one, but with the TPU's own compiler and on virtual cores).",
         flag_values=values,
     )
     flags.DEFINE_integer(

@@ -48,7 +48,7 @@ def test_devices_are_ranked_by_number_and_not_as_text() -> None:
         ("rows:2", ["CPU:0", "CPU:99"], r"no such device: 'CPU:99'.*virtual_cpus\(2\)"),
         ("rows:2", ["CPU:0", "nonsense"], "no such device: 'nonsense'"),
         ("rows:2", ["CPU:0", "/job:worker/task:3/device:CPU:0"], "no such device: '/job:worker"),
-        ("rows:2", ["CPU:0"], "2 cores, and 1 devices were given"),
+        ("rows:2", ["CPU:0"], "2 cores, and 1 device was given"),
         ("rows:2", "CPU:0", "a list of names"),
         ("rows:0", None, "has no cores"),
     ],

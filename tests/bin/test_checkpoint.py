@@ -116,7 +116,7 @@ def test_compare(run: Run, saved: Path) -> None:
         "  different values  elements that differ  largest difference",
         "  dense/kernel                    7 of 8                  14",
         "the runs' states differ",
-        "equal:               1 tensors",
+        "equal:               1 tensor",
     ]
     assert run("compare", step_folder(saved, 1), saved, "--tolerance=14").status == 0
 

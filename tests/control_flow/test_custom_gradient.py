@@ -119,7 +119,7 @@ def test_of_a_tensor_whose_layout_is_overridden(twins: Any) -> None:
 
 
 BAD: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
-    "count": (lambda g: [g, g], GraphError, r"grad_fn returned 2 gradients for 1 inputs: x \[batch:4 d:4\]"),
+    "count": (lambda g: [g, g], GraphError, r"grad_fn returned 2 gradients for 1 input: x \[batch:4 d:4\]"),
     "shape": (lambda g: mtf.reduce_sum(g), ShapeError, r"returned \[\] as the gradient of \[batch:4 d:4\]"),
     "dtype": (lambda g: mtf.cast(g, tf.bfloat16), DtypeError, "returned bfloat16 as the gradient of"),
     "no tensor": (lambda g: 1.0, GraphError, "the gradient must be an mtf.Tensor, not float"),

@@ -150,7 +150,7 @@ def test_devices(read: Callable[..., str]) -> None:
     twice = read(DeviceError, lambda: mtf.SpmdMeshImpl("rows:2", "", devices=["CPU:0", "CPU:0"]))
     assert "given for more than one core: /device:CPU:0" in twice
     few = read(DeviceError, lambda: mtf.SpmdMeshImpl("rows:2", "", devices=["CPU:0"]))
-    assert "mesh [rows:2] has 2 cores, and 1 devices were given for it" in few
+    assert "mesh [rows:2] has 2 cores, and 1 device was given for it" in few
 
 
 @pytest.mark.parametrize("mesh", ["r:2;c:2", "r:2;c:4", "r:3;c:2", "r:8", "r:2;c:3;d:5"])

@@ -47,7 +47,7 @@ def test_a_wrong_dtype_or_number_of_outputs() -> None:
 
     assert "tf_fn returned bool for the slice of output" in raised(dtype, mtf.errors.DtypeError)
     assert "give output_dtype=tf.bool" in raised(dtype)
-    assert "tf_fn returned 2 tensors, and the operation has 1 outputs" in raised(number, mtf.errors.ShapeError)
+    assert "tf_fn returned 2 tensors, and the operation has 1 output" in raised(number, mtf.errors.ShapeError)
 
 
 def test_an_error_in_the_function() -> None:
@@ -114,5 +114,5 @@ def test_wrong_things_given() -> None:
 
     assert "tf_fn must be a function of tf.Tensors, not Tensor" in raised(body(no_function))
     assert "at least one operand is needed" in raised(body(no_operand))
-    assert "gave 1 gradients for 2 operands" in raised(body(few_gradients))
+    assert "gave 1 gradient for 2 operands" in raised(body(few_gradients))
     assert "it must have that operand's shape and dtype" in raised(body(bad_gradient))

@@ -88,7 +88,7 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("spmd devices text", lambda: mtf.SpmdMeshImpl("r:2", "", "CPU:0"),
      DeviceError, "devices must be a list of names, one for each core, and not the text"),
     ("spmd devices few", lambda: mtf.SpmdMeshImpl("r:2", "", ["CPU:0"]),
-     DeviceError, "mesh [r:2] has 2 cores, and 1 devices were given for it"),
+     DeviceError, "mesh [r:2] has 2 cores, and 1 device was given for it"),
     ("spmd devices twice", lambda: mtf.SpmdMeshImpl("r:2", "", ["CPU:0", "CPU:0"]),
      DeviceError, "given for more than one core: /device:CPU:0; each core needs a device of"),
     ("spmd devices none there", lambda: mtf.SpmdMeshImpl("r:2", "", ["CPU:0", "CPU:99"]),

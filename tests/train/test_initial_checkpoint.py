@@ -98,7 +98,7 @@ def test_adapters_without_a_place_are_named(tiny_training: Make, tmp_path: Path)
     np.savez(tmp_path / "adapters.npz", **{"hidden/kernel_lora_a": np.zeros([4, 1], np.float32)})
     given = InitialCheckpoint(str(tmp_path / "before"), adapters=str(tmp_path / "adapters.npz"))
     trainer = Trainer(tiny_training(initial_checkpoint=given))
-    with pytest.raises(CheckpointError, match=r"have 1 tensors that the model has no place for, .*kernel_lora_a"):
+    with pytest.raises(CheckpointError, match=r"have 1 tensor that the model has no place for, .*kernel_lora_a"):
         resumed_start(trainer, RunFolder.made(tmp_path / "after"))
     assert list((tmp_path / "after").iterdir()) == []
 

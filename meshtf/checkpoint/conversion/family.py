@@ -1,6 +1,6 @@
 """A family of models: a file of rules that says which of another library's tensors are which here.
 
-docs/weights.md has the form of these files, which users write, too.
+Users write such files, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from meshtf.checkpoint.conversion.converted import Sizes
 from meshtf.checkpoint.conversion.names import NamePattern
 from meshtf.checkpoint.conversion.rule import TensorRule, rules_of
 from meshtf.checkpoint.conversion.settings import Setting, Shapes, Value, alternatives, evaluated, holds, keys_of
-from meshtf.errors import CheckpointError, nearest
+from meshtf.errors import CheckpointError, counted, nearest
 from meshtf.files.regular_file import read_regular
 
 LARGEST = 1 << 20
@@ -197,8 +197,8 @@ class FamilyModel:
         for side in (side for rule in self.rules for side in (rule.there, rule.here)):
             if (count := math.prod(axes[axis] for axis in side.name.axes)) > _MOST_TENSORS:
                 raise CheckpointError(
-                    f"the configuration {where} asks for {count:,} tensors {side.name.text}, and no model has more "
-                    f"than {_MOST_TENSORS:,} of a kind; it was changed"
+                    f"the configuration {where} asks for {counted(count, 'tensor')} {side.name.text}, and no model has "
+                    f"more than {_MOST_TENSORS:,} of a kind; it was changed"
                 )
 
     @property
@@ -227,7 +227,7 @@ def find_family(format_name: str, model_type: str) -> Family:
     known = sorted(name for family in families for name in family.model_types)
     raise CheckpointError(
         f"there are no rules for models of type {model_type!r}{nearest(model_type, known)}; there are for "
-        f"{', '.join(known)}. --rules=FILE gives others: see docs/weights.md"
+        f"{', '.join(known)}. --rules=FILE gives others, in the form of {families[0].path}"
     )
 
 

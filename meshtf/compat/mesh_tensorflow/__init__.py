@@ -1,6 +1,6 @@
 """Mesh TensorFlow's names, for programs that people have: `import meshtf.compat.mesh_tensorflow as mtf`.
 
-A program is built in a graph of TensorFlow's and run by a session, as it was: docs/migration.md goes through one.
+A program is built in a graph of TensorFlow's and run by a session, as it was.
 """
 
 from meshtf.compat.mesh_tensorflow import (
@@ -316,7 +316,7 @@ __getattr__ = refusing(
     __name__,
     __all__,
     {
-        "auto_mtf": "a layout of your own: docs/choose_a_layout.md, with meshtf.PlanMeshImpl to compare",
+        "auto_mtf": "a layout of your own, with meshtf.PlanMeshImpl to compare, or meshtf.auto_layout",
         "conv3d_backprop_input": "meshtf.conv3d_backprop_input, whose parameters are the same",
         "log_variable_sizes": "print(lowering.report())",
         "parallel": "an operation of the language: every core runs the same program",

@@ -15,7 +15,7 @@ import tensorflow as tf
 from meshtf import control_flow, ops
 from meshtf.compat.mesh_tensorflow._language import for_graphs
 from meshtf.dimension import Dimension, Shape
-from meshtf.errors import GraphError, ShapeError
+from meshtf.errors import GraphError, ShapeError, counted
 from meshtf.graph import Tensor
 
 EOS_ID = 1
@@ -175,7 +175,7 @@ class _BeamSearch:
         logits, states = self.logits_fn(step, open_ids, list(values[5:]))
         if len(states) != len(self.states):
             raise GraphError(
-                f"logits_fn was given {len(self.states)} states, and returned {len(states)}; return as many"
+                f"logits_fn was given {counted(len(self.states), 'state')}, and returned {len(states)}; return as many"
             )
         vocab = logits.shape.dims[-1]
         penalty = self._penalty(step + 1)

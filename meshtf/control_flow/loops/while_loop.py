@@ -14,7 +14,7 @@ from meshtf.control_flow.loops.loop_spec import AccumulatedTensor, CarriedTensor
 from meshtf.control_flow.loops.scan_body import checked_carried
 from meshtf.control_flow.recompute_policy import RecomputePolicy, unnested_policy
 from meshtf.dimension import Dimension
-from meshtf.errors import DtypeError, GraphError, ShapeError
+from meshtf.errors import DtypeError, GraphError, ShapeError, counted
 from meshtf.graph import Block, Operation, Tensor, check_tensor, with_nested
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.side_effects.check_finite import CheckFiniteOperation
@@ -72,7 +72,9 @@ def while_loop(  # noqa: PLR0913  # the original's parameters, and four of ours
         raise GraphError("while_loop needs at least one value")
     returned_values = len(initial) if num_loop_vars is None else num_loop_vars
     if not 1 <= returned_values <= len(initial):
-        raise GraphError(f"num_loop_vars is a number of the {len(initial)} values, at least 1, not {num_loop_vars}")
+        raise GraphError(
+            f"num_loop_vars is a number of the {counted(len(initial), 'value')}, at least 1, not {num_loop_vars}"
+        )
     entering = [block_input(x, "value") for x in initial]
     seen = [block_input(x, "value") for x in initial]
     mesh = initial[0].mesh
@@ -87,8 +89,8 @@ def while_loop(  # noqa: PLR0913  # the original's parameters, and four of ours
     policy.check(operations)
     if len(returned) > len(entering) and not has_accumulators:
         raise ShapeError(
-            f"body_fn is given {len(entering)} values and returned {len(returned)}; to sum the others over the "
-            f"iterations set has_accumulators"
+            f"body_fn is given {counted(len(entering), 'value')} and returned {len(returned)}; to sum the others over "
+            f"the iterations set has_accumulators"
         )
     if maximum_iterations is not None and maximum_iterations < 0:
         raise ShapeError(f"maximum_iterations must not be negative, and is {maximum_iterations}")

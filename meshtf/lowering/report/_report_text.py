@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from meshtf.errors import counted
 from meshtf.lowering.report._records import CollectiveRecord, LoopRecord, MemoryRecord, RepeatedWorkRecord, TensorRecord
 from meshtf.lowering.report.text_table import Column, Row, bytes_text, flops_text, shorten, table
 
@@ -297,7 +298,7 @@ def _repeated_row(group: Sequence[RepeatedWorkRecord]) -> tuple[str, ...]:
     largest = max(group, key=lambda w: w.flops)
     return (
         flops_text(sum(w.flops for w in group)),
-        f"{largest.times} cores",
+        f"{counted(largest.times, 'core')}",
         "+".join(largest.axes),
         f"{len(group)}",
         _place(largest.filename, largest.line),

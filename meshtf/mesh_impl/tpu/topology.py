@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 from meshtf.dimension import Shape
-from meshtf.errors import DeviceError, nearest
+from meshtf.errors import DeviceError, counted, nearest
 from meshtf.mesh_impl.tpu.torus import Torus
 
 _GIB = 2**30
@@ -132,9 +132,9 @@ class TpuTopology:
             topology=self,
             found=f"{self.cores:,}",
             torus=self.torus,
-            suggestion=f"Give {names}, or a mesh of {self.cores} cores."
+            suggestion=f"Give {names}, or a mesh of {counted(self.cores, 'core')}."
             if names
-            else f"No topology has {mesh_shape.size} cores: give a mesh of {self.cores}.",
+            else f"No topology has {counted(mesh_shape.size, 'core')}: give a mesh of {self.cores}.",
         )
 
     def __str__(self) -> str:

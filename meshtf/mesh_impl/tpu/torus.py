@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from meshtf.dimension import Shape
-from meshtf.errors import DeviceError
+from meshtf.errors import DeviceError, counted
 
 _MOST_SUGGESTED = 6
 _SQUARE = {(0, 0): 0, (0, 1): 1, (1, 1): 2, (1, 0): 3}  # a ring of four as a square
@@ -115,7 +115,7 @@ class Torus:
         return tuple(position)
 
     def _unfit(self, mesh_shape: Shape) -> str:
-        fact = f"it has {self.size} cores, the mesh {mesh_shape.size}"
+        fact = f"it has {counted(self.size, 'core')}, the mesh {mesh_shape.size}"
         if mesh_shape.size == self.size:
             fact = "its axes cannot be made of whole axes of the torus"
         sizes = tuple(axis.size for axis in mesh_shape)

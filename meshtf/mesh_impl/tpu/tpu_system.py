@@ -15,7 +15,7 @@ import numpy as np
 
 from meshtf.call_sites import says_where
 from meshtf.dimension import Shape
-from meshtf.errors import ClusterError, DeviceError, MeshtfError, UsageError
+from meshtf.errors import ClusterError, DeviceError, MeshtfError, UsageError, counted
 from meshtf.layout import Axes
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.mesh_impl.tpu.torus import Torus
@@ -54,12 +54,10 @@ _DO_NOT_MEET = """\
 the processes of the cluster do not meet at {address}, of process 0, to make their TPUs one: {error}"""
 
 _NOT_EVEN = """\
-mesh [{shape}] has {size} cores, and {processes} processes with {cores} virtual ones take equal parts of it; make the \
+mesh [{shape}] has {size}, and {processes} processes with {cores} virtual ones take equal parts of it; make the \
 number of cores of the mesh a multiple of {processes}, and mtf.virtual_tpu as large in each process"""
 
-_TOO_FEW = (
-    "mesh [{shape}] has {size} cores, and the virtual TPU {cores}; make the mesh smaller, or mtf.virtual_tpu larger"
-)
+_TOO_FEW = "mesh [{shape}] has {size}, and the virtual TPU {cores}; make the mesh smaller, or mtf.virtual_tpu larger"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,12 +97,14 @@ class TpuSystem:
             by_place: dict[tuple[int, ...], Device] = {(*d.place[:rank], d.place[-1]): d for d in self.cores}
             return self.client.on([by_place[place] for place in positions], check)
         if len(self.cores) < shape.size:
-            raise DeviceError(_TOO_FEW.format(shape=shape, size=shape.size, cores=len(self.cores)))
+            raise DeviceError(_TOO_FEW.format(shape=shape, size=counted(shape.size, "core"), cores=len(self.cores)))
         own = [[d for d in self.cores if d.process == process] for process in sorted({d.process for d in self.cores})]
         each, rest = divmod(shape.size, len(own))
         if rest or any(len(cores) < each for cores in own):
             there = " + ".join(str(len(cores)) for cores in own)
-            raise DeviceError(_NOT_EVEN.format(shape=shape, size=shape.size, processes=len(own), cores=there))
+            raise DeviceError(
+                _NOT_EVEN.format(shape=shape, size=counted(shape.size, "core"), processes=len(own), cores=there)
+            )
         left = list(map(iter, own))
         cores = [next(left[process]) for process in laid_over(shape, len(own), axes_over_processes)]
         return self.client.on(cores, check)
@@ -238,7 +238,7 @@ def virtual_tpu(n: int) -> None:
 
 
 def _kind(system: TpuSystem) -> str:
-    return f"virtual TPU of {len(system.cores)} cores" if system.torus is None else f"TPU of {system.torus}"
+    return f"virtual TPU of {counted(len(system.cores), 'core')}" if system.torus is None else f"TPU of {system.torus}"
 
 
 def _runtime() -> Any:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike
-from meshtf.errors import DtypeError, ShapeError
+from meshtf.errors import DtypeError, ShapeError, counted
 from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
 from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.ops.algebra.reduction import reduced_dimension
@@ -134,7 +134,7 @@ def dynamic_slice(
     dim = reduced_dimension(check_tensor(x), slice_dim_name)
     size = whole_number(size, "size")
     if not 0 <= size <= dim.size:
-        raise ShapeError(f'dimension "{dim.name}" has {dim.size} elements, and {size} are wanted')
+        raise ShapeError(f'dimension "{dim.name}" has {counted(dim.size, "element")}, and {size} are wanted')
     first = _clamped(begin, dim.size - size)
     if size == dim.size:
         return x

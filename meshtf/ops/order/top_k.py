@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension, unused_name
-from meshtf.errors import DtypeError, ShapeError
+from meshtf.errors import DtypeError, ShapeError, counted
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import TensorLayout, restricted, without_split
 from meshtf.ops.algebra.reduction import reduced_dimension
@@ -211,7 +211,9 @@ def _top_k(
     if wanted is None:
         raise ShapeError("top_k needs a k_dim; write mtf.Dimension(name, k)")
     if wanted.size > dim.size:
-        raise ShapeError(f'k_dim "{wanted.name}" has size {wanted.size}, and "{dim.name}" only {dim.size} elements')
+        raise ShapeError(
+            f'k_dim "{wanted.name}" has size {wanted.size}, and "{dim.name}" only {counted(dim.size, "element")}'
+        )
     if wanted.name != dim.name and x.shape.has(wanted.name):
         raise ShapeError(f'[{x.shape}] has a dimension "{wanted.name}" already; choose another name for k_dim')
     if wanted.name != dim.name:

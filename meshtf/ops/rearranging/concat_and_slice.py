@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape
-from meshtf.errors import ShapeError, nearest
+from meshtf.errors import ShapeError, counted, nearest
 from meshtf.graph import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.inputs.scalars import Scalar, scalar_constant
@@ -96,7 +96,9 @@ def stack(xs: Sequence[Tensor], dim_name: str | Dimension, axis: int = 0, name: 
     xs = _tensors(xs, "stack")
     first, dim = xs[0].shape, Dimension(_name(dim_name), len(xs))
     if isinstance(dim_name, Dimension) and dim_name.size != len(xs):
-        raise ShapeError(f'dimension "{dim.name}" has size {dim_name.size}, and {len(xs)} tensors are stacked')
+        verb = "is" if len(xs) == 1 else "are"
+        stacked = f"{counted(len(xs), 'tensor')} {verb} stacked"
+        raise ShapeError(f'dimension "{dim.name}" has size {dim_name.size}, and {stacked}')
     if first.has(dim):
         raise ShapeError(f'[{first}] has dimension "{dim.name}" already; use mtf.concat, or another name')
     _check_alike([x.shape for x in xs])

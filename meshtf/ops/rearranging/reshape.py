@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike
-from meshtf.errors import ShapeError
+from meshtf.errors import ShapeError, counted
 from meshtf.graph import Operation, Tensor, check_tensor, shape_of
 from meshtf.layout import TensorLayout
 from meshtf.planning.layout_table import LayoutTable
@@ -173,7 +173,9 @@ def reshape(x: Tensor, new_shape: ShapeLike, name: str = "reshape") -> Tensor:
     """
     shape = shape_of(new_shape)
     if shape.size != check_tensor(x).size:
-        raise ShapeError(f"[{x.shape}] has {x.size} elements and [{shape}] has {shape.size}; a reshape keeps them all")
+        raise ShapeError(
+            f"[{x.shape}] has {counted(x.size, 'element')} and [{shape}] has {shape.size}; a reshape keeps them all"
+        )
     return x if shape == x.shape else ReshapeOperation(x, shape, name).outputs[0]
 
 
@@ -221,7 +223,7 @@ def replace_dimensions(
     if not positions or positions != list(range(positions[0], positions[0] + len(positions))):
         raise ShapeError(f"[{old}] are not consecutive dimensions of [{shape}]; transpose first")
     if old.size != new.size:
-        raise ShapeError(f"[{old}] has {old.size} elements and [{new}] has {new.size}")
+        raise ShapeError(f"[{old}] has {counted(old.size, 'element')} and [{new}] has {new.size}")
     replaced = Shape([*shape.dims[: positions[0]], *new, *shape.dims[positions[-1] + 1 :]])
     return reshape(tensor_or_shape, replaced) if isinstance(tensor_or_shape, Tensor) else replaced
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from meshtf.errors import DtypeError, ExecutionError, GraphError, MeshtfError, ShapeError
+from meshtf.errors import DtypeError, ExecutionError, GraphError, MeshtfError, ShapeError, counted
 from meshtf.graph import Operation
 from meshtf.planning.plan import Value
 
@@ -36,7 +36,8 @@ def check_local_function(
     specs = [tf.TensorSpec(v.slice_shape, v.dtype) for v in inputs]
     returned = traced_results(operation, tf_fn, specs, given)
     if len(returned) != len(outputs):
-        fact = f"tf_fn returned {len(returned)} tensors, and the operation has {len(outputs)} outputs"
+        expected = counted(len(outputs), "output")
+        fact = f"tf_fn returned {counted(len(returned), 'tensor')}, and the operation has {expected}"
         raise ShapeError(text_of(operation, fact, given))
     for y, value in zip(returned, outputs, strict=True):
         _check_output(operation, y, value, given)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, Shape, ShapeLike, convert_to_shape
-from meshtf.errors import GraphError, ShapeError, nearest
+from meshtf.errors import GraphError, ShapeError, counted, nearest
 from meshtf.graph import Operation, Tensor, check_tensor, check_tensors, dtype_of, is_differentiable
 from meshtf.layout import Axes, TensorLayout
 from meshtf.ops.algebra.broadcasting import union
@@ -123,7 +123,8 @@ class SlicewiseOperation(Operation):
         grads = list(found) if isinstance(found, list | tuple) else [found]
         if len(grads) != len(self.inputs):
             raise GraphError(
-                f"the grad_function of {self.name} gave {len(grads)} gradients for {len(self.inputs)} operands; give "
+                f"the grad_function of {self.name} gave {counted(len(grads), 'gradient')} for "
+                f"{counted(len(self.inputs), 'operand')}; give "
                 f"one for each, None where there is none"
             )
         for x, grad in zip(self.inputs, grads, strict=True):
@@ -261,7 +262,7 @@ def _outputs(first: Tensor, shapes: Any, dtypes: Any) -> tuple[list[tuple[Shape,
     shape_list = shape_list or [shapes] * count
     dtype_list = dtype_list or [dtypes] * count
     if len(shape_list) != len(dtype_list):
-        raise ShapeError(f"{len(shape_list)} output shapes were given and {len(dtype_list)} output dtypes")
+        raise ShapeError(f"{len(shape_list)} output shapes were given and {counted(len(dtype_list), 'output dtype')}")
     named = [first.shape if s is None else convert_to_shape(s) for s in shape_list]
     types = [first.dtype if d is None else dtype_of(d) for d in dtype_list]
     return list(zip(named, types, strict=True)), _is_list_of_shapes(shapes) or isinstance(dtypes, list | tuple)

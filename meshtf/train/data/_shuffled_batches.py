@@ -11,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
+from meshtf.errors import counted
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.task import Batch, Position
 
@@ -25,7 +26,7 @@ FeaturesOf: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], Batch]"
 """(indices of examples, their places in the endless order), [n] int64 each -> features [n, ...]."""
 
 OTHER_DATA = """\
-the saved position is in data of {saved:,} examples, and there are {found:,} now, so training cannot continue exactly.
+the saved position is in data of {saved}, and there are {found:,} now, so training cannot continue exactly.
 Restore the data and the settings that the position was saved with, or start in another model folder."""
 
 NO_EXAMPLE = "the task has no example to train on; its training part must have one at least"
@@ -113,7 +114,7 @@ def _examples_taken(position: Position, num_examples: int) -> int:
     if not isinstance(taken, int) or not isinstance(count, int) or not 0 <= taken <= _FARTHEST:
         raise ConfigurationError(BAD_POSITION.format(position=position, taken=EXAMPLES_TAKEN, count=NUM_EXAMPLES))
     if count != num_examples:
-        raise ConfigurationError(OTHER_DATA.format(saved=count, found=num_examples))
+        raise ConfigurationError(OTHER_DATA.format(saved=counted(count, "example"), found=num_examples))
     return taken
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from meshtf.errors import counted
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.fingerprints import CONTENTS, IN_ANY_ORDER, checksum, counts_checksum
 from meshtf.train.data.objectives.objective import Objective
@@ -22,14 +23,14 @@ Convert it, as with `iconv -f windows-1252 -t utf-8`, or leave such documents ou
 TextTask.skip_undecodable = True."""
 
 OTHER_PARTS = """\
-{name} has the tokens of {found} text(s), and {kind} learns from {wanted}: give the source so many features."""
+{name} has the tokens of {found}, and {kind} learns from {wanted}: give the source so many features."""
 
 NO_ID = """\
 {name} has the id {found}, and TextTask.vocabulary has those from 0 to before {size:,}.
 Tokens mean something with the vocabulary that made them alone."""
 
 NO_TEXT = """\
-there is no text in {source}: {skipped} documents are not UTF-8, and no other was found.
+there is no text in {source}: {skipped} not in UTF-8, and no other was found.
 A document of white space alone counts as none."""
 
 EMPTY_SIDE = """\
@@ -183,7 +184,9 @@ class TextReader:
         if len(parts) != self.objective.num_parts:
             kind = type(self.objective).__name__
             raise ConfigurationError(
-                OTHER_PARTS.format(name=document.name, found=len(parts), kind=kind, wanted=self.objective.num_parts)
+                OTHER_PARTS.format(
+                    name=document.name, found=counted(len(parts), "text"), kind=kind, wanted=self.objective.num_parts
+                )
             )
         for part in parts:
             wrong = part[(part < 0) | (part >= size)]
@@ -250,11 +253,12 @@ def check_sides(counts: Mapping[bool, int], source: Source, held_out: float | So
       ConfigurationError: there is no text, or one of the two parts is empty.
     """
     count = sum(counts.values())
+    skipped = counted(num_skipped, "document is", "documents are")
     if not count or (isinstance(held_out, Source) and not counts[False]):
-        raise ConfigurationError(NO_TEXT.format(source=source, skipped=num_skipped))
+        raise ConfigurationError(NO_TEXT.format(source=source, skipped=skipped))
     if isinstance(held_out, Source):
         if not counts[True]:
-            raise ConfigurationError(NO_TEXT.format(source=held_out, skipped=num_skipped))
+            raise ConfigurationError(NO_TEXT.format(source=held_out, skipped=skipped))
         return
     for is_held, side, advice in (
         (True, "held out", "Hold out more, give more documents, or give a source of its own: TextTask.held_out = @..."),

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.errors import counted
 from meshtf.train.data._array_checks import check_arrays
 from meshtf.train.data._row_padding import at_rows
 from meshtf.train.data._shuffled_batches import ShuffledBatches
@@ -47,7 +48,8 @@ class ArrayTask:
         check_arrays(self.name, self.shapes, {"train": self.train, "held_out": self.held_out})
 
     def __str__(self) -> str:
-        return f"{self.name}: {num_examples(self.train)} examples to train on, {num_examples(self.held_out)} held out"
+        train, held_out = num_examples(self.train), num_examples(self.held_out)
+        return f"{self.name}: {counted(train, 'example')} to train on, {held_out:,} held out"
 
     def inputs(self, batch: mtf.Dimension) -> dict[str, mtf.TensorSpec]:
         return {

@@ -68,7 +68,9 @@ def _changes(then: Mapping[str, object], now: Mapping[str, object]) -> Iterator[
         if isinstance(value, int) and then.get(fact) != value:
             counted = True
             before = then.get(fact)
-            yield f"{before:,} {fact} then, {value:,} now" if isinstance(before, int) else f"{value:,} {fact} now"
+            single = fact.removesuffix("s")
+            then_counted = f"{counted(before, single, fact)} then, {value:,}" if isinstance(before, int) else None
+            yield f"{then_counted or counted(value, single, fact)} now"
     if counted or then.get(CONTENTS) == now.get(CONTENTS):
         return
     is_known = IN_ANY_ORDER in then and IN_ANY_ORDER in now

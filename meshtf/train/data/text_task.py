@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import nearest
+from meshtf.errors import counted, nearest
 from meshtf.files.remote.failures import without_secrets
 from meshtf.files.remote.remote_folder import is_remote
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
@@ -93,8 +93,8 @@ class TextTask:
         return (
             f"{self.name}: {_amount(text.train, len(self._train_rows))} to train on, "
             f"{_amount(text.held_out, len(self._held_out_rows))} held out"
-            + (f"; {text.num_skipped:,} documents left out that are not UTF-8" if text.num_skipped else "")
-            + (f"; {cut:,} documents cut" if cut else "")
+            + (f"; {counted(text.num_skipped, 'document')} left out, not in UTF-8" if text.num_skipped else "")
+            + (f"; {counted(cut, 'document cut', 'documents cut')}" if cut else "")
         )
 
     @property
@@ -234,9 +234,8 @@ def _cut(text: TokenizedText, piece: list[list[int]]) -> list[np.ndarray]:
 
 
 def _amount(text: TokenizedText, num_rows: int) -> str:
-    return (
-        f"{text.num_documents:,} documents of {text.num_bytes:,} bytes, {text.num_tokens:,} tokens in {num_rows:,} rows"
-    )
+    text_of = f"{counted(text.num_documents, 'document')} of {counted(text.num_bytes, 'byte')}"
+    return f"{text_of}, {counted(text.num_tokens, 'token')} in {counted(num_rows, 'row')}"
 
 
 def _check_held_out(held_out: float | Source) -> None:

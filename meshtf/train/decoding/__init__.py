@@ -1,4 +1,4 @@
-"""Decoding: text continued token by token with a cache of keys and values, and text scored. See docs/decoding.md."""
+"""Decoding: text continued token by token with a cache of keys and values, and text scored."""
 
 from __future__ import annotations
 

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from meshtf.errors import counted
+
 BITS_PER_NAT = 1.0 / math.log(2.0)
 
 _LARGEST_EXPONENT = math.log(sys.float_info.max)
@@ -41,7 +43,7 @@ class Continuation:
     def as_text(self, number: int, shows_prompt: bool) -> str:
         """A line of facts and the text, `number` being the prompt's; with the prompt itself before it, if wanted."""
         end = "stopped" if self.is_stopped else "cut"
-        facts = f"prompt {number}, rank {self.rank}, score {self.score:.4f}, {len(self.ids)} tokens, {end}"
+        facts = f"prompt {number}, rank {self.rank}, score {self.score:.4f}, {counted(len(self.ids), 'token')}, {end}"
         return f"=== {facts}\n{self.prompt if shows_prompt else ''}{self.text}"
 
 
@@ -90,5 +92,5 @@ class TextScore:
         bits = "" if self.bits_per_byte is None else f", {self.bits_per_byte:.4f} bits per byte"
         return (
             f"log-likelihood {self.log_likelihood:.4f}{perplexity}{bits} "
-            f"({self.num_tokens:,} tokens, {self.num_bytes:,} bytes)"
+            f"({counted(self.num_tokens, 'token')}, {counted(self.num_bytes, 'byte')})"
         )

@@ -13,6 +13,7 @@ import rich.box
 import rich.table
 from rich.markup import escape
 
+from meshtf.errors import counted
 from meshtf.files.regular_file import read_regular
 from meshtf.lowering.report.text_table import wrapped
 from meshtf.train.configuration import ConfigurationError
@@ -167,7 +168,8 @@ def _read_run(folder: RunFolder, label: str) -> ComparedRun:
 
     lines, written = read(folder.metrics, _lines_and_count, ([], 0)) if folder.metrics.exists() else ([], 0)
     if written > len(lines):
-        problems.append(f"{folder.metrics}: {written - len(lines)} of {written} lines are damaged, and passed over")
+        damaged, verb = written - len(lines), "is" if written - len(lines) == 1 else "are"
+        problems.append(f"{folder.metrics}: {damaged} of {counted(written, 'line')} {verb} damaged, and passed over")
     if not written and not problems:
         problems.append(f"{folder.path} has no metrics yet")
     options = bindings_of(read(folder.operative_config, _text, ""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import meshtf as mtf
+from meshtf.errors import counted
 from meshtf.lowering.report.text_table import bytes_text
 from meshtf.train.training import Training
 
@@ -13,13 +14,13 @@ def one_line(training: Training, train_step: mtf.Function) -> str:
     shape = train_step.lowering.mesh_impl.shape
     cores = "1 core" if shape.size == 1 else f"{shape.size} cores"
     tokens = training.tokens_per_step
-    step = f"{training.batch_size} examples" + ("" if tokens is None else f" ({tokens:,} tokens)")
+    step = f"{counted(training.batch_size, 'example')}" + ("" if tokens is None else f" ({counted(tokens, 'token')})")
     parts = [
-        f"{type(training.model).__name__} on {training.task.name}: {num_parameters(train_step):,} parameters",
+        f"{type(training.model).__name__} on {training.task.name}: {counted(num_parameters(train_step), 'parameter')}",
         f"mesh [{shape}] ({cores})",
         f"layout [{training.layout_text}]",
         f"{bytes_text(report.memory.peak).strip()} per core",
-        f"{step} a step, {training.num_steps:,} steps",
+        f"{step} a step, {counted(training.num_steps, 'step')}",
     ]
     return ", ".join(parts)
 

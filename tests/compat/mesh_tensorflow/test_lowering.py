@@ -163,7 +163,7 @@ def test_what_a_session_cannot_do_is_said() -> None:
         assert "random_normal_initializer" in refusal(
             lambda: mtf.get_variable(mesh, "v", [IO], initializer=meshtf.RandomNormal(stddev=1.0))
         )
-    assert "docs/choose_a_layout.md" in refusal(lambda: mtf.auto_mtf)
+    assert "meshtf.PlanMeshImpl" in refusal(lambda: mtf.auto_mtf)
 
 
 def test_a_part_of_a_group_is_refused_and_the_session_goes_on() -> None:

@@ -275,7 +275,7 @@ BAD: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
                                           maximum_iterations=-1), ShapeError, "must not be negative, and is -1"),
     "too many values": (
         lambda x: mtf.while_loop(lambda x: mtf.less(mtf.reduce_max(x), 1.0), lambda x: [x], x, num_loop_vars=2),
-        GraphError, "num_loop_vars is a number of the 1 values, at least 1, not 2",
+        GraphError, "num_loop_vars is a number of the 1 value, at least 1, not 2",
     ),
 }  # fmt: skip
 

@@ -170,7 +170,7 @@ def test_errors_name_the_dimension() -> None:
         (lambda: mtf.stack([x, y], "n"), r'"length" of size 5, and operand 0 of size 4; operand 1 has "hidden"'),
         (lambda: mtf.stack([x, x], "hidden"), r'has dimension "hidden" already; use mtf.concat'),
         (lambda: mtf.stack([x, x], "n", 3), r"axis 3 is not in \[-3, 2\]"),
-        (lambda: mtf.stack([x], mtf.Dimension("n", 2)), r"has size 2, and 1 tensors"),
+        (lambda: mtf.stack([x], mtf.Dimension("n", 2)), r"has size 2, and 1 tensor is stacked"),
         (lambda: mtf.split(x, "hiden", 2), r'did you mean "hidden"'),
         (lambda: mtf.split(x, "hidden", 5), r'dimension "hidden" of size 12 does not divide into 5'),
         (lambda: mtf.split(x, "hidden", 0), r"does not divide into 0"),

@@ -264,7 +264,7 @@ def test_what_it_says_of_itself(many_texts: Source, texts: type) -> None:
     assert task.name.startswith("LanguageModel on Texts(")
     assert str(task).startswith(task.name + ": ")
     assert "tokens in" in str(task)
-    assert str(task).endswith("; 1 documents left out that are not UTF-8")
+    assert str(task).endswith("; 1 document left out, not in UTF-8")
 
 
 def test_pieces_of_words(many_texts: Source, sentencepiece_model: Path) -> None:

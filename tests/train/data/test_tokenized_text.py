@@ -81,7 +81,7 @@ def test_undecodable_documents_are_left_out_and_counted(texts: type) -> None:
 
 
 def test_no_text(texts: type) -> None:
-    with pytest.raises(ConfigurationError, match=r"there is no text in .*: 1 documents are not UTF-8"):
+    with pytest.raises(ConfigurationError, match=r"there is no text in .*: 1 document is not in UTF-8"):
         read(texts((b"\xff",)), skip=True)
     with pytest.raises(ConfigurationError, match=r"there is no text in"):
         read(texts((b"a",)), texts(()))

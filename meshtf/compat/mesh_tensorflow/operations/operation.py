@@ -9,7 +9,7 @@ from typing import Any
 
 from meshtf import graph as language
 from meshtf.compat.mesh_tensorflow.operations.slice_lowering import SliceLowering
-from meshtf.errors import GraphError
+from meshtf.errors import GraphError, counted
 from meshtf.graph import Mesh, Tensor, check_tensor, check_tensors, dtype_of, shape_of
 from meshtf.planning.planner import Planner
 
@@ -125,7 +125,8 @@ def _one_for_each_input(gradient: Callable[[Any, Any], Any]) -> Callable[[Any, A
         found = list(gradient(self, list(grad_ys)))
         if len(found) != len(self.inputs):
             raise GraphError(
-                f"gradient of {type(self).__name__} gave {len(found)} gradients for {len(self.inputs)} inputs; give "
+                f"gradient of {type(self).__name__} gave {counted(len(found), 'gradient')} for "
+                f"{counted(len(self.inputs), 'input')}; give "
                 f"one for each, None where there is none\n  at {self.site}"
             )
         return found

@@ -384,8 +384,8 @@ class SlicesMeshImpl(AnswersOfMesh):
         raise AttributeError(
             f"the mesh_impl of an operation's lower has no attribute {name!r} in meshtf; it has slicewise, einsum, "
             f"broadcast_impl, allreduce, allconcat, allsplit, alltoall, receive, shift_by_n_processors, laid_out_pnum, "
-            f"laid_out_pcoord, and says sizes and layouts; what they cannot do is an operation of meshtf's: "
-            f"docs/extending/operation.md"
+            f"laid_out_pcoord, and says sizes and layouts; what they cannot do is an operation of meshtf's, "
+            f"made by meshtf.slicewise or derived from meshtf.Operation"
         )
 
 

@@ -5,15 +5,15 @@ from meshtf.compat.mesh_tensorflow.transformer import attention
 
 __all__ = ["attention"]
 
-_MODELS = "meshtf.models and meshtf.layers.transformer, configured by gin: docs/transformers.md"
+_MODELS = "meshtf.models and meshtf.layers.transformer, configured by gin, as t5_1_1.gin is"
 
 __getattr__ = refusing(
     __name__,
     __all__,
     {
-        "dataset": "meshtf.train.data: docs/data.md",
-        "learning_rate_schedules": "meshtf.optimize has schedules: docs/optimizers.md",
-        "moe": "meshtf.layers.moe: docs/mixture_of_experts.md",
+        "dataset": "meshtf.train.data.TextTask, and what it is put together from",
+        "learning_rate_schedules": "meshtf.optimize has schedules, such as WarmUpSchedule",
+        "moe": "meshtf.layers.moe.MixtureOfExperts",
         "transformer": _MODELS,
         "transformer_layers": _MODELS,
         "utils": "meshtf-train, meshtf-eval, meshtf-decode and meshtf-export; gin is read by meshtf-import-gin",

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 import gin
 import numpy as np
 
+from meshtf.errors import counted
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.objectives.objective import Example
 from meshtf.train.data.objectives.uniforms import Uniforms
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
 TOO_FEW_SENTINELS = """\
-SpanCorruption needs {needed} sentinels for inputs of length {length}, and the vocabulary has {found}.
+SpanCorruption needs {needed} for inputs of length {length}, and the vocabulary has {found}.
 Give it more, as {name}.extra_ids = {needed}, or make TextTask.length smaller."""
 
 TOO_SHORT = """\
@@ -83,7 +84,10 @@ class SpanCorruption:
         if needed > vocabulary.extra_ids:
             raise ConfigurationError(
                 TOO_FEW_SENTINELS.format(
-                    needed=needed, length=sizes[0], found=vocabulary.extra_ids, name=type(vocabulary).__name__
+                    needed=counted(needed, "sentinel"),
+                    length=sizes[0],
+                    found=vocabulary.extra_ids,
+                    name=type(vocabulary).__name__,
                 )
             )
 

@@ -118,7 +118,7 @@ def test_mistakes_in_a_class_are_told() -> None:
         return mtf.gradients([y], [x])
 
     given = {"x": ("batch:8 hidden:8", X[:, :8])}
-    with pytest.raises(GraphError, match="gradient of ForgetsGradients gave 0 gradients for 1 inputs"):
+    with pytest.raises(GraphError, match="gradient of ForgetsGradients gave 0 gradients for 1 input"):
         interpret(program, given, "rows:2")
     with pytest.raises(
         GraphError, match=r"set as an output of own, and is one of \w+; make outputs with mtf.Tensor\(self"
