@@ -178,7 +178,7 @@ class PiecewiseSchedule(Schedule):
         _check_values(self, "pieces", self.pieces)
         if len(self.pieces) != len(self.boundaries) + 1:
             raise ValueError(
-                f"PiecewiseSchedule: {counted(len(self.boundaries), 'boundary', 'boundaries')} need "
+                f"PiecewiseSchedule: {counted(len(self.boundaries), 'boundary needs', 'boundaries need')} "
                 f"{counted(len(self.boundaries) + 1, 'piece')}, and "
                 f"there are {len(self.pieces)}"
             )
