@@ -15,6 +15,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import _public_name
 from meshtf.errors import MeshtfError, ShapeError
+from meshtf.layers import moe, transformer
 
 D = mtf.Dimension
 X, IDS, IMAGE = "batch:4 d_model:8", "batch:4 vocab:10", "batch:2 depth:4 height:4 width:4 channels:3"
@@ -30,7 +31,7 @@ CALLS: list[tuple[str, Callable[[mtf.Mesh], object]]] = [
     ("mtf.layers.embedding, in mtf.gather", lambda m: mtf.layers.embedding(
         mtf.zeros(m, IDS, tf.int32), D("vocab", 10), D("d_model", 8))),
     ("mtf.layers.layer_norm", lambda m: mtf.layers.layer_norm(mtf.zeros(m, X), D("hidden", 8))),
-    ("mtf.layers.transformer.RmsNorm", lambda m: mtf.layers.transformer.RmsNorm()(mtf.zeros(m, X), D("hidden", 8))),
+    ("mtf.layers.transformer.RmsNorm", lambda m: transformer.RmsNorm()(mtf.zeros(m, X), D("hidden", 8))),
     ("mtf.reduce_mean", lambda m: mtf.reduce_mean(mtf.zeros(m, X), reduced_dim="hidden")),
     ("mtf.sub", lambda m: True - mtf.zeros(m, X, tf.bool)),
 ]  # fmt: skip
@@ -69,7 +70,7 @@ def test_every_function_of_the_language_has_a_public_name() -> None:
 
 
 def language_functions() -> Iterator[FunctionType]:
-    for package in (mtf.layers, mtf.models, mtf.layers.transformer, mtf.layers.moe):
+    for package in (mtf.layers, mtf.models, transformer, moe):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     for module in [module for name, module in sys.modules.items() if name.startswith("meshtf.")]:
