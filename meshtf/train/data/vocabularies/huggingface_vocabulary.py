@@ -27,6 +27,8 @@ LARGEST_FILE = 1 << 28
 """Bytes; a vocabulary of 250,000 has 20 million."""
 
 NO_PADDING = -1
+_ADDED = ("content", "lstrip", "normalized", "rstrip", "single_word", "special")
+"""Fields of `added_tokens_decoder`, which are those of the package."""
 
 SPACE = "\u2581"  # how Unigram models write a space inside a piece
 
@@ -41,6 +43,10 @@ HuggingFaceVocabulary.path is a tokenizer.json, BERT's vocab.txt, or a folder th
 NO_END = """\
 {path} does not say which token ends a text, and has none of the usual names.
 HuggingFaceVocabulary.end_token = "..." says it; its special tokens are {special}."""
+
+NAMED_BESIDE = """\
+tokenizer_config.json or special_tokens_map.json in {folder} names {token!r} as its {key}, and the tokenizer has no \
+such token; HuggingFaceVocabulary.{option} = "..." names one that it has"""
 
 NO_SUCH_TOKEN = "{path} has no token {token!r}, which HuggingFaceVocabulary.{option} names{nearest}"
 
@@ -162,10 +168,18 @@ class HuggingFaceVocabulary:
         """As `Vocabulary.decode`; other special tokens are written as the file writes them."""
         left_out = {self.padding_id, self.end_id, self.begin_id}
         kept = (token for token in map(int, ids) if token not in left_out)
-        return "".join(
-            "".join(map(self._sentinel, run)) if is_sentinel else self._tokenizer.decode(list(run), False)
-            for is_sentinel, run in itertools.groupby(kept, lambda token: token >= self.text_ids.stop)
-        )
+        text = ""
+        for is_sentinel, run in itertools.groupby(kept, lambda token: token >= self.text_ids.stop):
+            own = list(run)
+            text += "".join(map(self._sentinel, own)) if is_sentinel else self._continued(own, is_first=not text)
+        return text
+
+    def _continued(self, ids: list[int], *, is_first: bool) -> str:
+        """The text of ids. A decoder drops the space before the first word of a text, but not behind a sentinel."""
+        if is_first:
+            return self._tokenizer.decode(ids, False)
+        before = self._tokenizer.decode(ids[:1], False)
+        return self._tokenizer.decode([ids[0], *ids], False).removeprefix(before)
 
     def num_bytes(self, ids: Sequence[int] | np.ndarray) -> int:
         """As `Vocabulary.num_bytes`, of the text as the tokenizer normalizes it; an unknown token counts as it is
@@ -196,9 +210,30 @@ class HuggingFaceVocabulary:
             tokenizer.no_truncation()
             tokenizer.no_padding()
             tokenizer.encode_special_tokens = bool(self.escape_special)
+            self._add_tokens_beside(tokenizer)
             return tokenizer
+        except ConfigurationError:
+            raise
         except Exception as error:  # the package raises no narrower kind
             raise ConfigurationError(f"{self._file} is no tokenizer of the package tokenizers: {error}") from error
+
+    def _add_tokens_beside(self, tokenizer: Any) -> None:
+        """Adds what `tokenizer_config.json` alone says to be tokens, as Transformers does.
+
+        Raises:
+          ConfigurationError: they have other ids there than they would get.
+        """
+        added = self._described_beside("tokenizer_config.json").get("added_tokens_decoder") or {}
+        for number, entry in sorted((int(number), entry) for number, entry in added.items()):
+            if tokenizer.token_to_id(entry["content"]) is not None:
+                continue
+            token = import_tokenizers().AddedToken(**{key: entry[key] for key in _ADDED if key in entry})
+            (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
+            if tokenizer.token_to_id(token.content) != number:
+                raise ConfigurationError(
+                    f"tokenizer_config.json in {self._file.parent} says that {token.content!r} is token {number}, and "
+                    f"{self._file.name} has another there, or ends before; take both anew from one place"
+                )
 
     def _word_pieces(self, text: str) -> str:
         """What BERT's tokenizer of these lines would be as a tokenizer.json."""
@@ -240,8 +275,14 @@ class HuggingFaceVocabulary:
                 return found
             close = nearest(said, self._special)
             raise ConfigurationError(NO_SUCH_TOKEN.format(path=self._file, token=said, option=option, nearest=close))
-        beside = (self._said_beside.get(key) for key in SAID_BESIDE[option])
-        names = [*(name for name in beside if name), *USUAL_NAMES[option]]
+        for key in SAID_BESIDE[option]:
+            if (name := self._said_beside.get(key)) is not None:
+                if (found := self._tokenizer.token_to_id(name)) is not None:
+                    return found
+                raise ConfigurationError(
+                    NAMED_BESIDE.format(folder=self._file.parent, key=key, token=name, option=option)
+                )
+        names = USUAL_NAMES[option]
         return next((found for name in names if (found := self._tokenizer.token_to_id(name)) is not None), None)
 
     @functools.cached_property
@@ -268,11 +309,14 @@ class HuggingFaceVocabulary:
         """[size] int64: how many bytes each id stands for."""
         described = json.loads(self._tokenizer.to_str())
         is_bytes = "ByteLevel" in set(_types(described.get("decoder")))
+        as_written = {entry["id"] for entry in described.get("added_tokens", ())}
         prefix = (described.get("model") or {}).get("continuing_subword_prefix")
         counts = np.zeros(self.size, np.int64)
         for token, number in self._tokenizer.get_vocab(with_added_tokens=True).items():
             if number in self.text_ids and token not in self._special:
-                counts[number] = _num_bytes(token, is_bytes=is_bytes, prefix=prefix)
+                counts[number] = (
+                    len(token.encode()) if number in as_written else _num_bytes(token, is_bytes=is_bytes, prefix=prefix)
+                )
         return counts
 
 

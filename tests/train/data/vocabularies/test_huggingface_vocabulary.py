@@ -126,7 +126,9 @@ def test_special_tokens_that_a_text_spells_out(byte_pairs: Path, tmp_path: Path)
 def test_sentinels_of_the_file(unigram: Path) -> None:
     vocabulary = HuggingFaceVocabulary(str(unigram))
     assert (vocabulary.size, vocabulary.extra_ids, vocabulary.mask_id) == (8, 2, 7)
-    assert vocabulary.decode([4, 7, 4, 6, 1, 0]) == "sea<extra_id_0>sea<extra_id_1>"
+    assert vocabulary.decode([4, 7, 4, 6, 1, 0]) == "sea<extra_id_0> sea<extra_id_1>"
+    whole = tokenizers.Tokenizer.from_file(str(unigram)).decode([4, 7, 4, 6], skip_special_tokens=False)
+    assert vocabulary.decode([4, 7, 4, 6]) == whole
     assert vocabulary.num_bytes([4, 7, 1]) == len(" sea")
     with pytest.raises(ConfigurationError, match=r"has 2 sentinels of its own; leave out .*extra_ids = 3"):
         HuggingFaceVocabulary(str(unigram), extra_ids=3)
@@ -138,12 +140,42 @@ def test_sentinels_besides_the_file(byte_pairs: Path) -> None:
     assert vocabulary.decode([257, 260, 259]) == "the<extra_id_0><extra_id_1>"
 
 
+def test_tokens_that_were_added_count_their_own_bytes(byte_pairs: Path) -> None:
+    tokenizer = tokenizers.Tokenizer.from_file(str(byte_pairs / "tokenizer.json"))
+    tokenizer.add_tokens(["\u00e9t\u00e9", "\u2581"])
+    tokenizer.save(str(byte_pairs / "tokenizer.json"))
+    vocabulary = HuggingFaceVocabulary(str(byte_pairs))
+    for text in ("the \u00e9t\u00e9", "\u2581the", "th\u00e9"):
+        assert vocabulary.num_bytes(vocabulary.encode(text)) == len(text.encode()), text
+
+
+def test_tokens_of_the_file_beside_are_added(byte_pairs: Path) -> None:
+    """As Transformers does: a chat model's end of a turn may stand in tokenizer_config.json alone."""
+    size = HuggingFaceVocabulary(str(byte_pairs)).size
+    added = {str(size): {"content": "<|turn|>", "special": True, "lstrip": False, "rstrip": False}}
+    said = {"eos_token": "<|turn|>", "added_tokens_decoder": added}
+    (byte_pairs / "tokenizer_config.json").write_text(json.dumps(said))
+    vocabulary = HuggingFaceVocabulary(str(byte_pairs))
+    assert (vocabulary.end_id, vocabulary.size) == (size, size + 1)
+    assert vocabulary.encode("the<|turn|>") == [257, size]
+    said["added_tokens_decoder"] = {str(size + 5): added[str(size)]}
+    (byte_pairs / "tokenizer_config.json").write_text(json.dumps(said))
+    with pytest.raises(ConfigurationError, match=rf"'<\|turn\|>' is token {size + 5}, and tokenizer\.json has another"):
+        HuggingFaceVocabulary(str(byte_pairs))
+    del said["added_tokens_decoder"]
+    (byte_pairs / "tokenizer_config.json").write_text(json.dumps(said))
+    with pytest.raises(
+        ConfigurationError, match=r"names '<\|turn\|>' as its eos_token, and the tokenizer has no such.*end_token"
+    ):
+        HuggingFaceVocabulary(str(byte_pairs))
+
+
 def test_fingerprints_differ_where_ids_do(byte_pairs: Path, word_pieces: Path) -> None:
     made = [
         HuggingFaceVocabulary(str(byte_pairs)),
         HuggingFaceVocabulary(str(byte_pairs), end_token="the"),
-        HuggingFaceVocabulary(str(word_pieces)),
-        HuggingFaceVocabulary(str(word_pieces), add_begin=True),
+        HuggingFaceVocabulary(str(word_pieces), end_token="[SEP]"),
+        HuggingFaceVocabulary(str(word_pieces), end_token="[SEP]", add_begin=True),
     ]
     assert len({vocabulary.fingerprint for vocabulary in made}) == 4
     assert made[0].fingerprint == HuggingFaceVocabulary(str(byte_pairs / "tokenizer.json")).fingerprint
