@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from collections.abc import Sequence
+
+import numpy as np
 
 import meshtf as mtf
 from meshtf.optimize.field_checks import check_above_zero, check_are_optimizers, check_are_real
@@ -57,6 +60,8 @@ class ClipByGlobalNorm(GradientTransformation):
     """All gradients scaled alike, so that the Euclidean length of them together is `max_norm` at most.
 
     Pascanu et al. (2013). The length before is a summary, and can be fetched, as `clip_by_global_norm/gradient_norm`.
+    It is right for gradients of any size, though their squares be no float32. Where it is no number, infinite, or
+    beyond 2^126 times `max_norm`, all gradients become NaN.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")
@@ -78,6 +83,8 @@ class ClipByGlobalNorm(GradientTransformation):
         with norm.graph.root_scope(), mtf.variable_scope(default_name="clip_by_global_norm"):
             mtf.scalar_summary("gradient_norm", mtf.export(norm, "gradient_norm"))
         scale = float(self.max_norm) / mtf.maximum(norm, float(self.max_norm))
+        # As a 0 it would hide gradients that are infinite, or too large to be scaled.
+        scale = mtf.where(mtf.less(scale, float(np.finfo(norm.dtype.as_numpy_dtype).tiny)), math.nan, scale)
         return [dataclasses.replace(p, grad=p.grad * p.scalar(scale)) for p in parameters]
 
 

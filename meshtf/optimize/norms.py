@@ -7,31 +7,33 @@ zero, so that sums are right as they are; means divide by the sizes without it.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.ops.reductions.sum_of_squares import sum_of_squares
+from meshtf.ops.reductions.sum_of_squares import root_of_squares, sum_of_squares
 from meshtf.optimize.parameter import Parameter
 
 
 def norm(x: mtf.Tensor, parameter: Parameter) -> mtf.Tensor:
     """The Euclidean length of x [shape of the parameter]: [its stacked dimensions]."""
-    return mtf.sqrt(sum_of_squares(x, parameter.variable.stacked_dims))
+    return root_of_squares(sum_of_squares(x, parameter.variable.stacked_dims))
 
 
 def global_norm(xs: Sequence[mtf.Tensor]) -> mtf.Tensor:
-    """The Euclidean length of all tensors as one vector, float32 []."""
-    squares = [sum_of_squares(mtf.cast(x, tf.float32), mtf.Shape([])) for x in xs]
-    return mtf.sqrt(functools.reduce(mtf.add, squares))
+    """The Euclidean length of all tensors as one vector, []: float64 where one of them is, else float32."""
+    dtype = tf.float64 if any(x.dtype == tf.float64 for x in xs) else tf.float32
+    squares = [sum_of_squares(mtf.cast(x, dtype), mtf.Shape([])) for x in xs]
+    return root_of_squares(functools.reduce(mtf.add, squares))
 
 
 def root_mean_square(x: mtf.Tensor, parameter: Parameter, *, per_layer: bool = True) -> mtf.Tensor:
     """The root of the mean square of x [shape of the parameter]: [its stacked dimensions], or a scalar of them all."""
     stacked = parameter.variable.stacked_dims if per_layer else mtf.Shape([])
     count = parameter.variable.unpadded_shape.size // stacked.size
-    return mtf.sqrt(sum_of_squares(x, stacked) * (1 / count))
+    return root_of_squares(sum_of_squares(x, stacked)) * (1 / math.sqrt(count))
 
 
 def mean_over(x: mtf.Tensor, dims: mtf.Shape, parameter: Parameter) -> mtf.Tensor:

@@ -89,3 +89,38 @@ def test_a_step_whose_gradient_is_no_number_is_seen() -> None:
 def test_what_clipping_cannot_be(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(("mesh_shape", "layout"), [("all:1", ""), ("rows:2;cols:2", "batch:rows;outer:cols")])
+@pytest.mark.parametrize("size", [1e20, 1e37, 1e-19, 1e-30])
+def test_norms_are_right_where_squares_are_no_float32(size: float, mesh_shape: str, layout: str) -> None:
+    """The norm of WANTED and its column sums is NORM; that of `size` times these is `size` times it."""
+    max_norm = min(size, 1.0)
+    clipped = gradients_after([optimize.ClipByGlobalNorm(max_norm)], mesh_shape, layout, WANTED * size)
+    for name, whole in WHOLE.items():
+        assert_close(clipped[name], whole * (max_norm / NORM), terms=(8, 20, 2 * FUNCTION_TERMS))
+
+
+@pytest.mark.parametrize(("mesh_shape", "layout"), [("all:1", ""), ("rows:2;cols:2", "batch:rows;outer:cols")])
+def test_a_gradient_that_cannot_be_scaled_is_seen(mesh_shape: str, layout: str) -> None:
+    """An infinite one has no direction, and 1 / 1e38 is no float32: neither becomes 0."""
+    infinite = WANTED.copy()
+    infinite[0, 0] = np.inf
+    for wanted, max_norm in ((infinite, 1.0), (WANTED * 1e37, 1e-3)):
+        assert np.isnan(gradients_after([optimize.ClipByGlobalNorm(max_norm)], mesh_shape, layout, wanted)["w"]).all()
+
+
+@pytest.mark.parametrize("size", [1e20, 1.0, 1e-25])
+def test_steps_relative_to_the_weights_do_not_hang_on_the_size_of_the_gradient(size: float) -> None:
+    """The step of LARS is as long as the weights, times its coefficient, whatever the gradient's length."""
+
+    def step(x: mtf.Tensor, mesh: mtf.Mesh) -> mtf.Tensor:
+        w = mtf.get_variable(mesh, "w", [INNER, OUTER], initializer=mtf.ones)
+        loss = mtf.reduce_sum(x * w)
+        optimize.LarsOptimizer(1.0, momentum=0.0, trust_coefficient=0.25).minimize(loss)
+        return loss
+
+    training = InterpretedTraining(step, {"x": mtf.TensorSpec([INNER, OUTER])}, "rows:2;cols:2", "outer:cols")
+    training.step(x=(WANTED * size).astype(np.float32))
+    expected = 1.0 - WANTED / np.linalg.norm(WANTED) * (0.25 * np.linalg.norm(np.ones((4, 4))))
+    assert_close(training["w"], expected, terms=(16, 16, 3 * FUNCTION_TERMS))

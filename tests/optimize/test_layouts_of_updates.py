@@ -16,6 +16,7 @@ import meshtf as mtf
 from meshtf import optimize
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.report.accounting import stored_variables, traffic
+from meshtf.ops.reductions.sum_of_squares import SCALES
 from meshtf.planning.plan import Plan
 from meshtf.testing import FUNCTION_TERMS, assert_close, build
 from tests.optimize.interpreted_training import INPUTS, LAYOUTS, perceptron_batches, perceptron_step
@@ -62,15 +63,13 @@ SHARE_OF_A_WEIGHT = 1 / (24 * 8)
 """A sum in another order now and then rounds a float16 weight the other way: one in a step, of those of the smaller
 matrix, among which the loss is shared."""
 
+NUM_NORMS = {"adafactor": 2 * 3, "adafactor of mesh tensorflow": 2 * 3, "lars": 2 * 3, "lamb": 2 * 3,
+             "clipped": 1, "all around adamw": 1}  # fmt: skip
 NUM_STATISTICS = {
-    "adafactor": (16 + 24 + 1) + (24 + 8 + 1) + 2 * 3,
-    "adafactor of mesh tensorflow": 2 * 3,
-    "lars": 2 * 3,
-    "lamb": 2 * 3,
-    "clipped": 1,
-    "all around adamw": 1,
+    name: SCALES.size * norms + ((16 + 24 + 1) + (24 + 8 + 1) if name == "adafactor" else 0)
+    for name, norms in NUM_NORMS.items()
 }
-"""How many sums over whole weights, or over their rows or columns, an optimizer takes."""
+"""How many sums over whole weights, or over their rows or columns, an optimizer takes; a norm is three."""
 
 
 EVERY_UPDATE_DIVIDED = PassOptions(smallest_divided_update=2)

@@ -1,44 +1,178 @@
-"""Sums of squares that read their tensor once, and write no squares: what norms of large weights are made of."""
+"""Lengths of tensors as vectors, which read their tensor once, write no squares, and are right wherever they exist.
+
+The square of 1e20 is no float32, and that of 1e-30 is 0. So squares are summed at three scales: of the tensor made
+smaller, as it is, and made larger, all by powers of two. Sums of several tensors add up, and so do those of cores; the
+length comes from the scale at which the total neither overflows nor vanishes. Nearly always that is the middle one, and
+processors then leave out the other two. Each has room beyond the next one, so that what is left out is no digit of the
+total.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+import math
+from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
-from meshtf.dimension import Shape
-from meshtf.graph import Tensor, check_tensor
-from meshtf.ops.algebra.arithmetic import multiply
+from meshtf.dimension import Dimension, Shape
+from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.layout import restricted
+from meshtf.ops.algebra.arithmetic import divide, multiply
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
-from meshtf.ops.algebra.reduction import SUM, ReduceOperation
+from meshtf.ops.algebra.reduction import SUM, ReduceOperation, reduce_sum
+from meshtf.ops.inputs.constants import constant
+from meshtf.planning.padding import ZEROS
+from meshtf.planning.plan import Core
+from meshtf.planning.planner import Planner
+from meshtf.planning.work_facts import WorkFacts
+
+SCALES = Dimension("scales_of_squares", 3)
+"""Of a sum of squares: of the tensor made smaller, as it is, and made larger."""
+
+
+_WORTH_A_CONDITION = 1 << 14
+"""Elements, of which the squares at two more scales take a processor longer than to ask whether they are needed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scales:
+    """Of a dtype, as exponents of two.
+
+    Attributes:
+      smaller, larger: what the tensor is multiplied by.
+      lowest, highest: between these a total is taken as it is.
+      lowest_alone, highest_alone: between these one sum needs no other scale, whatever it is added to.
+    """
+
+    smaller: int
+    larger: int
+    lowest: int
+    highest: int
+    lowest_alone: int
+    highest_alone: int
+
+
+_FLOAT32 = _Scales(-96, 80, lowest=-60, highest=126, lowest_alone=-40, highest_alone=64)
+_FLOAT64 = _Scales(-700, 600, lowest=-400, highest=1000, lowest_alone=-300, highest_alone=512)
+
+
+def _scales_of(dtype: tf.DType) -> _Scales:
+    return _FLOAT64 if dtype == tf.float64 else _FLOAT32
 
 
 class SumOfSquares(ReduceOperation):
-    """The sum of the squares of a real tensor over the dimensions that the output lacks."""
+    """Sums of squares over the dimensions that the output lacks, of a float32 or float64 tensor: [.., scales]."""
 
     def __init__(self, x: Tensor, output_shape: Shape, name: str) -> None:
-        super().__init__(x, output_shape, SUM, name)
+        super().__init__(x, output_shape + [SCALES], SUM, name)
         self.passes_pending_sums = False
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        (x,) = self.inputs
-        return [multiply(multiply(x, 2.0), check_tensor(grad_ys[0]))]
+        # Of the sum as it is, whatever scale it comes from: see RootOfSquares.
+        (x,), dy = self.inputs, check_tensor(grad_ys[0])
+        return [multiply(multiply(x, 2.0), reduce_sum(dy, reduced_dim=SCALES))]
 
-    @property
-    def local(self) -> Callable[[tf.Tensor, Sequence[int]], tf.Tensor]:
-        return _local
+    def lower(self, planner: Planner) -> None:
+        (x,), (output,) = self.inputs, self.outputs
+        layout = planner.layouts[x]
+        value = planner.read(x, layout, ZEROS)
+        kept = [d for d in x.shape if output.shape.has(d.name)]
+        work = SquaresAtScales(
+            tuple(i for i, d in enumerate(x.shape) if d not in kept),
+            tuple(Shape(kept).axis(d.name) for d in output.shape[:-1]),
+        )
+        spec = (output.shape, output.dtype, restricted(layout, x.shape, output.shape))
+        (result,) = planner.compute(
+            "sum_of_squares",
+            work,
+            [value],
+            [spec],
+            pending=self.pending_axes(planner.layouts),
+            flops=math.prod(value.slice_shape),
+            facts=WorkFacts(is_reduction=True),
+        )
+        planner.write(output, result)
 
 
-def _local(x: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
-    if len(axes) == x.shape.rank:
-        return 2 * tf.nn.l2_loss(x)
-    return tf.reduce_sum(tf.square(x), axes)
+@dataclasses.dataclass(frozen=True)
+class SquaresAtScales:
+    """A core's sums: over some dimensions of its slice, the others then in an order."""
+
+    axes: tuple[int, ...]
+    permutation: tuple[int, ...]
+
+    def __call__(self, core: Core, x: tf.Tensor) -> tf.Tensor:
+        return self._of_all(x, self._sum(x))
+
+    def on_processors(self, core: Core, x: tf.Tensor) -> tf.Tensor:
+        """The two other scales are zeros where the sum needs none."""
+        scales, total = _scales_of(x.dtype), self._sum(x)
+        if x.shape.num_elements() < _WORTH_A_CONDITION:
+            return self._of_all(x, total)
+        is_alone = (total >= 2.0**scales.lowest_alone) & (total <= 2.0**scales.highest_alone)
+        none = tf.zeros_like(total)
+        return tf.cond(
+            tf.reduce_all(is_alone), lambda: tf.stack([none, total, none], axis=-1), lambda: self._of_all(x, total)
+        )
+
+    def _of_all(self, x: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
+        scales = _scales_of(x.dtype)
+        smaller, larger = (self._sum(x * tf.constant(2.0**n, x.dtype)) for n in (scales.smaller, scales.larger))
+        return tf.stack([smaller, total, larger], axis=-1)
+
+    def _sum(self, x: tf.Tensor) -> tf.Tensor:
+        if len(self.axes) == x.shape.rank:
+            return 2 * tf.nn.l2_loss(x)
+        total = tf.reduce_sum(tf.square(x), self.axes)
+        return total if self.permutation == tuple(sorted(self.permutation)) else tf.transpose(total, self.permutation)
+
+
+class RootOfSquares(Operation):
+    """The root of [.., scales] sums of squares.
+
+    It gives the gradient of the sum that stands for the tensor as it is, in which no factor is beyond the dtype.
+    """
+
+    takes_padding = True
+
+    def __init__(self, sums: Tensor, name: str) -> None:
+        super().__init__([sums], [(sums.shape - [SCALES], sums.dtype)], name=name)
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        (sums,), (root,) = self.inputs, self.outputs
+        as_it_is = constant(sums.mesh, np.array([0.0, 1.0, 0.0]), [SCALES], sums.dtype)
+        return [multiply(divide(multiply(check_tensor(grad_ys[0]), 0.5), root), as_it_is, output_shape=sums.shape)]
+
+    def lower(self, planner: Planner) -> None:
+        (sums,), (output,) = self.inputs, self.outputs
+        layout = planner.layouts[output]
+        value = planner.read(sums, restricted(layout, output.shape, sums.shape))
+        spec, scales = (output.shape, output.dtype, layout), _scales_of(output.dtype)
+
+        def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
+            smaller, total, larger = tf.unstack(x, axis=-1)
+            low = tf.sqrt(larger) * tf.constant(2.0**-scales.larger, x.dtype)
+            high = tf.sqrt(smaller) * tf.constant(2.0**-scales.smaller, x.dtype)
+            beyond = tf.where(total < 2.0**scales.lowest, low, high)  # high where it is no number
+            is_within = (total >= 2.0**scales.lowest) & (total <= 2.0**scales.highest)
+            return tf.where(is_within, tf.sqrt(total), beyond)
+
+        (root,) = planner.compute("root", emit, [value], [spec], flops=math.prod(value.slice_shape))
+        planner.write(output, root)
 
 
 def sum_of_squares(x: Tensor, output_shape: Shape, name: str = "sum_of_squares") -> Tensor:
-    """The sum of the squares of a real tensor over the dimensions that `output_shape` lacks."""
-    if x.shape == output_shape:
-        return multiply(x, x)
+    """The sums of the squares of a float32 or float64 tensor over the dimensions that `output_shape` lacks.
+
+    Those of several tensors are added before `root_of_squares` makes the length of all of them.
+    """
     # Elementwise work reads a gradient split as its update is: so its norm does not send it a second time.
     read = ElementwiseOperation("read", tf.identity, [x], gradient=lambda _, dy: [dy]).outputs[0]
     return SumOfSquares(read, output_shape, name).outputs[0]
+
+
+def root_of_squares(sums: Tensor, name: str = "root_of_squares") -> Tensor:
+    """The Euclidean length, from what `sum_of_squares` gave."""
+    return RootOfSquares(sums, name).outputs[0]
