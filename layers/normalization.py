@@ -1,4 +1,7 @@
-"""Normalization of activations. Statistics are taken in float32, whatever narrower type the activations have."""
+"""Normalization of activations. Statistics are taken in float32, whatever narrower type the activations have.
+
+Variances are of values less their mean, however large that is beside them: equal numbers have none.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def layer_norm(
     dims = _dims_of(x, dim)
     with mtf.variable_scope(name, default_name="layer_norm"):
         wide = _widened(x)
-        centred = wide - mtf.reduce_mean(wide, output_shape=x.shape - dims)
+        centred = _centred(wide, x.shape - dims)
         variance = mtf.reduce_mean(mtf.square(centred), output_shape=x.shape - dims)
         y = centred * mtf.rsqrt(variance + epsilon)
         if use_scale:
@@ -174,6 +177,9 @@ class _NormalizedBatch:
     The gradient takes two sums over the batch, of dy and of dy · (x - mean), which are also those of bias and scale;
     over a mesh they are reduced in one go. Step by step a third would be reduced after them, of the gradients of
     x - mean, though what comes to it by way of the variance is 0: x - mean adds up to 0.
+
+    The mean is rounded, and so is off by more than the deviation where that is small. What it leaves on, the mean of
+    x - mean, is taken off the sums, and not off every element: that reads the batch once more, and writes nothing.
     """
 
     def __init__(self, scale: mtf.Tensor, bias: mtf.Tensor, epsilon: float) -> None:
@@ -187,9 +193,12 @@ class _NormalizedBatch:
     def _forward(self, x: mtf.Tensor, scale: mtf.Tensor, bias: mtf.Tensor) -> list[mtf.Tensor]:
         mean = mtf.reduce_mean(x, output_shape=self._channels)
         self._centred = x - mean
-        variance = mtf.reduce_mean(mtf.square(self._centred), output_shape=self._channels)
+        self._rest = mtf.reduce_mean(self._centred, output_shape=self._channels)
+        squares = mtf.reduce_mean(mtf.square(self._centred), output_shape=self._channels)
+        variance = mtf.maximum(squares - mtf.square(self._rest), 0.0)
         self._inverse = mtf.rsqrt(variance + self._epsilon)
-        return [self._centred * (self._inverse * scale) + bias, mean, variance]
+        slope = self._inverse * scale
+        return [self._centred * slope + (bias - self._rest * slope), mean + self._rest, variance]
 
     def _backward(
         self,
@@ -202,10 +211,18 @@ class _NormalizedBatch:
         dy, centred, inverse = output_grads[0], self._centred, self._inverse
         assert dy is not None
         dbias = mtf.reduce_sum(dy, output_shape=self._channels)
-        along = mtf.reduce_sum(dy * centred, output_shape=self._channels)
+        along = mtf.reduce_sum(dy * centred, output_shape=self._channels) - dbias * self._rest
         slope, share = inverse * self._scale, self._channels.size / centred.size
-        dx = dy * slope + centred * (along * mtf.square(inverse) * slope * -share) + dbias * slope * -share
+        steepness = along * mtf.square(inverse) * slope * -share
+        dx = dy * slope + centred * steepness + (dbias * slope * -share - self._rest * steepness)
         return [dx, along * inverse, dbias]
+
+
+def _centred(x: mtf.Tensor, shape: mtf.Shape) -> mtf.Tensor:
+    """x less its mean over the dimensions that `shape` lacks. The mean is rounded: what it leaves on goes, too."""
+    near = x - mtf.reduce_mean(x, output_shape=shape)
+    # Whatever x is, the mean of what is left is 0 but for rounding, and so is its gradient.
+    return near - mtf.stop_gradient(mtf.reduce_mean(near, output_shape=shape))
 
 
 def _dims_of(x: mtf.Tensor, dims: OneOrMoreDims) -> mtf.Shape:

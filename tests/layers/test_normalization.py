@@ -255,3 +255,60 @@ def test_bad_types_and_momentum(build: Callable[..., mtf.Graph]) -> None:
         build(lambda x: mtf.layers.layer_norm(x, D_MODEL), [BATCH, D_MODEL], tf.int32)
     with pytest.raises(GraphError, match=r"momentum is the share .* and is 1\.5"):
         build(lambda x: mtf.layers.batch_norm(x, True, 1.5), IMAGE)
+
+
+MANY, FEATURES = mtf.Dimension("many", 49), mtf.Dimension("features", 12)
+SPLITS = [("a:1", ""), ("a:2", "many:a"), ("a:4", "features:a"), ("a:2;b:3", "many:a;features:b")]
+
+
+@pytest.mark.parametrize(("mesh_shape", "layout"), SPLITS)
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float16, tf.bfloat16])
+def test_equal_numbers_have_no_variance(dtype: tf.DType, mesh_shape: str, layout: str) -> None:
+    """Their rounded mean is off by some unit in the last place, which over the root of a small epsilon is large."""
+
+    def layers(x: mtf.Tensor) -> list[mtf.Tensor]:
+        return [
+            mtf.layers.layer_norm(x, FEATURES, 1e-9),
+            mtf.layers.layer_norm(x, [MANY, FEATURES], 1e-9),
+            mtf.layers.batch_norm(x, True, 0.0, channel_dims=FEATURES, name="bn"),
+        ]
+
+    for value in (255.0, 0.1, 1e4 / 3, 1e-6):
+        x = np.full([49, 12], value, dtype.as_numpy_dtype)
+        done = interpret(layers, {"x": ([MANY, FEATURES], x)}, mesh_shape, layout)
+        for y in (*done.results, done.variables["bn/moving_variance"]):
+            assert not y.any()
+        np.testing.assert_array_equal(done.variables["bn/moving_mean"], x[0].astype(np.float32))
+
+
+@pytest.mark.parametrize(("mesh_shape", "layout"), SPLITS)
+def test_small_deviations_from_a_large_mean(mesh_shape: str, layout: str) -> None:
+    """Neighbouring float32 near 10^4 are a tenth of the deviation apart: a mean that is one of them is too far off.
+    The numbers themselves are exact, so that the rest is as precise as of any."""
+    rng = np.random.default_rng(0)
+    x = (1e4 + 1e-2 * rng.standard_normal([49, 12])).astype(np.float32)
+    weights = rng.standard_normal([49, 12]).astype(np.float32)
+
+    def layers(x: mtf.Tensor, weights: mtf.Tensor) -> list[Any]:
+        found: list[Any] = []
+        for layer in (
+            lambda: mtf.layers.layer_norm(x, FEATURES, 1e-9),
+            lambda: mtf.layers.batch_norm(x, True, 0.9, channel_dims=FEATURES),
+        ):
+            y = layer()
+            parameters = [v.outputs[0] for v in x.mesh.graph.trainable_variables[-2:]]
+            found += [y, *mtf.gradients([mtf.reduce_sum(y * weights)], [x, *parameters])]
+        return found
+
+    shape = [MANY, FEATURES]
+    actual = interpret(layers, {"x": (shape, x), "weights": (shape, weights)}, mesh_shape, layout).results
+    expected = []
+    for axis in (1, 0):
+        wide, dy = x.astype(np.float64), weights.astype(np.float64)
+        centred = wide - wide.mean(axis, keepdims=True)
+        inverse = 1 / np.sqrt((centred**2).mean(axis, keepdims=True) + 1e-9)
+        y = centred * inverse
+        dx = inverse * (dy - dy.mean(axis, keepdims=True) - y * (dy * y).mean(axis, keepdims=True))
+        expected += [y, dx, (dy * y).sum(0), dy.sum(0)]
+    for result, wanted in zip(actual, expected, strict=True):
+        assert_close(result, wanted, terms=(49, 49, 49, 3 * FUNCTION_TERMS), magnitude=4 * np.abs(wanted).max())

@@ -9,7 +9,7 @@ import tensorflow as tf
 from meshtf.compat.mesh_tensorflow import _functions as mtf
 from meshtf.compat.mesh_tensorflow._variables import assign, get_variable
 from meshtf.dimension import Dimension, Shape
-from meshtf.graph import Operation, Tensor, VariableDType
+from meshtf.graph import Operation, Tensor, VariableDType, sum_dtype
 
 
 def layer_norm(x: Tensor, dim: Dimension, epsilon: float = 1e-6, name: str = "layer_prepostprocess") -> Tensor:
@@ -18,12 +18,11 @@ def layer_norm(x: Tensor, dim: Dimension, epsilon: float = 1e-6, name: str = "la
     Its variables are `<name>/layer_norm/layer_norm_scale` and `layer_norm_bias`, [dim].
     """
     with tf.compat.v1.variable_scope(f"{name}/layer_norm"):
-        scale = _parameter(x, "layer_norm_scale", Shape([dim]), tf.compat.v1.ones_initializer())
-        bias = _parameter(x, "layer_norm_bias", Shape([dim]), tf.compat.v1.zeros_initializer())
-        rest = Shape([d for d in x.shape if d != dim])
-        centred = x - mtf.reduce_mean(x, output_shape=rest)
-        variance = mtf.reduce_mean(mtf.square(centred), output_shape=rest)
-        return centred * mtf.rsqrt(variance + epsilon) * scale + bias
+        wide = mtf.cast(x, sum_dtype(x.dtype))
+        scale = _parameter(wide, "layer_norm_scale", Shape([dim]), tf.compat.v1.ones_initializer())
+        bias = _parameter(wide, "layer_norm_bias", Shape([dim]), tf.compat.v1.zeros_initializer())
+        centred, _, variance = _statistics(wide, Shape([d for d in x.shape if d != dim]))
+        return mtf.cast(centred * mtf.rsqrt(variance + epsilon) * scale + bias, x.dtype)
 
 
 def batch_norm(
@@ -46,19 +45,29 @@ def batch_norm(
     with tf.compat.v1.variable_scope(name, default_name="batch_norm"):
         summed = x.shape.dims[dims_idx_start:dims_idx_end]
         shape = Shape([d for d in x.shape if d not in summed])
+        wide = mtf.cast(x, sum_dtype(x.dtype))
         zeros, ones = tf.compat.v1.zeros_initializer(), tf.compat.v1.ones_initializer()
-        bias = _parameter(x, "batch_norm_bias", shape, zeros)
-        scale = _parameter(x, "batch_norm_scale", shape, zeros if init_zero else ones)
-        moving_mean = _parameter(x, "bn_moving_mean", shape, zeros, trainable=False)
-        moving_variance = _parameter(x, "bn_moving_variance", shape, ones, trainable=False)
+        bias = _parameter(wide, "batch_norm_bias", shape, zeros)
+        scale = _parameter(wide, "batch_norm_scale", shape, zeros if init_zero else ones)
+        moving_mean = _parameter(wide, "bn_moving_mean", shape, zeros, trainable=False)
+        moving_variance = _parameter(wide, "bn_moving_variance", shape, ones, trainable=False)
         updates = []
-        mean, variance = moving_mean, moving_variance
+        centred, variance = wide - moving_mean, moving_variance
         if is_training:
-            mean = mtf.reduce_mean(x, output_shape=shape)
-            variance = mtf.reduce_mean(mtf.square(x - mean), output_shape=shape)
+            centred, mean, variance = _statistics(wide, shape)
             pairs = ((moving_mean, mean), (moving_variance, variance))
             updates = [assign(m, m * momentum + now * (1.0 - momentum)) for m, now in pairs]
-        return (x - mean) * mtf.rsqrt(variance + epsilon) * scale + bias, updates
+        return mtf.cast(centred * mtf.rsqrt(variance + epsilon) * scale + bias, x.dtype), updates
+
+
+def _statistics(x: Tensor, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
+    """x less its mean over the dimensions that `shape` lacks, the mean, and the variance of equal numbers as 0: what
+    the rounded mean leaves on is taken off, too."""
+    mean = mtf.reduce_mean(x, output_shape=shape)
+    near = x - mean
+    rest = mtf.stop_gradient(mtf.reduce_mean(near, output_shape=shape))
+    centred = near - rest
+    return centred, mean + rest, mtf.reduce_mean(mtf.square(centred), output_shape=shape)
 
 
 def _parameter(x: Tensor, name: str, shape: Shape, initializer: Any, trainable: bool = True) -> Tensor:
