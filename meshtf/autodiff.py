@@ -6,11 +6,15 @@ from collections.abc import Sequence
 
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensors, is_differentiable
-from meshtf.ops.algebra.arithmetic import add
+from meshtf.graph import Operation, Tensor, check_tensors, is_differentiable, sum_dtype
+from meshtf.ops.algebra.arithmetic import add_n
 from meshtf.ops.algebra.reduction import sum_to
+from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.inputs.constants import ones_like
 from meshtf.ops.rearranging.with_layout import with_layout_of
+
+_MOST_TERMS = 8
+"""Of a narrow gradient, before they become one in float32: each takes memory until it is added."""
 
 
 @language_function
@@ -48,7 +52,7 @@ def differentiate(
     grads = _initial(ys, grad_ys)
     between = _between(ys, set(xs), operations)
     for operation in reversed(between):
-        own = [grads.get(y) for y in operation.outputs]
+        own = [_total(grads, y) for y in operation.outputs]
         if all(g is None for g in own):
             continue
         before = len(operation.graph.operations)
@@ -63,13 +67,13 @@ def differentiate(
                 if grad.operation in made:
                     _lay_out_like(grad, x)
                 _accumulate(grads, x, grad)
-    return [grads.get(x) for x in xs]
+    return [_total(grads, x) for x in xs]
 
 
-def _initial(ys: Sequence[Tensor], grad_ys: Sequence[Tensor | None]) -> dict[Tensor, Tensor]:
+def _initial(ys: Sequence[Tensor], grad_ys: Sequence[Tensor | None]) -> dict[Tensor, list[Tensor]]:
     if len(ys) != len(grad_ys):
         raise ShapeError(f"{len(ys)} ys but {len(grad_ys)} grad_ys")
-    grads: dict[Tensor, Tensor] = {}
+    grads: dict[Tensor, list[Tensor]] = {}
     for y, grad in zip(ys, grad_ys, strict=True):
         if not is_differentiable(y.dtype):
             raise DtypeError(f"{y} is not floating: it has no gradient")
@@ -91,10 +95,24 @@ def _lay_out_like(grad: Tensor, x: Tensor) -> None:
         operation.lay_out_like(x)
 
 
-def _accumulate(grads: dict[Tensor, Tensor], x: Tensor, grad: Tensor) -> None:
+def _accumulate(grads: dict[Tensor, list[Tensor]], x: Tensor, grad: Tensor) -> None:
+    """Adds what one use of x gives. Narrow ones are kept apart for a while, so that few sums of them are rounded."""
     if (x.is_overridden or grad.is_overridden) and grad.operation.like is not x:
         grad = with_layout_of(grad, x)
-    grads[x] = add(grads[x], grad) if x in grads else grad
+    terms, wide = grads.setdefault(x, []), sum_dtype(x.dtype)
+    if terms and (terms[0].dtype == wide or len(terms) == _MOST_TERMS):
+        grads[x] = [add_n([cast(term, wide) for term in (*terms, grad)])]
+    else:
+        terms.append(grad)
+
+
+def _total(grads: dict[Tensor, list[Tensor]], x: Tensor) -> Tensor | None:
+    """The gradient of x, where there is one: all that gives some has been asked."""
+    if x not in grads:
+        return None
+    if len(grads[x]) > 1 or grads[x][0].dtype != x.dtype:
+        grads[x] = [cast(check_tensors([add_n(grads[x])])[0], x.dtype)]
+    return grads[x][0]
 
 
 def _between(ys: Sequence[Tensor], xs: set[Tensor], operations: Sequence[Operation]) -> list[Operation]:

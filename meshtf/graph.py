@@ -394,6 +394,9 @@ class Operation(abc.ABC):
     passes_pending_sums: bool = False
     """Linear in all inputs together: sums of its inputs over cores may be left to its consumers."""
 
+    prefers_sums_done: bool = False
+    """It rounds, so that where it costs nothing its inputs' sums over cores are done first."""
+
     takes_any_layout: bool = False
     """Works on its input as it is held, whatever layout that is; its output may then be brought to its own."""
 

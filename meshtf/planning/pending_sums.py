@@ -4,7 +4,8 @@ A contraction over a split dimension leaves each core with one term of a sum. Op
 multiply, reshape, sums over other dimensions, ...) can work on the terms and leave the sum to their consumers. Which of
 them should is a minimum cut: a tensor on the near side is pending, one on the far side has been reduced; reducing a
 pending tensor costs its bytes once, however many consumers need it; an operand that is not pending beside one that is
-costs a mask. Of the cheapest cuts the one nearest to the consumers is taken.
+costs a mask. Of the cheapest cuts the one nearest to the consumers is taken; but a mean, which is more exact of a sum
+that is done, divides terms only where that sends less.
 
 In y = x @ w + u @ v with both contractions split over `cols`, two allreduces could come before the sum of the two, or
 one after it: the addition is linear, so the cut behind it is crossed by one tensor instead of two. In tanh(x @ w) the
@@ -23,6 +24,7 @@ from meshtf.graph import Block, Operation, Tensor
 from meshtf.layout import TensorLayout, restricted
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.reshard import cheapest_route
+from meshtf.planning.wide_terms import term_dtype
 
 _MASK_SHARE = 16
 """A mask touches memory only: one sixteenth of what sending the tensor costs."""
@@ -104,6 +106,9 @@ class PendingSums:
         for output, own in zip(
             operation.outputs, operation.output_pending_axes(self._layouts.seen_by(operation)), strict=True
         ):
+            if term_dtype(output.dtype) != output.dtype:  # done at once
+                self._own[output] = ()
+                continue
             axes = frozenset(own).union(*carried) if operation in self._able else frozenset(own)
             self._own[output] = own
             if axes:
@@ -167,6 +172,8 @@ class PendingSums:
             cut.add_edge(reduction, _END)
 
     def _add_masks(self, cut: networkx.DiGraph, operation: Operation) -> None:
+        if operation.prefers_sums_done:
+            cut.add_edge(operation, _END, capacity=1 + _capacity(cut, operation, _END))
         if any(self._own[output] for output in operation.outputs):
             return
         for x in operation.inputs:

@@ -48,6 +48,7 @@ from meshtf.planning.plan import (
 from meshtf.planning.reductions import Reduction
 from meshtf.planning.reshard import LocalSlice, Route, cheapest_route
 from meshtf.planning.stored_variables import Storage, StoredVariable
+from meshtf.planning.wide_terms import made_wide, term_dtype
 from meshtf.planning.work_facts import NOTHING_KNOWN, WorkFacts
 
 
@@ -331,7 +332,11 @@ class Planner:
 
         `kind` is what reports call it. `facts` are what passes may know of it; by default they assume nothing.
         """
-        values = tuple(self._value(*(spec if len(spec) == 4 else (*spec, pending))) for spec in outputs)
+        specs = [spec if len(spec) == 4 else (*spec, pending) for spec in outputs]
+        dtypes = [term_dtype(dtype) if left else dtype for _, dtype, _, left in specs]
+        if any(dtype != spec[1] for dtype, spec in zip(dtypes, specs, strict=True)):
+            emit = made_wide(emit, dtypes)
+        values = tuple(self._value(s[0], dtype, s[2], s[3]) for dtype, s in zip(dtypes, specs, strict=True))
         self._instructions.append(Compute(self._current, kind, tuple(inputs), values, emit, flops, facts))
         return values
 
@@ -410,6 +415,8 @@ class Planner:
 
     def write(self, tensor: Tensor, value: Value) -> None:
         """Says that `value` is `tensor`. It may be in another layout than the tensor's, or pending."""
+        if value.dtype == term_dtype(tensor.dtype):
+            value = self._rounded(value, tensor)
         assert (value.shape, value.dtype) == (tensor.shape, tensor.dtype), (tensor, str(value))
         assert self._is_seen(value), f"{self._operation!r} does not know of padding, and gives {value}"
         self._versions[tensor] = [value]
@@ -482,6 +489,16 @@ class Planner:
     def _value(self, shape: Shape, dtype: tf.DType, layout: TensorLayout, pending: Axes) -> Value:
         size = layout.slice_shape(shape, self.mesh_shape)
         return Value(next(self._numbers), shape, dtype, layout, pending, size)
+
+    def _rounded(self, value: Value, tensor: Tensor) -> Value:
+        """The value in the tensor's dtype, where it was made in a wider one, with its pending sums done."""
+        if value.dtype == tensor.dtype:
+            return value
+        whole, dtype = value, tensor.dtype
+        if value.pending:
+            whole = self.reshard(value, self.layout_wanted_by_readers(tensor) or self.layouts[tensor])
+        spec, facts = (whole.shape, dtype, whole.layout), WorkFacts(is_cast=True)
+        return self.compute("cast", lambda core, x: tf.cast(x, dtype), [whole], [spec], facts=facts)[0]
 
     def _route(self, value: Value, layout: TensorLayout) -> tuple[Value, Route]:
         route = cheapest_route(value.layout, value.pending, layout, value.shape, value.dtype.size, self.mesh_shape)

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import tensorflow as tf
 
 from meshtf.errors import DtypeError
+from meshtf.graph import sum_dtype
 
 Reduction: TypeAlias = Literal["add", "multiply", "max", "min"]
 
@@ -46,9 +47,7 @@ def stacked_sum(x: tf.Tensor) -> tf.Tensor:
     """
     if x.dtype == tf.bool:
         return tf.reduce_any(x, axis=0)
-    if x.dtype in (tf.bfloat16, tf.float16):  # sums of many small terms would lose them
-        return tf.cast(tf.reduce_sum(tf.cast(x, tf.float32), axis=0), x.dtype)
-    return tf.reduce_sum(x, axis=0)
+    return tf.cast(tf.reduce_sum(tf.cast(x, sum_dtype(x.dtype)), axis=0), x.dtype)
 
 
 STACKED: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {

@@ -29,7 +29,7 @@ from meshtf.graph import Operation, Tensor, with_nested
 from meshtf.layout import TensorLayout
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
-from meshtf.ops.algebra.reduction import SUM, ReduceOperation
+from meshtf.ops.algebra.reduction import ReduceOperation
 from meshtf.ops.random.random_operation import RandomOperation
 from meshtf.ops.random.stochastic_rounding import VariableBits
 from meshtf.ops.variables.variable import Assign, ReadVariable, Variable
@@ -234,5 +234,5 @@ def _in_order_of(own: Shape, shape: Shape, layout: TensorLayout) -> TensorLayout
 
 
 def _leaves_padding_out(operation: Operation) -> bool:
-    is_sum = isinstance(operation, ReduceOperation) and operation.reduction is SUM
+    is_sum = isinstance(operation, ReduceOperation) and operation.is_sum
     return is_sum or isinstance(operation, ElementwiseOperation | Assign)

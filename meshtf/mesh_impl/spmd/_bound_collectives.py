@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.errors import UsageError
+from meshtf.graph import sum_dtype
 from meshtf.layout import axes_size
 from meshtf.mesh_impl.blocks import merge_from_front, split_to_front, static_shape
 from meshtf.mesh_impl.spmd import _bitcast as bitcast
@@ -177,15 +178,18 @@ class BoundCollectives:
         return self._groups[tuple(axes)]
 
     def _reduce(self, x: tf.Tensor, group: BoundGroup, merge_op: str) -> tf.Tensor:
-        return self._emit_in(
+        # TensorFlow would round after each addition. Within a process it sends nothing, so that width costs no bytes.
+        wide = sum_dtype(x.dtype) if merge_op in ("Add", "Mul") and not group.crosses else x.dtype
+        reduced = self._emit_in(
             group,
             tf.raw_ops.CollectiveReduceV2,
-            input=x,
+            input=tf.cast(x, wide),
             group_size=group.size,
             group_key=group.key,
             merge_op=merge_op,
             final_op="Id",
         )
+        return tf.cast(reduced, x.dtype)
 
     def _gather_blocks(self, x: tf.Tensor, group: BoundGroup | BoundStages) -> tf.Tensor:
         """`[..]` as `[members, ..]`, by position."""

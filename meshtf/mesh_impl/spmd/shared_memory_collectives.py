@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import Shape
+from meshtf.graph import sum_dtype
 from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.process_spans import groups_over
 from meshtf.planning.reductions import Reduction
@@ -156,7 +157,5 @@ def reduced(group: Sequence[tf.Tensor], reduction: Reduction) -> tf.Tensor:
     dtype = group[0].dtype
     if dtype == tf.bool:
         return functools.reduce(_COMBINE_BOOLS[reduction], group)
-    if dtype in (tf.bfloat16, tf.float16):  # sums of many small terms would lose them
-        wide = functools.reduce(_COMBINE[reduction], [tf.cast(x, tf.float32) for x in group])
-        return tf.cast(wide, dtype)
-    return functools.reduce(_COMBINE[reduction], group)
+    wide = functools.reduce(_COMBINE[reduction], [tf.cast(x, sum_dtype(dtype)) for x in group])
+    return tf.cast(wide, dtype)

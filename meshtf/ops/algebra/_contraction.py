@@ -11,6 +11,7 @@ from typing import TypeAlias
 import opt_einsum
 import tensorflow as tf
 
+from meshtf.graph import sum_dtype
 from meshtf.ops.algebra.wider_operands import wider_operands
 from meshtf.planning.plan import Core
 from meshtf.planning.work_facts import MatrixProduct
@@ -128,8 +129,11 @@ def _contract_some(
         return _matrix_product(core, a, b, MatrixPlan.best(a_names, b_names, wanted, sizes)), wanted
     longest = max(a_names, b_names, key=len)
     full = longest if {*a_names, *b_names} <= {*longest} else tuple(dict.fromkeys((*wanted, *a_names, *b_names)))
+    narrow = a.dtype
+    if any(n not in wanted for n in full):  # products are rounded together with their sum
+        a, b = tf.cast(a, sum_dtype(narrow)), tf.cast(b, sum_dtype(narrow))
     product = tf.multiply(_expanded(core, a, a_names, full), _expanded(core, b, b_names, full))
-    return _summed_and_ordered(core, product, full, wanted), wanted
+    return tf.cast(_summed_and_ordered(core, product, full, wanted), narrow), wanted
 
 
 def _wanted(a: Names, b: Names, needed: Collection[str], output: Names | None) -> Names:
@@ -227,7 +231,10 @@ def _orders(group: Names, *like: Names) -> list[Names]:
 
 def _summed(x: tf.Tensor, names: Names, kept: set[str]) -> tuple[tf.Tensor, Names]:
     axes = [i for i, n in enumerate(names) if n not in kept]
-    return (tf.reduce_sum(x, axes), tuple(n for n in names if n in kept)) if axes else (x, names)
+    if not axes:
+        return x, names
+    total = tf.reduce_sum(tf.cast(x, sum_dtype(x.dtype)), axes)
+    return tf.cast(total, x.dtype), tuple(n for n in names if n in kept)
 
 
 def _summed_and_ordered(core: Core, x: tf.Tensor, names: Names, output: Names) -> tf.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError
-from meshtf.graph import Tensor, check_tensor, check_tensors, same_dtype
+from meshtf.graph import Tensor, check_tensor, check_tensors, same_dtype, sum_dtype
 from meshtf.ops.algebra._mask import MaskOperation
 from meshtf.ops.algebra.broadcasting import broadcast_shape
 from meshtf.ops.algebra.einsum import einsum
@@ -208,7 +209,9 @@ def reciprocal(x: Tensor, name: str = "reciprocal") -> Tensor:
 
 @language_function
 def add_n(xs: Sequence[Tensor]) -> Tensor | Literal[0]:
-    """Adds tensors pairwise in a fixed order, so that the bits are always the same. The sum of none is the number 0.
+    """Adds tensors in a fixed order, so that the bits are always the same. The sum of none is the number 0.
+
+    float16 and bfloat16 are added in float32, and rounded once.
 
     Examples:
       >>> mtf.add_n([x, 2.0 * x, mtf.square(x)])
@@ -219,10 +222,20 @@ def add_n(xs: Sequence[Tensor]) -> Tensor | Literal[0]:
     tensors = check_tensors(xs)
     if not tensors:
         return 0
+    if len(tensors) > 2 and sum_dtype(same_dtype(tensors)) != tensors[0].dtype:
+        return ElementwiseOperation(
+            "add_n", _rounded_once, tensors, gradient=lambda op, dy: [dy] * len(op.inputs), is_linear=True
+        ).outputs[0]
     total = tensors[0]
     for x in tensors[1:]:
         total = add(total, x)
     return total
+
+
+def _rounded_once(*terms: tf.Tensor) -> tf.Tensor:
+    """The sum of narrow floats. TensorFlow's AddN would add in any order."""
+    dtype = terms[0].dtype
+    return tf.cast(functools.reduce(tf.add, [tf.cast(x, sum_dtype(dtype)) for x in terms]), dtype)
 
 
 @language_function

@@ -1,4 +1,7 @@
-"""Reductions over named dimensions: sums, means, whether any or all hold."""
+"""Reductions over named dimensions: sums, means, whether any or all hold.
+
+float16 and bfloat16 are added and multiplied in float32, and rounded once.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,16 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError, UsageError, nearest
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype
 from meshtf.layout import restricted
+from meshtf.ops.algebra.elementwise_operation import CastKernel, ElementwiseOperation, ScalarKernel
 from meshtf.ops.algebra.transpose_and_broadcast import broadcast, transpose
 from meshtf.planning import reductions
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.padding import Fill
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
+from meshtf.planning.wide_terms import term_dtype
 from meshtf.planning.work_facts import WorkFacts
 
 
@@ -34,12 +39,23 @@ class Reduction:
     gradient: Callable[[ReduceOperation, Tensor], Tensor] | None = None
     of_some: str = ""
 
+    @property
+    def adds_up(self) -> bool:
+        """Whether each element adds a rounding, where it is not done in a wider dtype."""
+        return self.across in ("add", "multiply")
+
 
 def _sum_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
     return broadcast(dy, op.inputs[0].shape)
 
 
+def _wide_sum_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
+    return broadcast(_cast(dy, op.inputs[0].dtype), op.inputs[0].shape)
+
+
 SUM = Reduction("reduce_sum", tf.reduce_sum, "add", 0, _sum_gradient)
+WIDE_SUM = dataclasses.replace(SUM, gradient=_wide_sum_gradient)
+"""A sum of a narrow dtype that stays in float32, for what is still to be done to it."""
 ANY = Reduction("reduce_any", tf.reduce_any, "max", False)
 ALL = Reduction("reduce_all", tf.reduce_all, "min", True)
 
@@ -50,16 +66,17 @@ class ReduceOperation(Operation):
     takes_padding = True
 
     def __init__(self, x: Tensor, output_shape: Shape, reduction: Reduction, name: str | None = None) -> None:
-        super().__init__([x], [(output_shape, x.dtype)], name=name or reduction.name)
+        dtype = tf.float32 if reduction is WIDE_SUM else x.dtype
+        super().__init__([x], [(output_shape, dtype)], name=name or reduction.name)
         self.reduction = reduction
-        self.passes_pending_sums = reduction is SUM
+        self.passes_pending_sums = self.is_sum
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         assert self.reduction.gradient is not None
         return [self.reduction.gradient(self, check_tensor(grad_ys[0]))]
 
     def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
-        return self._reduced_axes(layouts) if self.reduction is SUM else ()
+        return self._reduced_axes(layouts) if self.is_sum else ()
 
     def lower(self, planner: Planner) -> None:
         (x,), (output,) = self.inputs, self.outputs
@@ -70,21 +87,27 @@ class ReduceOperation(Operation):
         permutation = [kept.axis(d.name) for d in output.shape]
         axes = [i for i, d in enumerate(x.shape) if not output.shape.has(d.name)]
         is_ordered, reduced = permutation == sorted(permutation), self.local
+        across, wide = self._reduced_axes(planner.layouts), sum_dtype(x.dtype) if self.reduction.adds_up else x.dtype
+        dtype = term_dtype(output.dtype) if self.reduction.adds_up and across else output.dtype
 
         def emit(core: Core, s: tf.Tensor) -> tf.Tensor:
-            y = reduced(s, axes) if axes else s
+            y = tf.cast(reduced(tf.cast(s, wide), axes) if axes else s, dtype)
             return y if is_ordered else tf.transpose(y, permutation)
 
-        spec = (output.shape, output.dtype, restricted(layout, x.shape, output.shape))
-        across = self._reduced_axes(planner.layouts)
-        pending = tuple(dict.fromkeys((*value.pending, *(across if self.reduction is SUM else ()))))
+        spec = (output.shape, dtype, restricted(layout, x.shape, output.shape))
+        pending = tuple(dict.fromkeys((*value.pending, *(across if self.is_sum else ()))))
         flops = math.prod(value.slice_shape)
         (result,) = planner.compute(
             self.reduction.name, emit, [value], [spec], pending=pending, flops=flops, facts=WorkFacts(is_reduction=True)
         )
-        if self.reduction is not SUM:
+        if not self.is_sum:
             result = planner.all_reduce(result, across, self.reduction.across)
         planner.write(output, result)
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether it is linear, so that cores may hold terms of what it gives."""
+        return self.reduction.across == "add"
 
     @property
     def local(self) -> Callable[[tf.Tensor, Sequence[int]], tf.Tensor]:
@@ -219,7 +242,7 @@ def reduce_mean(
 
     Examples:
       >>> mtf.reduce_mean(x, reduced_dim="batch")
-      multiply [hidden:8] float32
+      divide [hidden:8] float32
       >>> value(mtf.reduce_mean(mtf.constant(mesh, [1.0, 4.0], "n:2")))
       np.float32(2.5)
     """
@@ -227,8 +250,34 @@ def reduce_mean(
         raise DtypeError(f"the mean of {x.dtype.name} is not a {x.dtype.name}; use mtf.cast first")
     if disable_positional_args is None:
         check_some_elements(x, reduced_shape(x, output_shape, reduced_dim), "mean")
-    total = reduce(x, SUM, disable_positional_args, output_shape, reduced_dim, name or "reduce_mean")
-    return total * (total.size / x.size) if x.size else total
+    kind = SUM if sum_dtype(x.dtype) == x.dtype else WIDE_SUM
+    total = reduce(x, kind, disable_positional_args, output_shape, reduced_dim, name or "reduce_mean")
+    return _cast(_divided(total, x.size // total.size), x.dtype) if x.size else total
+
+
+def _divided(total: Tensor, count: int) -> Tensor:
+    """One over the count, rounded, would make the means of equal numbers others than these; so would terms divided one
+    by one."""
+    kernel = ScalarKernel(tf.divide, total.dtype.as_numpy_dtype(count).item(), total.dtype)
+    operation = ElementwiseOperation(
+        "divide", kernel, [total], gradient=lambda op, dy: (dy * (1 / count),), is_linear=True
+    )
+    operation.prefers_sums_done = True
+    return operation.outputs[0]
+
+
+def _cast(x: Tensor, dtype: tf.DType) -> Tensor:
+    if x.dtype == dtype:
+        return x
+    source = x.dtype
+    return ElementwiseOperation(
+        "cast",
+        CastKernel(dtype),
+        [x],
+        output_dtype=dtype,
+        gradient=lambda op, dy: (_cast(dy, source),),
+        is_linear=dtype.size > source.size,
+    ).outputs[0]
 
 
 @language_function

@@ -17,7 +17,7 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Shape
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype
 from meshtf.layout import TensorLayout, axes_size
 from meshtf.ops.algebra.arithmetic import divide
 from meshtf.ops.convolution._arguments import Steps, numbers_by_name
@@ -32,7 +32,6 @@ from meshtf.planning.planner import Planner
 from meshtf.planning.splits import can_split
 from meshtf.planning.window_reads import Window, read_window
 
-_NARROW = (tf.float16, tf.bfloat16)
 _EMPTY = -1  # the tap of a window in which nothing was chosen
 
 
@@ -238,7 +237,7 @@ def _write(
 def _sum(terms: Sequence[tf.Tensor]) -> tf.Tensor:
     """In order, by binary additions: TensorFlow's AddN of many sums in any order. Narrow floats are rounded once."""
     dtype = terms[0].dtype
-    wide = tf.float32 if dtype in _NARROW else dtype
+    wide = sum_dtype(dtype)
     total = tf.cast(terms[0], wide)
     for term in terms[1:]:
         total = total + tf.cast(term, wide)
@@ -316,11 +315,12 @@ def avg_pool(
     """
     if not check_tensor(x).dtype.is_floating:
         raise DtypeError(f"the mean of {x.dtype.name} is not a {x.dtype.name}; convert with mtf.cast")
+    y = cast(x, sum_dtype(x.dtype))
     for windows in _slides(x, ksize, strides, padding):
-        x = WindowSumOperation(x, None, windows, name=name or "avg_pool").outputs[0]
+        y = WindowSumOperation(y, None, windows, name=name or "avg_pool").outputs[0]
         is_full = not windows.before and not windows.after
-        x = divide(x, windows.kernel_size if is_full else _sizes(x, windows), output_shape=x.shape)
-    return x
+        y = divide(y, windows.kernel_size if is_full else _sizes(y, windows), output_shape=y.shape)
+    return cast(y, x.dtype)
 
 
 def _sizes(x: Tensor, windows: Slide) -> Tensor:

@@ -10,12 +10,11 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from meshtf.graph import sum_dtype
 from meshtf.ops.algebra.wider_operands import wider_operands
 from meshtf.ops.grouped_products._row_groups import RowGroups
 from meshtf.planning.plan import Core
 from meshtf.planning.rows_in_place import with_rows
-
-_NARROW = (tf.float16, tf.bfloat16)
 
 
 def products(core: Core, x: tf.Tensor, w: tf.Tensor, groups: RowGroups, *, transpose_w: bool) -> tf.Tensor:
@@ -42,7 +41,7 @@ def sums(core: Core, x: tf.Tensor, y: tf.Tensor, groups: RowGroups) -> tf.Tensor
     Sums over several tables are float32 where the rows are narrower.
     """
     (b, r, k), m, n, dtype = x.shape.as_list(), y.shape[2], groups.num_matrices, core.product_dtype(x.dtype)
-    total = tf.float32 if groups.is_shared and x.dtype in _NARROW else x.dtype
+    total = sum_dtype(x.dtype) if groups.is_shared else x.dtype
     flat, beside, table = tf.reshape(x, [b * r, k]), tf.reshape(y, [b * r, m]), groups.table
 
     def write(sums: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, number: tf.Tensor) -> tf.Tensor:

@@ -11,11 +11,10 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from meshtf.graph import sum_dtype
 from meshtf.ops.algebra.wider_operands import wider_operands
 from meshtf.ops.grouped_products._row_groups import RowGroups
 from meshtf.planning.plan import Core
-
-_NARROW = (tf.float16, tf.bfloat16)
 
 
 def products(core: Core, x: tf.Tensor, w: tf.Tensor, groups: RowGroups, *, transpose_w: bool) -> tf.Tensor:
@@ -43,7 +42,7 @@ def sums(core: Core, x: tf.Tensor, y: tf.Tensor, groups: RowGroups) -> tf.Tensor
     """
     size, dtype = [groups.num_matrices, x.shape[2], y.shape[2]], core.product_dtype(x.dtype)
     tiles, beside = _tiles(x, groups.tile), _tiles(y, groups.tile)
-    total = tf.float32 if x.dtype in _NARROW else x.dtype
+    total = sum_dtype(x.dtype)
 
     def write(sums: tf.Tensor, at: tf.Tensor, number: tf.Tensor, is_own: tf.Tensor) -> tf.Tensor:
         # Zeros in both: what is infinite in a row of another group, times zero, would be NaN.

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape
+from meshtf.graph import sum_dtype
 from meshtf.layout import Axes
 from meshtf.planning.kept_or_zeros import kept_or_zeros
 from meshtf.planning.plan import Core
 
-_NARROW = (tf.float16, tf.bfloat16)
 _WORTH_A_VIEW = 1 << 17
 """Bytes of a row, from which on to copy it costs more than the operations that say where it is."""
 
@@ -75,7 +75,7 @@ def sums_at(updates: tf.Tensor, indices: tf.Tensor, batch_ndims: int, n: int) ->
     shape, where = updates.shape.as_list(), _coordinates(indices, batch_ndims)
     rest = shape[indices.shape.rank :]
     flat = _reshaped(updates, where.shape.as_list()[:-1] + rest)
-    dtype = tf.float32 if updates.dtype in _NARROW else updates.dtype
+    dtype = sum_dtype(updates.dtype)
     size = [*shape[:batch_ndims], n, *rest]
     if not math.prod(size):
         return tf.zeros(size, updates.dtype)

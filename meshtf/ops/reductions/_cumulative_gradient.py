@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype
 from meshtf.layout import axes_size
 from meshtf.ops.indexing.gather import gather
 from meshtf.ops.indexing.local_gather import sums_at
@@ -45,13 +45,16 @@ class CumulativeMaxGradientOperation(Operation):
         others = self._others(planner, values, axis) if axes else []
 
         def emit(core: Core, dy: tf.Tensor, places: tf.Tensor, *others: tf.Tensor) -> tf.Tensor:
-            begin = core.coordinate(axes) * n if axes else 0
+            begin, narrow = core.coordinate(axes) * n if axes else 0, dy.dtype
             if others:
-                dy, places = tf.concat([dy, others[0]], axis), tf.concat([places, others[1]], axis)
+                dy, places = (
+                    tf.concat([tf.cast(dy, others[0].dtype), others[0]], axis),
+                    tf.concat([places, others[1]], axis),
+                )
             rank = len(dy.shape)
             last = [i for i in range(rank) if i != axis] + [axis]
             sums = sums_at(tf.transpose(dy, last), tf.transpose(places - begin, last), rank - 1, n)
-            return tf.transpose(sums, [*range(axis), rank - 1, *range(axis, rank - 1)])
+            return tf.cast(tf.transpose(sums, [*range(axis), rank - 1, *range(axis, rank - 1)]), narrow)
 
         flops = math.prod(values[0].slice_shape)
         spec = (output.shape, output.dtype, layout)
@@ -61,14 +64,15 @@ class CumulativeMaxGradientOperation(Operation):
         """The sum for what stands before each core's slice, and its place, from all cores along the dimension."""
         axes, n = values[0].layout.axes[axis], values[0].slice_shape[axis]
         shape = values[0].shape.resize_dimension(self.dim_name, axes_size(axes, planner.mesh_shape))
-        first = n - 1 if self.reverse else 0
+        first, wide = n - 1 if self.reverse else 0, sum_dtype(values[0].dtype)
 
         def emit(core: Core, dy: tf.Tensor, places: tf.Tensor) -> list[tf.Tensor]:
             begin = core.coordinate(axes) * n
             is_outside = (places < begin) | (places >= begin + n)
-            total = tf.reduce_sum(tf.where(is_outside, dy, tf.zeros([], dy.dtype)), axis, keepdims=True)
+            outside = tf.where(is_outside, tf.cast(dy, wide), tf.zeros([], wide))
+            total = tf.reduce_sum(outside, axis, keepdims=True)
             return [total, tf.gather(places, [first], axis=axis)]
 
-        specs = [(shape, value.dtype, value.layout) for value in values]
+        specs = [(shape, dtype, v.layout) for v, dtype in zip(values, (wide, values[1].dtype), strict=True)]
         totals = planner.compute("total", emit, values, specs, flops=math.prod(values[0].slice_shape))
         return [planner.all_gather(total, axis) for total in totals]

@@ -14,15 +14,13 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike
 from meshtf.errors import DtypeError
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype
 from meshtf.layout import axes_size
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.reductions._cumulative_gradient import CumulativeMaxGradientOperation
 from meshtf.planning.padding import LOWEST, Fill
 from meshtf.planning.plan import Core, Emit, Value
 from meshtf.planning.planner import Planner
-
-_NARROW = (tf.float16, tf.bfloat16)
 
 
 class CumulativeSumOperation(Operation):
@@ -43,7 +41,7 @@ class CumulativeSumOperation(Operation):
         value = planner.read(self.inputs[0], planner.layouts[output], Fill(0, frozenset([self.dim_name])))
         axis, exclusive, reverse = output.shape.axis(self.dim_name), self.exclusive, self.reverse
         axes, spec = value.layout.axes[axis], (value.shape, value.dtype, value.layout)
-        flops, wide = math.prod(value.slice_shape), tf.float32 if value.dtype in _NARROW else value.dtype
+        flops, wide = math.prod(value.slice_shape), sum_dtype(value.dtype)
 
         def emit_total(core: Core, x: tf.Tensor) -> tf.Tensor:
             return tf.reduce_sum(tf.cast(x, wide), axis, keepdims=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
@@ -21,6 +22,7 @@ from meshtf.planning.padding import uneven_dims, whole_in
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.whole_dimensions import whole_because
+from meshtf.planning.wide_terms import term_dtype
 
 LocalFunction: TypeAlias = Callable[..., Any]
 """Takes one slice for each operand, and returns one, or a list, for the outputs."""
@@ -95,20 +97,26 @@ class SlicewiseOperation(Operation):
         splits = self._splits(planner.layouts)
         values = [planner.read(x, _layout(x.shape, splits)) for x in self.inputs]
         pending = self.output_pending_axes(planner.layouts)
-        specs = [(y.shape, y.dtype, _layout(y.shape, splits), p) for y, p in zip(self.outputs, pending, strict=True)]
+        dtypes = [term_dtype(y.dtype) if p else y.dtype for y, p in zip(self.outputs, pending, strict=True)]
+        specs = [
+            (y.shape, dtype, _layout(y.shape, splits), p)
+            for y, dtype, p in zip(self.outputs, dtypes, pending, strict=True)
+        ]
         sizes = [layout.slice_shape(shape, planner.mesh_shape) for shape, _, layout, _ in specs]
         flops = sum(map(math.prod, sizes))
-        results = planner.compute(self._kind, self._emitted(sizes), values, specs, flops=flops)
-        check_local_function(self, self.tf_fn, values, results)
+        results = planner.compute(self._kind, self._emitted(sizes, dtypes), values, specs, flops=flops)
+        returned = [dataclasses.replace(v, dtype=y.dtype) for v, y in zip(results, self.outputs, strict=True)]
+        check_local_function(self, self.tf_fn, values, returned)
         for output, value in zip(self.outputs, results, strict=True):
             planner.write(output, value)
 
-    def _emitted(self, sizes: Sequence[tuple[int, ...]]) -> Callable[..., list[tf.Tensor]]:
+    def _emitted(self, sizes: Sequence[tuple[int, ...]], dtypes: Sequence[tf.DType]) -> Callable[..., list[tf.Tensor]]:
         tf_fn = self.tf_fn
 
         def emit(core: Core, *slices: tf.Tensor) -> list[tf.Tensor]:
             # A size that is not known while the program is traced (a py_function's) is checked when it runs.
-            return [tf.ensure_shape(y, size) for y, size in zip(as_tensors(tf_fn(*slices)), sizes, strict=True)]
+            returned = zip(as_tensors(tf_fn(*slices)), sizes, dtypes, strict=True)
+            return [tf.cast(tf.ensure_shape(y, size), dtype) for y, size, dtype in returned]
 
         return emit
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.window_reads import Window, part_of, read_whole_along, read_window
@@ -108,12 +108,14 @@ class HaloSumOperation(Operation):
             place += size
 
         def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
-            total = slices[[s[0] for s in stretches].index(0)]
-            for (distance, begin, size), x in zip(stretches, slices, strict=True):
+            dtype = slices[0].dtype
+            wide = [tf.cast(x, sum_dtype(dtype)) for x in slices]
+            total = wide[[s[0] for s in stretches].index(0)]
+            for (distance, begin, size), x in zip(stretches, wide, strict=True):
                 if distance:
                     paddings = [[begin, n - begin - size] if i == axis else [0, 0] for i in range(len(x.shape))]
                     total = total + tf.pad(x, paddings)
-            return total
+            return tf.cast(total, dtype)
 
         spec = (output.shape, output.dtype, value.layout)
         planner.write(output, planner.compute("halo sum", emit, pieces, [spec], pending=value.pending)[0])

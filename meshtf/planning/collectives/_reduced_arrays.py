@@ -1,4 +1,4 @@
-"""Reductions of the interpreter, term by term in the order of the cores."""
+"""Reductions of the interpreter, term by term in the order of the cores; narrow floats are rounded once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import tensorflow as tf
 
+from meshtf.graph import sum_dtype
 from meshtf.planning.reductions import Reduction
 
 _COMBINE: dict[Reduction, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
@@ -19,4 +21,6 @@ _COMBINE: dict[Reduction, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 def reduced(group: Sequence[np.ndarray], reduction: Reduction) -> np.ndarray:
     """The slices of a group of cores as one."""
-    return functools.reduce(_COMBINE[reduction], group).astype(group[0].dtype)
+    dtype = group[0].dtype
+    wide = sum_dtype(tf.as_dtype(dtype)).as_numpy_dtype
+    return functools.reduce(_COMBINE[reduction], [x.astype(wide, copy=False) for x in group]).astype(dtype)

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import ShapeError
-from meshtf.testing import assert_layout_invariant, interpret
+from meshtf.testing import assert_close, assert_layout_invariant, interpret
 
 X = mtf.placeholder(mtf.Mesh(mtf.Graph()), "rows:2 cols:4", name="x")
 ARRAY = np.arange(1.0, 9.0, dtype=np.float32).reshape(2, 4)
@@ -65,3 +66,23 @@ def test_the_sum_of_no_tensors_is_the_number_0() -> None:
     assert mtf.add_n([]) == 0
     assert (X + mtf.add_n([])).shape == X.shape
     assert mtf.add_n([X]) is X
+
+
+@pytest.mark.parametrize(("mesh_shape", "layout"), [("a:1", ""), ("a:2", "batch:a"), ("a:2", "hidden:a")])
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_many_narrow_tensors_are_rounded_once(dtype: tf.DType, mesh_shape: str, layout: str) -> None:
+    """In bfloat16 256 + 1 is 256; and the gradient of what is used in 301 places is the sum of as many."""
+    x = np.array([[1.0, 2.0]] * 2, dtype.as_numpy_dtype)
+    term = lambda x: mtf.reduce_sum(x, reduced_dim="batch") * 0.5  # noqa: E731
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor | None]:
+        total = mtf.add_n([x] * 301)
+        assert isinstance(total, mtf.Tensor)
+        terms = mtf.add_n([term(x)] * 301)
+        return [total, terms, *mtf.gradients([total, *([mtf.reduce_sum(x)] * 10)], [x])]  # type: ignore[list-item]
+
+    inputs = {"x": (mtf.Shape([("batch", 2), ("hidden", 2)]), x)}
+    total, terms, gradient = interpret(program, inputs, mesh_shape, layout).results
+    assert_close(total, 301 * x.astype(np.float64), terms=1, dtype=dtype)
+    assert_close(terms, 301 * x[0].astype(np.float64), terms=1, dtype=dtype)
+    assert_close(gradient, np.full([2, 2], 311.0), terms=2, dtype=dtype)

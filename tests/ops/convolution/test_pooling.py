@@ -217,3 +217,13 @@ def test_on_processors_no_element_is_taken_by_itself(layout: str) -> None:
     graph = step._execution.program._on_all_cores[False].function.graph.as_graph_def()
     nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
     assert "GatherV2" in {node.op for node in nodes}
+
+
+@pytest.mark.parametrize("layout", ["", "h:rows", "h:rows;w:cols"])
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_means_of_large_narrow_numbers(dtype: tf.DType, layout: str) -> None:
+    """Sums of a window are beyond float16, and its mean is not."""
+    x = np.full([4, 4], 40000.0, dtype.as_numpy_dtype)
+    pooled = lambda x: mtf.avg_pool(x, {"h": 3, "w": 3}, strides=1, padding="SAME")  # noqa: E731
+    y = interpret(pooled, {"x": ("h:4 w:4", x)}, "rows:2;cols:2", layout).results
+    np.testing.assert_array_equal(y, x)
