@@ -16,7 +16,7 @@ from meshtf.checkpoint.conversion.huggingface import CONFIGURATION, read_json
 from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
 from meshtf.checkpoint.restoring import restore
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
-from meshtf.errors import CheckpointError
+from meshtf.errors import CheckpointError, counted
 from meshtf.train.model_forms import model_of
 
 _ROWS, _LENGTH = 2, 12
@@ -54,7 +54,8 @@ def compare_logits(source: Path, imported: ImportedFolder) -> str:
     error, largest = float(np.abs(ours - theirs).max()), float(np.abs(theirs).max())
     if not error <= _TOLERANCE * largest:
         raise CheckpointError(_OTHER.format(path=source, error=error, largest=largest, output=imported.path))
-    return f"checked:    logits of {ids.size} tokens are those of Transformers to {error / largest:.1g} of the largest"
+    tokens = counted(ids.size, "token")
+    return f"checked:    logits of {tokens} are those of Transformers to {error / largest:.1g} of the largest"
 
 
 def _of_transformers(path: Path, ids: np.ndarray, start_id: int | None) -> tuple[np.ndarray, dict[str, np.ndarray]]:

@@ -113,6 +113,7 @@ def help_text() -> str:
 
 
 def _wrapped(text: str) -> str:
+    text = text.partition(";\n")[0]  # absl adds a line to flags that may be given several times
     return textwrap.fill(text, 118, initial_indent=" " * 6, subsequent_indent=" " * 6)
 
 

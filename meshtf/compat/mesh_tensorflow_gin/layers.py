@@ -27,7 +27,7 @@ from meshtf.compat.mesh_tensorflow_gin.source import (
 from meshtf.errors import GraphError
 from meshtf.layers.activations import activation_function
 
-EXPERTS = "experts: meshtf.layers.moe, docs/mixture_of_experts.md"
+EXPERTS = "experts: MixtureOfExperts of meshtf.layers.moe"
 
 _SUBLAYERS = {"SelfAttention": "SelfAttention", "EncDecAttention": "CrossAttention", "DenseReluDense": "FeedForward"}
 _USUAL = {
@@ -55,7 +55,9 @@ def _layers(binding: Binding, source: Source) -> Outcome:
     sides = [side for side in sides if source.find(binding.plain_name, side) is binding]
     names = [reference(text) for text in _REFERENCE.findall(binding.resolved)]
     if not _LIST_OF_LAYERS.fullmatch(binding.resolved):
-        return lost("layers with parameters of their own; docs/transformers.md shows how to write such a stack")
+        return lost(
+            "layers with parameters of their own; give TransformerStack.sublayers scopes, as @local/SelfAttention()"
+        )
     if unknown := [name for name in names if name not in _SUBLAYERS]:
         what = EXPERTS if unknown[0].startswith("MoE") else f"there is no {unknown[0]} here"
         return lost(f"{what}; the layers of T5 are taken")
@@ -191,7 +193,7 @@ _UNITRANSFORMER: Mapping[str, Rule] = {
     "input_full_attention": same(False, otherwise="that is of models of one stack"),
     "loss_on_targets_only": same(False, otherwise="that is of models of one stack"),
     "loss_denominator": same(None, otherwise="the loss is the mean over the targets that count"),
-    "loss_fn": same(None, otherwise="another loss: docs/own_model.md"),
+    "loss_fn": same(None, otherwise="another loss: write a model that has it"),
     "token_dropout_rate": same(0.0, 0, otherwise="there is no dropout of whole tokens"),
 }
 

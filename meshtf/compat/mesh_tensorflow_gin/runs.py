@@ -28,7 +28,7 @@ _DIMENSIONS = frozenset({"batch", "length", "d_model", "d_ff", "heads", "d_kv", 
 _OF_OTHER_MODELS = frozenset({"ensemble", "experts"})
 """Dimensions of layout rules that a model has only with ensembles or experts, which are told of by themselves."""
 
-_DATA = "data: a task of meshtf reads them, docs/data.md"
+_DATA = "data: a task reads them, as meshtf.train.data.TextTask"
 _EVALUATION = "evaluation: Training.evaluate_every, and flags of meshtf-eval"
 _SET_BATCH = "set Training.batch_size, in sequences"
 
@@ -41,7 +41,7 @@ def _of_adafactor(rule: Rule) -> Rule:
 
 
 def _optimizer(binding: Binding, source: Source) -> Outcome:
-    return CARRIED if is_adafactor(source) else lost("another optimizer: docs/optimizers.md has those that there are")
+    return CARRIED if is_adafactor(source) else lost("another optimizer: meshtf.optimize has those that there are")
 
 
 def _batch_size(binding: Binding, source: Source) -> Outcome:

@@ -30,12 +30,12 @@ Training.model = @EncoderDecoder()"""
 _OPTIMIZER = "Training.optimizer = @AdafactorOptimizer()\nAdafactorOptimizer.is_mesh_tensorflow_variant = True"
 _ABOUT_OPTIMIZER = ("run.optimizer", "run.learning_rate_schedule", "AdafactorOptimizer.", "adafactor_decay_rate_pow.")
 _TASK = """\
-# The task is to be chosen: docs/data.md.
+# The task is to be chosen; meshtf.train.data has those that there are.
 # Training.task = @TextTask()"""
 
 _NOT_AN_ENCODER_DECODER = """\
 {source} is of a model of type {found!r}, and an encoder and a decoder, "bitransformer", is what can be translated; \
-docs/transformers.md shows how to write others"""
+meshtf-train --list shows configurations of others"""
 
 
 @dataclasses.dataclass(frozen=True)

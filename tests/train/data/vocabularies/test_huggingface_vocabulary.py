@@ -118,9 +118,10 @@ def test_special_tokens_that_a_text_spells_out(byte_pairs: Path, tmp_path: Path)
     assert escaped.num_bytes(escaped.encode(text)) == len(text)
     assert escaped.fingerprint != plain.fingerprint
     names = ["\ufeff[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "[", "]", "mask"]
-    (tmp_path / "vocab.txt").write_text("\r\n".join(names))
-    assert HuggingFaceVocabulary(str(tmp_path / "vocab.txt"), escape_special=True).encode("a[MASK]") == [5, 6, 8, 7]
-    assert HuggingFaceVocabulary(str(tmp_path / "vocab.txt")).padding_id == 0
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words" / "vocab.txt").write_text("\r\n".join(names))
+    escaped = HuggingFaceVocabulary(str(tmp_path / "words"), escape_special=True)
+    assert (escaped.encode("a[MASK]"), escaped.padding_id) == ([5, 6, 8, 7], 0)
 
 
 def test_sentinels_of_the_file(unigram: Path) -> None:
