@@ -144,8 +144,10 @@ class Function:
     def input_slices(self) -> dict[str, tuple[slice, ...]]:
         """By the name of each input that the program reads, the part of it that the cores of this process read.
 
-        All of it, where one process has all cores, or some work needs it whole. In a cluster, a process need make no
-        more than this part: see `local_inputs`.
+        All of it, where one process has all cores. In a cluster the part is the process's own of every dimension that
+        the layout splits over processes, and a process need make no more: see `local_inputs`. Where its cores have
+        several such parts, as with "batch:cols+rows" where processes lie along `rows`, it is all from the first to the
+        last of them.
         """
         return input_slices(self._execution.plan, self._local_cores)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from meshtf.errors import FeedError
+from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Plan, Value
 
@@ -14,11 +15,20 @@ Box = tuple[slice, ...]
 
 
 def input_slices(plan: Plan, cores: Sequence[int]) -> dict[str, Box]:
-    """By the name of each input, the smallest box that holds all that these cores read of it.
+    """By the name of each input that must be fed, the smallest box that holds all that these cores read of it.
 
-    That is all of it where some work needs it whole.
+    That is all of it where one process has all cores. Arrays that the program was built with are no such inputs.
     """
-    return {feed.name: _box(feed.output, plan, cores) for feed in plan.feeds}
+    return {name: _box(value, plan, cores) for name, value in _fed(plan).items()}
+
+
+def _fed(plan: Plan) -> dict[str, Value]:
+    """By name, the inputs whose values are not known before the program runs."""
+    return {
+        feed.name: feed.output
+        for feed in plan.feeds
+        if isinstance(feed.operation, InputOperation) and feed.operation.value is None
+    }
 
 
 def _box(fed: Value, plan: Plan, cores: Sequence[int]) -> Box:
@@ -38,7 +48,7 @@ def whole_inputs(parts: Mapping[str, np.ndarray], boxes: Mapping[str, Box], plan
     Raises:
       FeedError: a part that does not have its box's sizes, or is of no input.
     """
-    feeds = {feed.name: feed.output for feed in plan.feeds}
+    feeds = _fed(plan)
     whole = {}
     for name, part in parts.items():
         if name not in feeds:

@@ -34,7 +34,14 @@ def make_plan(
     """
     operations = needed([*effects, *(t.operation for t in fetches)])
     pending_sums = PendingSums(operations, fetches, layouts)
-    planner = Planner(layouts, pending_sums, storage, seed, finds_failures=finds_failures)
+    planner = Planner(
+        layouts,
+        pending_sums,
+        storage,
+        seed,
+        finds_failures=finds_failures,
+        process_of_core=options.process_of_core,
+    )
     for operation in operations:
         planner.lower(operation)
     trained = {v.full_name: v.shape for v in operations[0].graph.trainable_variables} if operations else {}

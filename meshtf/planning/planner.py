@@ -45,6 +45,7 @@ from meshtf.planning.plan import (
     ReadVariable,
     Value,
 )
+from meshtf.planning.process_spans import ProcessOfCore, split_over_processes
 from meshtf.planning.reductions import Reduction
 from meshtf.planning.reshard import LocalSlice, Route, cheapest_route
 from meshtf.planning.stored_variables import Storage, StoredVariable
@@ -67,8 +68,10 @@ class Planner:
         seed: int = 0,
         *,
         finds_failures: bool = False,
+        process_of_core: ProcessOfCore = (),
     ) -> None:
         self._table = layouts
+        self._process_of_core = process_of_core
         self.finds_failures = finds_failures
         """Whether checks are to say where they fail, which a step that goes well need not know."""
         self.iterations: tuple[Value, ...] = ()
@@ -421,9 +424,15 @@ class Planner:
         assert self._is_seen(value), f"{self._operation!r} does not know of padding, and gives {value}"
         self._versions[tensor] = [value]
 
-    def feed(self, name: str, tensor: Tensor) -> None:
-        """Says that `tensor` is handed to the program, whole, under this name."""
-        value = self._value(tensor.shape, tensor.dtype, TensorLayout(((),) * tensor.shape.ndims), ())
+    def feed(self, name: str, tensor: Tensor, *, is_known: bool) -> None:
+        """Says that `tensor` is handed to the program under this name.
+
+        A value that all processes know is whole on every core. Of any other input a process has its own part alone, so
+        that what is split over processes is handed over in slices.
+        """
+        known_to = () if is_known else self._process_of_core
+        layout = split_over_processes(self.layouts[tensor], self.mesh_shape, known_to)
+        value = self._value(tensor.shape, tensor.dtype, layout, ())
         self._instructions.append(Feed(tensor.operation, name, value))
         self.write(tensor, value)
 

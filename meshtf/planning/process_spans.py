@@ -14,7 +14,7 @@ import numpy as np
 
 from meshtf.dimension import Shape
 from meshtf.errors import counted
-from meshtf.layout import Axes
+from meshtf.layout import Axes, TensorLayout
 from meshtf.planning.core_positions import groups_along, positions
 
 ProcessOfCore = tuple[int, ...]
@@ -53,6 +53,12 @@ def crossing_axes(axes: Iterable[str], mesh_shape: Shape, process_of_core: Proce
         return ()
     process = np.asarray(process_of_core)
     return tuple(a for a in axes if (np.ptp(process[groups_over([a], mesh_shape)], axis=1) > 0).any())
+
+
+def split_over_processes(layout: TensorLayout, mesh_shape: Shape, process_of_core: ProcessOfCore) -> TensorLayout:
+    """The layout with whole dimensions but for those that are split over processes, which stay as they are."""
+    crossing = set(crossing_axes(layout.used, mesh_shape, process_of_core))
+    return TensorLayout(tuple(own if crossing & set(own) else () for own in layout.axes))
 
 
 def span_of(groups: np.ndarray, process_of_core: ProcessOfCore) -> ProcessSpan | None:

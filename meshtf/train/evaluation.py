@@ -16,7 +16,7 @@ from meshtf.errors import IndexRangeError, MeshtfError, NonFiniteError, counted
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train._metric_sums import MetricError
 from meshtf.train.batches.feature_checks import check_features, first_non_finite_feature
-from meshtf.train.batches.own_rows import OwnRows
+from meshtf.train.batches.own_rows import CountedRows, own_rows
 from meshtf.train.batches.part_batches import PartBatches
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.step_programs import DENOMINATORS, LOSS, NUMERATORS, evaluation_program
@@ -101,9 +101,8 @@ class Evaluator:
             model cannot be built for so few examples.
           FeedError: a feature is missing, or of another shape or type than the task says.
         """
-        task, size = self._training.task, self._training.batch_size
-        num_batches = 0
-        for features in task.evaluation_batches(size):
+        task, num_batches = self._training.task, 0
+        for features in self._batches():
             if not num_batches:
                 check_features(f'the held-out examples of the task "{task.name}"', self.step, features)
             num_batches += 1
@@ -123,10 +122,10 @@ class Evaluator:
         Raises:
           IndexRangeError: an id or a label is outside of its range; names the batch, beside the feature and the place.
         """
-        task, own = self._training.task, self._own_rows
-        sums = _Sums(task, own.counted, self._whole_batch)
+        task, counted = self._training.task, self._counted_rows
+        sums = _Sums(task, counted.rows, self._whole_batch)
         parts = task.parts_of_evaluation(self._training.batch_size) if isinstance(task, TaskOfParts) else None
-        for number, features in enumerate(self._batches(own.rows), 1):
+        for number, features in enumerate(self._batches(), 1):
             if is_stopped():
                 return None
             program, fed = self._program_for(features)
@@ -135,18 +134,19 @@ class Evaluator:
             except IndexRangeError as error:
                 raise IndexRangeError(f"batch {number} of the held-out examples: {error}") from None
             sums.add(features, results, number, None if parts is None else next(parts))
-        return sums.evaluation(own.summed(sums.num_bytes))
+        return sums.evaluation(counted.summed(sums.num_bytes))
 
     @functools.cached_property
-    def _own_rows(self) -> OwnRows:
-        return OwnRows.of(self.step, self._training.batch)
+    def _counted_rows(self) -> CountedRows:
+        return CountedRows.of(self.step, self._training.batch)
 
-    def _batches(self, rows: slice) -> Iterable[Batch]:
-        """The held-out examples; where the task can, of each batch these rows alone.
+    def _batches(self) -> Iterable[Batch]:
+        """The held-out examples; where the task can, of each batch the rows alone that this process makes.
 
         A batch that is not full may be for a program of its own, whose cores read other rows.
         """
         task, size = self._training.task, self._training.batch_size
+        rows = own_rows(self.step, self._training.batch)
         if rows == slice(0, size) or self._parts is not None or not isinstance(task, TaskByRows):
             return task.evaluation_batches(size)
         return task.evaluation_rows(rows, size)

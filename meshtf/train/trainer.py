@@ -11,9 +11,8 @@ import numpy as np
 import meshtf as mtf
 from meshtf.checkpoint import WarmStart
 from meshtf.mesh_impl.mesh_impl import MeshImpl
-from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.train.batches.feature_checks import check_features
-from meshtf.train.batches.own_rows import rows_read
+from meshtf.train.batches.own_rows import own_rows
 from meshtf.train.data._shuffled_batches import READY_BATCHES
 from meshtf.train.evaluation import Evaluation, Evaluator
 from meshtf.train.initial_checkpoint import initial_checkpoint_of
@@ -105,9 +104,7 @@ class Trainer:
     @functools.cached_property
     def _rows(self) -> slice:
         """Of a training batch, those that the cores of this process read."""
-        if collective_runtime().cluster is None:
-            return slice(0, self.training.batch_size)
-        return rows_read(self.train_step.input_slices(), self.training.batch)
+        return own_rows(self.train_step, self.training.batch)
 
     @property
     def _makes_all_rows(self) -> bool:

@@ -25,7 +25,7 @@ class InputOperation(Operation):
         self.value = value
 
     def lower(self, planner: Planner) -> None:
-        planner.feed(self.name, self.outputs[0])
+        planner.feed(self.name, self.outputs[0], is_known=self.value is not None)
 
 
 @language_function

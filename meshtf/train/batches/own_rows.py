@@ -15,42 +15,43 @@ from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf_programs.strict_json import json_text
 
 
-def rows_read(slices: Mapping[str, tuple[slice, ...]], batch: mtf.Dimension) -> slice:
-    """The least run of rows that holds all that is read of inputs [batch, ...].
+def own_rows(step: mtf.Function, batch: mtf.Dimension) -> slice:
+    """The rows of a program's inputs [batch, ...] that this process makes; on a mesh of one process, all of them."""
+    return slice(0, batch.size) if _cluster_of(step) is None else rows_read(step.input_slices())
+
+
+def rows_read(slices: Mapping[str, tuple[slice, ...]]) -> slice:
+    """The least run of rows that holds all that is read of inputs [batch, ...]; no row, where nothing is read.
 
     Args:
       slices: what is read of each input, as `mtf.Function.input_slices` gives it.
-      batch: whose size the whole is.
     """
     rows = [box[0] for box in slices.values() if box[0].stop > box[0].start]
     if not rows:
-        return slice(0, batch.size)
+        return slice(0, 0)
     return slice(min(each.start for each in rows), max(each.stop for each in rows))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class OwnRows:
-    """The rows of a batch that this process makes. On a mesh of one process: all of them.
+class CountedRows:
+    """The rows of a batch that this process counts: each row is counted by one process.
 
     Attributes:
-      rows: that its cores read.
-      counted: an index of those of them that it counts: each row is counted by one process.
+      rows: an index of them.
     """
 
-    rows: slice
-    counted: slice | np.ndarray
+    rows: slice | np.ndarray
     _cluster: Cluster | None
 
     @classmethod
-    def of(cls, step: mtf.Function, batch: mtf.Dimension) -> OwnRows:
+    def of(cls, step: mtf.Function, batch: mtf.Dimension) -> CountedRows:
         """Of a program's inputs [batch, ...]. Called by all processes of its mesh, in the same order."""
-        cluster = collective_runtime().cluster
-        if cluster is None or len(set(map(process_of, step.lowering.mesh_impl.devices))) == 1:
-            return cls(slice(0, batch.size), slice(0, batch.size), None)
-        own = rows_read(step.input_slices(), batch)
+        own, cluster = own_rows(step, batch), _cluster_of(step)
+        if cluster is None:
+            return cls(own, None)
         told = cluster.gathered(cluster.meeting("rows of batches"), json_text([own.start, own.stop]))
         everybody = [slice(*json.loads(rows)) for rows in told]
-        return cls(own, counted_rows(everybody, cluster.process_index), cluster)
+        return cls(counted_rows(everybody, cluster.process_index), cluster)
 
     def summed(self, counted: int) -> int:
         """The sum of what every process has counted of its rows. Called by all, in the same order."""
@@ -65,3 +66,11 @@ def counted_rows(everybody: Sequence[slice], process: int) -> np.ndarray:
     for other in everybody[:process]:
         rows = rows[(rows < other.start) | (rows >= other.stop)]
     return rows
+
+
+def _cluster_of(step: mtf.Function) -> Cluster | None:
+    """The cluster whose processes share the program's mesh; None where one process has all of it."""
+    cluster = collective_runtime().cluster
+    if cluster is None or len(set(map(process_of, step.lowering.mesh_impl.devices))) == 1:
+        return None
+    return cluster

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 import meshtf as mtf
-from meshtf.train.batches.own_rows import OwnRows, counted_rows, rows_read
+from meshtf.train.batches.own_rows import CountedRows, counted_rows, own_rows, rows_read
 
 BATCH = mtf.Dimension("batch", 8)
 
@@ -13,10 +13,11 @@ BATCH = mtf.Dimension("batch", 8)
     ({"x": (slice(4, 6), slice(3, 6)), "y": (slice(5, 8),)}, slice(4, 8)),
     ({"x": (slice(4, 8),), "whole": (slice(0, 8),)}, slice(0, 8)),
     ({"x": (slice(4, 8),), "unread": (slice(0, 0),)}, slice(4, 8)),
-    ({}, slice(0, 8)),
+    ({"padding": (slice(8, 8), slice(0, 9))}, slice(0, 0)),
+    ({}, slice(0, 0)),
 ])  # fmt: skip
 def test_the_rows_that_some_input_needs(slices: dict[str, tuple[slice, ...]], expected: slice) -> None:
-    assert rows_read(slices, BATCH) == expected
+    assert rows_read(slices) == expected
 
 
 @pytest.mark.parametrize(("everybody", "counted"), [
@@ -31,5 +32,5 @@ def test_each_row_is_counted_by_one_process(everybody: list[slice], counted: lis
 def test_alone_all_rows_are_made_and_counted() -> None:
     inputs = {"x": mtf.TensorSpec([BATCH])}
     step = mtf.function(lambda x: mtf.reduce_sum(x), mtf.SpmdMeshImpl("all:2", "batch:all"), inputs)
-    own = OwnRows.of(step, BATCH)
-    assert (own.rows, own.counted, own.summed(3)) == (slice(0, 8), slice(0, 8), 3)
+    counted = CountedRows.of(step, BATCH)
+    assert (own_rows(step, BATCH), counted.rows, counted.summed(3)) == (slice(0, 8), slice(0, 8), 3)
