@@ -14,11 +14,12 @@ from meshtf.call_sites import says_where
 from meshtf.dimension import ShapeLike
 from meshtf.errors import FeedError, GraphError, MeshtfError
 from meshtf.function import TensorSpec, check_parameters
-from meshtf.graph import Graph, Mesh, Tensor
+from meshtf.graph import Graph, Mesh, Operation, Tensor
 from meshtf.layout import LayoutLike, LayoutRules, TensorLayout
 from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.interpreter import Interpreter, joined
 from meshtf.lowering.make_plan import effects_with, first_failure, make_plan
+from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.mesh_impl.mesh_impl import checked_mesh
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
 from meshtf.ops.inputs.placeholder import InputOperation
@@ -57,7 +58,8 @@ def interpret(
       mesh_shape: of any size.
       layout: of tensors.
       seed: of the random bits.
-      options: of the mesh, of which the layouts, `axis_parts` and `max_padding` count; see `mtf.MeshOptions`.
+      options: of the mesh, of which the layouts, `axis_parts`, `max_padding` and the processes count; see
+        `mtf.MeshOptions`.
 
     Raises:
       AssertionError: cores that must hold the same block hold different ones.
@@ -92,15 +94,16 @@ def plan(
       inputs: named shape and dtype of each input.
       mesh_shape: of any size.
       layout: of tensors.
-      options: of the mesh, of which the layouts, `axis_parts` and `max_padding` count; see `mtf.MeshOptions`.
+      options: of the mesh, of which the layouts, `axis_parts`, `max_padding` and the processes count; see
+        `mtf.MeshOptions`.
 
     Raises:
       LayoutError: the layout does not fit.
     """
     graph, results = build(fn, inputs)
     fetches = [x for x in tf.nest.flatten(results) if isinstance(x, Tensor)]
-    table, storage = _laid_out(graph, mesh_shape, layout, MeshOptions(**options))
-    return _planned(graph, fetches, table, storage)
+    table, storage, pass_options = _laid_out(graph, mesh_shape, layout, MeshOptions(**options))
+    return make_plan(table, storage, _effects(graph), fetches, options=pass_options)
 
 
 def build(fn: Callable[..., Any], inputs: Mapping[str, TensorSpec]) -> tuple[Graph, Any]:
@@ -139,7 +142,7 @@ def interpret_graph(
       feeds: arrays of its inputs, by name.
       mesh_shape: of any size.
       layout: of tensors.
-      options: the layouts among them, and `max_padding`, count.
+      options: the layouts among them, `max_padding`, and over how many processes the mesh is laid, count.
       seed: of the random bits.
       with_effects: whether it assigns, prints and checks.
 
@@ -148,14 +151,14 @@ def interpret_graph(
       FeedError: an input is missing, or of another shape.
       LayoutError: the layout does not fit.
     """
-    table, storage = _laid_out(graph, mesh_shape, layout, options)
-    planned = _planned(graph, fetches, table, storage, seed=seed, with_effects=with_effects)
+    table, storage, pass_options = _laid_out(graph, mesh_shape, layout, options)
+    planned = make_plan(table, storage, _effects(graph) if with_effects else [], fetches, seed, pass_options)
     interpreter = Interpreter(planned, _initial_slices(planned, graph, table, storage, seed))
 
     def failure(check: Check) -> MeshtfError:
         if not check.can_find:
             return check.failure()
-        finding = make_plan(table, storage, effects_with(check, graph), (), seed, finds_failures=True)
+        finding = make_plan(table, storage, effects_with(check, graph), (), seed, pass_options, finds_failures=True)
         found, _ = Interpreter(finding, interpreter.variables).outcome({f.name: _fed(f, feeds) for f in finding.feeds})
         return first_failure(check, finding, found)
 
@@ -171,13 +174,15 @@ def interpret_graph(
 @says_where
 def _laid_out(
     graph: Graph, mesh_shape: ShapeLike, layout: LayoutLike, options: MeshOptions | None
-) -> tuple[LayoutTable, _Storage]:
-    """The layouts of tensors and of variables, checked as those of a mesh with devices are."""
+) -> tuple[LayoutTable, _Storage, PassOptions]:
+    """The layouts of tensors and of variables, checked as those of a mesh with devices are; and what passes go by."""
     shape, rules, options = checked_mesh(mesh_shape, layout, options, {})
     rule_set = RuleSet.of_variables(rules, options.activation_layout_rules, graph.variables.values())
     axis_parts = options.parts_of_axes(shape)
     table = LayoutTable(axis_parts.taken_apart(shape), rule_set, axis_parts, options.max_padding)
-    return table, _Storage(options.parameter_layout_rules or rules)
+    table.resolve(graph.operations)
+    pass_options = PassOptions(process_of_core=options.process_of_core(shape))
+    return table, _Storage(options.parameter_layout_rules or rules), pass_options
 
 
 class _Storage:
@@ -194,18 +199,8 @@ class _Storage:
         return self.layouts.setdefault(variable.full_name, layout)
 
 
-def _planned(
-    graph: Graph,
-    fetches: Sequence[Tensor],
-    table: LayoutTable,
-    storage: _Storage,
-    *,
-    seed: int = 0,
-    with_effects: bool = True,
-) -> Plan:
-    table.resolve(graph.operations)
-    effects = [o for o in graph.operations if o.has_side_effect] if with_effects else []
-    return make_plan(table, storage, effects, fetches, seed)
+def _effects(graph: Graph) -> list[Operation]:
+    return [o for o in graph.operations if o.has_side_effect]
 
 
 def _initial_slices(

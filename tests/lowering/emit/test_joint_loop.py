@@ -17,11 +17,12 @@ from meshtf.lowering.emit.emission import EmittedProgram
 from meshtf.lowering.emit.joint_loop import Holdings, JointProgram
 from meshtf.lowering.emit.variable_slices import SlicesByValue
 from meshtf.lowering.interpreter import joined, split
+from meshtf.lowering.make_plan import make_plan
 from meshtf.ops.variables.program_step import count_step
 from meshtf.planning import core_positions
 from meshtf.planning.plan import AssignVariable, Plan, Value, walk
 from meshtf.testing import FUNCTION_TERMS, assert_close
-from meshtf.testing.interpret import _fed, _initial_slices, _laid_out, _planned
+from meshtf.testing.interpret import _effects, _fed, _initial_slices, _laid_out
 from tests.properties.random_programs.builder import RejectedError
 from tests.properties.random_programs.cases import EVERY_CASE
 from tests.properties.random_programs.checking import check_values, describe
@@ -70,8 +71,8 @@ def failure_of(seed: int, mesh_shape: str) -> str | None:
             return None
         count_step(mesh)
     rules, options = draw_layouts(rng, program, shape)
-    table, storage = _laid_out(program.graph, shape, rules, options)
-    plan = _planned(program.graph, program.fetches, table, storage, seed=0, with_effects=True)
+    table, storage, pass_options = _laid_out(program.graph, shape, rules, options)
+    plan = make_plan(table, storage, _effects(program.graph), program.fetches, options=pass_options)
     held = _initial_slices(plan, program.graph, table, storage, 0)
     feeds = {f.name: _fed(f, program.feeds) for f in plan.feeds}
     try:

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.divisors import divisors
 from meshtf.errors import LayoutError
 from meshtf.graph import with_nested
 from meshtf.layout import Axes, LayoutRules
@@ -188,7 +189,8 @@ def draw_layout(
 
 
 def draw_layouts(rng: random.Random, program: Program, mesh_shape: mtf.Shape) -> tuple[LayoutRules, mtf.MeshOptions]:
-    """A layout as `draw_layout` draws it, perhaps with rules for a place, for activations and for kept variables."""
+    """A layout as `draw_layout` draws it, perhaps with rules for a place, for activations and for kept variables; and
+    over how many processes the mesh is laid."""
     own = draw_layout(rng, program, mesh_shape)
     kept, activations = (draw_layout(rng, program, mesh_shape) if chance(rng, 0.3) else None for _ in range(2))
     forward = program.graph.operations[: program.forward_operations]
@@ -203,7 +205,13 @@ def draw_layouts(rng: random.Random, program: Program, mesh_shape: mtf.Shape) ->
         rules = RuleSet.of_variables(placed, activations, variables)
         if _is_legal(forward, mesh_shape, rules, program.max_padding):
             own = placed
-    return own, mtf.MeshOptions(parameter_layout=kept, activation_layout=activations, max_padding=program.max_padding)
+    options = {"max_padding": program.max_padding, "num_processes": _processes(own, mesh_shape)}
+    return own, mtf.MeshOptions(parameter_layout=kept, activation_layout=activations, **options)
+
+
+def _processes(rules: LayoutRules, mesh_shape: mtf.Shape) -> int | None:
+    """How many share the mesh: by the layout, and not drawn, so that a seed's programs do not depend on it."""
+    return random.Random(str(rules)).choice([None, *divisors(mesh_shape.size)[1:]])
 
 
 def names_in(program: Program) -> list[str]:
