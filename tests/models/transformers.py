@@ -38,7 +38,8 @@ WITH_TASKS_OR_EXPERTS = {
     **dict.fromkeys((f"gshard_{n}b" for n in (12, 37, 50, 150, 200, 600)), "EncoderDecoder"),
     **dict.fromkeys((f"switch_{size}" for size in ("base", "large", "xxl", "c")), "EncoderDecoder"),
 }
-_KINDS = MODELS | WITH_TASKS_OR_EXPERTS
+KINDS = MODELS | WITH_TASKS_OR_EXPERTS | {"digits_mlp": "MLPClassifier", "resnet50": "ResNet50"}
+"""The model of each configuration."""
 
 
 def like(name: str) -> str:
@@ -77,7 +78,7 @@ def configured(name: str, *parameters: str, sizes: str = "size_tiny.gin") -> Any
     files = [find_gin_file(f"{name}.gin"), *([find_gin_file(sizes)] if sizes else [])]
     try:
         read_configuration(files, parameters)
-        return gin.get_configurable(_KINDS[name])()
+        return gin.get_configurable(KINDS[name])()
     finally:
         gin.clear_config()  # which would change every layer that another test makes
 
@@ -86,7 +87,7 @@ def case(name: str, *parameters: str, sizes: str = "size_tiny.gin") -> Case:
     model, spec = configured(name, *parameters, sizes=sizes), mtf.TensorSpec
     specs = {f"targets{suffix}": spec(TOKENS, tf.int32) for suffix in ("", "_segmentation", "_position")}
     specs["targets_weights"] = spec(TOKENS, tf.float32)
-    inputs = {"EncoderDecoder": INPUT_TOKENS, "MaskedLM": TOKENS}.get(_KINDS[name])
+    inputs = {"EncoderDecoder": INPUT_TOKENS, "MaskedLM": TOKENS}.get(KINDS[name])
     if inputs is not None:
         specs |= {f"inputs{suffix}": spec(inputs, tf.int32) for suffix in ("", "_segmentation", "_position")}
     return Case(model, specs)
