@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
+from meshtf.layout import TensorLayout
 from meshtf.lowering.report import accounting
 from meshtf.planning.collectives.all_gather import AllGather
 from meshtf.planning.collectives.all_reduce import AllReduce
@@ -24,6 +25,7 @@ from meshtf.planning.process_spans import (
     groups_over,
     laid_over,
     span_of,
+    split_over_processes,
 )
 
 ROWS_COLS = mtf.convert_to_shape("rows:4;cols:2")
@@ -37,6 +39,19 @@ def test_axes_are_laid_over_processes_in_order_or_as_told() -> None:
     assert crossing_axes(("rows", "cols"), ROWS_COLS, BY_ROWS) == ("rows",)
     assert crossing_axes(("rows", "cols"), ROWS_COLS, BY_COLS) == ("cols",)
     assert crossing_axes(("rows", "cols"), ROWS_COLS, ()) == ()
+
+
+@pytest.mark.parametrize(("axes", "processes", "expected"), [
+    ((("rows",), ("cols",)), BY_ROWS, (("rows",), ())),
+    ((("rows",), ("cols",)), BY_COLS, ((), ("cols",))),
+    ((("cols", "rows"), ()), BY_ROWS, (("cols", "rows"), ())),
+    ((("rows",), ("cols",)), (), ((), ())),
+    (((), ()), BY_ROWS, ((), ())),
+])  # fmt: skip
+def test_what_is_split_over_processes_alone(
+    axes: tuple[tuple[str, ...], ...], processes: tuple[int, ...], expected: tuple[tuple[str, ...], ...]
+) -> None:
+    assert split_over_processes(TensorLayout(axes), ROWS_COLS, processes) == TensorLayout(expected)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import types
+
 import pytest
 
 import meshtf as mtf
+from meshtf.train.batches import own_rows as own_rows_module
 from meshtf.train.batches.own_rows import CountedRows, counted_rows, own_rows, rows_read
 
 BATCH = mtf.Dimension("batch", 8)
@@ -29,7 +32,11 @@ def test_each_row_is_counted_by_one_process(everybody: list[slice], counted: lis
     assert [counted_rows(everybody, process).tolist() for process in range(len(everybody))] == counted
 
 
-def test_alone_all_rows_are_made_and_counted() -> None:
+@pytest.mark.parametrize("is_launched", [False, True])
+def test_alone_all_rows_are_made_and_counted(is_launched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where one process was launched as a cluster of itself, which then meets nobody."""
+    cluster = types.SimpleNamespace(process_index=0, num_processes=1) if is_launched else None
+    monkeypatch.setattr(own_rows_module, "collective_runtime", lambda: types.SimpleNamespace(cluster=cluster))
     inputs = {"x": mtf.TensorSpec([BATCH])}
     step = mtf.function(lambda x: mtf.reduce_sum(x), mtf.SpmdMeshImpl("all:2", "batch:all"), inputs)
     counted = CountedRows.of(step, BATCH)
