@@ -62,6 +62,14 @@ def test_rows_that_processes_make_are_those_of_whole_batches(num_processes: int)
         assert len({json.dumps(batches.position) for batches in made}) == 1
 
 
+def test_a_process_may_have_no_row() -> None:
+    """Where the batch does not divide, and its cores have padding alone."""
+    batches = next(TASK.training_rows(slice(0, 0), 4, 0)), next(iter(TASK.evaluation_rows(slice(0, 0), 4)))
+    for batch in batches:
+        assert batch["y"].shape == (4, 2)
+        assert not np.any(batch["y"])
+
+
 def test_a_position_continues_after_the_batches_taken() -> None:
     """Those made ahead do not count; the epoch ends within the third batch."""
     batches = TASK.training_batches(4, seed=0)
