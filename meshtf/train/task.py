@@ -92,7 +92,8 @@ class TaskByRows(Task, Protocol):
     def training_rows(self, rows: slice, batch_size: int, seed: int, position: Position | None = None) -> Batches:
         """As `training_batches`, but of each batch only these rows are made, `slice(start, stop)`; the others are 0.
 
-        There may be none, where the batch does not divide and a process has padding alone. What stands in a row is the same, whichever others are made with it.
+        There may be none, where the batch does not divide and a process has padding alone. What stands in a row is the
+        same, whichever others are made with it.
         """
         ...
 
