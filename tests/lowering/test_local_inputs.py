@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -58,7 +60,9 @@ def whole(ids: mtf.Tensor) -> mtf.Tensor:
     ("rows:2;cols:2", "batch:rows;length:cols"),
     ("rows:2;cols:2", "batch:rows+cols"),
 ])  # fmt: skip
-def test_a_process_reads_its_own_rows_alone(program: object, mesh_shape: str, layout: str) -> None:
+def test_a_process_reads_its_own_rows_alone(
+    program: Callable[[mtf.Tensor], mtf.Tensor], mesh_shape: str, layout: str
+) -> None:
     plan = mtf.testing.plan(program, IDS, mesh_shape, layout, num_processes=2)
     assert rows_of_processes(plan, 2) == HALVES
     ids = np.arange(24, dtype=np.int32).reshape(4, 6)
