@@ -12,8 +12,10 @@ import meshtf as mtf
 from meshtf.cluster.cluster import Cluster
 from meshtf.lowering.local_inputs import input_slices
 from meshtf.train import Trainer
+from meshtf_programs.packaged_configurations import recipes
 from tests.cluster.joined_processes import JoinedProcesses
 from tests.cluster.small_trainings import CLASSIFIER, STEPS, Made, Small, Trained, trained
+from tests.models.test_recipes import OF_EXPERTS, layouts_of
 from tests.models.transformers import KINDS, WITH_TASKS_OR_EXPERTS
 
 pytestmark = pytest.mark.timeout(3600)
@@ -37,7 +39,6 @@ SHORT = [
 ]
 """What is counted as rows of a batch where it is none; rows that do not divide; micro-batches, of pairs of texts."""
 
-
 PIPELINE = ("TransformerStack.pipeline = @PipelineSchedule()", "PipelineSchedule.num_stages = 2",
             "PipelineSchedule.num_microbatches = 2")  # fmt: skip
 RING = ("SelfAttention.algorithm = 'ring'",)
@@ -59,6 +60,13 @@ CROSSED = [
     Small("resnet50", 8, "rows:4", options={"num_microbatches": 2}),
 ]
 """With what else a batch meets: recomputation, micro-batches, pipelines, weights and sequences in parts, experts."""
+
+
+def under_recipe(recipe: str) -> Small:
+    """A small model under one of the layouts that meshtf brings along."""
+    own = {name: text for name, text in layouts_of(recipe).items() if text is not None}
+    layout, parameters = own.pop("layout"), RING if recipe == "ring" else ()
+    return Small("moe_tiny" if recipe in OF_EXPERTS else "lm_tiny", 8, "rows:2;cols:2", layout, parameters, own)
 
 
 def train(cluster: Cluster, every: Sequence[Small]) -> list[Trained]:
@@ -150,6 +158,12 @@ def test_configurations_that_are_the_same_when_they_are_small() -> None:
 @pytest.mark.parametrize("small", CROSSED, ids=str)
 def test_what_else_a_batch_meets(small: Small, two_processes: JoinedProcesses) -> None:
     check(two_processes, [small])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("recipe", recipes())
+def test_every_recipe_gives_the_losses_of_one_process(recipe: str, two_processes: JoinedProcesses) -> None:
+    check(two_processes, [under_recipe(recipe)])
 
 
 @pytest.mark.long
