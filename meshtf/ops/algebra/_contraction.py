@@ -12,6 +12,7 @@ import opt_einsum
 import tensorflow as tf
 
 from meshtf.graph import sum_dtype
+from meshtf.ops.algebra import wrapping_integers
 from meshtf.ops.algebra.wider_operands import wider_operands
 from meshtf.planning.plan import Core
 from meshtf.planning.work_facts import MatrixProduct
@@ -132,7 +133,7 @@ def _contract_some(
     narrow = a.dtype
     if any(n not in wanted for n in full):  # products are rounded together with their sum
         a, b = tf.cast(a, sum_dtype(narrow)), tf.cast(b, sum_dtype(narrow))
-    product = tf.multiply(_expanded(core, a, a_names, full), _expanded(core, b, b_names, full))
+    product = wrapping_integers.product(_expanded(core, a, a_names, full), _expanded(core, b, b_names, full))
     return tf.cast(_summed_and_ordered(core, product, full, wanted), narrow), wanted
 
 

@@ -13,6 +13,7 @@ from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError
 from meshtf.graph import Tensor, check_tensor, check_tensors, same_dtype, sum_dtype
+from meshtf.ops.algebra import wrapping_integers
 from meshtf.ops.algebra._mask import MaskOperation
 from meshtf.ops.algebra.broadcasting import broadcast_shape
 from meshtf.ops.algebra.einsum import einsum
@@ -138,8 +139,9 @@ def multiply(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, na
     x1, x2 = check_tensor(x1), check_tensor(x2)
     check_number(same_dtype([x1, x2]))
     shape = broadcast_shape([x1.shape, x2.shape], convert_to_shape(output_shape))
+    kernel = wrapping_integers.product if x1.dtype.is_integer else tf.multiply
     return ElementwiseOperation(
-        name or "multiply", tf.multiply, [x1, x2], output_shape=shape, gradient=_multiply_gradient
+        name or "multiply", kernel, [x1, x2], output_shape=shape, gradient=_multiply_gradient
     ).outputs[0]
 
 
@@ -192,7 +194,8 @@ def square(x: Tensor, name: str = "square") -> Tensor:
       array([0, 1, 4, 9], dtype=int32)
     """
     require(check_tensor(x), NUMBER)
-    return ElementwiseOperation(name, tf.square, [x], gradient=_square_gradient).outputs[0]
+    kernel = wrapping_integers.square if x.dtype.is_integer else tf.square
+    return ElementwiseOperation(name, kernel, [x], gradient=_square_gradient).outputs[0]
 
 
 @language_function

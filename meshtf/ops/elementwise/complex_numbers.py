@@ -15,6 +15,7 @@ from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError
 from meshtf.graph import Tensor, check_tensor, same_dtype
+from meshtf.ops.algebra import wrapping_integers
 from meshtf.ops.algebra.arithmetic import divide, multiply, negative
 from meshtf.ops.algebra.broadcasting import broadcast_shape
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, conjugate
@@ -108,7 +109,7 @@ def abs(x: Tensor, name: str = "abs") -> Tensor:
     if check_tensor(x).dtype == tf.bool:
         raise DtypeError("a number is needed, not bool; convert with mtf.cast")
     if not x.dtype.is_complex:
-        kernel = tf.identity if x.dtype.is_unsigned else tf.abs  # which TensorFlow has of signed numbers alone
+        kernel = tf.identity if x.dtype.is_unsigned else wrapping_integers.absolute if x.dtype.is_integer else tf.abs
         return ElementwiseOperation(
             name, kernel, [x], gradient=lambda op, dy: (multiply(dy, sign(op.inputs[0])),)
         ).outputs[0]

@@ -8,11 +8,12 @@ from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike
 from meshtf.errors import UsageError
 from meshtf.graph import Tensor
+from meshtf.ops.algebra import wrapping_integers
 from meshtf.ops.algebra.arithmetic import multiply, negative
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.elementwise.comparisons import greater, greater_equal, less, less_equal, not_equal
 from meshtf.ops.elementwise.math_functions import log
-from meshtf.ops.elementwise.unary_and_binary import binary
+from meshtf.ops.elementwise.unary_and_binary import binary, tensors_of_one_dtype
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.accepted_dtypes import ORDERED, SIGNED
 from meshtf.ops.inputs.scalars import Operand, is_scalar
@@ -154,12 +155,12 @@ def pow(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
       >>> 2.0**x
       pow_1 [batch:4 hidden:8] float32
     """
+    operands = tensors_of_one_dtype(x1, x2)
     return binary(
-        x1,
-        x2,
+        *operands,
         output_shape,
         name or "pow",
-        tf.pow,
+        wrapping_integers.power if operands[0].dtype.is_integer else tf.pow,
         slopes=lambda x1, x2, y: (_base_slope(x1, x2), _exponent_slope(x1, y)),
         accepts=SIGNED,  # TensorFlow has no powers of unsigned integers
     )

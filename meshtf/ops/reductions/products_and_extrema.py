@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import DimensionLike, ShapeLike
+from meshtf.dimension import Dimension, DimensionLike, ShapeLike
 from meshtf.errors import DtypeError
 from meshtf.graph import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import divide, multiply
 from meshtf.ops.algebra.elementwise_operation import conjugate
 from meshtf.ops.algebra.reduction import ReduceOperation, Reduction, reduce, reduce_sum
+from meshtf.ops.algebra.wrapping_integers import product_along
 from meshtf.ops.elementwise.cast import cast
-from meshtf.ops.elementwise.comparisons import equal
+from meshtf.ops.elementwise.comparisons import equal, greater_equal, less
 from meshtf.ops.elementwise.where import where
+from meshtf.ops.inputs.constants import ones_like, range
+from meshtf.ops.windows.shift import shift
 from meshtf.planning.padding import HIGHEST, LOWEST
 
 
@@ -26,6 +31,8 @@ def reduce_prod(
     name: str | None = None,
 ) -> Tensor:
     """The product over `reduced_dim`, or over what `output_shape` lacks (by default everything).
+
+    Its gradients of any order are exact with zeros, too: nothing is divided.
 
     Args:
       x: numbers.
@@ -125,17 +132,44 @@ def _extremum_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
 
 
 def _prod_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
-    """Exact with zeros: the product of the others is the whole product where no element is 0, the product of the
-    nonzero ones at the only 0, and 0 elsewhere."""
-    x = op.inputs[0]
-    is_zero = equal(x, 0.0)
-    safe = where(is_zero, 1.0, x)
-    nonzero_product = reduce_prod(safe, output_shape=dy.shape)
-    zeros = reduce_sum(cast(is_zero, x.dtype), output_shape=dy.shape)
-    others = where(equal(zeros, cast(is_zero, x.dtype), output_shape=x.shape), divide(nonzero_product, safe), 0.0)
+    (x,), (y,) = op.inputs, op.outputs
+    others = _product_of_others(x, [d for d in x.shape if not y.shape.has(d.name)])
     return multiply(dy, conjugate(others), output_shape=x.shape)
 
 
-PROD = Reduction("reduce_prod", tf.reduce_prod, "multiply", 1, _prod_gradient)
+def _product_of_others(x: Tensor, dims: Sequence[Dimension]) -> Tensor:
+    """For each element of x the product of all others along some dimensions.
+
+    It is the product of those before it and those after it. Nothing is divided, and zeros count as other numbers do:
+    so it is exact, and so are its own gradients, which are those of products of two.
+    """
+    shape, others = x.shape, ones_like(x)
+    for dim in dims:
+        own = multiply(_product_before(x, dim, 1), _product_before(x, dim, -1))
+        others = multiply(others, own, output_shape=shape) if x.shape != shape else own
+        x = reduce_prod(x, reduced_dim=dim)
+    return others
+
+
+def _product_before(x: Tensor, dim: Dimension, direction: int) -> Tensor:
+    """For each element the product of those before it along a dimension; of those after it in direction -1.
+
+    By doubling (Hillis and Steele 1986): where the dimension is split, only what crosses a border is sent.
+    """
+    y, step = _moved(x, dim, direction), 1
+    while step < dim.size - 1:
+        y = multiply(y, _moved(y, dim, direction * step))
+        step *= 2
+    return y
+
+
+def _moved(x: Tensor, dim: Dimension, offset: int) -> Tensor:
+    """x moved along a dimension; ones enter."""
+    position = range(x.mesh, dim)
+    has_source = greater_equal(position, offset) if offset > 0 else less(position, dim.size + offset)
+    return where(has_source, shift(x, offset, dim, wrap=False), 1, output_shape=x.shape)
+
+
+PROD = Reduction("reduce_prod", product_along, "multiply", 1, _prod_gradient)
 MAX = Reduction("reduce_max", tf.reduce_max, "max", LOWEST, _extremum_gradient, "maximum")
 MIN = Reduction("reduce_min", tf.reduce_min, "min", HIGHEST, _extremum_gradient, "minimum")
