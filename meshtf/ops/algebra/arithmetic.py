@@ -18,6 +18,7 @@ from meshtf.ops.algebra._mask import MaskOperation
 from meshtf.ops.algebra.broadcasting import broadcast_shape
 from meshtf.ops.algebra.einsum import einsum
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, ScalarKernel, conjugate
+from meshtf.ops.algebra.slopes import over_divisor, times_slope
 from meshtf.ops.inputs.accepted_dtypes import FLOATING, NUMBER, require
 from meshtf.ops.inputs.scalars import Operand, check_number, is_scalar, scalar_constant
 
@@ -319,19 +320,27 @@ def _scalar_divide(x: Tensor, scalar: Any, output_shape: ShapeLike | None, name:
 
 def _multiply_gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:
     x1, x2 = op.inputs
-    return [einsum([dy, conjugate(x2)], output_shape=x1.shape), einsum([dy, conjugate(x1)], output_shape=x2.shape)]
+    return [_by_factor(op, dy, own, other) for own, other in ((x1, x2), (x2, x1))]
+
+
+def _by_factor(op: ElementwiseOperation, dy: Tensor, own: Tensor, other: Tensor) -> Tensor:
+    """The gradient of a factor: dy times the other one, summed over what it was repeated along."""
+    shape = op.outputs[0].shape
+    if own.shape.ndims == shape.ndims:
+        return times_slope(dy, conjugate(other), shape)
+    return einsum([dy, conjugate(other)], output_shape=own.shape)
 
 
 def _divide_gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:
     x1, x2 = op.inputs
-    dx1 = divide(dy, conjugate(x2))
-    return [dx1, negative(multiply(dx1, conjugate(divide(x1, x2))))]
+    dx1 = over_divisor(dy, conjugate(x2))
+    return [dx1, negative(times_slope(dx1, conjugate(divide(x1, x2))))]
 
 
 def _square_gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:
     # The gradient of a mean has fewer dimensions than x.
-    return [multiply(multiply(dy, 2), conjugate(op.inputs[0]))]
+    return [times_slope(multiply(dy, 2), conjugate(op.inputs[0]))]
 
 
 def _reciprocal_gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:
-    return [multiply(dy, conjugate(negative(square(op.outputs[0]))))]
+    return [times_slope(dy, conjugate(negative(square(op.outputs[0]))))]

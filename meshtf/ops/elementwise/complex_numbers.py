@@ -16,9 +16,10 @@ from meshtf.dimension import ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError
 from meshtf.graph import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra import wrapping_integers
-from meshtf.ops.algebra.arithmetic import divide, multiply, negative
+from meshtf.ops.algebra.arithmetic import divide, negative
 from meshtf.ops.algebra.broadcasting import broadcast_shape
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, conjugate
+from meshtf.ops.algebra.slopes import over_divisor, times_slope
 from meshtf.ops.elementwise.comparisons import equal, less
 from meshtf.ops.elementwise.math_functions import sign
 from meshtf.ops.elementwise.where import where
@@ -111,13 +112,13 @@ def abs(x: Tensor, name: str = "abs") -> Tensor:
     if not x.dtype.is_complex:
         kernel = tf.identity if x.dtype.is_unsigned else wrapping_integers.absolute if x.dtype.is_integer else tf.abs
         return ElementwiseOperation(
-            name, kernel, [x], gradient=lambda op, dy: (multiply(dy, sign(op.inputs[0])),)
+            name, kernel, [x], gradient=lambda op, dy: (times_slope(dy, sign(op.inputs[0])),)
         ).outputs[0]
 
     def gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor]:
         is_zero = equal(op.outputs[0], 0)
         scale = where(is_zero, 0, divide(dy, where(is_zero, 1, op.outputs[0])))
-        return [multiply(_as_complex(scale), op.inputs[0])]
+        return [times_slope(_as_complex(scale), op.inputs[0])]
 
     return ElementwiseOperation(name, tf.abs, [x], output_dtype=_PARTS[x.dtype], gradient=gradient).outputs[0]
 
@@ -142,7 +143,7 @@ def angle(x: Tensor, name: str = "angle") -> Tensor:
     def gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor]:
         (z,) = op.inputs
         turned = complex(_imag(z), _real(z))
-        return [negative(divide(_as_complex(dy), turned))]
+        return [negative(over_divisor(_as_complex(dy), turned))]
 
     return ElementwiseOperation(name, tf.math.angle, [x], output_dtype=_PARTS[dtype], gradient=gradient).outputs[0]
 

@@ -11,6 +11,7 @@ from meshtf.dimension import ShapeLike, convert_to_shape
 from meshtf.graph import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.arithmetic import multiply
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, conjugate
+from meshtf.ops.algebra.slopes import times_slope
 from meshtf.ops.inputs.accepted_dtypes import ANY, FLOATING, require
 from meshtf.ops.inputs.constants import constant
 from meshtf.ops.inputs.scalars import Operand, is_scalar, scalar_constant
@@ -18,8 +19,8 @@ from meshtf.planning.padding import Fill
 from meshtf.planning.work_facts import Kernel
 
 
-def _conjugated(slope: Operand) -> Operand:
-    return conjugate(slope) if isinstance(slope, Tensor) else slope
+def _with_slope(dy: Tensor, slope: Operand) -> Tensor:
+    return times_slope(dy, conjugate(slope)) if isinstance(slope, Tensor) else multiply(dy, slope)
 
 
 def unary(
@@ -34,7 +35,7 @@ def unary(
 
     def gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:
         assert slope is not None
-        return [multiply(dy, _conjugated(slope(op.inputs[0], op.outputs[0])))]
+        return [_with_slope(dy, slope(op.inputs[0], op.outputs[0]))]
 
     return ElementwiseOperation(name, kernel, [x], gradient=gradient if slope is not None else None).outputs[0]
 
@@ -57,7 +58,7 @@ def binary(
     def gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:
         assert slopes is not None
         x1, x2 = op.inputs
-        return [multiply(dy, _conjugated(s)) for s in slopes(x1, x2, op.outputs[0])]
+        return [_with_slope(dy, s) for s in slopes(x1, x2, op.outputs[0])]
 
     return ElementwiseOperation(
         name,

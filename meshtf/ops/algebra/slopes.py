@@ -1,0 +1,47 @@
+"""Gradients times slopes. A gradient of 0 stays 0, be the slope infinite or NaN.
+
+So a branch of `where` that is not taken leaks nothing backwards: sqrt at 0 has the slope inf, and 0 times that is NaN.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.graph import Tensor
+from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, conjugate
+
+
+def times_slope(dy: Tensor, slope: Tensor, output_shape: Shape | None = None) -> Tensor:
+    """dy * slope where dy is not 0, else 0; broadcast by name."""
+    return ElementwiseOperation(
+        "multiply", _times_slope, [dy, slope], output_shape=output_shape, gradient=_times_slope_gradient
+    ).outputs[0]
+
+
+def over_divisor(dy: Tensor, divisor: Tensor) -> Tensor:
+    """dy / divisor where dy is not 0, else 0; broadcast by name."""
+    return ElementwiseOperation("divide", tf.math.xdivy, [dy, divisor], gradient=_over_divisor_gradient).outputs[0]
+
+
+def _times_slope(dy: tf.Tensor, slope: tf.Tensor) -> tf.Tensor:
+    return tf.math.multiply_no_nan(slope, dy)
+
+
+def _times_slope_gradient(op: ElementwiseOperation, ddy: Tensor) -> list[Tensor]:
+    """What the slope has is 0 where dy is: the slope may have come from where its own is infinite."""
+    dy, slope = op.inputs
+    shape = op.outputs[0].shape
+    return [times_slope(ddy, conjugate(slope), shape), times_slope(conjugate(dy), ddy, shape)]
+
+
+def _over_divisor_gradient(op: ElementwiseOperation, ddy: Tensor) -> list[Tensor]:
+    (_, divisor), (y,) = op.inputs, op.outputs
+    own = over_divisor(ddy, conjugate(divisor))
+    return [own, times_slope(conjugate(y), _negative(own))]
+
+
+def _negative(x: Tensor) -> Tensor:
+    return ElementwiseOperation(
+        "negative", tf.negative, [x], gradient=lambda op, dy: [_negative(dy)], is_linear=True
+    ).outputs[0]
