@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import tensorflow as tf
 
 import meshtf as mtf
@@ -29,7 +31,7 @@ def softmax_cross_entropy_with_logits(
     """Cross-entropy of the softmax of `logits` over `vocab_dim`, with targets soft or hard.
 
     The normaliser is a log-sum-exp about the maximum, exact also where `vocab_dim` is split. Of hard targets only the
-    logits that they choose are looked up, and sent.
+    logits that they choose are looked up, and sent. A logit of -inf costs nothing where its target is 0.
 
     Args:
       logits: [..., vocab_dim], floating; those from `vocab_size` on are masked, as `VocabularyEmbedding` does.
@@ -69,11 +71,12 @@ def softmax_cross_entropy_with_logits(
     logits = _widened(logits)
     weight, chosen = _chosen(logits, targets, vocab_dim, size)
     log_z = mtf.reduce_logsumexp(logits, vocab_dim)
-    loss = (log_z - chosen) * weight if targets.dtype.is_integer else log_z * weight - chosen
+    is_hard = targets.dtype.is_integer
+    loss = _weighted(log_z - chosen, weight) if is_hard else _weighted(log_z, weight) - chosen
     if label_smoothing:
         even = log_z - _mean_of_first(logits, vocab_dim, size)
-        loss = loss * (1.0 - label_smoothing) + even * weight * label_smoothing
-    return loss + mtf.square(log_z) * weight * z_loss if z_loss else loss
+        loss = loss * (1.0 - label_smoothing) + _weighted(even, weight) * label_smoothing
+    return loss + _weighted(mtf.square(log_z), weight) * z_loss if z_loss else loss
 
 
 @language_function
@@ -104,7 +107,7 @@ def sigmoid_cross_entropy_with_logits(logits: mtf.Tensor, targets: mtf.Tensor) -
     logits = _widened(logits)
     targets = mtf.cast(targets, logits.dtype)
     # Each logarithm by itself: neither loses the small losses of confident predictions.
-    return mtf.softplus(mtf.negative(logits)) * targets + mtf.softplus(logits) * (1.0 - targets)
+    return _weighted(mtf.softplus(mtf.negative(logits)), targets) + _weighted(mtf.softplus(logits), 1.0 - targets)
 
 
 @language_function
@@ -128,7 +131,19 @@ def _chosen(
         return mtf.cast(is_class, logits.dtype), chosen
     targets = mtf.cast(targets, logits.dtype)
     total = mtf.reduce_sum(targets, reduced_dim=vocab_dim)
+    logits = _where_it_counts(logits, targets)
     return total, mtf.einsum([logits, targets], output_shape=logits.shape - [vocab_dim])
+
+
+def _weighted(x: mtf.Tensor, weight: mtf.Tensor) -> mtf.Tensor:
+    """x times a weight: 0 where the weight is, whatever x is."""
+    return _where_it_counts(x, weight) * weight
+
+
+def _where_it_counts(x: mtf.Tensor, weight: mtf.Tensor) -> mtf.Tensor:
+    """x with 0 in place of infinities that have the weight 0."""
+    is_lost = mtf.logical_and(mtf.equal(weight, 0.0), mtf.equal(mtf.abs(x), math.inf), output_shape=x.shape)
+    return mtf.where(is_lost, 0.0, x)
 
 
 def _mean_of_first(logits: mtf.Tensor, vocab_dim: mtf.Dimension, size: int) -> mtf.Tensor:

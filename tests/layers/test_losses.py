@@ -139,6 +139,50 @@ def test_sigmoid_cross_entropy_keeps_small_losses() -> None:
     assert_close(gradient, [-small, small, -0.5, 0, 0], terms=2 * FUNCTION_TERMS, magnitude=[small, small, 1, 0, 0])
 
 
+def test_a_class_that_cannot_be_costs_nothing_where_its_target_is_0() -> None:
+    """-inf times 0, which is NaN, is nowhere; and a row that is no class has the loss 0, be all its logits -inf."""
+    logits = np.array([[-math.inf, 1.0, 1.0], [-math.inf] * 3], np.float32)
+    soft, hard = np.array([[0.0, 0.5, 0.5], [0.0, 0.0, 0.0]], np.float32), np.array([1, -1], np.int32)
+    vocab = mtf.Dimension("vocab", 3)
+
+    def program(x: mtf.Tensor, soft: mtf.Tensor, hard: mtf.Tensor) -> list[mtf.Tensor]:
+        losses = [
+            softmax_cross_entropy_with_logits(x, soft, vocab),
+            softmax_cross_entropy_with_logits(x, hard, vocab, z_loss=1.0, check_targets=False),
+        ]
+        return [*losses, *(mtf.gradients(loss, x)[0] for loss in losses)]
+
+    inputs = {
+        "x": ([("batch", 2), vocab], logits),
+        "soft": ([("batch", 2), vocab], soft),
+        "hard": ([("batch", 2)], hard),
+    }
+    log_z = 1.0 + math.log(2.0)
+    for mesh, layout in (("cores:1", ""), ("cores:2", "batch:cores"), ("cores:3", "vocab:cores")):
+        found = interpret(program, inputs, mesh, layout).results
+        expected = [
+            [math.log(2.0), 0.0],
+            [math.log(2.0) + log_z**2, 0.0],
+            [[0.0, 0.0, 0.0]] * 2,
+            [[0.0, -0.5 + log_z, 0.5 + log_z], [0.0] * 3],
+        ]
+        for ours, exact in zip(found, expected, strict=True):
+            assert_close(ours, np.array(exact), terms=4 * FUNCTION_TERMS, magnitude=4.0)
+
+
+def test_sigmoid_cross_entropy_of_infinite_logits() -> None:
+    x = np.array([-math.inf, math.inf, math.inf, -math.inf], np.float32)
+    z = np.array([0.0, 1.0, 0.0, 0.5], np.float32)
+
+    def program(x: mtf.Tensor, z: mtf.Tensor) -> tuple[mtf.Tensor, mtf.Tensor]:
+        loss = mtf.layers.sigmoid_cross_entropy_with_logits(x, z)
+        return loss, mtf.gradients(loss, x)[0]
+
+    loss, gradient = interpret(program, {"x": ("n:4", x), "z": ("n:4", z)}, "cores:1").results
+    np.testing.assert_array_equal(loss, [0.0, 0.0, math.inf, math.inf])
+    np.testing.assert_array_equal(gradient, [0.0, 0.0, 1.0, -0.5])
+
+
 def test_weights_nonzero() -> None:
     def program(ids: mtf.Tensor) -> list[mtf.Tensor]:
         return [mtf.layers.weights_nonzero(ids), mtf.layers.weights_nonzero(ids, tf.int32)]

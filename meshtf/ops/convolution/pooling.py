@@ -20,6 +20,7 @@ from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype
 from meshtf.layout import TensorLayout, axes_size
 from meshtf.ops.algebra.arithmetic import divide
+from meshtf.ops.algebra.extrema import without_negative_zeros
 from meshtf.ops.convolution._arguments import Steps, numbers_by_name
 from meshtf.ops.convolution._cover import Cover
 from meshtf.ops.convolution._geometry import Slide, slide
@@ -61,7 +62,7 @@ class MaxPoolOperation(Operation):
             for k, column in enumerate(columns[1:], start=1):
                 tap = tf.where(column > best, k, tap) if is_tap else None
                 best = tf.maximum(best, column)
-            return tap if is_tap else best
+            return tap if is_tap else without_negative_zeros(best)
 
         _write(planner, self, _WindowWork(at_taps, largest), [value], layout, self.windows)
 

@@ -8,7 +8,7 @@ from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike
 from meshtf.errors import UsageError
 from meshtf.graph import Tensor
-from meshtf.ops.algebra import wrapping_integers
+from meshtf.ops.algebra import extrema, wrapping_integers
 from meshtf.ops.algebra.arithmetic import multiply, negative
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.elementwise.comparisons import greater, greater_equal, less, less_equal, not_equal
@@ -96,7 +96,7 @@ def maximum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, nam
         x2,
         output_shape,
         name or "maximum",
-        tf.maximum,
+        extrema.maximum,
         slopes=lambda x1, x2, y: (_indicator(greater_equal(x1, x2), x1), _indicator(less(x1, x2), x1)),
         accepts=ORDERED,
     )
@@ -127,7 +127,7 @@ def minimum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, nam
         x2,
         output_shape,
         name or "minimum",
-        tf.minimum,
+        extrema.minimum,
         slopes=lambda x1, x2, y: (_indicator(less_equal(x1, x2), x1), _indicator(greater(x1, x2), x1)),
         accepts=ORDERED,
     )

@@ -18,6 +18,10 @@ from meshtf.ops.inputs.scalars import Operand, is_scalar
 def where(condition: Tensor, if_true: Operand, if_false: Operand, output_shape: ShapeLike | None = None) -> Tensor:
     """`if_true` where the condition holds, else `if_false`. Nothing of the branch not taken leaks, NaN included.
 
+    It does not leak into gradients either: a gradient of 0 stays 0 through elementwise functions and quotients, be
+    their slope infinite or NaN, and through products of tensors of the same dimensions. Where a product is summed
+    (`einsum`, or a factor that is repeated along a dimension), 0 times an infinity is NaN: choose the operand as well.
+
     Args:
       condition: bool.
       if_true: a tensor, or a number, which takes the dtype of the other; float32 where both are numbers.
@@ -32,8 +36,11 @@ def where(condition: Tensor, if_true: Operand, if_false: Operand, output_shape: 
       >>> numbers = mtf.constant(mesh, [4.0, 0.0], "n:2")
       >>> value(mtf.where(numbers > 0.0, 1.0 / numbers, 0.0))
       array([0.25, 0.  ], dtype=float32)
+      >>> n = mtf.constant(mesh, [4.0, 0.0], "n:2")
+      >>> value(mtf.gradients([mtf.where(n > 0.0, mtf.sqrt(n), 0.0)], [n])[0])
+      array([0.25, 0.  ], dtype=float32)
       >>> mtf.where(x > 0.0, x, mtf.zeros(mesh, "hidden:8"))
-      where_1 [batch:4 hidden:8] float32
+      where_2 [batch:4 hidden:8] float32
     """
     require(check_tensor(condition), BOOL)
     if is_scalar(if_true) and is_scalar(if_false):

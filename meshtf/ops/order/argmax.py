@@ -12,6 +12,7 @@ from meshtf.dimension import DimensionLike, Shape
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import restricted
+from meshtf.ops.algebra.extrema import largest
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.indexing.gather import scatter_add
 from meshtf.planning.plan import Core, OutputSpec, Value
@@ -19,7 +20,7 @@ from meshtf.planning.planner import Planner
 
 
 class TopOneOperation(Operation):
-    """The first maximum along a dimension: its int32 index, and before it, if wanted, its value. NaN counts as lowest.
+    """The first maximum along a dimension: its int32 index, and before it, if wanted, its value. NaN counts as -inf.
 
     Over a dimension that is split each core finds its own best; one allreduce finds the best value of all, another
     the lowest index that has it.
@@ -71,7 +72,7 @@ class TopOneOperation(Operation):
                 s = tf.where(tf.math.is_nan(s), tf.constant(-math.inf, s.dtype), s)
             index = tf.argmax(s, axis, output_type=tf.int32)
             index = index + core.coordinate(axes) * n if axes else index
-            return [tf.reduce_max(s, axis), index] if with_value else [index]
+            return [largest(s, axis), index] if with_value else [index]
 
         layout, flops = restricted(value.layout, value.shape, shape), math.prod(value.slice_shape)
         specs: list[OutputSpec] = [(shape, value.dtype, layout)] if with_value else []
@@ -83,7 +84,7 @@ class TopOneOperation(Operation):
 def top_1(x: Tensor, reduced_dim: DimensionLike | str, name: str | None = None) -> tuple[Tensor, Tensor]:
     """The maximum along a dimension, and the int32 index of the first element that has it, to which gradients flow.
 
-    NaN counts as lower than every number.
+    NaN counts as -inf.
 
     Raises:
       ShapeError: x lacks the dimension, or it has size 0.
@@ -100,7 +101,7 @@ def top_1(x: Tensor, reduced_dim: DimensionLike | str, name: str | None = None) 
 
 @language_function
 def argmax(x: Tensor, reduced_dim: DimensionLike | str, name: str | None = None) -> Tensor:
-    """The int32 index of the first maximum along a dimension. NaN counts as lower than every number.
+    """The int32 index of the first maximum along a dimension. NaN counts as -inf.
 
     Raises:
       ShapeError: x lacks the dimension, or it has size 0.

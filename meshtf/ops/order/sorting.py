@@ -87,7 +87,7 @@ class ReorderOperation(Operation):
 
 @language_function
 def sort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", name: str | None = None) -> Tensor:
-    """x with the elements along a dimension in order; gradients follow them. NaN counts as lower than every number.
+    """x with the elements along a dimension in order; gradients follow them. NaN counts as -inf.
 
     Args:
       x: of a dtype with an order.
@@ -114,7 +114,7 @@ def argsort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", n
     """The int32 indices along a dimension that bring x into order; equal elements keep theirs, in both directions.
 
     Args:
-      x: numbers. NaN counts as lower than every number.
+      x: numbers. NaN counts as -inf.
       dim: of x.
       direction: "ASCENDING" or "DESCENDING".
       name: of the operation.

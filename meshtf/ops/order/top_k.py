@@ -12,6 +12,7 @@ from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimensi
 from meshtf.errors import DtypeError, ShapeError, counted
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import TensorLayout, restricted, without_split
+from meshtf.ops.algebra.extrema import without_negative_zeros
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.indexing.gather import gather, scatter_add
 from meshtf.ops.inputs.scalars import whole_number
@@ -24,7 +25,7 @@ from meshtf.planning.whole_dimensions import bytes_sent, whole_splits
 
 
 class TopKOperation(Operation):
-    """The k largest (or smallest) elements along a dimension in order, and their int32 indices. NaN counts as lowest.
+    """The k largest (or smallest) elements along a dimension in order, and their int32 indices. NaN counts as -inf.
 
     Over a dimension that is split each core finds the best of its own part, and all find the best of those; or another
     dimension takes over the split, where that sends fewer bytes.
@@ -108,11 +109,14 @@ class TopKOperation(Operation):
 
 
 def best_of(is_largest: bool) -> Callable[[tf.Tensor, int], tuple[tf.Tensor, tf.Tensor]]:
-    """The k largest or smallest along the last dimension, and their indices, those of equals in order."""
+    """The k largest or smallest along the last dimension, and their indices, those of equals in order.
+
+    XLA puts -0 before 0, and TensorFlow gives the sign of any of them where k is 1: here 0 is 0.
+    """
 
     def find(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         if x.dtype.is_floating:
-            x = tf.where(tf.math.is_nan(x), tf.constant(-math.inf, x.dtype), x)
+            x = tf.where(tf.math.is_nan(x), tf.constant(-math.inf, x.dtype), without_negative_zeros(x))
         values, indices = tf.math.top_k(x if is_largest else _reversed(x), k)
         return values if is_largest else _reversed(values), indices
 
@@ -130,8 +134,8 @@ def top_k(
 ) -> tuple[Tensor, Tensor]:
     """The largest elements along a dimension, in order, and their int32 indices; `k_dim` stands last in both.
 
-    Of equal elements the one with the lowest index comes first. NaN counts as lower than every number. Gradients flow
-    to the elements chosen.
+    Of equal elements the one with the lowest index comes first. NaN counts as -inf, and is given as that. Gradients
+    flow to the elements chosen.
 
     Args:
       x: numbers.
@@ -159,7 +163,7 @@ def nth_largest_element(x: Tensor, n: int, reduced_dim: DimensionLike | str, nam
     """The n-th largest element along a dimension, without it.
 
     Args:
-      x: numbers. NaN counts as lower than every number.
+      x: numbers. NaN counts as -inf.
       n: counts from 0.
       reduced_dim: of x.
       name: of the operation.
@@ -180,7 +184,7 @@ def nth_smallest_element(x: Tensor, n: int, reduced_dim: DimensionLike | str, na
     """The n-th smallest element along a dimension, without it.
 
     Args:
-      x: numbers. NaN counts as lower than every number.
+      x: numbers. NaN counts as -inf.
       n: counts from 0.
       reduced_dim: of x.
       name: of the operation.

@@ -16,6 +16,7 @@ from meshtf.dimension import Dimension, DimensionLike
 from meshtf.errors import DtypeError
 from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype
 from meshtf.layout import axes_size
+from meshtf.ops.algebra.extrema import without_negative_zeros
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.reductions._cumulative_gradient import CumulativeMaxGradientOperation
 from meshtf.planning.padding import LOWEST, Fill
@@ -112,7 +113,7 @@ class _Maximum:
             lowest = tf.constant(_lowest(x.dtype), x.dtype)
             before = tf.reduce_max(tf.where(earlier, totals[0], lowest), self.axis, keepdims=True)
             best = self._after(core, before, totals, best)
-        return best[-1]
+        return best[-1] if self._with_index else without_negative_zeros(best[-1])
 
     def _after(
         self, core: Core, before: tf.Tensor, totals: Sequence[tf.Tensor], best: list[tf.Tensor]

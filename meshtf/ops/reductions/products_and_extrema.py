@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import tensorflow as tf
-
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, ShapeLike
 from meshtf.errors import DtypeError
 from meshtf.graph import Tensor, check_tensor
+from meshtf.ops.algebra import extrema
 from meshtf.ops.algebra.arithmetic import divide, multiply
 from meshtf.ops.algebra.elementwise_operation import conjugate
 from meshtf.ops.algebra.reduction import ReduceOperation, Reduction, reduce, reduce_sum
@@ -171,5 +170,5 @@ def _moved(x: Tensor, dim: Dimension, offset: int) -> Tensor:
 
 
 PROD = Reduction("reduce_prod", product_along, "multiply", 1, _prod_gradient)
-MAX = Reduction("reduce_max", tf.reduce_max, "max", LOWEST, _extremum_gradient, "maximum")
-MIN = Reduction("reduce_min", tf.reduce_min, "min", HIGHEST, _extremum_gradient, "minimum")
+MAX = Reduction("reduce_max", extrema.largest, "max", LOWEST, _extremum_gradient, "maximum")
+MIN = Reduction("reduce_min", extrema.smallest, "min", HIGHEST, _extremum_gradient, "minimum")

@@ -1,7 +1,8 @@
 """Softmax, its logarithm, and the logarithm of a sum of exponentials, exact where the dimension is split.
 
-Elements of -inf have probability 0; a row of nothing else gives NaN, as in TensorFlow (-inf for `reduce_logsumexp`).
-float16 and bfloat16 are summed in float32.
+Elements of -inf have probability 0; a row of nothing else gives NaN, as in TensorFlow, and so does one with inf.
+`reduce_logsumexp` gives -inf and inf there: of -inf its gradient is 0, of inf it is NaN. float16 and bfloat16 are
+summed in float32.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from meshtf.ops.algebra.arithmetic import multiply, sub
 from meshtf.ops.algebra.broadcasting import aligner, union
 from meshtf.ops.algebra.reduction import reduce_sum, reduced_dimension, sum_to
 from meshtf.ops.algebra.transpose_and_broadcast import broadcast
+from meshtf.ops.elementwise.comparisons import equal
 from meshtf.ops.elementwise.math_functions import exp
+from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.constants import constant
 from meshtf.ops.inputs.scalars import Operand, is_scalar
 from meshtf.planning.padding import LOWEST, Fill
@@ -108,6 +111,7 @@ class LogSumExpOperation(Operation):
         (y,), (dy,) = self.outputs, grad_ys
         assert dy is not None
         x, *extra = self.inputs
+        y = where(equal(y, -math.inf), 0.0, y)  # then exp(x - y) is 0, and not NaN
         dx = multiply(dy, exp(sub(x, y, output_shape=x.shape)), output_shape=x.shape)
         return [dx, *(sum_to(multiply(dy, exp(sub(e, y, output_shape=y.shape))), e.shape) for e in extra)]
 
@@ -178,7 +182,7 @@ class _Statistics:
 def reduce_logsumexp(
     x: Tensor, reduced_dim: DimensionLike | str, extra_logit: Operand | None = None, name: str | None = None
 ) -> Tensor:
-    """log(sum(exp(x))) along a dimension, without it.
+    """log(sum(exp(x))) along a dimension, without it. Where all elements are -inf it is -inf, and its gradient 0.
 
     Args:
       x: a floating tensor.

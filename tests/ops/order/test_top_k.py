@@ -127,3 +127,20 @@ def test_errors_say_what_is_wrong() -> None:
     assert len(mesh.graph.operations) == before
     with pytest.raises(DtypeError, match=r"bool has no order; convert with mtf.cast"):
         mtf.top_k(mtf.greater(x, 0.0), "classes", ("k", 2))
+
+
+@pytest.mark.parametrize("layout", ["", "n:cores"])
+def test_a_nan_counts_as_minus_infinity(layout: str) -> None:
+    """Of both the first comes first, under every layout; `top_k` gives either as -inf, and `sort` as it is."""
+    x = np.array([np.nan, -np.inf, -1e300, -np.inf, np.nan, 1.0])
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        lowest = mtf.slice(x, 0, 2, "n")
+        return [*mtf.top_k(x, "n", ("k", 6)), mtf.argsort(x, "n"), mtf.sort(x, "n"), *mtf.top_1(lowest, "n")]
+
+    values, places, order, in_order, best, place = interpret(program, {"x": ("n:6", x)}, "cores:2", layout).results
+    np.testing.assert_array_equal(places, [5, 2, 0, 1, 3, 4])
+    np.testing.assert_array_equal(values, [1.0, -1e300, *[-np.inf] * 4])
+    np.testing.assert_array_equal(order, [0, 1, 3, 4, 2, 5])
+    np.testing.assert_array_equal(in_order, x[order])
+    assert (best, place) == (-np.inf, 0)

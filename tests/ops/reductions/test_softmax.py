@@ -173,3 +173,19 @@ def test_six_dimensions(agrees: Any, ours: Any, dim: str) -> None:
         return log if ours is mtf.log_softmax else tf.exp(log)
 
     agrees(lambda x: ours(x, dim), reference, {"x": ("a:2 b:2 c:2 d:2 e:2 f:2", x)}, ["", "a:rows;c:cols"])
+
+
+def test_logsumexp_of_nothing_but_minus_infinity_has_the_gradient_0() -> None:
+    """Adding to -inf does not change it. Beside others its own gradient is 0; of inf there is none."""
+    x = np.array([[-np.inf, -np.inf], [-np.inf, 1.0], [0.0, 0.0], [np.inf, 0.0]])
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        y = mtf.reduce_logsumexp(x, "columns")
+        (first,) = mtf.gradients([y], [x])
+        return [y, first, *mtf.gradients([first * mtf.range(x.mesh, x.shape[1], x.dtype)], [x])]
+
+    for layout in ("", "columns:cores", "lines:cores"):
+        y, first, second = interpret(program, {"x": ("lines:4 columns:2", x)}, "cores:2", layout).results
+        np.testing.assert_allclose(y, [-np.inf, 1.0, np.log(2.0), np.inf])
+        np.testing.assert_allclose(first, [[0.0, 0.0], [0.0, 1.0], [0.5, 0.5], [np.nan, 0.0]], rtol=1e-14)
+        np.testing.assert_allclose(second[:3], [[0.0, 0.0], [0.0, 0.0], [-0.25, 0.25]], atol=1e-14)
