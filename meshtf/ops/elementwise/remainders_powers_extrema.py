@@ -10,6 +10,7 @@ from meshtf.errors import UsageError
 from meshtf.graph import Tensor
 from meshtf.ops.algebra import extrema, wrapping_integers
 from meshtf.ops.algebra.arithmetic import multiply, negative
+from meshtf.ops.algebra.slopes import times_slope
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.elementwise.comparisons import greater, greater_equal, less, less_equal, not_equal
 from meshtf.ops.elementwise.math_functions import log
@@ -167,7 +168,7 @@ def pow(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
 
 
 def _base_slope(x1: Tensor, x2: Tensor) -> Tensor:
-    return multiply(x2, pow(x1, x2 - 1))
+    return times_slope(x2, pow(x1, x2 - 1))  # of x ** 0, which is 1, 0 at 0 too
 
 
 def _exponent_slope(x1: Tensor, y: Tensor) -> Tensor:
