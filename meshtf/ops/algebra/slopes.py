@@ -29,10 +29,25 @@ def _times_slope(dy: tf.Tensor, slope: tf.Tensor) -> tf.Tensor:
 
 
 def _times_slope_gradient(op: ElementwiseOperation, ddy: Tensor) -> list[Tensor]:
-    """What the slope has is 0 where dy is: the slope may have come from where its own is infinite."""
+    """What the slope has is 0 where dy is, too: the slope may have come from where its own is infinite."""
     dy, slope = op.inputs
     shape = op.outputs[0].shape
-    return [times_slope(ddy, conjugate(slope), shape), times_slope(conjugate(dy), ddy, shape)]
+    return [times_slope(ddy, conjugate(slope), shape), _times_either(conjugate(dy), ddy, shape)]
+
+
+def _times_either(x: Tensor, y: Tensor, output_shape: Shape) -> Tensor:
+    """x * y where neither is 0, else 0."""
+
+    def gradient(op: ElementwiseOperation, dz: Tensor) -> list[Tensor]:
+        return [_times_either(dz, conjugate(other), output_shape) for other in (y, x)]
+
+    return ElementwiseOperation(
+        "multiply", _product_of_either, [x, y], output_shape=output_shape, gradient=gradient
+    ).outputs[0]
+
+
+def _product_of_either(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    return tf.where(tf.equal(x, 0), tf.zeros([], x.dtype), tf.math.multiply_no_nan(x, y))
 
 
 def _over_divisor_gradient(op: ElementwiseOperation, ddy: Tensor) -> list[Tensor]:
