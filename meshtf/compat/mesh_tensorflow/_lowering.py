@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from meshtf.call_sites import says_where
 from meshtf.compat.mesh_tensorflow._eager_mode import eager_mode
+from meshtf.compat.mesh_tensorflow._eager_run import EagerRun
 from meshtf.compat.mesh_tensorflow._fed_inputs import fed_inputs, inputs_of_update
 from meshtf.compat.mesh_tensorflow._graph import Graph, graph_of
 from meshtf.compat.mesh_tensorflow._session_runs import Lowerings, SessionRuns
@@ -28,6 +29,9 @@ from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.slicewise.slicewise import SlicewiseOperation
 from meshtf.ops.variables.variable import Assign, Variable
+
+_PROGRAMS = threading.RLock()
+"""Held while a program of some lowering runs: a process runs one at a time, and a session asks for several at once."""
 
 _NOT_HERE = {
     "tensors": "slices are not tensors of the session's graph; fetch whole ones with lowering.export_to_tf_tensor(x)",
@@ -85,7 +89,6 @@ class Lowering:
         self._store = VariableStore()
         self._groups = UpdateGroups()
         self._lowerings = Lowerings(self._lowering_of, self._store)
-        self._lock = threading.RLock()
         self._are_slices_filled = False
         self._begin: tf.Tensor | None = None
         self._exported: dict[Tensor, tf.Tensor] = {}
@@ -93,6 +96,9 @@ class Lowering:
         self._mesh_impl = self._exporting.mesh_impl
         self._runs = SessionRuns(
             self._lowerings, self._groups, graph.step_count, masters_follow=self._mesh_impl.shape.size == 1
+        )
+        self._eager = EagerRun(
+            graph, self._lowerings, self._fill, masters_follow=self._mesh_impl.shape.size == 1
         )
         graph_of(self._exporting.mesh)
 
@@ -119,7 +125,7 @@ class Lowering:
           GraphError: it is of another graph, or was made after this one was lowered.
         """
         if tf.executing_eagerly():
-            return self._exporting.export_to_tf_tensor(x)
+            return self._eager.export(x)
         if x not in self._exported:
             self._exporting.check_fetches([x])
             self._check_functions([x])
@@ -129,18 +135,18 @@ class Lowering:
         return self._exported[x]
 
     @says_where
-    def lowered_operation(self, op: Operation | Tensor | Updates) -> tf.Operation:
+    def lowered_operation(self, op: Operation | Tensor | Updates) -> tf.Operation | None:
         """The operation of TensorFlow's that does an assignment, or all of an optimizer's.
 
+        Where eager execution is on, this does all assignments of the graph at once, from the same values, at the first
+        call and not again, and returns None.
+
         Raises:
-          GraphError: it is no assignment of this graph; or eager execution is on.
+          GraphError: it is no assignment of this graph.
         """
         operations = _assignments([op])
         if tf.executing_eagerly():
-            raise GraphError(
-                "an update takes place when a session runs it, and eager execution is on: build the program inside "
-                "`with tf.Graph().as_default():`, or write it as an mtf.function of meshtf"
-            )
+            return self._eager.update()
         self._check_functions([x for o in operations for x in o.inputs])
         inputs = inputs_of_update(self.graph, [o.outputs[0] for o in operations])
         node = self._node(functools.partial(self._update, operations=operations), inputs, tf.int64, "update").op
@@ -148,8 +154,13 @@ class Lowering:
         self._groups.add(operations, node)
         return done
 
-    def copy_masters_to_slices(self) -> tf.Operation:
-        """Gives the slices the masters' values: to be run when these have been initialized or restored."""
+    def copy_masters_to_slices(self) -> tf.Operation | None:
+        """Gives the slices the masters' values: to be run when these have been initialized or restored.
+
+        Where eager execution is on, it is done at once, and None is returned.
+        """
+        if tf.executing_eagerly():
+            return self._eager.begin()
         settled = [self.graph.step_count.settled()] if self.graph.step_count.node is not None else []
         return self._copied(settled)
 
@@ -162,8 +173,11 @@ class Lowering:
             with tf.control_dependencies([*stored, *settled]):
                 return tf.numpy_function(self._filled, [], tf.int64).op
 
-    def copy_slices_to_masters(self) -> tf.Operation:
-        """Gives the masters the slices' values: to be run before these are saved."""
+    def copy_slices_to_masters(self) -> tf.Operation | None:
+        """Gives the masters the slices' values: to be run before these are saved. Done at once where eager execution
+        is on."""
+        if tf.executing_eagerly():
+            return self._eager.copy_to_masters()
         with tf.name_scope("copy_slices_to_masters"), tf.control_dependencies([self._begun()]):
             return tf.group([self._assigned_to_master(name) for name in self.graph.masters])
 
@@ -172,7 +186,7 @@ class Lowering:
         with them is then told here, and not by a session that runs."""
         own = {o for o in needed([t.operation for t in tensors]) if isinstance(o, SlicewiseOperation | OwnOperation)}
         if own - self._checked:
-            with self._lock, eager_mode():
+            with _PROGRAMS, eager_mode():
                 self._exporting.plan_for(tensors, effects=())
             self._checked |= own
 
@@ -215,7 +229,7 @@ class Lowering:
     def _locked(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fn)
         def call(*args: Any) -> Any:
-            with self._lock, eager_mode():
+            with _PROGRAMS, eager_mode():
                 return fn(*args)
 
         return call
@@ -228,7 +242,7 @@ class Lowering:
         return np.bool_(bool(self.graph.masters) and (self._mesh_impl.shape.size == 1 or not self._are_slices_filled))
 
     def _fill(self, name: str, value: np.ndarray) -> np.int64:
-        with self._lock, eager_mode():
+        with _PROGRAMS, eager_mode():
             if name not in self._store:
                 variables = [cast("Variable", self.graph.variables[n]) for n in self.graph.masters]
                 self._exporting.execution([v.value for v in variables], with_effects=False).initialize({})
@@ -240,7 +254,7 @@ class Lowering:
         return np.int64(0)
 
     def _value_of(self, name: str) -> np.ndarray:
-        with self._lock, eager_mode():
+        with _PROGRAMS, eager_mode():
             master = self.graph.masters[name]
             return self._store[name].astype(master.dtype.base_dtype.as_numpy_dtype)
 

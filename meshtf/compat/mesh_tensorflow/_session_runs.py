@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
 from types import FrameType
 
 import numpy as np
@@ -140,18 +141,9 @@ class SessionRuns:
             self._step_count.advance()
         run.done.append(group)
 
-    @contextlib.contextmanager
-    def _as_before(self, run: _Run) -> Iterator[None]:
+    def _as_before(self, run: _Run) -> AbstractContextManager[None]:
         """Inside, variables have the values that they had before the run."""
-        store = self._lowerings.store
-        after = {name: store[name] for name in run.before}
-        for name, value in run.before.items():
-            store[name] = value
-        try:
-            yield
-        finally:
-            for name, value in after.items():
-                store[name] = value
+        return with_values(self._lowerings.store, run.before)
 
     def _compute(self, run: _Run, names: frozenset[str], arrays: Mapping[str, np.ndarray]) -> None:
         """All exports that depend on exactly these inputs: always the same program, so always the same bits."""
@@ -178,6 +170,19 @@ class SessionRuns:
         for group in run.done:
             if not group <= run.asked:
                 raise UsageError(_PART_OF_A_GROUP.format(asked=len(group & run.asked), all=len(group)))
+
+
+@contextlib.contextmanager
+def with_values(store: VariableStore, values: Mapping[str, np.ndarray]) -> Iterator[None]:
+    """Inside, these variables have these values."""
+    after = {name: store[name] for name in values}
+    for name, value in values.items():
+        store[name] = value
+    try:
+        yield
+    finally:
+        for name, value in after.items():
+            store[name] = value
 
 
 def _threads_in_a_session() -> int:

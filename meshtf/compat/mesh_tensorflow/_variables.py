@@ -18,11 +18,6 @@ from meshtf.ops.variables.variable import Variable, variable_of
 Assigned: TypeAlias = "Variable | Tensor"
 AssignFn: TypeAlias = Callable[..., Any]
 
-_EAGER = """\
-variable "{name}" is a master in a graph of TensorFlow's, and eager execution is on: build the program inside \
-`with tf.Graph().as_default():`, or after tf.compat.v1.disable_eager_execution(), and run it in a session; or write it \
-as an mtf.function of meshtf, which needs neither"""
-
 _OWN_INITIALIZER = """\
 the initializer of variable "{name}" is {given!r}, a function of the language; here masters are TensorFlow's, and take \
 an initializer of TensorFlow's, such as tf.compat.v1.random_normal_initializer(stddev=0.02)"""
@@ -56,16 +51,14 @@ def get_variable(  # noqa: PLR0913  # the original's parameters
       **kwargs: go on to tf.compat.v1.get_variable.
 
     Raises:
-      GraphError: eager execution is on; it exists with another shape or dtype; the initializer is not TensorFlow's.
+      GraphError: it exists with another shape or dtype; the initializer is not TensorFlow's.
     """
     graph, named = graph_of(mesh), shape_of(shape)
     scope = tf.compat.v1.get_variable_scope()
     full_name = f"{scope.name}/{name}" if scope.name else name
     policy = _policy(dtype, master_dtype, slice_dtype, activation_dtype)
     if full_name not in graph.masters:
-        if tf.executing_eagerly():
-            raise GraphError(_EAGER.format(name=full_name))
-        if callable(initializer) and getattr(initializer, "__module__", "").startswith("meshtf."):
+        if _is_of_the_language(initializer):
             raise GraphError(_OWN_INITIALIZER.format(name=full_name, given=initializer))
         with tf.compat.v1.variable_scope(scope, reuse=tf.compat.v1.AUTO_REUSE), tf.device("cpu:0"):
             graph.masters[full_name] = tf.compat.v1.get_variable(
@@ -79,6 +72,12 @@ def get_variable(  # noqa: PLR0913  # the original's parameters
             )
     with graph.root_scope():  # what slices start with is the master's value, which no initializer here knows
         return ops.get_variable(mesh, full_name, named, policy, initializer=ops.zeros, trainable=trainable)
+
+
+def _is_of_the_language(initializer: Any) -> bool:
+    """Whether it is a function (mesh, shape, dtype), and not (shape, dtype) as TensorFlow's are."""
+    module = str(getattr(initializer, "__module__", ""))
+    return callable(initializer) and module.startswith("meshtf.") and not module.startswith("meshtf.compat.")
 
 
 def _policy(dtype: tf.DType | VariableDType, *each: tf.DType | None) -> VariableDType:
