@@ -135,6 +135,18 @@ class Graph:
         """What an operator is given that stands between a tensor and a value: the value itself."""
         return value
 
+    def tensor(self, operation: Operation, shape: Shape, dtype: tf.DType, index: int) -> Tensor:
+        """A result of an operation, which a graph may have a class of its own for."""
+        return Tensor(operation, shape, dtype, index)
+
+    def label_variable(self, variable: Operation, name: str) -> None:
+        """Called where a program sets the name of a variable that is there."""
+        raise GraphError(f"{variable!r} is made, and keeps its name; give mtf.get_variable the name {name!r}")
+
+    def attribute_of(self, operation: Operation, name: str) -> Any:
+        """What an operation is asked for that its class does not have."""
+        raise AttributeError(f"{operation!r} has no attribute {name!r}", name=name, obj=operation)
+
     def unique_name(self, name: str, mark_as_used: bool = True) -> str:
         """`name` under the open scopes, with `_1`, `_2`, ... appended where it is taken."""
         base = self.scoped(checked_name(name, "an operation"))
@@ -437,7 +449,8 @@ class Operation(abc.ABC):
         self.name: str = self.graph.unique_name(name)
         self.site: Site = user_site()
         self.whereabouts: Whereabouts = self.graph.whereabouts(self.name)
-        self.outputs: tuple[Tensor, ...] = tuple(Tensor(self, s, d, i) for i, (s, d) in enumerate(outputs))
+        tensor = self.graph.tensor
+        self.outputs: tuple[Tensor, ...] = tuple(tensor(self, s, d, i) for i, (s, d) in enumerate(outputs))
         self.place: Place = self.graph.place
         self.dependencies: tuple[Operation, ...] = ()
         self.blocks: tuple[Block, ...] = ()
@@ -498,6 +511,13 @@ class Operation(abc.ABC):
     @abc.abstractmethod
     def lower(self, planner: Planner) -> None:
         """Adds this operation's instructions to the plan."""
+
+    if not TYPE_CHECKING:  # a type checker would take it for a promise of every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if "mesh" not in vars(self):  # it is being made
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+            return self.graph.attribute_of(self, name)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name})"

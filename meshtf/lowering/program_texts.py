@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.graph import Operation, Tensor
+from meshtf.host_array import host_array
 from meshtf.lowering.feeding import inputs_of
 from meshtf.planning.plan import Plan, walk
 
@@ -65,7 +66,7 @@ def _text(value: Any) -> str | None:
     if isinstance(value, _PLAIN):
         return repr(value)
     if isinstance(value, np.ndarray | np.generic | tf.Tensor):
-        array = np.asarray(value)
+        array = host_array(value)
         if array.size <= _SHOWN:
             return f"{array.dtype.name} {array.tolist()}"
         return f"{array.dtype.name}{list(array.shape)} of digest {hashlib.sha256(array.tobytes()).hexdigest()[:12]}"

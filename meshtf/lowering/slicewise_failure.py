@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from meshtf.errors import CollectiveError, ExecutionError, MeshtfError
 from meshtf.graph import Operation, with_nested
+from meshtf.host_array import host_array
 from meshtf.lowering.interpreter import Interpreter, KnownCore
 from meshtf.mesh_impl.spmd.step_errors import lost_its_text, short_text
 from meshtf.ops.slicewise.slicewise import SlicewiseOperation
@@ -35,12 +36,12 @@ def slicewise_failure(
     """
     if len({(d.job, d.replica, d.task) for d in map(tf.DeviceSpec.from_string, lowering.device_mesh.devices)}) > 1:
         return None  # what other processes hold is not here
-    arrays = {f.name: np.asarray(x) for f, x in zip(plan.feeds, feeds, strict=True)}
+    arrays = {f.name: host_array(x) for f, x in zip(plan.feeds, feeds, strict=True)}
     for operation in _suspects(error, lowering):
         again = lowering.plan_for(list(operation.outputs), effects=())
         if not _is_small(again) or not all(name in lowering.variables for name in again.variable_names):
             return None
-        held = {n: [np.asarray(x) for x in lowering.variables.slices(n).slices] for n in again.variable_names}
+        held = {n: [host_array(x) for x in lowering.variables.slices(n).slices] for n in again.variable_names}
         try:
             _Again(again, held).run(arrays)
         except _FailedError as failed:

@@ -13,6 +13,7 @@ from meshtf.axis_parts import WHOLE_AXES, AxisParts
 from meshtf.call_sites import says_where
 from meshtf.dimension import Shape, described
 from meshtf.errors import GraphError, LayoutError, ShapeError, UsageError, nearest
+from meshtf.host_array import host_array
 from meshtf.layout import LayoutRules, TensorLayout
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.mesh_impl.slices import Slices, on_host, to_assign
@@ -111,7 +112,7 @@ class VariableSlices:
     @says_where
     def assign(self, value: Any) -> None:
         """Gives every core its slice of a whole array, [unpadded_shape]. ShapeError where the sizes differ."""
-        array = np.asarray(value)
+        array = host_array(value)
         if list(array.shape) != self.unpadded_shape.to_integer_list:
             raise ShapeError(
                 f'variable "{self.name}" is [{self.unpadded_shape}]; an array of shape {array.shape} does not fit'

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import ShapeLike, convert_to_shape
+from meshtf.host_array import host_array
 from meshtf.testing.rounding import rounding_bound, unit_roundoff
 
 
@@ -47,7 +48,7 @@ def assert_close(
         allowed, and how many elements fail.
       ValueError: the bound would be too wide to see a mistake, or nothing tells the dtype.
     """
-    x, wanted = np.asarray(actual), np.asarray(expected)
+    x, wanted = host_array(actual), host_array(expected)
     if dtype is None and all(map(_has_no_dtype, (actual, expected))):
         raise ValueError("assert_close: Python's numbers do not tell in which dtype they were computed; give dtype=")
     wanted = np.broadcast_to(wanted, x.shape) if not wanted.ndim else wanted

@@ -15,6 +15,7 @@ from meshtf.dimension import ShapeLike
 from meshtf.errors import FeedError, GraphError, MeshtfError
 from meshtf.function import TensorSpec, check_parameters
 from meshtf.graph import Graph, Mesh, Operation, Tensor
+from meshtf.host_array import host_array
 from meshtf.layout import LayoutLike, LayoutRules, TensorLayout
 from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.interpreter import Interpreter, joined
@@ -69,7 +70,7 @@ def interpret(
     for name, given in inputs.items():
         if not isinstance(given, tuple | list) or len(given) != 2:
             raise FeedError(f'input "{name}" is given as a named shape and an array, ("batch:4", x), not {given!r}')
-    arrays = {name: np.asarray(array) for name, (_, array) in inputs.items()}
+    arrays = {name: host_array(array) for name, (_, array) in inputs.items()}
     specs = {n: TensorSpec(shape, tf.as_dtype(arrays[n].dtype)) for n, (shape, _) in inputs.items()}
     graph, results = build(fn, specs)
     fetches = [x for x in tf.nest.flatten(results) if isinstance(x, Tensor)]
@@ -225,4 +226,4 @@ def _fed(feed: Feed, feeds: Mapping[str, Any]) -> np.ndarray:
         raise FeedError(f'input "{feed.name}" [{shape}] is missing')
     if list(np.shape(value)) != shape.to_integer_list:
         raise FeedError(f'input "{feed.name}" must be [{shape}], and has shape {list(np.shape(value))}')
-    return np.asarray(value)
+    return host_array(value)

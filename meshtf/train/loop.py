@@ -12,6 +12,7 @@ import numpy as np
 
 from meshtf.checkpoint import BackgroundSaver
 from meshtf.errors import CollectiveError, IndexRangeError, MeshtfError, NonFiniteError, ProcessLostError, SaveError
+from meshtf.host_array import host_array
 from meshtf.train.agreement import Agreement
 from meshtf.train.batches.steps_ahead import StartedStep, StepsAhead
 from meshtf.train.callback import Callback, CallbackError, Outcome
@@ -253,7 +254,7 @@ class TrainingRun:
 
     def _results(self, step: StartedStep) -> dict[str, np.ndarray]:
         try:
-            return {name: np.asarray(value) for name, value in step.results().items()}
+            return {name: host_array(value) for name, value in step.results().items()}
         except NonFiniteError as error:
             whole = self.trainer.whole_batch(step.features, step.position)
             raise NonFiniteError(self._where_it_began(error, whole)) from None

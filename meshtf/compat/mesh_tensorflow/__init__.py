@@ -9,8 +9,16 @@ from meshtf.compat.mesh_tensorflow import (
     optimize,
     placement_mesh_impl,
     simd_mesh_impl,
+    test_utils,
     transformer,
     utils,
+)
+from meshtf.compat.mesh_tensorflow._dimension import (
+    Dimension,
+    Shape,
+    combined_dimension,
+    convert_to_dimension,
+    convert_to_shape,
 )
 from meshtf.compat.mesh_tensorflow._functions import (
     Print,
@@ -46,12 +54,14 @@ from meshtf.compat.mesh_tensorflow._functions import (
     greater,
     greater_equal,
     halo_exchange,
+    identity,
     import_fully_replicated,
     import_tf_tensor,
     leaky_relu,
     left_halo_exchange,
     less,
     less_equal,
+    list_product,
     log,
     log_softmax,
     logical_and,
@@ -61,6 +71,10 @@ from meshtf.compat.mesh_tensorflow._functions import (
     maximum,
     minimum,
     mod,
+    mtf_abs,
+    mtf_pow,
+    mtf_range,
+    mtf_slice,
     multiply,
     negative,
     not_equal,
@@ -121,15 +135,18 @@ from meshtf.compat.mesh_tensorflow._functions import (
     top_1,
     top_k,
     transpose,
+    transpose_list_of_lists,
     unstack,
     where,
     while_loop,
     zeros,
     zeros_like,
 )
-from meshtf.compat.mesh_tensorflow._graph import Graph, Mesh
+from meshtf.compat.mesh_tensorflow._graph import Graph, Mesh, Tensor
 from meshtf.compat.mesh_tensorflow._hooks import MtfCheckpointSaverListener, MtfRestoreHook
+from meshtf.compat.mesh_tensorflow._layout import LayoutRules, TensorLayout, convert_to_layout_rules
 from meshtf.compat.mesh_tensorflow._lowering import Lowering
+from meshtf.compat.mesh_tensorflow._mesh_impls import MeshImpl
 from meshtf.compat.mesh_tensorflow._refused import refusing
 from meshtf.compat.mesh_tensorflow._updates import Updates
 from meshtf.compat.mesh_tensorflow._variables import (
@@ -143,35 +160,104 @@ from meshtf.compat.mesh_tensorflow._variables import (
     get_variable,
 )
 from meshtf.compat.mesh_tensorflow.operations.generic_grad_operation import GenericGradOperation
+from meshtf.compat.mesh_tensorflow.operations.made_operations import (
+    AddOperation,
+    Assign,
+    BinaryOpWithBroadcasting,
+    BroadcastOperation,
+    ConcatOperation,
+    Constant,
+    Conv2dOperation,
+    Conv2or3dBackpropFilterOperation,
+    Conv2or3dBackpropInputOperation,
+    Conv3dOperation,
+    Depend,
+    EinsumOperation,
+    ImportOperation,
+    MinMaxOperation,
+    OneHotOperation,
+    PadOperation,
+    PoolOperation,
+    PrintOperation,
+    RandomOperation,
+    RangeOperation,
+    ReadVariable,
+    ReduceOperation,
+    ReshapeOperation,
+    ScalarAddOperation,
+    ScalarMultiplyOperation,
+    ShiftOperation,
+    SliceOperation,
+    SlicewiseOperation,
+    SplitOperation,
+    StackOperation,
+    StopGradient,
+    TopKOperation,
+    UnstackOperation,
+    Variable,
+    WhileLoopOperation,
+)
 from meshtf.compat.mesh_tensorflow.operations.operation import Operation
-from meshtf.dimension import Dimension, Shape, combined_dimension, convert_to_dimension, convert_to_shape
-from meshtf.graph import Tensor, VariableDType
-from meshtf.layout import LayoutRules, TensorLayout, convert_to_layout_rules
+from meshtf.graph import VariableDType
 from meshtf.mesh_impl.processor_groups import (
     pnum_to_group,
     pnum_to_processor_coordinates,
     processor_coordinates_to_pnum,
     processor_groups,
 )
-from meshtf.ops.variables.variable import Variable
 
 __all__ = [
+    "AddOperation",
+    "Assign",
+    "BinaryOpWithBroadcasting",
+    "BroadcastOperation",
+    "ConcatOperation",
+    "Constant",
+    "Conv2dOperation",
+    "Conv2or3dBackpropFilterOperation",
+    "Conv2or3dBackpropInputOperation",
+    "Conv3dOperation",
+    "Depend",
     "Dimension",
+    "EinsumOperation",
     "GenericGradOperation",
     "Graph",
+    "ImportOperation",
     "LayoutRules",
     "Lowering",
     "Mesh",
+    "MeshImpl",
+    "MinMaxOperation",
     "MtfCheckpointSaverListener",
     "MtfRestoreHook",
+    "OneHotOperation",
     "Operation",
+    "PadOperation",
+    "PoolOperation",
     "Print",
+    "PrintOperation",
+    "RandomOperation",
+    "RangeOperation",
+    "ReadVariable",
+    "ReduceOperation",
+    "ReshapeOperation",
+    "ScalarAddOperation",
+    "ScalarMultiplyOperation",
     "Shape",
+    "ShiftOperation",
+    "SliceOperation",
+    "SlicewiseOperation",
+    "SplitOperation",
+    "StackOperation",
+    "StopGradient",
     "Tensor",
     "TensorLayout",
+    "TopKOperation",
+    "UnstackOperation",
     "Updates",
     "Variable",
     "VariableDType",
+    "WhileLoopOperation",
     "abs",
     "add",
     "add_n",
@@ -217,6 +303,7 @@ __all__ = [
     "greater",
     "greater_equal",
     "halo_exchange",
+    "identity",
     "import_fully_replicated",
     "import_tf_tensor",
     "layers",
@@ -224,6 +311,7 @@ __all__ = [
     "left_halo_exchange",
     "less",
     "less_equal",
+    "list_product",
     "log",
     "log_softmax",
     "logical_and",
@@ -233,6 +321,10 @@ __all__ = [
     "maximum",
     "minimum",
     "mod",
+    "mtf_abs",
+    "mtf_pow",
+    "mtf_range",
+    "mtf_slice",
     "multiply",
     "negative",
     "not_equal",
@@ -294,6 +386,7 @@ __all__ = [
     "tanh",
     "tensor_dim_to_mesh_dim_size",
     "tensor_dim_to_size_per_split",
+    "test_utils",
     "to_bfloat16",
     "to_float",
     "to_int32",
@@ -301,6 +394,7 @@ __all__ = [
     "top_k",
     "transformer",
     "transpose",
+    "transpose_list_of_lists",
     "unstack",
     "utils",
     "where",
@@ -310,7 +404,7 @@ __all__ = [
 ]
 
 
-_CLASSES = "mtf.slicewise, mtf.cwise, or a composition of functions; for a class of your own derive from mtf.Operation"
+_SLICES = "derive from mtf.Operation, whose lower works on slices: docs/migration.md"
 
 __getattr__ = refusing(
     __name__,
@@ -320,9 +414,11 @@ __getattr__ = refusing(
         "conv3d_backprop_input": "meshtf.conv3d_backprop_input, whose parameters are the same",
         "log_variable_sizes": "print(lowering.report())",
         "parallel": "an operation of the language: every core runs the same program",
-        "NumpyConverter": "meshtf.testing.interpret, or lowering.export_to_tf_tensor under eager execution",
-        "SlicewiseOperation": _CLASSES,
-        "EinsumOperation": _CLASSES,
-        "ReshapeOperation": _CLASSES,
+        "NumpyConverter": "mtf.test_utils.NumpyConverter",
+        "LazyAllreduceSum": _SLICES,
+        "convert_args_to_laid_out_tensors": _SLICES,
+        "import_laid_out_tensor": "mtf.import_tf_tensor of the whole tensor",
+        "ImportLaidOutTensorOperation": "mtf.import_tf_tensor of the whole tensor",
+        "StackedVariable": "nothing: small variables are updated together without being stacked",
     },
 )

@@ -1,12 +1,25 @@
-"""Eager execution where a program has disabled it."""
+"""Eager execution, and shapes of integers, where a program has disabled them."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import contextlib
+from collections.abc import Iterator
 
+import tensorflow as tf
 from tensorflow.python.eager import context  # no public name runs eagerly where eager execution is disabled
 
 
-def eager_mode() -> AbstractContextManager[None]:
-    """What TensorFlow makes inside has a value at once, also under `tf.disable_v2_behavior()`."""
-    return context.eager_mode()
+@contextlib.contextmanager
+def eager_mode() -> Iterator[None]:
+    """What TensorFlow makes inside has a value at once, also under `tf.disable_v2_behavior()`.
+
+    That makes the sizes in a `tf.TensorShape` objects, too, which neither hash nor are numbers for NumPy.
+    """
+    are_sizes_integers = isinstance(tf.TensorShape([1])[0], int)
+    tf.compat.v1.enable_v2_tensorshape()
+    try:
+        with context.eager_mode():
+            yield
+    finally:
+        if not are_sizes_integers:
+            tf.compat.v1.disable_v2_tensorshape()

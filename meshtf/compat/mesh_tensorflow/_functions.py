@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from meshtf import autodiff, control_flow, ops
 from meshtf.call_sites import language_function
+from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape, the_dimension
 from meshtf.compat.mesh_tensorflow._graph import is_of_tensorflow
 from meshtf.compat.mesh_tensorflow._language import for_graphs
-from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike
+from meshtf.dimension import DimensionLike, ShapeLike, unused_name
 from meshtf.errors import LayoutError
 from meshtf.graph import Mesh, Tensor, shape_of
 from meshtf.layout import LayoutLike, axes_size, convert_to_layout_rules
@@ -37,11 +39,11 @@ elu = for_graphs(ops.elu)
 equal = for_graphs(ops.equal)
 exp = for_graphs(ops.exp)
 floordiv = for_graphs(ops.floordiv)
-gather = for_graphs(ops.gather)
 gelu = for_graphs(ops.gelu)
 greater = for_graphs(ops.greater)
 greater_equal = for_graphs(ops.greater_equal)
 halo_exchange = for_graphs(ops.halo_exchange)
+identity = for_graphs(ops.identity)
 leaky_relu = for_graphs(ops.leaky_relu)
 left_halo_exchange = for_graphs(ops.left_halo_exchange)
 less = for_graphs(ops.less)
@@ -116,6 +118,32 @@ unstack = for_graphs(ops.unstack)
 where = for_graphs(ops.where)
 zeros = for_graphs(ops.zeros)
 zeros_like = for_graphs(ops.zeros_like)
+
+mtf_abs, mtf_pow, mtf_range, mtf_slice = abs, pow, range, slice
+
+
+def gather(weights: Tensor, indices: Tensor | int, dim: DimensionLike, output_shape: ShapeLike | None = None) -> Tensor:
+    """`weights` at `indices` along a dimension, which the indices may have, too: it is then theirs in the result.
+
+    See `meshtf.gather`.
+    """
+    own = the_dimension(dim, "dim of mtf.gather")
+    if not isinstance(indices, Tensor) or not indices.shape.has(own.name):
+        return for_graphs(ops.gather)(weights, indices, own, output_shape)
+    other = unused_name(f"_{own.name}", weights.shape, indices.shape)
+    found = for_graphs(ops.gather)(weights, rename_dimension(indices, own.name, other), own)
+    renamed = rename_dimension(found, other, own.name)
+    return renamed if output_shape is None else transpose(renamed, output_shape)
+
+
+def list_product(l: Iterable[int]) -> int:  # noqa: E741  # its name there
+    """The product of numbers, 1 of none."""
+    return math.prod(l)
+
+
+def transpose_list_of_lists(lol: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """The lists of the first elements, of the second, and so on."""
+    return [list(column) for column in zip(*lol, strict=True)]
 
 
 def add_n(xs: Sequence[Tensor]) -> Tensor | int:

@@ -2,14 +2,75 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
 
+from meshtf import dimension
 from meshtf import graph as language
+from meshtf.compat.mesh_tensorflow._dimension import own_shape
+from meshtf.compat.mesh_tensorflow._splittability import splittability
 from meshtf.compat.mesh_tensorflow._step_count import StepCount
 from meshtf.errors import GraphError
 from meshtf.ops.inputs.placeholder import import_tf_tensor
+
+_ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
+    "splittable_dims": lambda operation: splittability(operation)[0],
+    "unsplittable_dims": lambda operation: splittability(operation)[1],
+    "to_string": repr,
+    "size": lambda variable: variable.shape.size,
+    "master_dtype": lambda variable: variable.dtype.master_dtype,
+    "activation_dtype": lambda variable: variable.dtype.activation_dtype,
+}
+
+
+class Tensor(language.Tensor):
+    """As `meshtf.Tensor`; its truth is that it is there, and it equals nothing but itself.
+
+    Args:
+      operation: what it is made by.
+      shape: its named shape.
+      dtype: its element type.
+      name: ignored: it is the operation's.
+      index: which of the operation's outputs it is.
+
+    Examples:
+      >>> import meshtf.compat.mesh_tensorflow as old
+      >>> x = old.ones(old.Mesh(old.Graph(), "mesh"), "batch:4")
+      >>> x.name, bool(x), x == 1
+      ('constant:0', True, False)
+    """
+
+    def __init__(
+        self,
+        operation: language.Operation,
+        shape: dimension.Shape,
+        dtype: tf.DType,
+        name: str | None = None,
+        index: int = 0,
+    ) -> None:
+        super().__init__(operation, shape, dtype, index)
+
+    @property
+    def name(self) -> str:
+        return f"{self.operation.name}:{self.index}"
+
+    @property
+    def to_string(self) -> str:
+        return f"Tensor[{self.name}, {self.shape}, {self.dtype!r}]"
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"{super().name} [{self.shape}] {self.dtype.name}"
 
 
 class Graph(language.Graph):
@@ -18,6 +79,7 @@ class Graph(language.Graph):
     Attributes:
       masters: by name, the TensorFlow variables that are initialized, saved and restored; see `mtf.get_variable`.
       step_count: what optimizers are told of the global step.
+      name_to_variable: variables by the names that the program gives them; a list of the program's, which is not read.
 
     Examples:
       >>> import meshtf.compat.mesh_tensorflow as old
@@ -29,6 +91,32 @@ class Graph(language.Graph):
         super().__init__("program")
         self.masters: dict[str, tf.Variable] = {}
         self.step_count = StepCount()
+        self.name_to_variable: dict[str, language.Operation] = {}
+
+    @property
+    def all_variables(self) -> list[Any]:
+        return list(self.variables.values())
+
+    @property
+    def to_string(self) -> str:
+        return "\n".join(str(operation) for operation in self.operations)
+
+    def unique_name(self, name: str, mark_as_used: bool = True) -> str:
+        """As of `meshtf.Graph`; names that differ in capital letters alone are the same."""
+        found, own = super().unique_name(name.lower(), mark_as_used), self.scoped(name)
+        return own + found[len(own) :]
+
+    def tensor(self, operation: language.Operation, shape: dimension.Shape, dtype: tf.DType, index: int) -> Tensor:
+        return Tensor(operation, own_shape(shape), dtype, index=index)
+
+    def label_variable(self, variable: language.Operation, name: str) -> None:
+        """A program's own label: the variable is stored, and saved, under the name that it has."""
+
+    def attribute_of(self, operation: language.Operation, name: str) -> Any:
+        """What programs ask of operations that the language's do not have."""
+        if name in _ATTRIBUTES:
+            return _ATTRIBUTES[name](operation)
+        return super().attribute_of(operation, name)
 
     def check_scope_of_tensorflow(self) -> None:
         """A tf.variable_scope may be open: it names variables here."""
@@ -44,7 +132,7 @@ class Mesh(language.Mesh):
     Args:
       graph: an `mtf.Graph` of this module.
       name: of the mesh.
-      variable_placer: ignored: masters are kept on the host's first CPU.
+      variable_placer: says for each master the device that it is on; by default the host's first CPU.
 
     Raises:
       GraphError: the graph is another one.
@@ -61,6 +149,13 @@ class Mesh(language.Mesh):
                 f"a mesh of meshtf.compat.mesh_tensorflow needs its own mtf.Graph(), and not {type(graph).__name__}"
             )
         super().__init__(graph, name)
+        self.variable_placer_fn: Any = getattr(variable_placer, "device_function", "cpu:0")
+
+
+def device_of_masters(mesh: language.Mesh) -> AbstractContextManager[Any]:
+    """Inside, TensorFlow's variables are made where the mesh's placer says; functions say so in graphs alone."""
+    placer = getattr(mesh, "variable_placer_fn", "cpu:0")
+    return tf.compat.v1.device("cpu:0" if callable(placer) and tf.executing_eagerly() else placer)
 
 
 def graph_of(mesh: language.Mesh) -> Graph:

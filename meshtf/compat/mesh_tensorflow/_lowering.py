@@ -97,9 +97,7 @@ class Lowering:
         self._runs = SessionRuns(
             self._lowerings, self._groups, graph.step_count, masters_follow=self._mesh_impl.shape.size == 1
         )
-        self._eager = EagerRun(
-            graph, self._lowerings, self._fill, masters_follow=self._mesh_impl.shape.size == 1
-        )
+        self._eager = EagerRun(graph, self._lowerings, self._fill, masters_follow=self._mesh_impl.shape.size == 1)
         graph_of(self._exporting.mesh)
 
     def _lowering_of(self, updates: Iterable[Operation]) -> language.Lowering:

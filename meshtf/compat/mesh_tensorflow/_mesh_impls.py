@@ -9,9 +9,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
-from meshtf.layout import LayoutLike, LayoutRules, TensorLayout, convert_to_layout_rules
-from meshtf.mesh_impl.mesh_impl import MeshImpl, Program
+from meshtf.compat.mesh_tensorflow._dimension import Shape, convert_to_shape
+from meshtf.compat.mesh_tensorflow._layout import LayoutRules, TensorLayout, convert_to_layout_rules, numbered
+from meshtf.dimension import DimensionLike, ShapeLike
+from meshtf.layout import LayoutLike
+from meshtf.mesh_impl.mesh_impl import MeshImpl as Backend
+from meshtf.mesh_impl.mesh_impl import Program
 from meshtf.mesh_impl.mesh_options import MeshOptions
 from meshtf.mesh_impl.slices import Slices
 from meshtf.planning import core_positions
@@ -42,9 +45,19 @@ class AnswersOfMesh(abc.ABC):
         """Number of cores."""
         return self.shape.size
 
+    @property
+    def supports_control_dependencies(self) -> bool:
+        return True
+
     def tensor_layout(self, x: ShapeLike) -> TensorLayout:
-        """Of a tensor of this shape: for each dimension the mesh axes that split it."""
-        return self.layout_rules.tensor_layout(named_shape(x), self.shape)
+        """Of a tensor of this shape: for each dimension the number of the mesh axis that splits it, or None."""
+        return numbered(self.layout_rules.tensor_layout(named_shape(x), self.shape), self.shape)
+
+    def mesh_axis_to_cumprod(self, x: ShapeLike) -> list[int | None]:
+        """For each mesh axis the product of the sizes before the dimension that it splits, or None."""
+        before = named_shape(x).cumprod
+        axes = self.tensor_layout(x).mesh_axis_to_tensor_axis(self.ndims)
+        return [None if axis is None else before[axis] for axis in axes]
 
     def slice_shape(self, x: ShapeLike) -> list[int]:
         """Sizes of one core's slice of a tensor of this shape."""
@@ -53,8 +66,7 @@ class AnswersOfMesh(abc.ABC):
 
     def tensor_dimension_to_mesh_axis(self, dim: DimensionLike) -> int | None:
         """The number of the mesh axis that splits a dimension; None where none does."""
-        axes = self.layout_rules.axes(_dimension(dim).name)
-        return self.shape.axis(axes[0]) if axes else None
+        return self.layout_rules.tensor_dimension_to_mesh_axis(dim, self.shape)
 
     def slice_begin(self, x: ShapeLike, pnum: int) -> list[int]:
         """Where the slice of a core begins, in a tensor of this shape."""
@@ -65,23 +77,41 @@ class AnswersOfMesh(abc.ABC):
         return [position * size for position, size in zip(block, sizes, strict=True)]
 
 
-class WrappedMeshImpl(AnswersOfMesh):
-    """A `MeshImpl` that hands everything on to a backend.
+class MeshImpl(AnswersOfMesh):
+    """A mesh's shape and layout on paper, to be asked about sizes and layouts.
+
+    Args:
+      shape: the mesh's named shape.
+      layout_rules: which dimension is split over which mesh axis.
+
+    Examples:
+      >>> import meshtf.compat.mesh_tensorflow as old
+      >>> old.MeshImpl("rows:2;cols:4", "batch:rows;heads:cols").slice_shape("batch:8 length:3 heads:4")
+      [4, 3, 1]
+    """
+
+    def __init__(self, shape: ShapeLike, layout_rules: LayoutLike) -> None:
+        self._shape, self._layout_rules = convert_to_shape(shape), convert_to_layout_rules(layout_rules)
+
+    @property
+    def shape(self) -> Shape:
+        return self._shape
+
+    @property
+    def layout_rules(self) -> LayoutRules:
+        return self._layout_rules
+
+
+class WrappedMeshImpl(MeshImpl):
+    """A mesh that hands everything on to a backend.
 
     Args:
       backend: what runs programs.
     """
 
-    def __init__(self, backend: MeshImpl) -> None:
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend.shape, backend.layout_rules)
         self._backend = backend
-
-    @property
-    def shape(self) -> Shape:
-        return self._backend.shape
-
-    @property
-    def layout_rules(self) -> LayoutRules:
-        return self._backend.layout_rules
 
     @property
     def options(self) -> MeshOptions:
@@ -125,20 +155,6 @@ class WrappedMeshImpl(AnswersOfMesh):
         return f"{type(self).__name__}({self._backend!r})"
 
 
-def rules_of_mesh(layout: LayoutLike, shape: Shape) -> LayoutRules:
-    """The rules for axes that the mesh has: in Mesh TensorFlow one text of rules serves several meshes."""
-    rules = convert_to_layout_rules(layout)
-    return LayoutRules([(name, axes) for name, axes in rules.rules if all(shape.has(a) for a in axes)])
-
-
-def _dimension(dim: DimensionLike) -> Dimension:
-    converted = convert_to_dimension(dim)
-    assert converted is not None
-    return converted
-
-
 def named_shape(x: Any) -> Shape:
     """Of a tensor, or of what says a shape itself."""
-    converted = convert_to_shape(getattr(x, "shape", x))
-    assert converted is not None
-    return converted
+    return convert_to_shape(getattr(x, "shape", x))

@@ -22,6 +22,7 @@ from meshtf.compat.mesh_tensorflow._step_count import StepCount
 from meshtf.compat.mesh_tensorflow._update_groups import UpdateGroups
 from meshtf.errors import UsageError
 from meshtf.graph import Operation, Tensor
+from meshtf.host_array import host_array
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.make_plan import needed
 from meshtf.lowering.variable_store import VariableStore
@@ -150,7 +151,7 @@ class SessionRuns:
         tensors = list(dict.fromkeys(t for t, own in self._exports if own == names))
         if tensors and tensors[0] not in run.exports:
             values = self._lowerings.updating(frozenset()).run(tensors, {name: arrays[name] for name in names})
-            run.exports.update({t: np.asarray(v) for t, v in zip(tensors, values, strict=True)})
+            run.exports.update({t: host_array(v) for t, v in zip(tensors, values, strict=True)})
 
     def _check_independent(self, run: _Run, group: frozenset[Operation]) -> None:
         changed = {o.variable for done in run.done for o in done if isinstance(o, Assign)}

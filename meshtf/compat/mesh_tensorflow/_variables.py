@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from meshtf import ops
 from meshtf.call_sites import language_function
-from meshtf.compat.mesh_tensorflow._graph import graph_of, imported_scalar, is_of_tensorflow
+from meshtf.compat.mesh_tensorflow._graph import device_of_masters, graph_of, imported_scalar, is_of_tensorflow
 from meshtf.dimension import ShapeLike
 from meshtf.errors import GraphError
 from meshtf.graph import Mesh, Operation, Tensor, VariableDType, dtype_of, shape_of
@@ -60,10 +60,11 @@ def get_variable(  # noqa: PLR0913  # the original's parameters
     if full_name not in graph.masters:
         if _is_of_the_language(initializer):
             raise GraphError(_OWN_INITIALIZER.format(name=full_name, given=initializer))
-        with tf.compat.v1.variable_scope(scope, reuse=tf.compat.v1.AUTO_REUSE), tf.device("cpu:0"):
+        is_value = is_of_tensorflow(initializer) and not callable(initializer)
+        with tf.compat.v1.variable_scope(scope, reuse=tf.compat.v1.AUTO_REUSE), device_of_masters(mesh):
             graph.masters[full_name] = tf.compat.v1.get_variable(
                 name,
-                None if is_of_tensorflow(initializer) else named.to_integer_list,
+                None if is_value else named.to_integer_list,
                 policy.master_dtype,
                 initializer=initializer,
                 trainable=trainable,
@@ -71,7 +72,9 @@ def get_variable(  # noqa: PLR0913  # the original's parameters
                 **kwargs,
             )
     with graph.root_scope():  # what slices start with is the master's value, which no initializer here knows
-        return ops.get_variable(mesh, full_name, named, policy, initializer=ops.zeros, trainable=trainable)
+        made = ops.get_variable(mesh, full_name, named, policy, initializer=ops.zeros, trainable=trainable)
+        graph.name_to_variable.setdefault(full_name, made.operation)
+        return made
 
 
 def _is_of_the_language(initializer: Any) -> bool:

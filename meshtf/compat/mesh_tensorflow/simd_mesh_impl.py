@@ -7,7 +7,8 @@ from typing import Any
 
 from meshtf.backends.tpu_mesh_impl import TpuMeshImpl
 from meshtf.call_sites import says_where
-from meshtf.compat.mesh_tensorflow._mesh_impls import WrappedMeshImpl, rules_of_mesh
+from meshtf.compat.mesh_tensorflow._layout import rules_of_mesh
+from meshtf.compat.mesh_tensorflow._mesh_impls import WrappedMeshImpl
 from meshtf.dimension import ShapeLike
 from meshtf.errors import DeviceError
 from meshtf.graph import shape_of

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from meshtf.compat.mesh_tensorflow._refused import refusing
+from meshtf.errors import DeviceError
 
 
 def outside_all_rewrites() -> contextlib.AbstractContextManager[None]:
@@ -15,10 +17,29 @@ def outside_all_rewrites() -> contextlib.AbstractContextManager[None]:
 
 
 class BalancedVariablePlacer:
-    """Where masters would be put. They are on the host's first CPU here, and this is ignored by `mtf.Mesh`."""
+    """Puts each master on the device that has the fewest bytes of masters, for `mtf.Mesh(graph, name, placer)`.
 
-    def __init__(self, devices: list[str], init_usage: list[int] | None = None) -> None:
-        self.devices, self.init_usage = devices, init_usage
+    Args:
+      devices: names of devices.
+      init_usage: the bytes that each of them has at first; by default 0.
+
+    Raises:
+      DeviceError: `init_usage` is of another number of devices.
+    """
+
+    def __init__(self, devices: Sequence[str], init_usage: Sequence[int] | None = None) -> None:
+        if init_usage and len(init_usage) != len(devices):
+            raise DeviceError(f"init_usage has {len(init_usage)} numbers for {len(devices)} devices; give one for each")
+        self._usage = dict(zip(devices, init_usage or [0] * len(devices), strict=True))
+        self._last = devices[0]
+
+    def device_function(self, operation: tf.Operation) -> str:
+        """The device of a node: what is no variable is on that of the last variable."""
+        if operation.type in ("VarHandleOp", "VariableV2", "Variable"):
+            elements = tf.TensorShape(operation.get_attr("shape")).num_elements()
+            self._last = min(self._usage, key=lambda device: (self._usage[device], device))
+            self._usage[self._last] += elements * operation.get_attr("dtype").size
+        return self._last
 
 
 def remove_summaries() -> None:

@@ -11,6 +11,7 @@ from meshtf.call_sites import language_function
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Mesh, Operation, Tensor, check_mesh, dtype_of, shape_of
+from meshtf.host_array import host_array
 from meshtf.planning.planner import Planner
 
 
@@ -78,7 +79,7 @@ def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None,
 def known_array(value: Any) -> np.ndarray:
     """An array of what is known now. ShapeError for lists of unequal lengths, DtypeError for what are no numbers."""
     try:
-        array = np.asarray(value)
+        array = host_array(value)
     except ValueError:
         raise ShapeError(f"a {type(value).__name__} that is no array: its parts differ in length") from None
     if array.dtype.kind in "OSUMm":

@@ -53,7 +53,7 @@ class SlicewiseOperation(Operation):
     ) -> None:
         super().__init__(inputs, outputs, name=name)
         self.tf_fn = tf_fn
-        self.splittable_dims = tuple(splittable_dims)
+        self.splittable_names = tuple(splittable_dims)
         self._grad_function = grad_function
         self._anchor = self.outputs[0]
         self._like: tuple[Tensor, ...] = ()
@@ -72,7 +72,7 @@ class SlicewiseOperation(Operation):
             local_gradient(self.tf_fn, len(self.inputs), wrt, list(given)),
             [*self.inputs, *given.values()],
             [(self.inputs[i].shape, self.inputs[i].dtype) for i in wrt],
-            self.splittable_dims,
+            self.splittable_names,
             name=f"{self._kind}_gradient",
         )
         operation._anchor = self._anchor
@@ -90,7 +90,7 @@ class SlicewiseOperation(Operation):
         return [tuple(a for n, axes in splits.items() if not y.shape.has(n) for a in axes) for y in self.outputs]
 
     def gathers_because(self, layouts: LayoutTable) -> str:
-        names = {d.name for x in self.inputs for d in x.shape if d.name not in self.splittable_dims}
+        names = {d.name for x in self.inputs for d in x.shape if d.name not in self.splittable_names}
         return whole_because(layouts, self.inputs, names, "the function is given these dimensions whole")
 
     def lower(self, planner: Planner) -> None:
@@ -123,7 +123,7 @@ class SlicewiseOperation(Operation):
     def _splits(self, layouts: LayoutTable) -> dict[str, Axes]:
         shape, own = self._anchor.shape, layouts[self._anchor]
         layout = whole_in(own, uneven_dims(own, shape, layouts.mesh_shape))
-        return {name: layout.axes[shape.axis(name)] for name in self.splittable_dims}
+        return {name: layout.axes[shape.axis(name)] for name in self.splittable_names}
 
     def _users_gradient(self, grad_function: GradFunction, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         dys = [zeros_like(y) if dy is None else dy for y, dy in zip(self.outputs, grad_ys, strict=True)]

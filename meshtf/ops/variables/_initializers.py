@@ -12,6 +12,7 @@ import tensorflow as tf
 from meshtf.dimension import Shape
 from meshtf.errors import GraphError, ShapeError
 from meshtf.graph import Mesh, Tensor
+from meshtf.host_array import host_array
 from meshtf.ops.inputs.placeholder import import_tf_tensor
 
 Initializer: TypeAlias = Callable[[Mesh, Shape, tf.DType], Tensor]
@@ -28,7 +29,7 @@ def initializer_of(name: str, given: Any, shape: Shape, padded: Shape, dtype: tf
     """
     if callable(given):
         return _checked(name, given)
-    array = np.asarray(given)
+    array = host_array(given)
     if array.dtype.kind in "OSU":
         raise GraphError(f'the initial value of variable "{name}" must be {_FUNCTION}, or an array, not {given!r}')
     own = shape.to_integer_list

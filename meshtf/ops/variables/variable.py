@@ -68,12 +68,20 @@ class Variable(Operation):
             super().__init__([], [(spec.shape, spec.dtype.activation_dtype)], name=spec.full_name, mesh=mesh)
         self.whereabouts = Whereabouts(spec.full_name, spec.layer_scopes)
         self.spec = spec
-        self.full_name = spec.full_name
         self.shape = spec.shape
         self.unpadded_shape = spec.unpadded_shape
         self.dtype = spec.dtype
         self.trainable = spec.trainable
         mesh.graph.variables[self.full_name] = self
+
+    @property
+    def full_name(self) -> str:
+        """Its name, scopes included: in files and in stores."""
+        return self.spec.full_name
+
+    @full_name.setter
+    def full_name(self, name: str) -> None:
+        self.graph.label_variable(self, name)
 
     @property
     def value(self) -> Tensor:

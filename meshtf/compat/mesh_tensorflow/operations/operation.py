@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from meshtf import graph as language
+from meshtf.compat.mesh_tensorflow._dimension import own_shape
 from meshtf.compat.mesh_tensorflow.operations.slice_lowering import SliceLowering
 from meshtf.errors import GraphError, counted
 from meshtf.graph import Mesh, Tensor, check_tensor, check_tensors, dtype_of, shape_of
@@ -66,6 +67,13 @@ class Operation(language.Operation):
             if name in vars(cls):
                 setattr(cls, name, wrap(vars(cls)[name]))
 
+    def lower(self, lowering: Any) -> None:
+        """Makes the outputs' slices of the operands': a subclass says how."""
+        raise GraphError(
+            f"{type(self).__name__} has no `lower`, which makes its outputs: define lower(self, lowering) in it, "
+            f"or call a function of mtf\n  at {self.site}"
+        )
+
     @property
     def _outputs(self) -> tuple[Tensor, ...]:
         return self.outputs
@@ -78,7 +86,7 @@ class Operation(language.Operation):
                     f"{y} is set as an output of {self.name}, and is one of {y.operation.name}; make outputs with "
                     f"mtf.Tensor(self, shape, dtype)\n  at {self.site}"
                 )
-            y.shape, y.dtype, y.index = shape_of(y.shape), dtype_of(y.dtype), index
+            y.shape, y.dtype, y.index = own_shape(shape_of(y.shape)), dtype_of(y.dtype), index
         self.outputs = _Tensors(tensors)
 
     def _initialize_all_dimensions_as_splittable(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -89,6 +97,8 @@ class Operation(language.Operation):
         self, default_splittability: str, exception_dims_iterable: Iterable[str] | None = None
     ) -> tuple[frozenset[str], frozenset[str]]:
         """As above: all dimensions are "splittable" or "unsplittable", but for the exceptions."""
+        if default_splittability not in ("splittable", "unsplittable"):
+            raise GraphError(f'dimensions are "splittable" or "unsplittable", and not {default_splittability!r}')
         names = frozenset(d.name for t in (*self.inputs, *self.outputs) for d in t.shape)
         exceptions = names & frozenset(exception_dims_iterable or ())
         rest = names - exceptions

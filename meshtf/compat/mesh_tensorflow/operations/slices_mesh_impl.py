@@ -10,6 +10,8 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
+from meshtf.compat.mesh_tensorflow._layout import TensorLayout as NumberedLayout
+from meshtf.compat.mesh_tensorflow._layout import numbered
 from meshtf.compat.mesh_tensorflow._mesh_impls import AnswersOfMesh, named_shape
 from meshtf.compat.mesh_tensorflow.operations.laid_out_tensor import LaidOutTensor
 from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike
@@ -67,15 +69,15 @@ class SlicesMeshImpl(AnswersOfMesh):
     def supports_control_dependencies(self) -> bool:
         return True
 
-    def tensor_layout(self, x: ShapeLike | Tensor) -> TensorLayout:
+    def tensor_layout(self, x: ShapeLike | Tensor) -> NumberedLayout:
         """Of an operand or result as its slices are, else of a tensor of this shape by the rules; dimensions that their
         axes do not divide are whole in operation classes."""
         layouts, shape = self._planner.layouts, named_shape(x)
         if isinstance(x, Tensor) and x in self._tensors:
-            return layouts[x]
+            return numbered(layouts[x], self.shape)
         layout = layouts.under_rules(shape).layout
         whole = [i for i, d in enumerate(shape) if d.name in self._whole_names]
-        return whole_in(layout, [*whole, *uneven_dims(layout, shape, self.shape)])
+        return numbered(whole_in(layout, [*whole, *uneven_dims(layout, shape, self.shape)]), self.shape)
 
     def tensor_dimension_to_mesh_axis(self, dim: DimensionLike) -> int | None:
         (axes,) = self.tensor_layout([dim]).axes

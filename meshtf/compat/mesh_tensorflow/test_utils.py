@@ -1,0 +1,53 @@
+"""What tests of programs use: arrays as tensors, and tensors as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.compat.mesh_tensorflow import _functions as mtf
+from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
+from meshtf.compat.mesh_tensorflow._graph import Graph, Mesh
+from meshtf.compat.mesh_tensorflow._lowering import Lowering
+from meshtf.compat.mesh_tensorflow.placement_mesh_impl import PlacementMeshImpl
+from meshtf.graph import Tensor
+
+
+class NumpyConverter:
+    """A graph of its own, on a mesh of one core, whose tensors are made of arrays and evaluated.
+
+    Examples:
+      >>> import meshtf.compat.mesh_tensorflow as old
+      >>> converter = old.test_utils.NumpyConverter()
+      >>> x = converter.convert_np_array_to_mtf_tensor(np.arange(4), ["n"])
+      >>> converter.convert_mtf_tensor_to_np_array(x * 2)
+      array([0, 2, 4, 6], dtype=int32)
+    """
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self.mesh = Mesh(self.graph, "mesh")
+        self.session = tf.compat.v1.Session()
+
+    def convert_np_array_to_mtf_tensor(
+        self, x: np.ndarray, dim_names: Sequence[str] | None = None, dtype: tf.DType = tf.int32
+    ) -> Tensor:
+        """A constant whose dimensions are named dim0, dim1, ... unless names are given."""
+        names = dim_names or [f"dim{i}" for i in range(x.ndim)]
+        shape = Shape([Dimension(name, size) for name, size in zip(names, x.shape, strict=True)])
+        return mtf.constant(self.mesh, x, shape, dtype)
+
+    def convert_mtf_tensor_to_np_array(self, x_mtf: Tensor) -> np.ndarray:
+        """Its value, with the initial values of all variables."""
+        _, value = self.convert_mtf_tensor_to_tf_tensor(x_mtf)
+        if tf.executing_eagerly():
+            return value.numpy()
+        self.session.run(tf.compat.v1.global_variables_initializer())
+        return self.session.run(value)
+
+    def convert_mtf_tensor_to_tf_tensor(self, mtf_tensor: Tensor) -> tuple[Lowering, tf.Tensor]:
+        """The lowering, and what it exports."""
+        lowering = Lowering(self.graph, {self.mesh: PlacementMeshImpl([], {}, [""])})
+        return lowering, lowering.export_to_tf_tensor(mtf_tensor)
