@@ -151,6 +151,11 @@ def the_dimension(x: DimensionLike | Iterable[DimensionLike], what: str) -> Dime
     return cast("Dimension", convert_to_dimension(dims[0]))
 
 
+def dims_of(x: language.Dimension | Iterable[DimensionLike]) -> list[language.Dimension]:
+    """A list of dimensions, from one or several."""
+    return list(language.Shape([x] if isinstance(x, language.Dimension) else x))
+
+
 class _OwnDims(list[language.Dimension]):
     """The list `_dims` of a shape: whatever changes it changes the shape."""
 

@@ -13,8 +13,8 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from meshtf import control_flow, ops
+from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
 from meshtf.compat.mesh_tensorflow._language import for_graphs
-from meshtf.dimension import Dimension, Shape
 from meshtf.errors import GraphError, ShapeError, counted
 from meshtf.graph import Tensor
 

@@ -26,6 +26,7 @@ from meshtf.compat.mesh_tensorflow.layers.convolution import (
     conv3d_transpose,
     max_pool2d,
     max_pool3d,
+    separable_conv1d,
 )
 from meshtf.compat.mesh_tensorflow.layers.dense import (
     DenseInitializer,
@@ -42,6 +43,14 @@ from meshtf.compat.mesh_tensorflow.layers.losses import (
     weights_nonzero,
 )
 from meshtf.compat.mesh_tensorflow.layers.normalization import batch_norm, layer_norm
+from meshtf.compat.mesh_tensorflow.layers.statistics import (
+    clip_activation_gradient,
+    compress_mean,
+    corr,
+    multiplicative_jitter,
+    unit_scaling_convention,
+    us_einsum,
+)
 
 __all__ = [
     "DenseInitializer",
@@ -53,11 +62,14 @@ __all__ = [
     "avg_pool2d",
     "avg_pool3d",
     "batch_norm",
+    "clip_activation_gradient",
+    "compress_mean",
     "conv1d",
     "conv2d",
     "conv2d_transpose",
     "conv3d",
     "conv3d_transpose",
+    "corr",
     "dense",
     "dense_product",
     "dense_relu_dense",
@@ -75,9 +87,13 @@ __all__ = [
     "multihead_attention_vars",
     "multihead_encdec_attention_incremental",
     "multihead_self_attention_incremental",
+    "multiplicative_jitter",
     "rename_length_to_memory_length",
+    "separable_conv1d",
     "sigmoid_cross_entropy_with_logits",
     "softmax_cross_entropy_with_logits",
+    "unit_scaling_convention",
+    "us_einsum",
     "weights_nonzero",
 ]
 
@@ -95,9 +111,9 @@ __getattr__ = refusing(
         "local_2d_self_attention_spatial_blocks": "meshtf.layers.dot_product_attention, which takes any mask",
         "multihead_self_attention_memory_compressed": "compress the memory with mtf.pool_tensor_1d, and attend to it",
         "reversible_half_residual_and_swap": "mtf.recompute_grad keeps as little; or meshtf.layer_stack(recompute=...)",
-        "clip_activation_gradient": "mtf.custom_gradient, with the gradient clipped in grad_fn",
+        "attention_bias_local_2d_block": "mtf.logical_and of comparisons of mtf.range, times -1e9",
+        "local_1d_halo_exchange": "mtf.halo_exchange",
+        "local_2d_halo_exchange": "mtf.halo_exchange, along one dimension after the other",
         "annealed_dropout": "mtf.dropout with a rate known now; no rate is read while a program runs",
-        "us_einsum": "mtf.einsum, and the scale written out",
-        "unit_scaling_convention": "the scale written out where a kernel is used",
     },
 )

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from meshtf.compat.mesh_tensorflow import _functions as mtf
+from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
 from meshtf.compat.mesh_tensorflow._variables import get_variable
 from meshtf.compat.mesh_tensorflow.layers.dense import without_dims
-from meshtf.dimension import Dimension, Shape
 from meshtf.graph import Mesh, Tensor, VariableDType
 
 MASKED = -1e9

@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from meshtf import ops
 from meshtf.compat.mesh_tensorflow import _functions as mtf
+from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
 from meshtf.compat.mesh_tensorflow._language import for_graphs
 from meshtf.compat.mesh_tensorflow._variables import get_variable
-from meshtf.compat.mesh_tensorflow.layers.dense import VarianceScalingInitializer
-from meshtf.dimension import Dimension, Shape
+from meshtf.compat.mesh_tensorflow.layers.dense import VarianceScalingInitializer, dense
 from meshtf.graph import Tensor, VariableDType
 
 _FILTER_DIMS = {1: ("filter_w",), 2: ("filter_h", "filter_w"), 3: ("filter_d", "filter_h", "filter_w")}
@@ -24,6 +24,63 @@ def conv1d(x: Tensor, output_dim: Dimension, filter_size: int = 3, stride: int =
     image = mtf.reshape(x, Shape([*x.shape.dims[:-2], height, *x.shape.dims[-2:]]))
     y = conv2d(image, output_dim, filter_size=(1, filter_size), strides=(1, stride), **kw_args)
     return mtf.reshape(y, Shape([d for d in y.shape if d.name != height.name]))
+
+
+def separable_conv1d(  # noqa: PLR0913  # the original's parameters
+    x: Tensor,
+    output_dim: Dimension,
+    min_relative_pos: int = -1,
+    max_relative_pos: int = 1,
+    depthwise_filter_initializer_scale: float = 1.0,
+    pointwise_filter_initializer_scale: float = 1.0,
+    name: str | None = None,
+    use_bias: bool = True,
+    kernel_depth_weights: Sequence[Tensor] | None = None,
+) -> Tensor:
+    """A convolution of each channel by itself along the dimension before the last, then a dense layer.
+
+    Args:
+      x: [..., length, channels].
+      output_dim: channels of the result.
+      min_relative_pos: the first position that a window has, of its own the number 0.
+      max_relative_pos: the last.
+      depthwise_filter_initializer_scale: of the variance of the windows' weights.
+      pointwise_filter_initializer_scale: of the variance of the dense layer's.
+      name: of the scope, with variables `depthwise_conv_hack/depthwise_dense_<i>/kernel` [channels], one of them with
+        a bias, and `pointwise_dense/kernel` [channels, output_dim].
+      use_bias: whether there are biases.
+      kernel_depth_weights: in place of the windows' variables, one for each position.
+
+    Returns:
+      [..., length, output_dim].
+    """
+    *_, length, channels = x.shape.dims
+    positions = range(min_relative_pos, max_relative_pos + 1)
+    scale = depthwise_filter_initializer_scale / len(positions)
+    with tf.compat.v1.variable_scope(name, default_name="separable_conv1d"):
+        with tf.compat.v1.variable_scope(None, default_name="depthwise_conv_hack"):
+            parts = [
+                dense(
+                    mtf.shift(x, -position, length, wrap=False),
+                    [],
+                    [],
+                    [channels],
+                    use_bias=use_bias and i == 0,
+                    kernel_initializer=VarianceScalingInitializer(scale),
+                    kernel_weights=kernel_depth_weights[i] if kernel_depth_weights else None,
+                    name=f"depthwise_dense_{i}",
+                )
+                for i, position in enumerate(positions)
+            ]
+        start = VarianceScalingInitializer(pointwise_filter_initializer_scale)
+        return dense(
+            mtf.add_n(parts),
+            [output_dim],
+            [channels],
+            use_bias=use_bias,
+            kernel_initializer=start,
+            name="pointwise_dense",
+        )
 
 
 def conv2d(

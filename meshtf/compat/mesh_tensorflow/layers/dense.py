@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from meshtf.compat.mesh_tensorflow import _functions as mtf
+from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape, dims_of
 from meshtf.compat.mesh_tensorflow._variables import get_variable
-from meshtf.dimension import Dimension, Shape
 from meshtf.errors import ShapeError
 from meshtf.graph import Tensor, VariableDType
 
@@ -57,8 +57,8 @@ class VarianceScalingInitializer(DenseInitializer):
 def dense(  # noqa: PLR0913  # the original's parameters
     x: Tensor,
     new_dims: OneOrMore,
-    reduced_dims: Sequence[Dimension] | None = None,
-    expert_dims: Sequence[Dimension] | None = None,
+    reduced_dims: OneOrMore | None = None,
+    expert_dims: OneOrMore | None = None,
     use_bias: bool = True,
     activation: Activation | None = None,
     master_dtype: tf.DType = tf.float32,
@@ -90,8 +90,8 @@ def dense(  # noqa: PLR0913  # the original's parameters
     Returns:
       [..., new_dims].
     """
-    made = [new_dims] if isinstance(new_dims, Dimension) else list(new_dims)
-    experts, summed = list(expert_dims or []), list(x.shape.dims[-1:] if reduced_dims is None else reduced_dims)
+    made, experts = dims_of(new_dims), dims_of(expert_dims or [])
+    summed = dims_of(x.shape.dims[-1:] if reduced_dims is None else reduced_dims)
     kept = [d for d in x.shape if d not in summed]
     names = {d.name for d in made}
     for i, dim in enumerate(summed):

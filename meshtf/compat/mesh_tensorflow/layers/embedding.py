@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.compat.mesh_tensorflow import _functions as mtf
+from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
 from meshtf.compat.mesh_tensorflow._variables import get_variable
-from meshtf.dimension import Dimension, Shape
 from meshtf.graph import Mesh, Tensor, VariableDType
 
 

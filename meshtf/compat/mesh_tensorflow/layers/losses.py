@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from meshtf.compat.mesh_tensorflow import _functions as mtf
-from meshtf.dimension import Dimension
+from meshtf.compat.mesh_tensorflow._dimension import Dimension
 from meshtf.graph import Tensor
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.compat.mesh_tensorflow import _functions as mtf
+from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
 from meshtf.compat.mesh_tensorflow._variables import assign, get_variable
-from meshtf.dimension import Dimension, Shape
 from meshtf.graph import Operation, Tensor, VariableDType, sum_dtype
 
 

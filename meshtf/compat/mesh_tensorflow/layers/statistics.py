@@ -1,0 +1,53 @@
+"""Correlations, means of groups, noise, and gradients that are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from meshtf.compat.mesh_tensorflow import _functions as mtf
+from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
+from meshtf.graph import Tensor
+
+
+def corr(x: Tensor, dim: Dimension, epsilon: float = 1e-20, name: str = "pearson_correlation") -> Tensor:
+    """Correlations of the elements along a dimension, [<dim>_1, <dim>_2], over all that the others count."""
+    centred = x - mtf.reduce_mean(x, output_shape=[dim])
+    deviation = mtf.sqrt(mtf.reduce_sum(mtf.square(centred), output_shape=[dim])) + epsilon
+    unit = centred / deviation
+    both = [mtf.rename_dimension(unit, dim.name, f"{dim.name}_{i}") for i in (1, 2)]
+    return mtf.einsum(both, Shape([Dimension(f"{dim.name}_{i}", dim.size) for i in (1, 2)]))
+
+
+def compress_mean(x: Tensor, dim: Dimension, compression_factor: int) -> Tensor:
+    """Means of so many neighbours along a dimension."""
+    return mtf.pool_tensor_1d(x, dim, mtf.reduce_mean, compression_factor)
+
+
+def multiplicative_jitter(x: Tensor, epsilon: float = 1e-2) -> Tensor:
+    """x times numbers between 1 - epsilon and 1 + epsilon."""
+    if epsilon == 0:
+        return x
+    return x * mtf.random_uniform(x.mesh, x.shape, x.dtype, 1.0 - epsilon, 1.0 + epsilon)
+
+
+def clip_activation_gradient(x: Tensor, clip_rms_norm: float | None = None) -> Tensor:
+    """x; its gradient is divided by what its root mean square exceeds `clip_rms_norm` by, if it does."""
+
+    def grad_fn(output_grads: Sequence[Tensor], **_: Any) -> list[Tensor]:
+        if not clip_rms_norm:
+            return list(output_grads)
+        sizes = [mtf.sqrt(mtf.reduce_mean(mtf.square(g))) for g in output_grads]
+        return [g / mtf.maximum(n / clip_rms_norm, 1.0) for g, n in zip(output_grads, sizes, strict=True)]
+
+    return mtf.custom_gradient(mtf.identity, grad_fn, [x])
+
+
+def us_einsum(xs: Sequence[Tensor], *args: Any, **kwargs: Any) -> Tensor:
+    """`mtf.einsum`: the convention of unit scale, which gin turned on, is not here."""
+    return mtf.einsum(xs, *args, **kwargs)
+
+
+def unit_scaling_convention(value: bool = False) -> bool:
+    """Whether contractions are divided by the root of what they sum over: they are not."""
+    return False
