@@ -66,7 +66,7 @@ class Shape(language.Shape):
     __slots__ = ()
 
     def __init__(self, dims: Iterable[DimensionLike]) -> None:
-        super().__init__(dims)
+        super().__init__(_flat(dims))
         object.__setattr__(self, "dims", Dims(own_dimension(d) for d in self.dims))
 
     @property
@@ -91,7 +91,7 @@ class Shape(language.Shape):
         return own_shape(super().resize_dimension(name, new_size))
 
     def __add__(self, other: ShapeLike | None) -> Shape:
-        return own_shape(super().__add__(other))
+        return Shape([*self.dims, *(() if other is None else convert_to_shape(other))])
 
     def __sub__(self, other: ShapeLike | None) -> Shape:
         if other is None or isinstance(other, language.Dimension):
@@ -124,12 +124,16 @@ def convert_to_dimension(d: DimensionLike | None) -> Dimension | None:
     """A `Dimension` from itself or a (name, size) pair; None passes through. TypeError for a number."""
     if isinstance(d, int | float):
         raise TypeError(f"not a dimension: {d!r}; write mtf.Dimension(name, size), or a pair (name, size)")
+    if isinstance(d, list):
+        return the_dimension(d, "it")
     converted = language.convert_to_dimension(d)
     return None if converted is None else own_dimension(converted)
 
 
 def convert_to_shape(x: ShapeLike | None) -> Shape:
     """A `Shape` from itself, a list of dimensions or pairs, or "batch:64 pixels:784". None passes through."""
+    if isinstance(x, Iterable) and not isinstance(x, str | language.Shape | language.Dimension):
+        return Shape(x)
     converted = language.convert_to_shape(x)
     return cast("Shape", None) if converted is None else own_shape(converted)
 
@@ -143,7 +147,7 @@ def the_dimension(x: DimensionLike | Iterable[DimensionLike], what: str) -> Dime
     """The one dimension of a list of one, where one dimension is meant. ShapeError for a list of several."""
     if isinstance(x, language.Dimension):
         return own_dimension(x)
-    dims = [x] if isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], str) else list(cast("Iterable[Any]", x))
+    dims = [x] if _is_pair(x) else list(cast("Iterable[Any]", x))
     if len(dims) != 1:
         raise ShapeError(
             f"{what} is one dimension, and {len(dims)} were given: {dims}; give mtf.combined_dimension of them"
@@ -154,6 +158,18 @@ def the_dimension(x: DimensionLike | Iterable[DimensionLike], what: str) -> Dime
 def dims_of(x: language.Dimension | Iterable[DimensionLike]) -> list[language.Dimension]:
     """A list of dimensions, from one or several."""
     return list(language.Shape([x] if isinstance(x, language.Dimension) else x))
+
+
+def _is_pair(x: Any) -> bool:
+    return isinstance(x, list | tuple) and len(x) == 2 and isinstance(x[0], str)
+
+
+def _flat(dims: Any) -> Any:
+    """Dimensions, with those of lists among them."""
+    if not isinstance(dims, list | tuple) or not any(isinstance(d, list | language.Shape) for d in dims):
+        return dims
+    inner = [d if isinstance(d, list | language.Shape) and not _is_pair(d) else [d] for d in dims]
+    return [d for own in inner for d in own]
 
 
 class _OwnDims(list[language.Dimension]):

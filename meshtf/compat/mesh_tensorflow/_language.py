@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 import tensorflow as tf
 
+from meshtf.compat.mesh_tensorflow._dimension import the_dimension
 from meshtf.compat.mesh_tensorflow._graph import imported_scalar, is_of_tensorflow
+from meshtf.dimension import Dimension
 from meshtf.graph import Mesh, Tensor
 
 P = ParamSpec("P")
@@ -16,10 +19,15 @@ T = TypeVar("T")
 
 
 def for_graphs(fn: Callable[P, T]) -> Callable[P, T]:
-    """The function, whose graph is that of its operands; scalars of TensorFlow among these are imported."""
+    """The function, whose graph is that of its operands; scalars of TensorFlow among these are imported, and a list of
+    one dimension stands for this dimension."""
+
+    names = _dimension_parameters(fn)
 
     @functools.wraps(fn)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        args = tuple(_one(x, names.get(i)) for i, x in enumerate(args))  # type: ignore[assignment]
+        kwargs = {n: _one(x, n if n in names.values() else None) for n, x in kwargs.items()}  # type: ignore[assignment]
         beside = next(_tensors([*args, *kwargs.values()]), None)
         if beside is not None:
             args = tuple(_operand(x, beside) for x in args)  # type: ignore[assignment]
@@ -30,6 +38,18 @@ def for_graphs(fn: Callable[P, T]) -> Callable[P, T]:
             return fn(*args, **kwargs)
 
     return call
+
+
+def _dimension_parameters(fn: Callable[..., Any]) -> dict[int, str]:
+    """By position, the names of the parameters that are one dimension."""
+    parameters = inspect.signature(fn).parameters.values()
+    return {i: p.name for i, p in enumerate(parameters) if str(p.annotation).startswith("DimensionLike")}
+
+
+def _one(x: Any, name: str | None) -> Any:
+    """The dimension of a list of one, which Mesh TensorFlow took in its place."""
+    is_list = name is not None and isinstance(x, list | tuple) and any(isinstance(d, Dimension) for d in x)
+    return the_dimension(x, f"`{name}`") if is_list and len(x) == 1 else x
 
 
 def _operand(x: Any, beside: Tensor) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.compat.mesh_tensorflow import _functions as mtf
-from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
+from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape, dims_of
 from meshtf.compat.mesh_tensorflow._variables import get_variable
 from meshtf.graph import Mesh, Tensor, VariableDType
 
@@ -22,7 +22,7 @@ def embedding_weights(
     initializer: Any = None,
 ) -> Tensor:
     """The variable [ensemble_dim, vocab_dim, output_dim], normal numbers of deviation 1 at first."""
-    shape = Shape([*([ensemble_dim] if ensemble_dim else []), vocab_dim, output_dim])
+    shape = Shape([*dims_of(ensemble_dim or []), vocab_dim, output_dim])
     start = initializer or tf.compat.v1.random_normal_initializer()
     return get_variable(mesh, name, shape, variable_dtype, initializer=start)
 

@@ -174,6 +174,18 @@ def _combined(dims: Sequence[Dimension]) -> Dimension:
     return Dimension(dims[0].name, math.prod(d.size for d in dims))
 
 
+def visibility_mask_to_attention_bias(visible: Tensor, dtype: tf.DType) -> Tensor:
+    """0 where a position is seen, and what hides it elsewhere: to be added to scores."""
+    return mtf.cast(mtf.logical_not(visible), dtype) * MASKED
+
+
+def maybe_reshape_attention_input_for_2d_sharding(
+    context: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, unsplittable_dims: Sequence[Dimension]
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The tensors as they are: a mesh axis that no dimension names is left to the layout."""
+    return q, k, v, bias
+
+
 def attention_params_simple(
     mesh: Mesh, io_dim: Dimension, kv_dim: Dimension, heads_dim: Dimension, variable_dtype: VariableDType
 ) -> AttentionParams:
@@ -194,6 +206,7 @@ def attention(  # noqa: PLR0913  # the original's parameters
     extra_logit: float | Tensor | None = None,
     context: Trains | None = None,
     float32_logits: bool = True,
+    z_loss_coeff: float | None = None,
 ) -> Tensor:
     """Values weighted by the softmax of q . k + bias, which is not scaled.
 
@@ -210,6 +223,7 @@ def attention(  # noqa: PLR0913  # the original's parameters
       extra_logit: a score beside the others, of a value of zeros.
       context: says whether it is training; None for no.
       float32_logits: whether scores are float32 in any case.
+      z_loss_coeff: of the mean square of the logarithm of the softmax's denominator, which goes to `context.losses`.
 
     Returns:
       [..., value_dim], in the order of q.
@@ -220,11 +234,20 @@ def attention(  # noqa: PLR0913  # the original's parameters
         scores = mtf.cast(scores, tf.float32)
     if bias is not None:
         scores += mtf.cast(bias, scores.dtype)
+    if z_loss_coeff is not None and context is not None and context.train:
+        _add_z_loss(context, scores, memory_length_dim, z_loss_coeff, v.dtype)
     weights = mtf.cast(mtf.softmax(scores, memory_length_dim, extra_logit), v.dtype)
     is_training = context is not None and context.train
     kept = without_dims(weights.shape, dropout_broadcast_dims)
     weights = mtf.dropout(weights, is_training, rate=dropout_rate, noise_shape=kept)
     return mtf.einsum([weights, v], Shape([*rest, value_dim]))
+
+
+def _add_z_loss(context: Any, scores: Tensor, memory: Dimension, coefficient: float, dtype: tf.DType) -> None:
+    log_z = mtf.reduce_logsumexp(scores, memory)
+    loss = mtf.reduce_mean(mtf.square(log_z) * mtf.cast(context.nonpadding, log_z.dtype))
+    loss *= coefficient / max(context.num_microbatches or 1, 1)
+    context.losses.append(mtf.cast(loss, dtype))
 
 
 def local_attention_1d(  # noqa: PLR0913  # the original's parameters
@@ -280,6 +303,6 @@ def local_attention_1d(  # noqa: PLR0913  # the original's parameters
     if not isinstance(sequence_id, int):
         other = mtf.rename_dimension(sequence_id, length_dim.name, memory.name)
         seen = mtf.logical_and(seen, mtf.equal(sequence_id, other))
-    bias = mtf.cast(mtf.logical_not(seen), tf.float32) * MASKED
+    bias = visibility_mask_to_attention_bias(seen, tf.float32)
     k, v = (mtf.rename_dimension(x, length_dim.name, memory.name) for x in (k, v))
     return attention(q, k, v, memory, key_dim, value_dim, bias, **dict(attention_kwargs or {}))
