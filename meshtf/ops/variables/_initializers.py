@@ -39,7 +39,7 @@ def initializer_of(name: str, given: Any, shape: Shape, padded: Shape, dtype: tf
             f'the initial value of variable "{name}" [{shape}] is an array of shape {list(array.shape)}{hint}'
         )
     whole = np.zeros(padded.to_integer_list, dtype.as_numpy_dtype)
-    whole[tuple(map(slice, own))] = given
+    whole[tuple(map(slice, own))] = array
     return lambda mesh, own, dtype: import_tf_tensor(mesh, whole, own)
 
 

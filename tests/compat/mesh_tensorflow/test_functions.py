@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 import meshtf.compat.mesh_tensorflow as mtf
-from meshtf.errors import DeviceError
+from meshtf.errors import ShapeError
 from meshtf.testing import assert_close
-from tests.compat.mesh_tensorflow.sessions import evaluated, initial
+from tests.compat.mesh_tensorflow.sessions import MESHES, evaluated, initial
 
 DIMS = [mtf.Dimension(n, s) for n, s in (("batch", 2), ("nx", 4), ("hidden", 8), ("nz", 4))]
 X = initial("x", [2, 4, 8, 4])
@@ -75,13 +75,41 @@ def test_a_program_for_tpus_is_planned_without_one() -> None:
     mesh_impl = mtf.simd_mesh_impl.SimdMeshImpl("all:8", "hidden:all;other:absent")
     (collective,) = mtf.Lowering(graph, {x.mesh: mesh_impl}).report(fetches=[total]).collectives
     assert (collective.kind, collective.axes) == ("all_reduce", ("all",))
-    with pytest.raises(DeviceError, match="lays a mesh onto the TPU's torus"):
-        mtf.simd_mesh_impl.SimdMeshImpl("all:8", "hidden:all", logical_to_physical=list(range(8)))
+    mtf.simd_mesh_impl.SimdMeshImpl("all:8", "hidden:all", logical_to_physical=list(range(8))[::-1])
+
+
+@pytest.mark.parametrize("mesh_name", MESHES)
+def test_indices_may_have_the_dimension_that_they_point_along(mesh_name: str) -> None:
+    """Of the table's size, or of another; it is theirs in the result."""
+    table, few, many = initial("table", [8, 4]), np.array([[5, 0, 7]]), np.array([3] * 7 + [9])
+
+    def program(mesh: mtf.Mesh) -> list[mtf.Tensor]:
+        batch, hidden = mtf.Dimension("batch", 8), mtf.Dimension("hidden", 4)
+        rows = mtf.import_tf_tensor(mesh, table, [batch, hidden])
+        first = mtf.import_tf_tensor(mesh, few.astype(np.int32), [("one", 1), ("batch", 3)])
+        second = mtf.import_tf_tensor(mesh, many.astype(np.int32), [batch])
+        return [mtf.gather(rows, first, batch), mtf.gather(rows, second, [batch], [hidden, batch])]
+
+    first, second = evaluated(program, mesh_name)
+    np.testing.assert_array_equal(first, table[few])
+    np.testing.assert_array_equal(second.T, np.concatenate([table[many[:7]], np.zeros([1, 4])]))
+
+
+def test_one_hot_of_two_sizes_of_a_name_says_what_to_rename() -> None:
+    ids = mtf.zeros(mtf.Mesh(mtf.Graph(), "mesh"), [("length", 16)], tf.int32)
+    with pytest.raises(ShapeError, match="rename it in one of the two"):
+        mtf.one_hot(ids, mtf.Dimension("length", 8))
+
+
+def test_small_functions() -> None:
+    assert (mtf.list_product([2, 3]), mtf.list_product([])) == (6, 1)
+    assert mtf.transpose_list_of_lists([[1, 2], [3, 4]]) == [[1, 3], [2, 4]]
+    assert (mtf.mtf_range, mtf.mtf_slice, mtf.mtf_abs, mtf.mtf_pow) == (mtf.range, mtf.slice, mtf.abs, mtf.pow)
 
 
 def test_names_that_are_not_here_say_what_to_write() -> None:
     said = {
-        "EinsumOperation": (mtf, "derive from mtf.Operation"),
+        "LazyAllreduceSum": (mtf, "derive from mtf.Operation"),
         "local_self_attention_spatial_blocks": (mtf.layers, "local_attention"),
         "conv2d_with_blocks": (mtf.layers, "split image dimensions"),
         "utils": (mtf.transformer, "meshtf-train"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ import tensorflow as tf
 
 import meshtf
 import meshtf.compat.mesh_tensorflow as mtf
+from meshtf.errors import DeviceError
 from meshtf.testing import assert_close
 from tests.compat.mesh_tensorflow.sessions import (
     BATCH,
@@ -157,8 +159,6 @@ def test_what_a_session_cannot_do_is_said() -> None:
         assert "another graph" in refusal(
             lambda: lowering.export_to_tf_tensor(mtf.ones(mtf.Mesh(mtf.Graph(), "other"), [IO]))
         )
-    other = mtf.Mesh(mtf.Graph(), "mesh")
-    assert "tf.Graph().as_default()" in refusal(lambda: mtf.get_variable(other, "w", [IO]))
     with graph_mode():
         assert "random_normal_initializer" in refusal(
             lambda: mtf.get_variable(mesh, "v", [IO], initializer=meshtf.RandomNormal(stddev=1.0))
@@ -258,3 +258,57 @@ def test_eager_execution_gives_values_at_once() -> None:
     lowering = mtf.Lowering(graph, {mesh: mesh_impl("2x2")})
     np.testing.assert_array_equal(lowering.export_to_tf_tensor(y), IMAGES * 2 + 1)
     assert y.shape.dimension_names == ["_anonymous_0", "_anonymous_1"]
+
+
+@pytest.mark.parametrize("mesh_name", MESHES)
+def test_fetches_of_two_lowerings_wait_for_one_another(mesh_name: str) -> None:
+    """A session runs both at once, each in a thread of its own, and a process runs one program at a time."""
+    threads = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4, use_per_session_threads=True)
+    entered = threading.Barrier(2)
+    with graph_mode(), tf.compat.v1.Session(config=threads) as session:
+        exported = []
+        for _ in range(2):
+            gate = tf.numpy_function(lambda: np.int32(entered.wait(120.0) * 0), [], tf.int32)
+            mesh = mtf.Mesh(mtf.Graph(), "mesh")
+            x = mtf.import_tf_tensor(mesh, IMAGES, [BATCH, ("hidden", IO.size)])
+            x += mtf.import_tf_tensor(mesh, tf.cast(gate, tf.float32), [])
+            y = mtf.slicewise(_slowly, [x], output_dtype=tf.float32, splittable_dims=[BATCH])
+            exported.append(mtf.Lowering(mesh.graph, {mesh: mesh_impl(mesh_name)}).export_to_tf_tensor(y))
+        for first, second in (session.run(exported) for _ in range(2)):
+            np.testing.assert_array_equal(first, second)
+            np.testing.assert_array_equal(first, IMAGES)
+
+
+def _slowly(x: tf.Tensor) -> tf.Tensor:
+    """So that another program begins meanwhile, where nothing keeps it."""
+    return tf.ensure_shape(tf.numpy_function(lambda x: (time.sleep(0.2), x)[1], [x], x.dtype), x.shape)
+
+
+def test_programs_that_disable_shapes_of_integers() -> None:
+    """`tf.disable_v2_behavior()` does; random bits, and scalars of bfloat16, are there all the same."""
+    tf.compat.v1.disable_v2_tensorshape()
+    try:
+        with graph_mode(), tf.compat.v1.Session() as session:
+            mesh = mtf.Mesh(mtf.Graph(), "mesh")
+            noise = mtf.random_uniform(mesh, [BATCH, HIDDEN], tf.bfloat16)
+            dropped = mtf.dropout(mtf.ones(mesh, [BATCH, HIDDEN]), True, rate=0.5)
+            largest = mtf.reduce_max(noise)
+            lowering = mtf.Lowering(mesh.graph, {mesh: mesh_impl("2x2")})
+            found = session.run([lowering.export_to_tf_tensor(x) for x in (noise, largest, dropped)])
+        assert not isinstance(tf.TensorShape([1])[0], int)  # as the program left it
+        assert found[0].max() == found[1]
+        assert set(np.unique(found[2])) == {0.0, 2.0}
+    finally:
+        tf.compat.v1.enable_v2_tensorshape()
+
+
+def test_a_placer_says_where_masters_are() -> None:
+    """Each is where the fewest bytes are."""
+    with graph_mode():
+        devices = ["cpu:0", "cpu:1", "cpu:2"]
+        mesh = mtf.Mesh(mtf.Graph(), "mesh", mtf.utils.BalancedVariablePlacer(devices, [100, 0, 0]))
+        for name in "abc":
+            mtf.get_variable(mesh, name, [IO])
+        assert [mesh.graph.masters[n].device for n in "abc"] == ["cpu:1", "cpu:2", "cpu:1"]
+        with pytest.raises(DeviceError, match="1 numbers for 3 devices"):
+            mtf.utils.BalancedVariablePlacer(devices, [1])

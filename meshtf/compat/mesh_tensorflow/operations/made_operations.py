@@ -5,6 +5,7 @@ Each is made by a function of the language, which gives an operation of the lang
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,29 @@ from meshtf.graph import Mesh, Operation, Tensor, VariableDType
 _OWN = """\
 {base} is an operation of meshtf, which no class derives from; call mtf.{function} in a function of yours, or derive \
 from mtf.Operation, whose `lower` works on slices"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """What several operations of meshtf's make where Mesh TensorFlow had one.
+
+    Attributes:
+      outputs: its results.
+    """
+
+    outputs: tuple[Tensor, ...]
+
+    @property
+    def name(self) -> str:
+        return self.outputs[0].operation.name
+
+    @property
+    def splittable_dims(self) -> frozenset[str]:
+        return frozenset(d.name for y in self.outputs for d in y.shape)
+
+    @property
+    def unsplittable_dims(self) -> frozenset[str]:
+        return frozenset()
 
 
 class MadeOperation(type):
@@ -45,10 +69,10 @@ class MadeOperation(type):
     kinds: tuple[str, ...]
     function: str
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Operation:
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         made = cls.make(*args, **kwargs)
-        while isinstance(made, list | tuple):
-            made = made[0]
+        if isinstance(made, list | tuple):
+            return made[0].operation if tuple(made) == made[0].operation.outputs else Results(tuple(made))
         return made.operation if isinstance(made, Tensor) else made
 
     def __instancecheck__(cls, instance: object) -> bool:

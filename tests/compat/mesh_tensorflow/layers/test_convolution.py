@@ -20,8 +20,9 @@ def _program(mesh: mtf.Mesh) -> dict[str, mtf.Tensor]:
     with tf.compat.v1.variable_scope("conv", reuse=True):
         kernel = mtf.get_variable(mesh, "kernel", [("filter_h", 3), ("filter_w", 3), ("channels", 3), OUT])
     line = mtf.layers.conv1d(mtf.reduce_sum(x, reduced_dim=DIMS[1]), OUT, name="conv1d")
+    separable = mtf.layers.separable_conv1d(mtf.reduce_sum(x, reduced_dim=DIMS[1]), OUT, -1, 0, name="separable")
     pooled = {"largest": mtf.layers.max_pool2d(x, (2, 2)), "mean": mtf.layers.avg_pool2d(x, (2, 4))}
-    return {"y": y, "kernel": kernel, "line": line, **pooled}
+    return {"y": y, "kernel": kernel, "line": line, "separable": separable, **pooled}
 
 
 def test_images() -> None:
@@ -31,5 +32,11 @@ def test_images() -> None:
     assert_close(found["y"], tf.nn.conv2d(IMAGES, kernel, 2, "SAME"), terms=27)
     summed = tf.nn.conv1d(IMAGES.sum(1), line[0], 1, "SAME")
     assert_close(found["line"], summed, terms=(8, 9))
+    own = "separable/depthwise_conv_hack/depthwise_dense_"
+    (before, here), bias = (initial(f"{own}{i}/kernel", [3]) for i in range(2)), initial(f"{own}0/bias", [3])
+    shifted = np.pad(IMAGES.sum(1), [(0, 0), (1, 0), (0, 0)])[:, :-1]
+    depthwise = shifted * before + IMAGES.sum(1) * here + bias
+    pointwise = depthwise @ initial("separable/pointwise_dense/kernel", [3, 6])
+    assert_close(found["separable"], pointwise + initial("separable/pointwise_dense/bias", [6]), terms=(8, 2, 3))
     np.testing.assert_array_equal(found["largest"], tf.nn.max_pool2d(IMAGES, 2, 2, "VALID"))
     assert_close(found["mean"], tf.nn.avg_pool2d(IMAGES, (2, 4), (2, 4), "VALID"), terms=8)
