@@ -148,7 +148,6 @@ from meshtf.compat.mesh_tensorflow._layout import LayoutRules, TensorLayout, con
 from meshtf.compat.mesh_tensorflow._lowering import Lowering
 from meshtf.compat.mesh_tensorflow._mesh_impls import MeshImpl
 from meshtf.compat.mesh_tensorflow._refused import refusing
-from meshtf.compat.mesh_tensorflow._updates import Updates
 from meshtf.compat.mesh_tensorflow._variables import (
     assign,
     assign_add,
@@ -198,6 +197,7 @@ from meshtf.compat.mesh_tensorflow.operations.made_operations import (
     WhileLoopOperation,
 )
 from meshtf.compat.mesh_tensorflow.operations.operation import Operation
+from meshtf.compat.mesh_tensorflow.runs.updates import Updates
 from meshtf.graph import VariableDType
 from meshtf.mesh_impl.processor_groups import (
     pnum_to_group,

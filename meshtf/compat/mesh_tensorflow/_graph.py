@@ -12,7 +12,7 @@ from meshtf import dimension
 from meshtf import graph as language
 from meshtf.compat.mesh_tensorflow._dimension import own_shape
 from meshtf.compat.mesh_tensorflow._splittability import splittability
-from meshtf.compat.mesh_tensorflow._step_count import StepCount
+from meshtf.compat.mesh_tensorflow.runs.step_count import StepCount
 from meshtf.errors import GraphError
 from meshtf.ops.inputs.placeholder import import_tf_tensor
 

@@ -11,14 +11,14 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.call_sites import says_where
-from meshtf.compat.mesh_tensorflow._eager_mode import eager_mode
-from meshtf.compat.mesh_tensorflow._eager_run import EagerRun
-from meshtf.compat.mesh_tensorflow._fed_inputs import fed_inputs, inputs_of_update
 from meshtf.compat.mesh_tensorflow._graph import Graph, graph_of
-from meshtf.compat.mesh_tensorflow._session_runs import Lowerings, SessionRuns
-from meshtf.compat.mesh_tensorflow._update_groups import UpdateGroups
-from meshtf.compat.mesh_tensorflow._updates import Updates
 from meshtf.compat.mesh_tensorflow.operations.operation import Operation as OwnOperation
+from meshtf.compat.mesh_tensorflow.runs.eager_mode import eager_mode
+from meshtf.compat.mesh_tensorflow.runs.eager_run import EagerRun
+from meshtf.compat.mesh_tensorflow.runs.fed_inputs import fed_inputs, inputs_of_update
+from meshtf.compat.mesh_tensorflow.runs.session_runs import Lowerings, SessionRuns
+from meshtf.compat.mesh_tensorflow.runs.update_groups import UpdateGroups
+from meshtf.compat.mesh_tensorflow.runs.updates import Updates
 from meshtf.errors import GraphError
 from meshtf.graph import Mesh, Operation, Tensor
 from meshtf.lowering import lowering as language
@@ -123,7 +123,8 @@ class Lowering:
           GraphError: it is of another graph, or was made after this one was lowered.
         """
         if tf.executing_eagerly():
-            return self._eager.export(x)
+            with _PROGRAMS:
+                return self._eager.export(x)
         if x not in self._exported:
             self._exporting.check_fetches([x])
             self._check_functions([x])
@@ -144,7 +145,8 @@ class Lowering:
         """
         operations = _assignments([op])
         if tf.executing_eagerly():
-            return self._eager.update()
+            with _PROGRAMS:
+                return self._eager.update()
         self._check_functions([x for o in operations for x in o.inputs])
         inputs = inputs_of_update(self.graph, [o.outputs[0] for o in operations])
         node = self._node(functools.partial(self._update, operations=operations), inputs, tf.int64, "update").op
@@ -158,7 +160,8 @@ class Lowering:
         Where eager execution is on, it is done at once, and None is returned.
         """
         if tf.executing_eagerly():
-            return self._eager.begin()
+            with _PROGRAMS:
+                return self._eager.begin()
         settled = [self.graph.step_count.settled()] if self.graph.step_count.node is not None else []
         return self._copied(settled)
 
@@ -175,7 +178,8 @@ class Lowering:
         """Gives the masters the slices' values: to be run before these are saved. Done at once where eager execution
         is on."""
         if tf.executing_eagerly():
-            return self._eager.copy_to_masters()
+            with _PROGRAMS:
+                return self._eager.copy_to_masters()
         with tf.name_scope("copy_slices_to_masters"), tf.control_dependencies([self._begun()]):
             return tf.group([self._assigned_to_master(name) for name in self.graph.masters])
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 from meshtf.compat.mesh_tensorflow import _functions as mtf
 from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
 from meshtf.compat.mesh_tensorflow._graph import graph_of
-from meshtf.compat.mesh_tensorflow._updates import Updates
 from meshtf.compat.mesh_tensorflow._variables import assign, assign_sub, get_variable
+from meshtf.compat.mesh_tensorflow.runs.updates import Updates
 from meshtf.graph import Operation, Tensor
 from meshtf.ops.variables.variable import Variable
 

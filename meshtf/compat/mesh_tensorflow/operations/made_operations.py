@@ -14,9 +14,9 @@ import tensorflow as tf
 from meshtf import ops
 from meshtf.compat.mesh_tensorflow import _functions as mtf
 from meshtf.compat.mesh_tensorflow._language import for_graphs
-from meshtf.compat.mesh_tensorflow._updates import Updates
 from meshtf.compat.mesh_tensorflow._variables import assign as assign_one
 from meshtf.compat.mesh_tensorflow._variables import assign_slice, get_variable
+from meshtf.compat.mesh_tensorflow.runs.updates import Updates
 from meshtf.dimension import Shape
 from meshtf.errors import GraphError, UsageError
 from meshtf.graph import Mesh, Operation, Tensor, VariableDType

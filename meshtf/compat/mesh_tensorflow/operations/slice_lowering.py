@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from meshtf.compat.mesh_tensorflow._eager_mode import eager_mode
 from meshtf.compat.mesh_tensorflow.operations.laid_out_tensor import LaidOutTensor
 from meshtf.compat.mesh_tensorflow.operations.slices_mesh_impl import SlicesMeshImpl
+from meshtf.compat.mesh_tensorflow.runs.eager_mode import eager_mode
 from meshtf.errors import DtypeError, GraphError, LayoutError, MeshtfError, ShapeError
 from meshtf.graph import Graph, Operation, Tensor
 from meshtf.planning.planner import Planner

@@ -41,11 +41,14 @@ def _program(mesh: mtf.Mesh) -> list[mtf.Tensor]:
     shape = [BATCH, HEADS, window, KV]
     last = [mtf.reshape(mtf.slice(t, POSITION - 1, WINDOW, "length"), shape) * oldest for t in kept]
     local_row, *_ = mtf.layers.masked_local_attention_1d_incremental(now, *last, step, params=wqkvo)
-    return [y, row, local, local_row]
+    with tf.compat.v1.variable_scope("combined"):  # of an initializer that is a function of shape and dtype
+        combined = mtf.layers.multihead_attention_params(mesh, HEADS, IO, KV, mtf.VariableDType(), combine=True)
+    return [y, row, local, local_row, mtf.add_n(combined)]
 
 
 def test_multihead_attention_and_a_step_of_decoding() -> None:
-    y, row, local, local_row = evaluated(_program)
+    y, row, local, local_row, combined = evaluated(_program)
+    np.testing.assert_allclose(combined, initial("combined/qkvo", [4, 2, 16, 4]).sum(0), rtol=1e-5, atol=1e-6)
     q, k, v, o = (initial(f"attention/{name}", [2, 16, 4]) for name in "qkvo")
     scores = np.einsum("bhlk,bhmk->bhlm", np.einsum("bli,hik->bhlk", X, q), np.einsum("bmi,hik->bhmk", X, k))
     scores = np.where(np.tril(np.ones([8, 8], bool)), scores, -np.inf)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import meshtf.compat.mesh_tensorflow as mtf
+from meshtf.errors import GraphError, ShapeError
 from meshtf.testing import assert_close
-from tests.compat.mesh_tensorflow.sessions import evaluated, initial
+from tests.compat.mesh_tensorflow.sessions import evaluated, graph_mode, initial
 
 BATCH, LENGTH, IO, KV = (mtf.Dimension(n, s) for n, s in (("batch", 2), ("sequence", 8), ("embd", 16), ("kv", 4)))
 HEADS, FEED = mtf.Dimension("hidden", 4), mtf.Dimension("intermediate", 32)
@@ -93,3 +95,57 @@ def test_two_blocks_of_gpt_neo_and_their_gradients() -> None:
     grads = tape.gradient(loss, [w["h0/attn/q"], w["h1/c_proj/bias"]])
     for found, wanted in zip(evaluated(_program), [y, *grads], strict=True):
         assert_close(found, wanted, terms=(16 * 8, 32 * 8, 16 * 8, 32 * 8), magnitude=max(1.0, np.abs(wanted).max()))
+
+
+@pytest.mark.parametrize("combine_dims", [True, False])
+def test_keys_that_are_values_and_scaled_queries(combine_dims: bool) -> None:
+    """With heads of their own kept in the output, and without."""
+    attention = mtf.transformer.attention
+    own = {"shared_kv": True, "combine_dims": combine_dims, "fold_scaling_into_initializer": False}
+
+    def program(mesh: mtf.Mesh) -> list[mtf.Tensor]:
+        x = mtf.import_tf_tensor(mesh, X, [BATCH, LENGTH, IO])
+        params = attention.AttentionParams(mesh, IO, IO, IO, KV, KV, [HEADS], [HEADS], mtf.VariableDType(), **own)
+        kv = mtf.rename_dimension(params.compute_kv(x), LENGTH.name, "memory")
+        context = SimpleNamespace(train=True, nonpadding=mtf.ones(mesh, [BATCH, LENGTH]), num_microbatches=2, losses=[])
+        memory = kv.shape.get_dim_by_name("memory")
+        seen = mtf.less(mtf.range(mesh, memory), 6)
+        o = attention.attention(
+            params.compute_q(x),
+            kv,
+            kv,
+            memory,
+            KV,
+            KV,
+            bias=attention.visibility_mask_to_attention_bias(seen, tf.float32),
+            context=context,
+            z_loss_coeff=0.5,
+        )
+        return [params.compute_output(o, [BATCH, LENGTH, IO]), *context.losses]
+
+    y, loss = evaluated(program)
+    sizes = [[16, 16], [16, 16], [16, 16]] if combine_dims else [[16, 4, 4], [16, 4, 4], [4, 4, 16]]
+    q, kv, o = (
+        initial(n, size).reshape(shape)
+        for n, size, shape in zip(["q", "kv", "o"], sizes, [(16, 4, 4), (16, 4, 4), (4, 4, 16)], strict=True)
+    )
+    queries, memory = (np.einsum("bli,ihk->bhlk", X, w).astype(np.float64) for w in (q / 2, kv))
+    weights = np.exp(queries @ memory[:, :, :6].swapaxes(2, 3))
+    found = np.einsum("bhlk,hki->bli", weights / weights.sum(-1, keepdims=True) @ memory[:, :, :6], o)
+    np.testing.assert_allclose(y, found, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(loss, (np.log(weights.sum(-1)) ** 2).mean() * 0.5 / 2, rtol=1e-4)
+
+
+def test_what_shared_keys_cannot_do_is_said() -> None:
+    with graph_mode():
+        mesh = mtf.Mesh(mtf.Graph(), "mesh")
+        x = mtf.ones(mesh, [BATCH, LENGTH, IO])
+        rest = ([HEADS], [HEADS], mtf.VariableDType())
+        params = mtf.transformer.attention.AttentionParams(
+            mesh, IO, IO, IO, KV, KV, *rest, shared_kv=True, no_query=True
+        )
+        assert not hasattr(params, "wq")
+        with pytest.raises(GraphError, match="call compute_kv"):
+            params.compute_k(x)
+        with pytest.raises(ShapeError, match="give both one dimension"):
+            mtf.transformer.attention.AttentionParams(mesh, IO, IO, IO, KV, IO, *rest, shared_kv=True)

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf.compat.mesh_tensorflow as mtf
-from meshtf.compat.mesh_tensorflow._eager_mode import eager_mode
+from meshtf.compat.mesh_tensorflow.runs.eager_mode import eager_mode
 from tests.compat.mesh_tensorflow.sessions import BATCH, HIDDEN, IO, MESHES, initial, mesh_impl
 
 X = initial("x", [BATCH.size, IO.size])

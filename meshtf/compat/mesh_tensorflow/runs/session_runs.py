@@ -17,9 +17,9 @@ from types import FrameType
 import numpy as np
 import tensorflow as tf
 
-from meshtf.compat.mesh_tensorflow._fed_inputs import fed_inputs
-from meshtf.compat.mesh_tensorflow._step_count import StepCount
-from meshtf.compat.mesh_tensorflow._update_groups import UpdateGroups
+from meshtf.compat.mesh_tensorflow.runs.fed_inputs import fed_inputs
+from meshtf.compat.mesh_tensorflow.runs.step_count import StepCount
+from meshtf.compat.mesh_tensorflow.runs.update_groups import UpdateGroups
 from meshtf.errors import UsageError
 from meshtf.graph import Operation, Tensor
 from meshtf.host_array import host_array
