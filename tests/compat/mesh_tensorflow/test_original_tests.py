@@ -1,4 +1,4 @@
-"""What is listed of the original's own tests is what docs/migration.md counts, and each that does not pass has a reason."""
+"""The list of the original's own tests is what docs/migration.md counts, and each that does not pass says why."""
 
 from __future__ import annotations
 
