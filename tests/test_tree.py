@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.tests_of import PACKAGES, TREE, main, modules, own_tests, speaking_tests, speaks_of
+from tests.tests_of import PACKAGES, TREE, is_there, main, modules, own_tests, speaking_tests, speaks_of
 
 TESTS = TREE / "tests"
-PROMISES = ("docs", "errors", "packaging", "properties", "xla")
+PROMISES = ("docs", "errors", "packaging", "properties", "reports", "xla")
 """Folders of tests that speak of what the whole promises, not of a room of the tree."""
 
 MOST_FILES = 20
@@ -32,7 +30,7 @@ def test_what_is_listed_is_needed() -> None:
 
 
 def test_what_is_listed_exists() -> None:
-    missing = [t for tests in speaks_of().values() for t in tests if not _exists(t)]
+    missing = [t for tests in speaks_of().values() for t in tests if not is_there(t)]
     assert not missing, f"speaks_of.toml lists {missing}"
 
 
@@ -67,15 +65,6 @@ def test_a_file_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().err == message.format("meshtf/planning/splits.py")
     assert main([]) == 2
     assert "say which file" in capsys.readouterr().err
-
-
-def _exists(test: str) -> bool:
-    path, _, name = test.partition("::")
-    return (TREE / path).exists() and (not name or name in set(_functions(TREE / path)))
-
-
-def _functions(path: Path) -> Iterator[str]:
-    return (node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef))
 
 
 def _is_room(room: Path) -> bool:

@@ -43,6 +43,16 @@ def speaking_tests(module: str) -> Sequence[str]:
     return [own] if (TREE / own).exists() else speaks_of().get(module, ())
 
 
+def is_there(test: str) -> bool:
+    """Whether there is a folder, a test file or a test of a file, `tests/test_tree.py::test_what_is_listed_exists`."""
+    path, _, name = test.partition("::")
+    return (TREE / path).exists() and (not name or name in _functions(TREE / path))
+
+
+def _functions(path: Path) -> set[str]:
+    return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+
+
 def _defines_something(path: Path) -> bool:
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     return any(isinstance(node, definitions) for node in ast.parse(path.read_text()).body)

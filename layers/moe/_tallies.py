@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import tensorflow as tf
+
 import meshtf as mtf
 from meshtf.layers.moe.routing import Routing
 from meshtf.layers.transformer.observations import AUXILIARY_LOSS
@@ -43,11 +45,21 @@ def tallied(
         "droppable": routing.droppable,
         "dropped": routing.dropped,
         "entropy": total(entropy),
-        "groups": mtf.zeros(logits.mesh, apart) + float(group.size),
+        "groups": _groups_with_tokens(routing.droppable, is_routed, group, tokens),
         "probability": total(probabilities),
         "tokens": everyone if is_routed is None else total(mtf.ones(logits.mesh, is_routed.shape)),
         **({"normaliser": total(mtf.square(normaliser))} if counts_normalisers else {}),
     }
+
+
+def _groups_with_tokens(
+    like: mtf.Tensor, is_routed: mtf.Tensor | None, group: mtf.Dimension, tokens: mtf.Dimension
+) -> mtf.Tensor:
+    """How many groups are more than padding, of the shape of `like`."""
+    if is_routed is None:
+        return mtf.zeros_like(like) + float(group.size)
+    has_tokens = mtf.reduce_any(is_routed, output_shape=is_routed.shape - [tokens])
+    return mtf.reduce_sum(mtf.cast(has_tokens, tf.float32), output_shape=like.shape)
 
 
 def observations(tallies: Mapping[str, mtf.Tensor], balance_loss: float, z_loss: float) -> dict[str, mtf.Tensor]:
@@ -58,7 +70,7 @@ def observations(tallies: Mapping[str, mtf.Tensor], balance_loss: float, z_loss:
     experts = tallies["choices"].shape[-1]
     num_tokens = mtf.maximum(tallies["tokens"], 1.0)
     load = tallies["choices"] / mtf.maximum(mtf.reduce_sum(tallies["choices"], reduced_dim=experts), 1.0)
-    balance = tallies["balance"] / tallies["groups"]
+    balance = tallies["balance"] / mtf.maximum(tallies["groups"], 1.0)
     loss = balance_loss * balance
     if "normaliser" in tallies:
         loss += z_loss * tallies["normaliser"] / num_tokens

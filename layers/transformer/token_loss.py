@@ -22,7 +22,8 @@ class TokenLoss:
     Attributes:
       label_smoothing: the share of a target that is spread evenly over the vocabulary (Szegedy et al. 2016).
       z_loss: coefficient of the square of the normaliser's logarithm.
-      padding_id: of targets that do not count, where no weights are given; None: all count.
+      padding_id: of targets that do not count, where no weights are given, in the vocabulary or not, as -100; None: all
+        count.
       check_targets: whether a step with a target that counts and is in no vocabulary raises IndexRangeError.
     """
 
@@ -50,6 +51,7 @@ class TokenLoss:
           vocabulary: says which logits are padding.
           is_training: whether labels are smoothed and z_loss is added.
         """
+        counted = self._counted(targets) if weights is None else weights
         loss = softmax_cross_entropy_with_logits(
             logits,
             targets,
@@ -57,10 +59,9 @@ class TokenLoss:
             self.z_loss if is_training else 0.0,
             label_smoothing=self.label_smoothing if is_training else 0.0,
             vocab_size=vocabulary.vocab_size,
-            weights=weights,
+            weights=counted,
             check_targets=self.check_targets,
         )
-        counted = self._counted(targets) if weights is None else weights
         is_right = mtf.cast(mtf.equal(mtf.argmax(logits, vocabulary.vocab), targets), tf.float32)
         return {"loss": (loss, counted), "accuracy": (is_right, counted)}
 

@@ -87,7 +87,8 @@ class LinearSchedule(Schedule):
         check_above_zero(self, "num_steps")
 
     def __call__(self, step: mtf.Tensor) -> mtf.Tensor:
-        return _share(step, self.num_steps) * float(self.end - self.start) + float(self.start)
+        share = _share(step, self.num_steps)
+        return share * float(self.end) + (1.0 - share) * float(self.start)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from meshtf.errors import DtypeError
 from meshtf.graph import sum_dtype
+from meshtf.planning import extrema
 
 Reduction: TypeAlias = Literal["add", "multiply", "max", "min"]
 
@@ -53,8 +54,8 @@ def stacked_sum(x: tf.Tensor) -> tf.Tensor:
 STACKED: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "Add": stacked_sum,
     "Mul": lambda x: tf.reduce_prod(x, axis=0),
-    "Max": lambda x: tf.reduce_max(x, axis=0),
-    "Min": lambda x: tf.reduce_min(x, axis=0),
+    "Max": lambda x: extrema.reduce_max(x, axis=0),
+    "Min": lambda x: extrema.reduce_min(x, axis=0),
 }
 """Of TensorFlow's merge operations, the reduction of what stands one behind the other."""
 

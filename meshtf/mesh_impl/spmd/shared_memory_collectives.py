@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.graph import sum_dtype
+from meshtf.planning import extrema
 from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.process_spans import groups_over
 from meshtf.planning.reductions import Reduction
@@ -24,8 +25,8 @@ from meshtf.planning.reductions import Reduction
 _COMBINE: dict[Reduction, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
     "add": tf.add,
     "multiply": tf.multiply,
-    "max": tf.maximum,
-    "min": tf.minimum,
+    "max": extrema.maximum,
+    "min": extrema.minimum,
 }
 _COMBINE_BOOLS: dict[Reduction, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
     "add": tf.logical_or,

@@ -133,7 +133,24 @@ class CastKernel:
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         if x.dtype.is_complex and (self.dtype.is_floating or self.dtype.is_integer):
             x = tf.math.real(x)  # which a cast would take as well, with a warning
+        if x.dtype.is_floating and self.dtype.is_integer:
+            return _whole_numbers(x, self.dtype)
         return tf.cast(x, self.dtype)
+
+
+def _whole_numbers(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Floating numbers without their fractions. What is beyond the type becomes its nearest end, and NaN 0.
+
+    TensorFlow leaves these to the processor, and XLA does as here: a program would have one number or the other,
+    depending on which of the two computes it.
+    """
+    x = tf.cast(x, tf.float32) if x.dtype.size < 4 else x
+    nothing, lowest, highest = (tf.constant(number, dtype) for number in (0, dtype.min, dtype.max))
+    below = tf.constant(dtype.min if dtype.min else -1, x.dtype)
+    above = tf.constant((dtype.max // 2 + 1) * 2.0, x.dtype)  # the power of 2 next to the largest number
+    is_inside = (x > below) & (x < above)
+    whole = tf.cast(tf.where(is_inside, x, tf.zeros([], x.dtype)), dtype)
+    return tf.where(is_inside, whole, tf.where(x >= above, highest, tf.where(x <= below, lowest, nothing)))
 
 
 def broadcasting_kernel(

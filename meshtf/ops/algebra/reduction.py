@@ -185,6 +185,8 @@ def reduce_sum(
 ) -> Tensor:
     """The sum over `reduced_dim`, or over what `output_shape` lacks (by default everything).
 
+    A sum of integers has their type, and wraps around where it is too large for it: cast int8 to int32 first.
+
     Args:
       x: numbers.
       disable_positional_args: nothing: what follows is given by name.

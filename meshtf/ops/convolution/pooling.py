@@ -20,13 +20,13 @@ from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype
 from meshtf.layout import TensorLayout, axes_size
 from meshtf.ops.algebra.arithmetic import divide
-from meshtf.ops.algebra.extrema import without_negative_zeros
 from meshtf.ops.convolution._arguments import Steps, numbers_by_name
 from meshtf.ops.convolution._cover import Cover
 from meshtf.ops.convolution._geometry import Slide, slide
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.elementwise.remainders_powers_extrema import maximum, minimum
 from meshtf.ops.inputs.constants import range as range_along
+from meshtf.planning import extrema
 from meshtf.planning.padding import LOWEST, Fill
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
@@ -61,8 +61,8 @@ class MaxPoolOperation(Operation):
             tap = tf.broadcast_to(first_inside(core), best.shape) if is_tap else None
             for k, column in enumerate(columns[1:], start=1):
                 tap = tf.where(column > best, k, tap) if is_tap else None
-                best = tf.maximum(best, column)
-            return tap if is_tap else without_negative_zeros(best)
+                best = extrema.maximum(best, column)
+            return tap if is_tap else best
 
         _write(planner, self, _WindowWork(at_taps, largest), [value], layout, self.windows)
 

@@ -13,6 +13,7 @@ from meshtf.ops.algebra.arithmetic import multiply, square
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 from meshtf.ops.elementwise.comparisons import greater, greater_equal
 from meshtf.ops.elementwise.math_functions import erf, sigmoid, tanh
+from meshtf.ops.elementwise.remainders_powers_extrema import clip_by_value
 from meshtf.ops.elementwise.unary_and_binary import unary
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.accepted_dtypes import ORDERED, REAL, require
@@ -130,5 +131,7 @@ def gelu(x: Tensor, approximate: bool = True) -> Tensor:
       array([-0.,  0., 10.], dtype=float32)
     """
     if approximate:
-        return 0.5 * x * (1.0 + tanh(float(np.sqrt(2 / np.pi)) * (x + 0.044715 * x * square(x))))
+        # A float16 cannot hold 41^3, nor 256^2 in the gradient. From 8 on the tanh is 1 to the last digit.
+        near = clip_by_value(x, -8, 8) if x.dtype == tf.float16 else x
+        return 0.5 * x * (1.0 + tanh(float(np.sqrt(2 / np.pi)) * (near + 0.044715 * near * square(near))))
     return 0.5 * x * (1.0 + erf(x * float(np.sqrt(0.5))))

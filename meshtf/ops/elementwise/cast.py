@@ -13,11 +13,16 @@ from meshtf.ops.algebra.elementwise_operation import CastKernel, ElementwiseOper
 def cast(x: Tensor, dtype: tf.DType, name: str = "cast") -> Tensor:
     """x in another element type. Gradients are cast back.
 
+    A floating number loses its fraction where the type is of integers. One beyond the type becomes the nearest number
+    that the type has, and NaN becomes 0. An integer in a narrower integer type keeps its lowest bits.
+
     Examples:
       >>> mtf.cast(x, tf.bfloat16)
       cast [batch:4 hidden:8] bfloat16
       >>> value(mtf.cast(mtf.constant(mesh, [1.7, -1.7], "n:2"), tf.int32))
       array([ 1, -1], dtype=int32)
+      >>> value(mtf.cast(mtf.constant(mesh, [300.0, -1.0, np.nan], "n:3"), tf.uint8))
+      array([255,   0,   0], dtype=uint8)
     """
     dtype = dtype_of(dtype)
     if check_tensor(x).dtype == dtype:

@@ -9,7 +9,7 @@ from meshtf.call_sites import language_function
 from meshtf.graph import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import divide, multiply, negative, reciprocal, square, sub
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, conjugate
-from meshtf.ops.elementwise.comparisons import equal
+from meshtf.ops.elementwise.comparisons import equal, greater
 from meshtf.ops.elementwise.unary_and_binary import unary
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.accepted_dtypes import NUMBER, REAL
@@ -65,6 +65,8 @@ def log1p(x: Tensor, name: str = "log1p") -> Tensor:
 @language_function
 def sqrt(x: Tensor, name: str = "sqrt") -> Tensor:
     """The square root of x.
+
+    Its slope at 0 is infinite: the gradient of a norm of zeros is NaN, and that of a sum of squares is 0.
 
     Examples:
       >>> value(mtf.sqrt(mtf.constant(mesh, [4.0, 9.0], "n:2")))
@@ -147,6 +149,8 @@ def erf(x: Tensor, name: str = "erf") -> Tensor:
       >>> value(mtf.erf(mtf.constant(mesh, [-9.0, 0.0, 9.0], "n:3")))
       array([-1.,  0.,  1.], dtype=float32)
     """
+    if check_tensor(x).dtype == tf.float64:  # far from 0, where it is 1 and its slope 0, TensorFlow's is NaN
+        x = where(greater(abs(x), 30), 30 * sign(x), x)
     return unary(x, name, tf.math.erf, lambda x, y: (2 / np.sqrt(np.pi)) * exp(negative(square(x))), REAL)
 
 

@@ -8,16 +8,23 @@ from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike
 from meshtf.errors import UsageError
 from meshtf.graph import Tensor
-from meshtf.ops.algebra import extrema, wrapping_integers
+from meshtf.ops.algebra import wrapping_integers
 from meshtf.ops.algebra.arithmetic import multiply, negative
 from meshtf.ops.algebra.slopes import times_slope
 from meshtf.ops.elementwise.cast import cast
-from meshtf.ops.elementwise.comparisons import greater, greater_equal, less, less_equal, not_equal
+from meshtf.ops.elementwise.comparisons import (
+    greater,
+    greater_equal,
+    less,
+    less_equal,
+    not_equal,
+)
 from meshtf.ops.elementwise.math_functions import log
 from meshtf.ops.elementwise.unary_and_binary import binary, tensors_of_one_dtype
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.accepted_dtypes import ORDERED, SIGNED
 from meshtf.ops.inputs.scalars import Operand, is_scalar
+from meshtf.planning import extrema
 
 
 @language_function
@@ -39,12 +46,14 @@ def floordiv(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, na
       array([-2,  1], dtype=int32)
     """
     _check_divisor(x1, x2)
-    return binary(x1, x2, output_shape, name or "floordiv", tf.math.floordiv, accepts=ORDERED)
+    return binary(x1, x2, output_shape, name or "floordiv", _floor_of_quotient, accepts=ORDERED)
 
 
 @language_function
 def mod(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """x1 - floordiv(x1, x2) * x2, broadcast by name: it has the sign of x2.
+
+    Of floating numbers it is exact, and rounded once: -1e-8 mod 1 is 1 in float32.
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
@@ -74,7 +83,7 @@ def mod(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
 
 @language_function
 def maximum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
-    """The larger, broadcast by name. Where both are equal the gradient goes to the first, as in TensorFlow.
+    """The larger, NaN if either is, broadcast by name. Of equal ones the first has the gradient, as in TensorFlow.
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
@@ -97,7 +106,7 @@ def maximum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, nam
         x2,
         output_shape,
         name or "maximum",
-        extrema.maximum,
+        extrema.maximum_with_number if _is_number(x2) else extrema.maximum,
         slopes=lambda x1, x2, y: (_indicator(greater_equal(x1, x2), x1), _indicator(less(x1, x2), x1)),
         accepts=ORDERED,
     )
@@ -105,7 +114,7 @@ def maximum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, nam
 
 @language_function
 def minimum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
-    """The smaller, broadcast by name. Where both are equal the gradient goes to the first, as in TensorFlow.
+    """The smaller, NaN if either is, broadcast by name. Of equal ones the first has the gradient, as in TensorFlow.
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
@@ -128,7 +137,7 @@ def minimum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, nam
         x2,
         output_shape,
         name or "minimum",
-        extrema.minimum,
+        extrema.minimum_with_number if _is_number(x2) else extrema.minimum,
         slopes=lambda x1, x2, y: (_indicator(less_equal(x1, x2), x1), _indicator(greater(x1, x2), x1)),
         accepts=ORDERED,
     )
@@ -149,6 +158,7 @@ def pow(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
       DtypeError: the dtypes differ, or are bool or unsigned.
+      UsageError: a negative power of integers.
 
     Examples:
       >>> value(mtf.pow(mtf.range(mesh, ("n", 4)), 2))
@@ -156,24 +166,41 @@ def pow(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
       >>> 2.0**x
       pow_1 [batch:4 hidden:8] float32
     """
+    if isinstance(x1, Tensor) and x1.dtype.is_integer and is_scalar(x2) and x2 < 0:  # type: ignore[operator]
+        raise UsageError(f"{x1.dtype.name} has no power {x2}, which is no whole number; convert with mtf.cast")
     operands = tensors_of_one_dtype(x1, x2)
     return binary(
         *operands,
         output_shape,
         name or "pow",
         wrapping_integers.power if operands[0].dtype.is_integer else tf.pow,
-        slopes=lambda x1, x2, y: (_base_slope(x1, x2), _exponent_slope(x1, y)),
+        slopes=lambda base, power, y: (_base_slope(base, x2 if is_scalar(x2) else power), _exponent_slope(base, y)),
         accepts=SIGNED,  # TensorFlow has no powers of unsigned integers
     )
 
 
-def _base_slope(x1: Tensor, x2: Tensor) -> Tensor:
-    return times_slope(x2, pow(x1, x2 - 1))  # of x ** 0, which is 1, 0 at 0 too
+def _base_slope(x1: Tensor, x2: Operand) -> Operand:
+    """x2 * x1^(x2 - 1), and 0 at 0^0: x1^0 is 1 for every x1, and 0 * 0^-1 would be NaN."""
+    if not isinstance(x2, Tensor):
+        return x2 if x2 in (0, 1) else multiply(pow(x1, x2 - 1), x2)  # TensorFlow's complex 0^0 is NaN
+    return times_slope(x2, pow(x1, x2 - 1))
 
 
 def _exponent_slope(x1: Tensor, y: Tensor) -> Tensor:
+    """y * log(x1), and 0 where there is no logarithm, whatever y is there: 0^-1 is infinite."""
     has_log = not_equal(x1, 0) if x1.dtype.is_complex else greater(x1, 0)
-    return multiply(y, where(has_log, log(where(has_log, x1, 1)), 0))
+    return multiply(where(has_log, y, 0, output_shape=y.shape), log(where(has_log, x1, 1)))
+
+
+def _floor_of_quotient(x1: tf.Tensor, x2: tf.Tensor) -> tf.Tensor:
+    """The floor of the exact quotient.
+
+    TensorFlow takes the floor of the rounded one. In float32 1 / 0.2 rounds to 5, and 1 mod 0.2 is 0.2 nearly.
+    """
+    if not x1.dtype.is_floating:
+        return tf.math.floordiv(x1, x2)
+    quotient = tf.round((x1 - tf.math.floormod(x1, x2)) / x2)
+    return tf.where(tf.math.is_finite(quotient), quotient, tf.math.floordiv(x1, x2))
 
 
 def _indicator(condition: Tensor, like: Tensor) -> Tensor:
@@ -191,6 +218,11 @@ def clip_by_value(x: Tensor, clip_value_min: Operand, clip_value_max: Operand) -
     if is_scalar(clip_value_min) and is_scalar(clip_value_max) and clip_value_min > clip_value_max:  # type: ignore[operator]
         raise UsageError(f"clip_value_min is {clip_value_min}, above clip_value_max, {clip_value_max}; exchange them")
     return minimum(maximum(x, clip_value_min), clip_value_max)
+
+
+def _is_number(x2: Operand) -> bool:
+    """Whether it is known, and not NaN. XLA takes what is known as the second of two, and so keeps the NaNs of x1."""
+    return is_scalar(x2) and x2 == x2
 
 
 def _check_divisor(x1: Operand, x2: Operand) -> None:

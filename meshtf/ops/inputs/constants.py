@@ -12,7 +12,7 @@ from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_dimensi
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Mesh, Operation, Tensor, dtype_of
 from meshtf.ops.inputs.placeholder import import_tf_tensor, known_array
-from meshtf.ops.inputs.scalars import scalar_constant
+from meshtf.ops.inputs.scalars import held_by
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 from meshtf.planning.work_facts import WorkFacts
@@ -74,7 +74,7 @@ def constant(mesh: Mesh, value: Any, shape: ShapeLike | None = None, dtype: tf.D
 
     Raises:
       ShapeError: an array whose sizes are not those of `shape`.
-      DtypeError: a number that the dtype cannot hold, as 1.5 in int32.
+      DtypeError: a number that the dtype cannot hold, alone or in an array, as 1.5 in int32.
 
     Examples:
       >>> mtf.constant(mesh, 0.5, "batch:4")
@@ -84,10 +84,10 @@ def constant(mesh: Mesh, value: Any, shape: ShapeLike | None = None, dtype: tf.D
              [3, 4]], dtype=int32)
     """
     named, dtype = convert_to_shape(shape) or Shape([]), dtype_of(dtype)
-    array = known_array(value)
+    array = held_by(known_array(value), dtype)
     if array.ndim == 0:
-        return FillOperation(mesh, scalar_constant(array, dtype), named, dtype).outputs[0]
-    return import_tf_tensor(mesh, array.astype(dtype.as_numpy_dtype), named, name="constant")
+        return FillOperation(mesh, array, named, dtype).outputs[0]
+    return import_tf_tensor(mesh, array, named, name="constant")
 
 
 @language_function
@@ -171,7 +171,7 @@ def range(mesh: Mesh, dim: DimensionLike, dtype: tf.DType = tf.int32, name: str 
 
     Raises:
       ShapeError: no dimension is given.
-      DtypeError: the dtype is bool or complex.
+      DtypeError: the dtype is bool or complex, or an integer that the last number does not fit.
 
     Examples:
       >>> value(mtf.range(mesh, ("length", 4)))
@@ -184,4 +184,7 @@ def range(mesh: Mesh, dim: DimensionLike, dtype: tf.DType = tf.int32, name: str 
         raise ShapeError("a dimension is needed here; write mtf.Dimension(name, size)")
     if not (dtype.is_integer or dtype.is_floating):
         raise DtypeError(f"a range of {dtype.name} makes no sense; use an integer or floating type")
+    last = dimension.size - 1
+    if dtype.is_integer and last > dtype.max:
+        raise DtypeError(f"[{dimension}] goes up to {last}, and {dtype.name} to {dtype.max}; use tf.int32")
     return RangeOperation(mesh, Shape([dimension]), dtype, name or "range").outputs[0]

@@ -26,11 +26,24 @@ def scalar_constant(value: Any, dtype: tf.DType) -> np.ndarray:
     array = np.asarray(value)
     if array.dtype.kind not in "biufcV":  # V: bfloat16
         raise DtypeError(f"a number is needed, not {value!r}")
-    loses_imaginary = np.iscomplexobj(array) and not dtype.is_complex
-    loses_fraction = array.dtype.kind == "f" and dtype.is_integer and array != np.floor(array)
-    is_beyond = dtype.is_integer and not loses_imaginary and not dtype.min <= array <= dtype.max
-    if loses_imaginary or loses_fraction or is_beyond:
-        raise DtypeError(f"scalar {value} is no {dtype.name}; convert the tensor with mtf.cast")
+    return held_by(array, dtype)
+
+
+def held_by(array: np.ndarray, dtype: tf.DType) -> np.ndarray:
+    """Numbers in an element type. DtypeError, with the first that the type cannot hold: 1.5 or 2**40 for an int32.
+
+    Whole numbers may lose digits in a floating type, as they do in TensorFlow.
+    """
+    lost = np.zeros(array.shape, bool)
+    if np.iscomplexobj(array) and not dtype.is_complex:
+        lost = np.ones(array.shape, bool)
+    elif dtype.is_integer:
+        with np.errstate(invalid="ignore"):
+            lost = np.logical_not((array >= dtype.min) & (array <= dtype.max) & (array == np.floor(array)))
+    if lost.any():
+        if not array.ndim:
+            raise DtypeError(f"scalar {array} is no {dtype.name}; convert the tensor with mtf.cast")
+        raise DtypeError(f"{array[lost][0]}, in the array, is no {dtype.name}; convert the array, as in NumPy's astype")
     return array.astype(dtype.as_numpy_dtype)
 
 

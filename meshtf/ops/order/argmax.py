@@ -12,9 +12,9 @@ from meshtf.dimension import DimensionLike, Shape
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import restricted
-from meshtf.ops.algebra.extrema import largest
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.indexing.gather import scatter_add
+from meshtf.planning import extrema
 from meshtf.planning.plan import Core, OutputSpec, Value
 from meshtf.planning.planner import Planner
 
@@ -72,7 +72,7 @@ class TopOneOperation(Operation):
                 s = tf.where(tf.math.is_nan(s), tf.constant(-math.inf, s.dtype), s)
             index = tf.argmax(s, axis, output_type=tf.int32)
             index = index + core.coordinate(axes) * n if axes else index
-            return [largest(s, axis), index] if with_value else [index]
+            return [extrema.without_negative_zeros(tf.reduce_max(s, axis)), index] if with_value else [index]
 
         layout, flops = restricted(value.layout, value.shape, shape), math.prod(value.slice_shape)
         specs: list[OutputSpec] = [(shape, value.dtype, layout)] if with_value else []
@@ -84,7 +84,7 @@ class TopOneOperation(Operation):
 def top_1(x: Tensor, reduced_dim: DimensionLike | str, name: str | None = None) -> tuple[Tensor, Tensor]:
     """The maximum along a dimension, and the int32 index of the first element that has it, to which gradients flow.
 
-    NaN counts as -inf.
+    NaN counts as, and becomes, -inf.
 
     Raises:
       ShapeError: x lacks the dimension, or it has size 0.

@@ -12,11 +12,11 @@ from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimensi
 from meshtf.errors import DtypeError, ShapeError, counted
 from meshtf.graph import Operation, Tensor, check_tensor
 from meshtf.layout import TensorLayout, restricted, without_split
-from meshtf.ops.algebra.extrema import without_negative_zeros
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.indexing.gather import gather, scatter_add
 from meshtf.ops.inputs.scalars import whole_number
 from meshtf.ops.rearranging.reshape import rename_dimension
+from meshtf.planning import extrema
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.reshard import cheapest_route
@@ -116,7 +116,7 @@ def best_of(is_largest: bool) -> Callable[[tf.Tensor, int], tuple[tf.Tensor, tf.
 
     def find(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         if x.dtype.is_floating:
-            x = tf.where(tf.math.is_nan(x), tf.constant(-math.inf, x.dtype), without_negative_zeros(x))
+            x = tf.where(tf.math.is_nan(x), tf.constant(-math.inf, x.dtype), extrema.without_negative_zeros(x))
         values, indices = tf.math.top_k(x if is_largest else _reversed(x), k)
         return values if is_largest else _reversed(values), indices
 
@@ -134,8 +134,8 @@ def top_k(
 ) -> tuple[Tensor, Tensor]:
     """The largest elements along a dimension, in order, and their int32 indices; `k_dim` stands last in both.
 
-    Of equal elements the one with the lowest index comes first. NaN counts as -inf, and is given as that. Gradients
-    flow to the elements chosen.
+    Of equal elements the one with the lowest index comes first. NaN counts as, and becomes, -inf. Gradients flow
+    to the elements chosen.
 
     Args:
       x: numbers.
@@ -163,7 +163,7 @@ def nth_largest_element(x: Tensor, n: int, reduced_dim: DimensionLike | str, nam
     """The n-th largest element along a dimension, without it.
 
     Args:
-      x: numbers. NaN counts as -inf.
+      x: numbers. NaN counts as, and becomes, -inf.
       n: counts from 0.
       reduced_dim: of x.
       name: of the operation.
@@ -184,7 +184,7 @@ def nth_smallest_element(x: Tensor, n: int, reduced_dim: DimensionLike | str, na
     """The n-th smallest element along a dimension, without it.
 
     Args:
-      x: numbers. NaN counts as -inf.
+      x: numbers. NaN counts as, and becomes, -inf.
       n: counts from 0.
       reduced_dim: of x.
       name: of the operation.

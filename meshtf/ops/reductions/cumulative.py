@@ -16,9 +16,9 @@ from meshtf.dimension import Dimension, DimensionLike
 from meshtf.errors import DtypeError
 from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype
 from meshtf.layout import axes_size
-from meshtf.ops.algebra.extrema import without_negative_zeros
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.reductions._cumulative_gradient import CumulativeMaxGradientOperation
+from meshtf.planning import extrema
 from meshtf.planning.padding import LOWEST, Fill
 from meshtf.planning.plan import Core, Emit, Value
 from meshtf.planning.planner import Planner
@@ -102,7 +102,7 @@ class _Maximum:
         """What each core hands to the others, and its dtype: its maximum, and where that is."""
         if not self._axes:
             return []
-        found: list[tuple[Emit, tf.DType]] = [(lambda core, x: tf.reduce_max(x, self.axis, keepdims=True), dtype)]
+        found: list[tuple[Emit, tf.DType]] = [(lambda core, x: extrema.reduce_max(x, self.axis, keepdims=True), dtype)]
         return [*found, (self._first_maximum, tf.int32)] if self._with_index else found
 
     def emit(self, core: Core, x: tf.Tensor, *totals: tf.Tensor) -> tf.Tensor:
@@ -111,16 +111,16 @@ class _Maximum:
         if totals:
             earlier = _is_earlier(core, self._axes, self.axis, totals[0], self._reverse)
             lowest = tf.constant(_lowest(x.dtype), x.dtype)
-            before = tf.reduce_max(tf.where(earlier, totals[0], lowest), self.axis, keepdims=True)
+            before = extrema.reduce_max(tf.where(earlier, totals[0], lowest), self.axis, keepdims=True)
             best = self._after(core, before, totals, best)
-        return best[-1] if self._with_index else without_negative_zeros(best[-1])
+        return best[-1] if self._with_index else extrema.without_negative_zeros(best[-1])
 
     def _after(
         self, core: Core, before: tf.Tensor, totals: Sequence[tf.Tensor], best: list[tf.Tensor]
     ) -> list[tf.Tensor]:
         """The maximum of what stands before the slice, and the running one."""
         if not self._with_index:
-            return [tf.maximum(before, best[0])]
+            return [extrema.maximum(before, best[0])]
         count = totals[0].shape[self.axis]
         earlier = _is_earlier(core, self._axes, self.axis, totals[0], self._reverse)
         worst = tf.constant(tf.int32.min if self._reverse else tf.int32.max)
@@ -140,7 +140,7 @@ class _Maximum:
                 keeps = others[0] >= rest[0]
                 joined = [tf.where(keeps, other, own) for other, own in zip(others, rest, strict=True)]
             else:
-                joined = [tf.maximum(others[0], rest[0])]
+                joined = [extrema.maximum(others[0], rest[0])]
             pairs = zip(ends, joined, strict=True)
             xs = [tf.concat([new, end] if self._reverse else [end, new], self.axis) for end, new in pairs]
             step *= 2

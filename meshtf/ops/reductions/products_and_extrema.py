@@ -8,7 +8,6 @@ from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, ShapeLike
 from meshtf.errors import DtypeError
 from meshtf.graph import Tensor, check_tensor
-from meshtf.ops.algebra import extrema
 from meshtf.ops.algebra.arithmetic import divide, multiply
 from meshtf.ops.algebra.elementwise_operation import conjugate
 from meshtf.ops.algebra.reduction import ReduceOperation, Reduction, reduce, reduce_sum
@@ -18,6 +17,7 @@ from meshtf.ops.elementwise.comparisons import equal, greater_equal, less
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.constants import ones_like, range
 from meshtf.ops.windows.shift import shift
+from meshtf.planning import extrema
 from meshtf.planning.padding import HIGHEST, LOWEST
 
 
@@ -60,7 +60,7 @@ def reduce_max(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The maximum over `reduced_dim`, or over what `output_shape` lacks. Ties share the gradient evenly.
+    """The maximum over `reduced_dim`, or over what `output_shape` lacks; NaN if there is one. Ties share the gradient.
 
     Args:
       x: numbers that have an order.
@@ -93,7 +93,7 @@ def reduce_min(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The minimum over `reduced_dim`, or over what `output_shape` lacks. Ties share the gradient evenly.
+    """The minimum over `reduced_dim`, or over what `output_shape` lacks; NaN if there is one. Ties share the gradient.
 
     Args:
       x: numbers that have an order.
@@ -170,5 +170,5 @@ def _moved(x: Tensor, dim: Dimension, offset: int) -> Tensor:
 
 
 PROD = Reduction("reduce_prod", product_along, "multiply", 1, _prod_gradient)
-MAX = Reduction("reduce_max", extrema.largest, "max", LOWEST, _extremum_gradient, "maximum")
-MIN = Reduction("reduce_min", extrema.smallest, "min", HIGHEST, _extremum_gradient, "minimum")
+MAX = Reduction("reduce_max", extrema.reduce_max, "max", LOWEST, _extremum_gradient, "maximum")
+MIN = Reduction("reduce_min", extrema.reduce_min, "min", HIGHEST, _extremum_gradient, "minimum")

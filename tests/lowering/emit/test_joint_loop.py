@@ -211,7 +211,7 @@ def test_a_check_inside_ends_the_step_and_nothing_is_assigned() -> None:
             mtf.check_finite(y)
             return mtf.sqrt(y - 1.0)
 
-        going = lambda y: mtf.less(mtf.reduce_max(y), 1e6)  # noqa: E731
+        going = lambda y: mtf.logical_not(mtf.greater(mtf.reduce_max(y), 1e6))  # noqa: E731
         return mtf.while_loop(going, body, x, maximum_iterations=40, compiled=True)[0]
 
     mesh_impl = mtf.SpmdMeshImpl("rows:2", "batch:rows")

@@ -75,6 +75,9 @@ class HuggingFaceVocabulary:
     has (`<extra_id_0>` as its last id, and so on downwards, as T5's) are the vocabulary's; truncation and padding that
     it asks for are not done.
 
+    A special token that is written out in a text becomes that token, as with transformers: "</s>" ends a text, and
+    "[MASK]" is a mask. Take them out of documents that you do not trust. Other vocabularies read them as text.
+
     Attributes:
       path: a tokenizer.json, a vocab.txt (a token a line), or a folder that has one of them, the first if both.
       extra_ids: sentinels besides, after the file's ids; only where the file has none.

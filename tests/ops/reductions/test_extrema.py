@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.ops.algebra.extrema import maximum
+from meshtf.planning.extrema import maximum
 from meshtf.ops.order.top_k import best_of
 from meshtf.testing import interpret
 
