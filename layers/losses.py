@@ -127,7 +127,8 @@ def _chosen(
     """The total of each target, and the sum of the logits that it weights."""
     if targets.dtype.is_integer:
         is_class = mtf.logical_and(mtf.greater_equal(targets, 0), mtf.less(targets, size))
-        chosen = mtf.gather(logits, targets, vocab_dim, output_shape=logits.shape - [vocab_dim])
+        inside = mtf.where(is_class, targets, -1)  # beyond the classes a logit may be infinite
+        chosen = mtf.gather(logits, inside, vocab_dim, output_shape=logits.shape - [vocab_dim])
         return mtf.cast(is_class, logits.dtype), chosen
     targets = mtf.cast(targets, logits.dtype)
     total = mtf.reduce_sum(targets, reduced_dim=vocab_dim)

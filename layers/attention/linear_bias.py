@@ -38,7 +38,7 @@ class LinearBias:
 
     def __call__(self, query_positions: mtf.Tensor, memory_positions: mtf.Tensor) -> mtf.Tensor:
         """float32 [heads, (queries_per_head), positions' dimensions]."""
-        distance = mtf.to_float(mtf.abs(distance_ahead(query_positions, memory_positions)))
+        distance = mtf.abs(mtf.to_float(distance_ahead(query_positions, memory_positions)))
         return mtf.multiply(-self.slopes, distance, output_shape=self.slopes.shape + distance.shape)
 
 

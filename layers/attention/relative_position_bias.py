@@ -43,14 +43,16 @@ def relative_position_bucket(
     """
     buckets = _buckets_of_distances(num_buckets // 2 if is_bidirectional else num_buckets, max_distance)
     table = mtf.constant(relative_position.mesh, buckets, [("distance", len(buckets))], tf.int32)
+    # Before its sign is turned: the lowest int32 has none above 0.
+    limited = mtf.clip_by_value(relative_position, -max_distance, max_distance)
 
     def looked_up(distance: mtf.Tensor) -> mtf.Tensor:
-        return mtf.gather(table, mtf.clip_by_value(distance, 0, max_distance), "distance")
+        return mtf.gather(table, distance, "distance")
 
     if not is_bidirectional:
-        return looked_up(mtf.negative(relative_position))
-    is_ahead = mtf.cast(mtf.greater(relative_position, 0), tf.int32)
-    return looked_up(mtf.abs(relative_position)) + is_ahead * (num_buckets // 2)
+        return looked_up(mtf.maximum(mtf.negative(limited), 0))
+    is_ahead = mtf.cast(mtf.greater(limited, 0), tf.int32)
+    return looked_up(mtf.abs(limited)) + is_ahead * (num_buckets // 2)
 
 
 def _buckets_of_distances(num_buckets: int, max_distance: int) -> np.ndarray:

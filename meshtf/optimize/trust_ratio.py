@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import meshtf as mtf
@@ -79,7 +80,7 @@ class LarsOptimizer(Optimizer):
         w <- w - v
 
     r, one for each variable (for each layer of a stack), is 1 where a norm is 0, and for a variable that is excluded,
-    which is not decayed either. The state of a variable w is in `w/lars_v`.
+    which is not decayed either; NaN where a norm is no finite number. The state of a variable w is in `w/lars_v`.
 
     Attributes:
       learning_rate: a number, a scalar of the program, or a schedule.
@@ -129,7 +130,11 @@ class LarsOptimizer(Optimizer):
 def _ratio(
     weight_norm: mtf.Tensor, norm_of_change: mtf.Tensor, weight_decay: float = 0.0, coefficient: float = 1.0
 ) -> mtf.Tensor:
-    """coefficient * weight_norm / (norm_of_change + weight_decay * weight_norm), and 1 where either norm is 0."""
+    """coefficient * weight_norm / (norm_of_change + weight_decay * weight_norm), and 1 where either norm is 0.
+
+    NaN where one is no finite number: a ratio of 0 or 1 would hide it from every element that is finite itself.
+    """
     are_there = mtf.logical_and(mtf.greater(weight_norm, 0.0), mtf.greater(norm_of_change, 0.0))
     below = norm_of_change + weight_norm * weight_decay
-    return mtf.where(are_there, weight_norm * coefficient / mtf.where(are_there, below, 1.0), 1.0)
+    ratio = mtf.where(are_there, weight_norm * coefficient / mtf.where(are_there, below, 1.0), 1.0)
+    return mtf.where(mtf.is_finite(weight_norm + norm_of_change), ratio, math.nan)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import meshtf as mtf
+from meshtf.layout import MAX_PADDING
 from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.interpreter import Interpreter, joined
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
@@ -41,9 +42,12 @@ class InterpretedTraining:
         parameter_layout: str | None = None,
         pass_options: PassOptions = DEFAULT_PASS_OPTIONS,
         activation_layout: str | None = None,
+        max_padding: float = MAX_PADDING,
     ) -> None:
         graph, result = build(fn, inputs)
-        options = mtf.MeshOptions(parameter_layout=parameter_layout, activation_layout=activation_layout)
+        options = mtf.MeshOptions(
+            parameter_layout=parameter_layout, activation_layout=activation_layout, max_padding=max_padding
+        )
         mesh_impl = mtf.SpmdMeshImpl(mesh_shape, layout, options=options)
         self.lowering = mtf.Lowering(graph, {result.mesh: mesh_impl}, pass_options=pass_options)
         self.plan = self.lowering.plan_for((result,))

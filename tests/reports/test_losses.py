@@ -42,6 +42,79 @@ def test_a_target_that_is_ignored_is_not_smoothed(smoothing: float, z_loss: floa
         assert np.abs(grad[TARGETS >= 0]).min() > 0
 
 
+@pytest.mark.parametrize("is_soft", [True, False])
+def test_an_impossible_class_that_is_not_wanted_costs_nothing(is_soft: bool) -> None:
+    """google-deepmind/optax#898: -inf * 0, in the loss of a distribution, and of a target that does not count."""
+    logits = np.where(np.arange(5) == 4, -np.inf, LOGITS)
+    targets = np.array([3, 4, 0, 2, 1, 1], np.int32)  # the second is the one that is impossible
+    even = np.where(np.arange(5) == 4, 0.0, 0.25)
+    wanted = np.where(np.arange(6)[:, None] == 1, even, np.eye(5)[targets]) if is_soft else targets
+
+    def program(logits: mtf.Tensor, targets: mtf.Tensor) -> list[mtf.Tensor]:
+        counted = None if is_soft else mtf.cast(mtf.less(targets, 4), tf.float64)
+        loss = mtf.layers.softmax_cross_entropy_with_logits(
+            logits, targets, VOCAB, 1e-2, vocab_size=5 if is_soft else 4, weights=counted
+        )
+        return [loss, *mtf.gradients(mtf.reduce_sum(loss), [logits])]
+
+    log_z = np.log(np.exp(logits).sum(1))
+    chosen = LOGITS[np.arange(6), targets]
+    chosen[1] = LOGITS[1, :4].mean()
+    expected = log_z - chosen + 1e-2 * log_z**2
+    if not is_soft:
+        expected[1] = 0
+    inputs = {"logits": ([ROWS, VOCAB], logits), "targets": ([ROWS, VOCAB] if is_soft else [ROWS], wanted)}
+    for mesh, layout in (("a:1", ""), ("a:2", "rows:a"), ("a:5", "vocab:a"), ("a:2", "vocab:a")):
+        loss, grad = interpret(program, inputs, mesh, layout).results
+        np.testing.assert_allclose(loss, expected, atol=1e-13)
+        assert np.isfinite(grad).all()
+        np.testing.assert_array_equal(grad[:, 4], 0)
+
+
+def test_a_wanted_class_that_is_impossible_costs_infinitely_much() -> None:
+    logits, targets = np.where(np.arange(5) == 4, -np.inf, LOGITS), np.eye(5)[[4] * 6] * 0.5 + 0.1
+    program = lambda logits, targets: mtf.layers.softmax_cross_entropy_with_logits(logits, targets, VOCAB)  # noqa: E731
+    inputs = {"logits": ([ROWS, VOCAB], logits), "targets": ([ROWS, VOCAB], targets)}
+    assert (interpret(program, inputs, "a:2", "vocab:a").results == np.inf).all()
+
+
+def test_a_certain_prediction_that_is_right_costs_nothing() -> None:
+    """The same of two classes: inf * 0 where the sigmoid is 1 or 0. The gradient by a target of 0 is that of others."""
+
+    def program(logits: mtf.Tensor, targets: mtf.Tensor) -> list[mtf.Tensor]:
+        loss = mtf.layers.sigmoid_cross_entropy_with_logits(logits, targets)
+        return [loss, *mtf.gradients(mtf.reduce_sum(loss), [logits, targets])]
+
+    logits = np.array([np.inf, -np.inf, np.inf, -np.inf, 0.0, 3.0])
+    targets = np.array([1.0, 0.0, 0.0, 1.0, 0.5, 0.0])
+    for mesh, layout in (("a:1", ""), ("a:2", "rows:a")):
+        inputs = {"logits": ([ROWS], logits), "targets": ([ROWS], targets)}
+        loss, by_logits, by_targets = interpret(program, inputs, mesh, layout).results
+        np.testing.assert_allclose(loss, [0, 0, np.inf, np.inf, np.log(2), np.log1p(np.exp(3.0))], rtol=1e-15)
+        np.testing.assert_allclose(by_logits[[0, 1, 4, 5]], [0, 0, 0, 1 / (1 + np.exp(-3.0))], atol=1e-15)
+        np.testing.assert_allclose(by_targets[[4, 5]], [0, -3], atol=1e-15)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e30])
+def test_logits_of_any_size_are_smoothed_over_the_whole_vocabulary(size: float) -> None:
+    """NVIDIA/Megatron-LM#7464, #737: means over each slice, and the logarithm of a probability that is 0."""
+    targets = np.array([3, 0, 0, 4, 2, 1], np.int32)
+
+    def program(logits: mtf.Tensor, targets: mtf.Tensor) -> list[mtf.Tensor]:
+        loss = mtf.layers.softmax_cross_entropy_with_logits(logits, targets, VOCAB, label_smoothing=0.1)
+        return [loss, *mtf.gradients(mtf.reduce_sum(loss), [logits])]
+
+    logits = LOGITS * size
+    centred = logits - logits.max(1, keepdims=True)
+    log_z = np.log(np.exp(centred).sum(1, keepdims=True))
+    share = 0.9 * np.eye(5)[targets] + 0.02
+    inputs = {"logits": ([ROWS, VOCAB], logits), "targets": ([ROWS], targets)}
+    for mesh, layout in (("a:1", ""), ("a:5", "vocab:a"), ("a:2", "vocab:a"), ("a:4", "vocab:a")):
+        loss, grad = interpret(program, inputs, mesh, layout, max_padding=0.9).results
+        np.testing.assert_allclose(loss, ((log_z - centred) * share).sum(1), rtol=1e-12)
+        np.testing.assert_allclose(grad, np.exp(centred - log_z) - share, atol=1e-13)
+
+
 @pytest.mark.parametrize("padding_id", [-100, 2])
 def test_padding_of_any_id_is_no_target(padding_id: int) -> None:
     """NVIDIA-NeMo/Speech#2466 asked for it: the padding of targets may be an id that no class has."""

@@ -31,6 +31,9 @@ from meshtf.planning import extrema
 def floordiv(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """The largest integer not above x1 / x2, broadcast by name. It has no gradient.
 
+    An integer that is divided by 0 ends the step with TensorFlow's InvalidArgumentError; where XLA compiles the step,
+    which raises no errors, the result means nothing. Padding of a split dimension divides nothing.
+
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
@@ -53,7 +56,8 @@ def floordiv(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, na
 def mod(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """x1 - floordiv(x1, x2) * x2, broadcast by name: it has the sign of x2.
 
-    Of floating numbers it is exact, and rounded once: -1e-8 mod 1 is 1 in float32.
+    Of floating numbers it is exact, and rounded once: -1e-8 mod 1 is 1 in float32. Integers mod 0 end the step as in
+    `floordiv`.
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.

@@ -238,6 +238,8 @@ def softmax(
 ) -> Tensor:
     """exp(x) / sum(exp(x)) along a dimension.
 
+    A row with a NaN or an infinity above 0 has NaN: in that place on every mesh, in the others as the kernel has it.
+
     Args:
       x: floating.
       reduced_dim: of x.

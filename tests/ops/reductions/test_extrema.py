@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.planning.extrema import maximum
 from meshtf.ops.order.top_k import best_of
+from meshtf.planning.extrema import maximum
 from meshtf.testing import interpret
 
 pytestmark = pytest.mark.quick
