@@ -41,7 +41,7 @@ def gin_file_choices(name: str) -> list[Path]:
 def no_gin_file(name: str) -> str:
     """What is said of one that there is not."""
     names = sorted(path.name for path in packaged_folder().glob("*.gin"))
-    folder = Path(name).expanduser().parent
+    folder = user_path(name).parent
     beside = sorted(str(folder / path.name) for path in folder.glob("*.gin"))
     return (
         f'there is no gin file "{name}"{nearest(name, [*beside, *names])}\n'

@@ -172,7 +172,8 @@ class PendingSums:
             cut.add_edge(reduction, _END)
 
     def _add_masks(self, cut: networkx.DiGraph, operation: Operation) -> None:
-        if operation.prefers_sums_done:
+        # A loop stacks results that are not read inside it, and sums them once, after its last iteration.
+        if operation.prefers_sums_done and any(self.is_used(output) for output in operation.outputs):
             cut.add_edge(operation, _END, capacity=1 + _capacity(cut, operation, _END))
         if any(self._own[output] for output in operation.outputs):
             return

@@ -99,7 +99,7 @@ def test_what_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str]) -> Non
     write_run("words", [{"step": 1, "loss": "low"}, {"step": 2, "held_out_loss": [1]}])
     assert status_of("a", "damaged", "empty", "folder", "words", "--output=c.png") == ExitStatus.DONE
     out = capsys.readouterr().out
-    assert "damaged/metrics.jsonl: 1 of 6 lines are damaged, and passed over\n" in out
+    assert "damaged/metrics.jsonl: 1 of 6 lines is damaged, and passed over\n" in out
     assert "empty has no metrics yet\n" in out
     assert out.count("folder/metrics.jsonl cannot be read: ") == 1
     assert Path("c.png").exists()

@@ -343,7 +343,7 @@ def test_a_resume_that_is_refused_changes_nothing(capsys: pytest.CaptureFixture[
     [
         (["--model_dir="], "--model_dir is empty"),
         (["--model_dir=gz://bucket/run"], "gz://bucket/run cannot be opened: "),
-        (["--model_dir=~nobody_of_this_name/run"], "cannot be found"),
+        (["--model_dir=~nobody_of_this_name/run"], "this machine has no user"),
         (["--gin_param=Training.batch_size=1000000000000"], "1 core with the batches made ahead, and "),
         (["--gin_param=digits.num_held_out=1797"], "digits.num_held_out must be from 1 to 1796, and is 1797"),
         (["--gin_param=Training.check_memory=1"], "Training.check_memory must be True or False, and is 1"),

@@ -98,14 +98,23 @@ def stepped(optimizer: optimize.Optimizer, g: np.ndarray, layout: str, start: mt
 
 
 @pytest.mark.parametrize("layout", ["", "n:rows"])
-@pytest.mark.parametrize("size", [np.inf, np.nan, 1e30])
+@pytest.mark.parametrize("size", [np.inf, np.nan])
 def test_gradients_without_a_length_are_not_clipped_to_0(size: float, layout: str) -> None:
     """tensorflow/tensorflow#21363: 1 / inf is 0, and a step that trained nothing looked like any other."""
     clipped = optimize.ClippedOptimizer(optimize.SgdOptimizer(1.0), [optimize.ClipByGlobalNorm(1.0)])
     assert np.isnan(stepped(clipped, np.array([size, 1, 1, 1, 1, 1]), layout)).all()
 
 
-@pytest.mark.parametrize("size", [np.inf, np.nan, 1e30])
+@pytest.mark.parametrize("layout", ["", "n:rows"])
+def test_gradients_whose_squares_are_no_float32_have_a_length(layout: str) -> None:
+    """The same thread: 1e30 is clipped to 1, and the others are small beside it."""
+    clipped = optimize.ClippedOptimizer(optimize.SgdOptimizer(1.0), [optimize.ClipByGlobalNorm(1.0)])
+    w, other = stepped(clipped, np.array([1e30, 1, 1, 1, 1, 1]), layout)
+    np.testing.assert_array_equal(w, [0, 1, 1, 1, 1, 1])
+    np.testing.assert_array_equal(other, np.ones(6))
+
+
+@pytest.mark.parametrize("size", [np.inf, np.nan])
 def test_a_gradient_without_a_length_has_no_ratio_of_trust(size: float) -> None:
     """The same in LARS: a ratio of 0 moved nothing, and with a NaN a ratio of 1 moved a thousand times too far."""
     w, other = stepped(optimize.LarsOptimizer(0.5), np.array([size, 1, 1, 1, 1, 1]), "n:rows")

@@ -404,7 +404,7 @@ __all__ = [
 ]
 
 
-_SLICES = "derive from mtf.Operation, whose lower works on slices: docs/migration.md"
+_SLICES = "derive from mtf.Operation, whose lower works on slices"
 
 __getattr__ = refusing(
     __name__,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from meshtf.compat.mesh_tensorflow._refused import refusing
-from meshtf.errors import DeviceError
+from meshtf.errors import DeviceError, counted
 
 
 def outside_all_rewrites() -> contextlib.AbstractContextManager[None]:
@@ -29,7 +29,8 @@ class BalancedVariablePlacer:
 
     def __init__(self, devices: Sequence[str], init_usage: Sequence[int] | None = None) -> None:
         if init_usage and len(init_usage) != len(devices):
-            raise DeviceError(f"init_usage has {len(init_usage)} numbers for {len(devices)} devices; give one for each")
+            numbers, given = counted(len(init_usage), "number"), counted(len(devices), "device")
+            raise DeviceError(f"init_usage has {numbers} for {given}; give one for each")
         self._usage = dict(zip(devices, init_usage or [0] * len(devices), strict=True))
         self._last = devices[0]
 

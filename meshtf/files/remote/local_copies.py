@@ -32,7 +32,7 @@ def local_copies(pattern: str, cache: Path = CACHE) -> list[Path]:
     if _WILDCARD.search(parts[-1]):
         own_folder = RemoteFolder.open("/".join(parts[:-1]))
         if not _WILDCARD.search("/".join(parts[3:-1])) and own_folder.has(parts[-1]):
-            return [_copied(own_folder, parts[-1], lasting_folder(cache.expanduser(), own_folder))]
+            return [_copied(own_folder, parts[-1], lasting_folder(user_path(cache), own_folder))]
     first = next((i for i, part in enumerate(parts) if i > 2 and _WILDCARD.search(part)), len(parts) - 1)
     folder, names = RemoteFolder.open("/".join(parts[:first])), "/".join(parts[first:])
     found = folder.glob(names) if _WILDCARD.search(names) else [names] * folder.has(names)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from meshtf.errors import counted
 from meshtf.train.data._shuffled_batches import NUM_EXAMPLES
 from meshtf.train.task import Fingerprint, Position, Task, TaskOfKnownData
 
@@ -63,15 +64,15 @@ def counts_checksum(arrays: Sequence[np.ndarray]) -> str:
 
 
 def _changes(then: Mapping[str, object], now: Mapping[str, object]) -> Iterator[str]:
-    counted = False
+    is_counted = False
     for fact, value in now.items():
         if isinstance(value, int) and then.get(fact) != value:
-            counted = True
+            is_counted = True
             before = then.get(fact)
             single = fact.removesuffix("s")
             then_counted = f"{counted(before, single, fact)} then, {value:,}" if isinstance(before, int) else None
             yield f"{then_counted or counted(value, single, fact)} now"
-    if counted or then.get(CONTENTS) == now.get(CONTENTS):
+    if is_counted or then.get(CONTENTS) == now.get(CONTENTS):
         return
     is_known = IN_ANY_ORDER in then and IN_ANY_ORDER in now
     if is_known and then[IN_ANY_ORDER] == now[IN_ANY_ORDER]:

@@ -1,0 +1,1 @@
+"""What runs when a session runs, or at once: programs, updates, and the values that they start from."""
