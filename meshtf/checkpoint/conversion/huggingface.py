@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import shutil
 from collections.abc import Mapping
@@ -89,7 +90,7 @@ class HuggingFaceFolder:
     def state(self) -> Mapping[str, Any]:
         return {}
 
-    @property
+    @functools.cached_property
     def tensors(self) -> Mapping[str, SavedTensor]:
         return {name: file.tensors[name] for name, file in self.files.items()}
 

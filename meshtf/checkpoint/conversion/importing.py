@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -247,9 +248,10 @@ class _Canonical(OfAnother):
                 found[canonical] = name
         return cls(source, found)
 
-    @property
+    @functools.cached_property
     def tensors(self) -> Mapping[str, SavedTensor]:
-        return {name: self.source.tensors[own] for name, own in self.names.items()}
+        found = self.source.tensors
+        return {name: found[own] for name, own in self.names.items()}
 
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
         return self.source.read(self.names[name], box)

@@ -7,6 +7,7 @@ ways: where only the copy is in the file, it is taken for the original.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 import tensorflow as tf
@@ -49,9 +50,10 @@ class WithoutCopies(OfAnother):
                 del names[whole[copy]]
         return cls(source, names)
 
-    @property
+    @functools.cached_property
     def tensors(self) -> Mapping[str, SavedTensor]:
-        return {name: self.source.tensors[own] for name, own in self.names.items()}
+        found = self.source.tensors
+        return {name: found[own] for name, own in self.names.items()}
 
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
         return self.source.read(self.names[name], box)
