@@ -101,7 +101,7 @@ def _accumulate(grads: dict[Tensor, list[Tensor]], x: Tensor, grad: Tensor) -> N
         grad = with_layout_of(grad, x)
     terms, wide = grads.setdefault(x, []), sum_dtype(x.dtype)
     if terms and (terms[0].dtype == wide or len(terms) == _MOST_TERMS):
-        grads[x] = [add_n([cast(term, wide) for term in (*terms, grad)])]
+        grads[x] = check_tensors([add_n([cast(term, wide) for term in (*terms, grad)])])
     else:
         terms.append(grad)
 

@@ -16,10 +16,12 @@ from meshtf.planning.layout_table import LayoutTable
 class StoredVariable(Protocol):
     """What the planner must know of a variable."""
 
-    full_name: str
     shape: Shape
     unpadded_shape: Shape
     site: Site
+
+    @property
+    def full_name(self) -> str: ...
 
     @property
     def stacked_dims(self) -> Shape: ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import shutil
 from collections.abc import Mapping
@@ -62,11 +61,13 @@ class HuggingFaceFolder:
       path: of the folder.
       configuration: what `config.json` says.
       files: for each tensor the file that has it.
+      tensors: their shapes and dtypes.
     """
 
     path: Path
     configuration: Mapping[str, Any]
     files: Mapping[str, SafetensorsFile]
+    tensors: Mapping[str, SavedTensor]
 
     @classmethod
     def open(cls, path: Path) -> HuggingFaceFolder:
@@ -77,10 +78,11 @@ class HuggingFaceFolder:
         configuration = read_json(path / CONFIGURATION)
         if (path / _WHOLE).is_file():  # which counts where an index is there, too, as in Transformers
             file = SafetensorsFile.open(path / _WHOLE)
-            return cls(path, configuration, dict.fromkeys(file.tensors, file))
+            return cls(path, configuration, dict.fromkeys(file.tensors, file), file.tensors)
         if not (path / _INDEX).is_file():
             raise CheckpointError(_no_weights(path))
-        return cls(path, configuration, _sharded(path))
+        files = _sharded(path)
+        return cls(path, configuration, files, {name: file.tensors[name] for name, file in files.items()})
 
     @property
     def step(self) -> int:
@@ -89,10 +91,6 @@ class HuggingFaceFolder:
     @property
     def state(self) -> Mapping[str, Any]:
         return {}
-
-    @functools.cached_property
-    def tensors(self) -> Mapping[str, SavedTensor]:
-        return {name: file.tensors[name] for name, file in self.files.items()}
 
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
         """A tensor, or a part of it."""

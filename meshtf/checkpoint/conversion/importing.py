@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -235,6 +234,7 @@ class _Canonical(OfAnother):
     """A source under the names that the rules have for its tensors, without what is ignored."""
 
     names: Mapping[str, str]
+    tensors: Mapping[str, SavedTensor]
 
     @classmethod
     def of(cls, source: TensorSource, model: FamilyModel) -> _Canonical:
@@ -246,12 +246,8 @@ class _Canonical(OfAnother):
                 raise CheckpointError(_TWICE.format(canonical=canonical, first=found[canonical], second=name))
             if canonical in known or not family.is_ignored(canonical):
                 found[canonical] = name
-        return cls(source, found)
-
-    @functools.cached_property
-    def tensors(self) -> Mapping[str, SavedTensor]:
-        found = self.source.tensors
-        return {name: found[own] for name, own in self.names.items()}
+        tensors = source.tensors
+        return cls(source, found, {name: tensors[own] for name, own in found.items()})
 
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
         return self.source.read(self.names[name], box)

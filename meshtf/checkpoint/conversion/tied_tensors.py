@@ -7,7 +7,6 @@ ways: where only the copy is in the file, it is taken for the original.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 
 import tensorflow as tf
@@ -25,9 +24,11 @@ class WithoutCopies(OfAnother):
 
     Attributes:
       names: for each tensor the name that it has in the source.
+      tensors: their shapes and dtypes.
     """
 
     names: Mapping[str, str]
+    tensors: Mapping[str, SavedTensor]
 
     @classmethod
     def of(cls, source: TensorSource, tied: Mapping[str, str], prefix: str) -> WithoutCopies:
@@ -48,12 +49,8 @@ class WithoutCopies(OfAnother):
                 names[original] = names.pop(whole[copy])
             elif _are_equal(source, names[whole[copy]], names[whole[original]]):
                 del names[whole[copy]]
-        return cls(source, names)
-
-    @functools.cached_property
-    def tensors(self) -> Mapping[str, SavedTensor]:
-        found = self.source.tensors
-        return {name: found[own] for name, own in self.names.items()}
+        found = source.tensors
+        return cls(source, names, {name: found[own] for name, own in names.items()})
 
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
         return self.source.read(self.names[name], box)

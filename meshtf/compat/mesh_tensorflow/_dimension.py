@@ -147,7 +147,7 @@ def the_dimension(x: DimensionLike | Iterable[DimensionLike], what: str) -> Dime
     """The one dimension of a list of one, where one dimension is meant. ShapeError for a list of several."""
     if isinstance(x, language.Dimension):
         return own_dimension(x)
-    dims = [x] if _is_pair(x) else list(cast("Iterable[Any]", x))
+    dims: list[Any] = [x] if _is_pair(x) else list(cast("Iterable[Any]", x))
     if len(dims) != 1:
         raise ShapeError(
             f"{what} is one dimension, and {len(dims)} were given: {dims}; give mtf.combined_dimension of them"

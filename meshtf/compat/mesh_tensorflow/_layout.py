@@ -25,10 +25,10 @@ class LayoutRules(language.LayoutRules):
     __slots__ = ()
 
     def __init__(self, pairs: LayoutLike) -> None:
-        listed = pairs.items() if isinstance(pairs, Mapping) else pairs
+        listed: Any = pairs.items() if isinstance(pairs, Mapping) else pairs
         joined: dict[str, Any] = {}
         for name, axes in listed if isinstance(listed, Iterable) else [listed]:
-            before = joined.get(name)
+            before: Any = joined.get(name)
             one_each = isinstance(before, str | tuple) and isinstance(axes, str | tuple)
             joined[name] = _joined(before, axes) if one_each else axes
         super().__init__(joined)

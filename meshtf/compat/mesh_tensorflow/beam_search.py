@@ -13,6 +13,7 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from meshtf import control_flow, ops
+from meshtf import dimension as language
 from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
 from meshtf.compat.mesh_tensorflow._language import for_graphs
 from meshtf.errors import GraphError, ShapeError, counted
@@ -152,11 +153,11 @@ class _BeamSearch:
         )
 
     @property
-    def _batch(self) -> Dimension:
+    def _batch(self) -> language.Dimension:
         return self.initial_ids.shape.dims[0]
 
     @property
-    def _beam(self) -> Dimension:
+    def _beam(self) -> language.Dimension:
         return self.initial_ids.shape.dims[1]
 
     def _goes_on(self, step: Tensor, *values: Tensor) -> Tensor:

@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from meshtf import dimension as language
 from meshtf.compat.mesh_tensorflow import _functions as mtf
-from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
+from meshtf.compat.mesh_tensorflow._dimension import Shape
 from meshtf.compat.mesh_tensorflow._graph import graph_of
 from meshtf.compat.mesh_tensorflow._variables import assign, assign_sub, get_variable
 from meshtf.compat.mesh_tensorflow.runs.updates import Updates
@@ -191,7 +192,7 @@ class AdafactorOptimizer(Optimizer):
         relative = rows / mtf.reduce_mean(rows, output_shape=rows.shape - smaller)
         return grad * mtf.rsqrt(relative) * mtf.rsqrt(columns), [kept_rows, kept_columns]
 
-    def _moment(self, var: Variable, which: str, shape: Shape, squares: Tensor) -> tuple[Tensor, Operation]:
+    def _moment(self, var: Variable, which: str, shape: language.Shape, squares: Tensor) -> tuple[Tensor, Operation]:
         before = slot(var, f"{var.full_name}_slot_{which}", shape)
         decay = self._decay(var)
         now = before * decay + mtf.reduce_mean(squares, output_shape=shape) * (1.0 - decay)
@@ -203,7 +204,7 @@ class AdafactorOptimizer(Optimizer):
         layers = Shape([d for d in value.shape if d.name in self._stacked])
         return mtf.maximum(reduce_rms(value, output_shape=layers), self._epsilon2) * self._rate(var)
 
-    def _factored_dims(self, shape: Shape) -> tuple[Dimension, Dimension] | None:
+    def _factored_dims(self, shape: language.Shape) -> tuple[language.Dimension, language.Dimension] | None:
         dims = sorted((d for d in shape if d.name not in self._stacked), key=lambda d: d.size)
         if not self._factored or len(dims) < 2 or dims[-2].size < self._smallest:
             return None
@@ -226,7 +227,7 @@ def reduce_rms(x: Tensor, **kwargs: Any) -> Tensor:
     return mtf.sqrt(mtf.reduce_mean(mtf.square(x), **kwargs))
 
 
-def slot(var: Variable, name: str, shape: Shape, initializer: Callable[..., Any] | None = None) -> Tensor:
+def slot(var: Variable, name: str, shape: language.Shape, initializer: Callable[..., Any] | None = None) -> Tensor:
     """State of an optimizer, [shape] float32, zero at first: a variable that is not trained."""
     start = initializer or tf.compat.v1.zeros_initializer()
     return get_variable(var.mesh, name, shape, tf.float32, initializer=start, trainable=False)

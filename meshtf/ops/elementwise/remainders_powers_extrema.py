@@ -172,12 +172,13 @@ def pow(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
     """
     if isinstance(x1, Tensor) and x1.dtype.is_integer and is_scalar(x2) and x2 < 0:  # type: ignore[operator]
         raise UsageError(f"{x1.dtype.name} has no power {x2}, which is no whole number; convert with mtf.cast")
-    operands = tensors_of_one_dtype(x1, x2)
+    base, power = tensors_of_one_dtype(x1, x2)
     return binary(
-        *operands,
+        base,
+        power,
         output_shape,
         name or "pow",
-        wrapping_integers.power if operands[0].dtype.is_integer else tf.pow,
+        wrapping_integers.power if base.dtype.is_integer else tf.pow,
         slopes=lambda base, power, y: (_base_slope(base, x2 if is_scalar(x2) else power), _exponent_slope(base, y)),
         accepts=SIGNED,  # TensorFlow has no powers of unsigned integers
     )
@@ -186,7 +187,8 @@ def pow(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
 def _base_slope(x1: Tensor, x2: Operand) -> Operand:
     """x2 * x1^(x2 - 1), and 0 at 0^0: x1^0 is 1 for every x1, and 0 * 0^-1 would be NaN."""
     if not isinstance(x2, Tensor):
-        return x2 if x2 in (0, 1) else multiply(pow(x1, x2 - 1), x2)  # TensorFlow's complex 0^0 is NaN
+        # TensorFlow's complex 0^0 is NaN.
+        return x2 if x2 in (0, 1) else multiply(pow(x1, x2 - 1), x2)  # type: ignore[operator]
     return times_slope(x2, pow(x1, x2 - 1))
 
 

@@ -48,7 +48,7 @@ def checksum(arrays: Sequence[np.ndarray]) -> str:
 
 
 def crc_of(array: np.ndarray) -> int:
-    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def counts_checksum(arrays: Sequence[np.ndarray]) -> str:

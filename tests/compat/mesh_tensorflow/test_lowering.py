@@ -310,5 +310,5 @@ def test_a_placer_says_where_masters_are() -> None:
         for name in "abc":
             mtf.get_variable(mesh, name, [IO])
         assert [mesh.graph.masters[n].device for n in "abc"] == ["cpu:1", "cpu:2", "cpu:1"]
-        with pytest.raises(DeviceError, match="1 numbers for 3 devices"):
+        with pytest.raises(DeviceError, match="1 number for 3 devices"):
             mtf.utils.BalancedVariablePlacer(devices, [1])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from meshtf import dimension as language
 from meshtf.compat.mesh_tensorflow import _functions as mtf
 from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
 from meshtf.compat.mesh_tensorflow._variables import get_variable
@@ -25,9 +26,9 @@ def rename_length_to_memory_length(
 
 def multihead_attention_params(
     mesh: Mesh,
-    heads: Dimension,
-    io_channels: Dimension,
-    kv_channels: Dimension,
+    heads: language.Dimension,
+    io_channels: language.Dimension,
+    kv_channels: language.Dimension,
     variable_dtype: VariableDType,
     combine: bool = False,
 ) -> list[Tensor]:
@@ -58,9 +59,9 @@ def multihead_attention_params(
 
 def multihead_attention_vars(
     mesh: Mesh,
-    heads: Dimension,
-    io_channels: Dimension,
-    kv_channels: Dimension,
+    heads: language.Dimension,
+    io_channels: language.Dimension,
+    kv_channels: language.Dimension,
     master_dtype: tf.DType,
     slice_dtype: tf.DType,
     activation_dtype: tf.DType,
@@ -77,7 +78,7 @@ def dot_product_attention(
     mask: Tensor | None,
     is_training: bool,
     dropout: float = 0.0,
-    dropout_broadcast_dims: Sequence[Dimension] | None = None,
+    dropout_broadcast_dims: Sequence[language.Dimension] | None = None,
     extra_logit: float | Tensor | None = None,
 ) -> Tensor:
     """Values weighted by the softmax of q . k, which is not scaled.
@@ -111,11 +112,11 @@ def multihead_attention(  # noqa: PLR0913  # the original's parameters
     query_antecedent: Tensor,
     memory_antecedent: Tensor | None,
     mask: Tensor | None,
-    kv_channels: Dimension,
-    heads: Dimension,
+    kv_channels: language.Dimension,
+    heads: language.Dimension,
     is_training: bool,
     dropout: float = 0.0,
-    dropout_broadcast_dims: Sequence[Dimension] | None = None,
+    dropout_broadcast_dims: Sequence[language.Dimension] | None = None,
     master_dtype: tf.DType = tf.float32,
     slice_dtype: tf.DType = tf.float32,
     name: str = "multihead_attention",
@@ -208,8 +209,8 @@ def multihead_encdec_attention_incremental(
 
 def masked_local_attention_1d(  # noqa: PLR0913  # the original's parameters
     x: Tensor,
-    kv_channels: Dimension,
-    heads: Dimension,
+    kv_channels: language.Dimension,
+    heads: language.Dimension,
     is_training: bool,
     window_size: int = 128,
     master_dtype: tf.DType = tf.float32,
@@ -300,8 +301,8 @@ def masked_local_attention_1d_incremental(
 def _given_or_made(
     params: Sequence[Tensor] | None,
     x: Tensor,
-    heads: Dimension,
-    kv_channels: Dimension,
+    heads: language.Dimension,
+    kv_channels: language.Dimension,
     master_dtype: tf.DType,
     slice_dtype: tf.DType,
 ) -> Sequence[Tensor]:
@@ -330,7 +331,7 @@ def attention_mask_same_segment(
 
 
 def attention_bias_local_block(
-    mesh: Mesh, block_length: Dimension, memory_length: Dimension, dtype: tf.DType = tf.int32
+    mesh: Mesh, block_length: language.Dimension, memory_length: language.Dimension, dtype: tf.DType = tf.int32
 ) -> Tensor:
     """-1e9 where a position of the memory, the block before and the block itself, is later than the query's."""
     queries = mtf.range(mesh, block_length, tf.int32) + block_length.size

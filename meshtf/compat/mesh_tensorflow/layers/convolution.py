@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
+from meshtf import dimension as language
 from meshtf import ops
 from meshtf.compat.mesh_tensorflow import _functions as mtf
 from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
@@ -18,7 +19,7 @@ from meshtf.graph import Tensor, VariableDType
 _FILTER_DIMS = {1: ("filter_w",), 2: ("filter_h", "filter_w"), 3: ("filter_d", "filter_h", "filter_w")}
 
 
-def conv1d(x: Tensor, output_dim: Dimension, filter_size: int = 3, stride: int = 1, **kw_args: Any) -> Tensor:
+def conv1d(x: Tensor, output_dim: language.Dimension, filter_size: int = 3, stride: int = 1, **kw_args: Any) -> Tensor:
     """A convolution along the dimension before the last, [..., length, output_dim]: `conv2d` one pixel high."""
     height = Dimension("fake_height", 1)
     image = mtf.reshape(x, Shape([*x.shape.dims[:-2], height, *x.shape.dims[-2:]]))
@@ -28,7 +29,7 @@ def conv1d(x: Tensor, output_dim: Dimension, filter_size: int = 3, stride: int =
 
 def separable_conv1d(  # noqa: PLR0913  # the original's parameters
     x: Tensor,
-    output_dim: Dimension,
+    output_dim: language.Dimension,
     min_relative_pos: int = -1,
     max_relative_pos: int = 1,
     depthwise_filter_initializer_scale: float = 1.0,
@@ -74,7 +75,7 @@ def separable_conv1d(  # noqa: PLR0913  # the original's parameters
             ]
         start = VarianceScalingInitializer(pointwise_filter_initializer_scale)
         return dense(
-            mtf.add_n(parts),
+            cast("Tensor", mtf.add_n(parts)),  # of one position at least
             [output_dim],
             [channels],
             use_bias=use_bias,
@@ -85,7 +86,7 @@ def separable_conv1d(  # noqa: PLR0913  # the original's parameters
 
 def conv2d(
     x: Tensor,
-    output_dim: Dimension,
+    output_dim: language.Dimension,
     filter_size: Sequence[int] = (3, 3),
     strides: Sequence[int] = (1, 1),
     padding: str = "SAME",
@@ -102,7 +103,7 @@ def conv2d(
 
 def conv3d(
     x: Tensor,
-    output_dim: Dimension,
+    output_dim: language.Dimension,
     filter_size: Sequence[int] = (3, 3, 3),
     strides: Sequence[int] = (1, 1, 1),
     padding: str = "SAME",
@@ -118,7 +119,7 @@ def conv3d(
 
 def conv2d_transpose(
     x: Tensor,
-    output_dim: Dimension,
+    output_dim: language.Dimension,
     filter_size: Sequence[int] = (2, 2),
     strides: Sequence[int] = (2, 2),
     padding: str = "SAME",
@@ -134,7 +135,7 @@ def conv2d_transpose(
 
 def conv3d_transpose(
     x: Tensor,
-    output_dim: Dimension,
+    output_dim: language.Dimension,
     filter_size: Sequence[int] = (2, 2, 2),
     strides: Sequence[int] = (2, 2, 2),
     padding: str = "SAME",
@@ -150,7 +151,7 @@ def conv3d_transpose(
 
 def _kernel(
     x: Tensor,
-    output_dim: Dimension,
+    output_dim: language.Dimension,
     filter_size: Sequence[int],
     initializer: Any,
     variable_dtype: VariableDType | None,

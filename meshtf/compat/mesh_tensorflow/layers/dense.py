@@ -8,20 +8,21 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from meshtf import dimension as language
 from meshtf.compat.mesh_tensorflow import _functions as mtf
 from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape, dims_of
 from meshtf.compat.mesh_tensorflow._variables import get_variable
 from meshtf.errors import ShapeError
 from meshtf.graph import Tensor, VariableDType
 
-OneOrMore: TypeAlias = "Dimension | Sequence[Dimension]"
+OneOrMore: TypeAlias = "language.Dimension | Sequence[language.Dimension]"
 Activation: TypeAlias = Callable[[Tensor], Tensor]
 
 
 class DenseInitializer:
     """What makes the initializer, one of TensorFlow's, of a kernel: called with the dimensions summed over and made."""
 
-    def __call__(self, reduced_dims: Sequence[Dimension], new_dims: Sequence[Dimension]) -> Any:
+    def __call__(self, reduced_dims: Sequence[language.Dimension], new_dims: Sequence[language.Dimension]) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must return an initializer of TensorFlow's when called")
 
 
@@ -44,7 +45,7 @@ class VarianceScalingInitializer(DenseInitializer):
             raise ShapeError(f'distribution must be "normal" or "uniform", not {distribution!r}')
         self.scale, self.mode, self.distribution = scale, mode.lower(), distribution.lower()
 
-    def __call__(self, reduced_dims: Sequence[Dimension], new_dims: Sequence[Dimension]) -> Any:
+    def __call__(self, reduced_dims: Sequence[language.Dimension], new_dims: Sequence[language.Dimension]) -> Any:
         fan_in, fan_out = (math.prod(d.size for d in dims) for dims in (reduced_dims, new_dims))
         n = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2.0}[self.mode]
         variance = self.scale / max(1.0, n)
@@ -114,9 +115,9 @@ def dense(  # noqa: PLR0913  # the original's parameters
 
 def get_dense_kernel_weights(  # noqa: PLR0913  # the original's parameters
     x: Tensor,
-    new_dims: Sequence[Dimension],
-    reduced_dims: Sequence[Dimension],
-    expert_dims: Sequence[Dimension],
+    new_dims: Sequence[language.Dimension],
+    reduced_dims: Sequence[language.Dimension],
+    expert_dims: Sequence[language.Dimension],
     kernel_initializer: Any = None,
     name: str | None = None,
     variable_dtype: VariableDType | None = None,
@@ -135,7 +136,7 @@ def get_dense_kernel_weights(  # noqa: PLR0913  # the original's parameters
 
 def dense_product(
     x: Tensor,
-    reduced_dims: Sequence[Dimension],
+    reduced_dims: Sequence[language.Dimension],
     new_dims: OneOrMore,
     activation_functions: Sequence[Activation | str | None] | str | Activation | None = None,
     name: str = "dense_product",
@@ -159,10 +160,10 @@ def dense_product(
 
 def dense_relu_dense(
     x: Tensor,
-    hidden_channels: Dimension,
+    hidden_channels: language.Dimension,
     is_training: bool,
     dropout: float = 0.0,
-    dropout_broadcast_dims: Sequence[Dimension] | None = None,
+    dropout_broadcast_dims: Sequence[language.Dimension] | None = None,
     master_dtype: tf.DType = tf.float32,
     slice_dtype: tf.DType = tf.float32,
     name: str | None = None,
@@ -175,6 +176,6 @@ def dense_relu_dense(
         return dense(h, x.shape.dims[-1], use_bias=False, name="wo", **dtypes)
 
 
-def without_dims(shape: Shape, dims: Sequence[Dimension] | None) -> Shape:
+def without_dims(shape: language.Shape, dims: Sequence[language.Dimension] | None) -> language.Shape:
     """A shape without some dimensions, which it need not have."""
     return Shape([d for d in shape if d not in (dims or ())])

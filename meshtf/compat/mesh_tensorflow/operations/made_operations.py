@@ -148,7 +148,7 @@ def _pool(x: Tensor, ksize: Sequence[int], strides: Sequence[int], pool_fn_strin
         )
     dims = x.shape.dims[-1 - len(ksize) : -1]
     made = for_graphs(functions[kind])(x, {d.name: n for d, n in zip(dims, ksize, strict=True)}, name=name)
-    made.operation.whole_names = [d.name for d in dims]
+    setattr(made.operation, "whole_names", [d.name for d in dims])  # noqa: B010  # for programs that read it
     return made
 
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from meshtf import dimension as language
 from meshtf.compat.mesh_tensorflow import _functions as mtf
 from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
 from meshtf.compat.mesh_tensorflow.layers.attention import MASKED
@@ -39,14 +40,18 @@ def visibility_mask_to_attention_bias(visible: Tensor, dtype: tf.DType) -> Tenso
 
 
 def maybe_reshape_attention_input_for_2d_sharding(
-    context: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, unsplittable_dims: Sequence[Dimension]
+    context: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, unsplittable_dims: Sequence[language.Dimension]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """The tensors as they are: a mesh axis that no dimension names is left to the layout."""
     return q, k, v, bias
 
 
 def attention_params_simple(
-    mesh: Mesh, io_dim: Dimension, kv_dim: Dimension, heads_dim: Dimension, variable_dtype: VariableDType
+    mesh: Mesh,
+    io_dim: language.Dimension,
+    kv_dim: language.Dimension,
+    heads_dim: language.Dimension,
+    variable_dtype: VariableDType,
 ) -> AttentionParams:
     """Those of as many heads for keys and values as for queries, all with the same channels."""
     return AttentionParams(mesh, io_dim, io_dim, io_dim, kv_dim, kv_dim, [heads_dim], [heads_dim], variable_dtype)
@@ -56,12 +61,12 @@ def attention(  # noqa: PLR0913  # the original's parameters
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    memory_length_dim: Dimension,
-    key_dim: Dimension,
-    value_dim: Dimension,
+    memory_length_dim: language.Dimension,
+    key_dim: language.Dimension,
+    value_dim: language.Dimension,
     bias: Tensor | None = None,
     dropout_rate: float = 0.0,
-    dropout_broadcast_dims: Sequence[Dimension] | None = None,
+    dropout_broadcast_dims: Sequence[language.Dimension] | None = None,
     extra_logit: float | Tensor | None = None,
     context: Trains | None = None,
     float32_logits: bool = True,
@@ -102,7 +107,7 @@ def attention(  # noqa: PLR0913  # the original's parameters
     return mtf.einsum([weights, v], Shape([*rest, value_dim]))
 
 
-def _add_z_loss(context: Any, scores: Tensor, memory: Dimension, coefficient: float, dtype: tf.DType) -> None:
+def _add_z_loss(context: Any, scores: Tensor, memory: language.Dimension, coefficient: float, dtype: tf.DType) -> None:
     log_z = mtf.reduce_logsumexp(scores, memory)
     loss = mtf.reduce_mean(mtf.square(log_z) * mtf.cast(context.nonpadding, log_z.dtype))
     loss *= coefficient / max(context.num_microbatches or 1, 1)
@@ -113,9 +118,9 @@ def local_attention_1d(  # noqa: PLR0913  # the original's parameters
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    length_dim: Dimension,
-    key_dim: Dimension,
-    value_dim: Dimension,
+    length_dim: language.Dimension,
+    key_dim: language.Dimension,
+    value_dim: language.Dimension,
     fully_autoregressive: bool = True,
     length_dim_num_splits: int = 1,
     radius: int = 128,

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from meshtf import dimension as language
 from meshtf.compat.mesh_tensorflow import _functions as mtf
 from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
 from meshtf.compat.mesh_tensorflow._variables import get_variable
@@ -43,18 +44,18 @@ class AttentionParams:
     def __init__(  # noqa: PLR0913  # the original's parameters
         self,
         mesh: Mesh,
-        query_input_dim: Dimension,
-        memory_input_dim: Dimension,
-        output_dim: Dimension,
-        key_dim: Dimension,
-        value_dim: Dimension,
-        query_heads_dims: Sequence[Dimension] | None,
-        memory_heads_dims: Sequence[Dimension] | None,
+        query_input_dim: language.Dimension,
+        memory_input_dim: language.Dimension,
+        output_dim: language.Dimension,
+        key_dim: language.Dimension,
+        value_dim: language.Dimension,
+        query_heads_dims: Sequence[language.Dimension] | None,
+        memory_heads_dims: Sequence[language.Dimension] | None,
         variable_dtype: VariableDType,
         shared_kv: bool = False,
         no_query: bool = False,
         combine_dims: bool = True,
-        ensemble_dim: Dimension | None = None,
+        ensemble_dim: language.Dimension | None = None,
         keep_query_heads_dims: bool = False,
         fold_scaling_into_initializer: bool = True,
         make_attention_vars: bool = True,
@@ -92,24 +93,24 @@ class AttentionParams:
                 self.wv = self._variable("v", self.v_shape, of_memory)
         self.wo = self._variable("o", self.o_shape, math.prod(d.size for d in self.o_dims))
 
-    def _variable(self, name: str, dims: Sequence[Dimension], summed: int) -> Tensor:
+    def _variable(self, name: str, dims: Sequence[language.Dimension], summed: int) -> Tensor:
         start = tf.compat.v1.random_normal_initializer(stddev=summed**-0.5)
         return get_variable(self.mesh, name, Shape(dims), self.variable_dtype, initializer=start)
 
     @property
-    def q_dims(self) -> list[Dimension]:
+    def q_dims(self) -> list[language.Dimension]:
         return [*self.query_heads_dims, self.key_dim]
 
     @property
-    def k_dims(self) -> list[Dimension]:
+    def k_dims(self) -> list[language.Dimension]:
         return [*self.memory_heads_dims, self.key_dim]
 
     @property
-    def v_dims(self) -> list[Dimension]:
+    def v_dims(self) -> list[language.Dimension]:
         return [*self.memory_heads_dims, self.value_dim]
 
     @property
-    def o_dims(self) -> list[Dimension]:
+    def o_dims(self) -> list[language.Dimension]:
         return [*self.query_heads_dims, self.value_dim]
 
     def compute_q(self, query_antecedent: Tensor) -> Tensor:
@@ -145,7 +146,7 @@ class AttentionParams:
         wo = mtf.cast(self.wo, o.dtype)
         return mtf.einsum([o, wo], output_shape, None if output_shape is not None else summed)
 
-    def _in_variable(self, dims: Sequence[Dimension]) -> list[Dimension]:
+    def _in_variable(self, dims: Sequence[language.Dimension]) -> list[language.Dimension]:
         return [_combined(dims)] if self.combine_dims else list(dims)
 
     def _check_shared(self, wanted: bool, called: str) -> None:
@@ -153,11 +154,13 @@ class AttentionParams:
             other = "compute_k and compute_v" if wanted else "compute_kv"
             raise GraphError(f"{called} was called of AttentionParams with shared_kv={self.shared_kv}; call {other}")
 
-    def _projected(self, x: Tensor, weights: Tensor, summed: Dimension, made: Sequence[Dimension]) -> Tensor:
+    def _projected(
+        self, x: Tensor, weights: Tensor, summed: language.Dimension, made: Sequence[language.Dimension]
+    ) -> Tensor:
         y = mtf.einsum([x, mtf.cast(weights, x.dtype)], reduced_dims=[summed])
         return mtf.replace_dimensions(y, y.shape.dims[-1], list(made)) if self.combine_dims else y
 
 
-def _combined(dims: Sequence[Dimension]) -> Dimension:
+def _combined(dims: Sequence[language.Dimension]) -> language.Dimension:
     """One dimension, with the name of the first."""
     return Dimension(dims[0].name, math.prod(d.size for d in dims))
