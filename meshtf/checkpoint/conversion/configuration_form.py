@@ -111,26 +111,26 @@ class ConfigurationForm:
         readers = [READERS[name] for name in self.readers]
         known |= {key for reader in readers for key in reader.keys}
         tables = {old: new for reader in readers for old, new in reader.tables.items()}
-        unknown = [key for key, today in _all_keys(configuration, known, tables) if today not in known]
+        unknown = {key: value for key, today, value in _all_keys(configuration, known, tables) if today not in known}
         nulls = [key for key in (*consumed, *self.defaults) if key in configuration and configuration[key] is None]
         if wrong := [key for key in nulls if not (key in self.optional or key in self.fallbacks or key in ignored)]:
             raise CheckpointError(_NULL.format(where=where, key=wrong[0]))
         if unknown:
-            keys = ", ".join(f"{key} = {_shortened(evaluated(key, configuration))}" for key in unknown)
+            keys = ", ".join(f"{key} = {_shortened(value)}" for key, value in unknown.items())
             flags = " ".join(f"--ignore_key={key}" for key in unknown)
             raise CheckpointError(_UNKNOWN.format(where=where, keys=keys, rules=rules, flags=flags))
 
 
 def _all_keys(
     configuration: Mapping[str, Any], known: Collection[str], tables: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    """The keys, and dotted keys of those tables that are not known as a whole, each with today's name. A key that is
-    null says nothing."""
+) -> Iterator[tuple[str, str, Any]]:
+    """The keys, and dotted keys of those tables that are not known as a whole, each with today's name and its value. A
+    key that is null says nothing."""
     for key, value in configuration.items():
         if isinstance(value, Mapping) and key not in known:
-            yield from ((f"{key}.{inner}", f"{tables.get(key, key)}.{inner}") for inner in value)
+            yield from ((f"{key}.{inner}", f"{tables.get(key, key)}.{inner}", own) for inner, own in value.items())
         elif value is not None and not (key in tables and value == {}):
-            yield key, key
+            yield key, key, value
 
 
 def _shortened(value: Any) -> str:

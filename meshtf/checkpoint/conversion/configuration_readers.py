@@ -18,6 +18,7 @@ the configuration {where} has {count} entries of {key} for {num_layers} layers; 
 _ODD = """\
 the configuration {where} rotates {rotated} of {size} elements of a head (a part of {fraction}); here elements are \
 rotated in pairs, so there is no such model"""
+_MOST_LAYERS = 100_000
 _LLAMA_3 = ("llama3", "yarn", "longrope")
 
 
@@ -44,9 +45,13 @@ def _rotary(theta_key: str, fraction_key: str) -> Callable[[Configuration, str],
     what stands in the table wins over keys beside it."""
 
     def read(configuration: Configuration, where: str) -> dict[str, Any]:
-        del where
         beside = ("rope_scaling", theta_key, fraction_key, "original_max_position_embeddings")
-        table = dict(configuration.get("rope_scaling") or configuration.get("rope_parameters") or {})
+        given = configuration.get("rope_scaling") or configuration.get("rope_parameters") or {}
+        if not isinstance(given, Mapping):
+            raise CheckpointError(
+                f"the configuration {where} has {given!r} where a table of rotary embeddings should be"
+            )
+        table = dict(given)
         table.setdefault("rope_theta", configuration.get(theta_key, 10000.0))
         if configuration.get(fraction_key) is not None:
             table.setdefault("partial_rotary_factor", configuration[fraction_key])
@@ -67,7 +72,7 @@ def _neox_rotary(configuration: Configuration, where: str) -> dict[str, Any]:
     found = _rotary("rotary_emb_base", "rotary_pct")(configuration, where)
     table, width, heads = found["rope_parameters"], found.get("hidden_size"), found.get("num_attention_heads")
     fraction = table.get("partial_rotary_factor")
-    if isinstance(width, int) and isinstance(heads, int) and heads > 0 and isinstance(fraction, int | float):
+    if isinstance(width, int) and isinstance(heads, int) and 0 < heads <= width and _is_part(fraction):
         rotated = int(width // heads * fraction)
         if rotated % 2:
             raise CheckpointError(_ODD.format(where=where, rotated=rotated, size=width // heads, fraction=fraction))
@@ -75,12 +80,16 @@ def _neox_rotary(configuration: Configuration, where: str) -> dict[str, Any]:
     return found
 
 
+def _is_part(fraction: object) -> bool:
+    return isinstance(fraction, int | float) and 0 < fraction <= 1
+
+
 def _layer_pattern(key: str, num_layers: str) -> Callable[[Configuration, str], dict[str, Any]]:
     """Adds `layer_pattern`, the shortest sequence of kinds of layers that, repeated, gives the list under a key."""
 
     def read(configuration: Configuration, where: str) -> dict[str, Any]:
         kinds, count = configuration.get(key), configuration.get(num_layers)
-        if not isinstance(kinds, list) or not isinstance(count, int):
+        if not isinstance(kinds, list) or not isinstance(count, int) or count < 1:
             return dict(configuration)
         if len(kinds) != count:
             raise CheckpointError(_PATTERN.format(where=where, count=len(kinds), key=key, num_layers=count))
@@ -96,11 +105,15 @@ def _neo_layers(configuration: Configuration, where: str) -> dict[str, Any]:
     types = configuration.get("attention_types")
     types = [[["global", "local"], 12]] if types is None else types
     try:
-        layers = [kind for kinds, count in types for _ in range(count) for kind in kinds]
+        num_layers = sum(len(kinds) * count for kinds, count in types)
+        is_possible = num_layers <= _MOST_LAYERS
+        layers = [kind for kinds, count in types for _ in range(count) for kind in kinds] if is_possible else []
     except (TypeError, ValueError):
         raise CheckpointError(
             f"the configuration {where} has attention_types = {types!r}; it must be a list of [kinds, how often]"
         ) from None
+    if not is_possible:
+        raise CheckpointError(f"the configuration {where} has attention_types of {num_layers:,} layers; it was changed")
     return {"attention_layers": layers, **configuration}
 
 

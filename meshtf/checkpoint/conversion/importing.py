@@ -188,7 +188,8 @@ class Import:
         """The dtypes of the source of which this one does not hold every number."""
         found = {tensor.dtype for tensor in self.source.tensors.values() if tensor.dtype.is_floating}
         digits, exponent = _PRECISION[dtype]
-        return sorted(d.name for d in found if _PRECISION[d][0] > digits or _PRECISION[d][1] > exponent)
+        wide = {d: _PRECISION[d] for d in found if d in _PRECISION}  # any other has eight bits, which all others hold
+        return sorted(d.name for d, (own_digits, own) in wide.items() if own_digits > digits or own > exponent)
 
     def _slots(self, factored: FactoredSides) -> OptimizerSlots:
         return OptimizerSlots.of(str(self.path), self.source, self.model.rules, self.model.sizes, factored)

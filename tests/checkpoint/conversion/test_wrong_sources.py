@@ -92,6 +92,27 @@ SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
         lambda f: with_configuration(f, layer_types=["full_attention"] * 4),
         "has layer_pattern = 'full_attention'; models of these rules, gemma2, have 'sliding_attention full_attention'",
     ),
+    "no table of rotary embeddings": (
+        "llama",
+        lambda f: with_configuration(f, rope_scaling="linear"),
+        "has 'linear' where a table of rotary embeddings should be",
+    ),
+    "more layers than memory has room for": (
+        "gpt_neo",
+        lambda f: with_configuration(f, attention_types=[[["global", "local"], 10**12]]),
+        "has attention_types of 2,000,000,000,000 layers; it was changed",
+    ),
+    "kinds of no layers": (
+        "gemma2",
+        lambda f: with_configuration(f, layer_types=[], num_hidden_layers=0),
+        "gives num_layers = 0, which is no size",
+    ),
+    "a part of a head that is no number": (
+        "gpt_neox",
+        lambda f: with_configuration(f, rope_parameters={"partial_rotary_factor": float("inf")}),
+        "Rotary.fraction = inf.*Nothing was written",
+    ),
+    "a key of two words": ("gpt2", lambda f: with_configuration(f, **{"two words": 1}), "has two words = 1, of which"),
     "another size": (
         "gpt2",
         lambda f: with_configuration(f, n_positions=15),
