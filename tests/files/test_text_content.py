@@ -87,10 +87,11 @@ def test_what_is_no_mark() -> None:
         (b"PK\x03\x04 and so on", "a zip archive"),
         (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
         (b"a" * 257 + b"ustar\x00", "a tar archive"),
-        (gzip.compress(b"a" * 257 + b"ustar\x00"), "a tar archive"),
+        (gzip.compress(b"a" * 257 + b"ustar\x00", mtime=0), "a tar archive"),
         (b"PAR1\x15\x04", "a Parquet file"),
         (b"%PDF-1.7\n", "a PDF"),
     ],
+    ids=["zip", "7z", "tar", "gzipped tar", "Parquet", "PDF"],
 )
 def test_what_is_no_text(content: bytes, what: str) -> None:
     with pytest.raises(NoTextError, match=rf"its content is {what}, and no text"):
