@@ -13,9 +13,12 @@ from meshtf.call_sites import says_where
 from meshtf.dimension import ShapeLike
 from meshtf.errors import DeviceError
 from meshtf.layout import LayoutLike
-from meshtf.lowering.emit.emission import EmittedProgram
+from meshtf.lowering.emit.cores import SeparateCores
+from meshtf.lowering.emit.program import SpmdProgram
+from meshtf.lowering.processors.cores import CoresInOneMemory
 from meshtf.mesh_impl.device_names import checked_devices, default_devices, local_cores, process_of, shape_on_devices
 from meshtf.mesh_impl.freed_memory import keep_freed_memory, pool_of_processors
+from meshtf.mesh_impl.home_device import are_virtual_cpus, home_device
 from meshtf.mesh_impl.mesh_impl import Program, checked_mesh
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
 from meshtf.mesh_impl.slices import Slices
@@ -132,9 +135,13 @@ class SpmdMeshImpl:
         return zero_slices(self.devices, slice_shape, dtype)
 
     def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> Program:
-        """The plan as one TensorFlow function, which every device calls."""
+        """The plan as one TensorFlow function, which starts what every device of this process does."""
         variables = cast("Mapping[str, Mapping[int, tf.Variable]]", slices)
-        return EmittedProgram(plan, self, variables, runs_once=runs_once)
+        if self.options.share_memory and are_virtual_cpus(self.devices):
+            cores = CoresInOneMemory(plan, self, variables, runs_once=runs_once)
+        else:
+            cores = SeparateCores(plan, self, variables)
+        return SpmdProgram(plan, cores, home_device(self.devices[local_cores(self.devices)[0]]))
 
     def step(self, program: str, plan: Plan) -> AbstractContextManager[None]:
         """Held while the program runs: one at a time in a process, since the collectives of two would mix."""

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from meshtf.errors import MeshtfError
 from meshtf.layout import Axes, TensorLayout
-from meshtf.mesh_impl.processor_products import product_dtype
+from meshtf.mesh_impl.bfloat16_products import product_dtype
 from meshtf.planning import core_positions
 from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.plan import (
@@ -65,12 +65,6 @@ class KnownCore:
 
     def product_dtype(self, dtype: tf.DType) -> tf.DType:
         return product_dtype(dtype)
-
-    def product(self, a: tf.Tensor, b: tf.Tensor, *, transpose_a: bool, transpose_b: bool) -> tf.Tensor:
-        return tf.linalg.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
-
-    def image_gradient(self, **arguments: Any) -> tf.Tensor:
-        return tf.raw_ops.Conv2DBackpropInput(**arguments)
 
     def _answer(self, axes: Axes) -> int:
         self.asked[axes] = self.position(axes)

@@ -22,7 +22,7 @@ from meshtf.lowering.ahead.changes import Change
 from meshtf.lowering.ahead.compilation import Compilation
 from meshtf.lowering.ahead.compile_ahead import ToCompile, compile_for
 from meshtf.lowering.ahead.planned_mesh import PlannedMesh
-from meshtf.lowering.emit.xla_hlo import hlo_of
+from meshtf.lowering.emit.xla.hlo import hlo_of
 from meshtf.lowering.execution import Execution
 from meshtf.lowering.feeding import check_feeds, inputs_of
 from meshtf.lowering.make_plan import effects_with, make_plan, needed
@@ -202,8 +202,8 @@ class Lowering:
 
     @property
     def _computes_on_processors(self) -> bool:
-        """On paper, where no device says otherwise, cores are taken for processors."""
-        return not self.mesh_impl.compiles_programs and all("CPU" in d.upper() for d in self.mesh_impl.devices)
+        """Whether virtual CPUs share their memory. On paper, where no device says otherwise, cores are taken for such."""
+        return self._options.share_memory and not self.mesh_impl.compiles_programs and all("CPU" in d.upper() for d in self.mesh_impl.devices)
 
     @tf.autograph.experimental.do_not_convert
     def run(

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from meshtf.mesh_impl.onednn_kernels import has_onednn_kernels
-
 _POOL, _POOL_MIB = "TF_CPU_ALLOCATOR_USE_BFC", "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 """What TensorFlow reads when it makes its first processor. Its own limit is 64 GiB."""
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # numbers of malloc.h
@@ -33,7 +31,7 @@ def pool_of_processors(*, is_wanted: bool = True) -> Iterator[None]:
     It holds for the process and cannot be undone. Nothing is done if it is not wanted, where there are GPUs, or where
     the environment says which memory TensorFlow is to take (`TF_CPU_ALLOCATOR_USE_BFC`), or how glibc is to allocate.
     """
-    is_left_alone = not is_wanted or _POOL in os.environ or _user_sets_malloc() or has_onednn_kernels()
+    is_left_alone = not is_wanted or _POOL in os.environ or _user_sets_malloc()
     if is_left_alone or tf.config.list_physical_devices("GPU"):
         yield
         return
@@ -68,9 +66,3 @@ def keep_freed_memory() -> bool:
 
 def _user_sets_malloc() -> bool:
     return any(name in os.environ for name in _OF_USER) or "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", "")
-
-
-def hand_back_freed_memory() -> None:
-    """What glibc has kept until now goes back to the system: what is made once leaves more behind than steps use."""
-    if hasattr(ctypes.CDLL(None), "malloc_trim"):
-        ctypes.CDLL(None).malloc_trim(0)

@@ -43,20 +43,11 @@ class Core(Protocol):
         ...
 
     def reshaped(self, x: tf.Tensor, size: Sequence[int]) -> tf.Tensor:
-        """`tf.reshape`, done once for a tensor, and from what it was itself reshaped from; none where sizes are the
-        same."""
+        """`tf.reshape`, or the tensor itself where it has these sizes."""
         ...
 
     def product_dtype(self, dtype: tf.DType) -> tf.DType:
         """The type in which to multiply matrices of a type, so that sums of products are rounded once, to nearest."""
-        ...
-
-    def product(self, a: tf.Tensor, b: tf.Tensor, *, transpose_a: bool, transpose_b: bool) -> tf.Tensor:
-        """`tf.linalg.matmul`, as what runs the core does it fastest."""
-        ...
-
-    def image_gradient(self, **arguments: Any) -> tf.Tensor:
-        """`tf.raw_ops.Conv2DBackpropInput` of the same arguments, as what runs the core does it fastest."""
         ...
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
-from meshtf.lowering.emit.emission import EmittedProgram
+from meshtf.lowering.emit.cores import SeparateCores
 from meshtf.lowering.report.accounting import PeakMemory, peak_memory
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.side_effects.check_indices import CheckIndicesOperation, CheckOfFeeds
@@ -78,9 +78,7 @@ class SavedModelProgram:
 
         An id or a label that it computes itself, and that is out of range, is an InvalidArgumentError.
         """
-        (core_function,) = EmittedProgram(
-            self.plan, self.program.lowering.device_mesh, {}, is_saved=True
-        ).core_functions
+        core_function = SeparateCores(self.plan, self.program.lowering.device_mesh, {}).function
         variables, plan = list(self.variables.values()), self.plan
 
         def run(feeds: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -1,278 +1,182 @@
-"""Emission of loops and branches as TensorFlow's functional control flow."""
+"""Loops and branches as TensorFlow's: what a loop carries, slices and stacks, said once for every kind of emission.
+
+A loop of a plan over 3 iterations that carries `x`, takes row `i` of `w` and stacks `y` becomes
+
+    turn, [x], [stack] = tf.while_loop(turn < 3, body, (0, [x], [TensorArray of 3 rows]))
+
+    def body(turn, [x], [stack]):
+        give x, and row `turn` of w; emit the loop's instructions; write y into row `turn` of the stack
+
+The values of one iteration live in a `Scope`. A core that is traced by itself is one (`CoreProgram`): a value has one
+tensor. Cores that are traced side by side are another (`AllCores`): a value has a tensor for each group of cores that
+hold it alike. A compiled program may also hold a value as a list of its parts. So every value here is a list of
+tensors, and this file never asks of what.
+"""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Protocol, Self, TypeAlias
 
 import tensorflow as tf
 
-from meshtf.lowering.emit._cheap_operations import cheap_operations
-from meshtf.lowering.emit._compiled_unrun import CompileToo
-from meshtf.planning.plan import Branch, Carried, Instruction, Loop, Plan, Sliced, Stacked, Value, free_values, walk
-from meshtf.planning.rows_in_place import with_rows
+from meshtf.planning.plan import Branch, Instruction, Loop, Stacked, Value
 
-if TYPE_CHECKING:
-    from meshtf.lowering.emit.core_program import CoreProgram
-
-Stack: TypeAlias = "tf.Tensor | tf.TensorArray"
-
-_MOST_UNROLLED = 1024
-"""Instructions. XLA compiles a hundred or two in a second."""
-_LONGEST_UNROLLED_ON_PROCESSORS = 8
-_MOST_UNROLLED_ON_PROCESSORS = 256
-"""Instructions, all iterations together. To trace one takes a quarter of a millisecond."""
+Tensors: TypeAlias = list[tf.Tensor]
 
 
-def emit_loop(program: CoreProgram, loop: Loop) -> None:
-    """Emits a loop into a program; its results become slices of the program."""
-    if program.compile_too is not None and loop.compilation is not None and loop.compilation.is_of_each_core:
-        _emit_compiled(program, loop, program.compile_too)
-    elif _is_unrollable(loop) and (program.unrolls_loops or _is_worth_unrolling(program, loop)):
-        _emit_unrolled(program, loop)
-    else:
-        emit_op_by_op(program, loop)
+class Scope(Protocol):
+    """The tensors of values, in a function, a loop or a branch that is being traced."""
+
+    def inside(self) -> Self:
+        """A scope for what is inside a loop or a branch. It sees what is here; what is made there stays there."""
+        ...
+
+    def number(self, value: Value) -> tf.Tensor:
+        """The scalar that all cores hold alike."""
+        ...
+
+    def give_number(self, value: Value, number: tf.Tensor) -> None:
+        """Gives every core the same scalar."""
+        ...
+
+    def count(self, like: Value) -> int:
+        """How many groups of cores there are that hold `like` alike."""
+        ...
+
+    def tensors(self, value: Value, like: Value) -> Tensors:
+        """The tensors of a value: one for each group of cores that hold `like` alike."""
+        ...
+
+    def give(self, value: Value, tensors: Sequence[tf.Tensor], like: Value) -> None:
+        """Gives a value its tensors: one for each group of cores that hold `like` alike."""
+        ...
+
+    def emit(self, instructions: Sequence[Instruction], results: Sequence[Value]) -> None:
+        """Emits instructions, in order. `results` are the values among theirs that are asked for afterwards."""
+        ...
 
 
-def _emit_compiled(program: CoreProgram, loop: Loop, compile_too: CompileToo) -> None:
-    """As one function that XLA compiles, of what the loop uses from outside: traced once for all cores."""
-    apart = entering_in_parts(loop)
-    given = [program.parts_of(v) if v in apart else program.slice_of(v) for v in loop.inputs]
-    read = [v for v in loop.outputs if v in program.read]
+class ScopeOfParts(Scope, Protocol):
+    """A scope that also holds values in parts along their first dimension, as a compiler reads and makes them."""
 
-    @cheap_operations()
-    def run(*slices: Any) -> list[tf.Tensor]:
-        inner = program.compiled(dict(zip(loop.inputs, slices, strict=True)))
-        emit_op_by_op(inner, loop)
-        return [inner.slices[v] for v in read]
+    def parts(self, value: Value) -> Tensors:
+        """The parts of a value."""
+        ...
 
-    function: Any = tf.function(run, jit_compile=True, autograph=False).get_concrete_function(*given)
-    compile_too(function)
-    program.slices.update(zip(read, function(*given), strict=True))
+    def give_parts(self, value: Value, parts: Sequence[tf.Tensor]) -> None:
+        """Gives a value that is made of these parts."""
+        ...
 
 
-def emit_op_by_op(program: CoreProgram, loop: Loop) -> None:
-    """Emits it as TensorFlow's loop, into the function that is being traced."""
-    count: Any = loop.length if loop.count is None else program.scalar(loop.count)
-    stacks = [_stack_in(program, loop, s) for s in loop.stacked]
-    in_parts = _carried_in_parts(loop) if program.unrolls_loops else frozenset()
-    carried = [program.parts_of(c.initial) if c in in_parts else program.initial_of(c) for c in loop.carried]
-    results = tf.while_loop(
-        lambda turn, values, _: _goes_on(program, loop, turn, count, values),
-        lambda turn, values, stacks: _iterate(program, loop, turn, count, values, stacks),
-        (tf.constant(0), carried, stacks),
-        parallel_iterations=1,
-    )
-    trips, finals, filled = results
-    program.take({loop.trips: trips})
-    program.take_carried(loop, finals)
-    for stacked, stack in zip(loop.stacked, filled, strict=True):
-        if isinstance(stack, tf.Tensor):
-            program.take({stacked.whole: stack})
-        elif stacked.whole in program.only_sliced:
-            program.arrays[stacked.whole] = stack
-        else:
-            program.take({stacked.whole: program.stack_of(stack)})
+def emit_loop(scope: Scope, loop: Loop) -> None:
+    """Emits a loop as `tf.while_loop`.
 
-
-def new_stack(loop: Loop, stacked: Stacked, *, in_place: bool, element_shape: Sequence[int] | None = None) -> Stack:
-    """Room for all parts. One tensor, where parts may be written to it in place: it is never there twice.
-
-    element_shape: of what stands for a part, if not its slice.
+    Args:
+      scope: where its inputs are. Its results are given there.
+      loop: of the plan.
     """
-    part = stacked.part
-    if in_place and loop.is_bounded:
-        is_filled = loop.count is None and loop.condition is None
-        return tf.raw_ops.Empty(shape=[loop.length, *part.slice_shape], dtype=part.dtype, init=not is_filled)
-    shape = part.slice_shape if element_shape is None else element_shape
-    return tf.TensorArray(part.dtype, loop.length, element_shape=shape, clear_after_read=False)
+    count: Any = loop.length if loop.count is None else scope.number(loop.count)
+    carried = [scope.tensors(c.initial, c.entering) for c in loop.carried]
+    stacks = [[_empty_stack(loop, s) for _ in range(scope.count(s.part))] for s in loop.stacked]
+
+    def goes_on(turn: tf.Tensor, values: list[Tensors], _: Any) -> tf.Tensor:
+        return _goes_on(scope, loop, turn, count, values)
+
+    def iterate(turn: tf.Tensor, values: list[Tensors], stacks: list[list[tf.TensorArray]]) -> Any:
+        index = count - 1 - turn if loop.is_reversed else turn
+        rows = [[tf.gather(x, index, axis=s.dim) for x in scope.tensors(s.whole, s.whole)] for s in loop.sliced]
+        leaving, made = _iterate(scope, loop, index, values, rows)
+        filled = [
+            [stack.write(index, part) for stack, part in zip(own, parts, strict=True)]
+            for own, parts in zip(stacks, made, strict=True)
+        ]
+        return turn + 1, leaving, filled
+
+    trips, finals, filled = tf.while_loop(goes_on, iterate, (tf.constant(0), carried, stacks), parallel_iterations=1)
+    scope.give_number(loop.trips, trips)
+    _give_carried(scope, loop, finals)
+    for s, own in zip(loop.stacked, filled, strict=True):
+        scope.give(s.whole, [stack.stack() for stack in own], s.part)
 
 
-def _stack_in(program: CoreProgram, loop: Loop, stacked: Stacked) -> Stack:
-    """On processors parts are written in place, but of what loops take apart again."""
-    in_place = program.on_processors and stacked.whole not in program.only_sliced
-    return new_stack(loop, stacked, in_place=in_place, element_shape=program.shape_of(stacked.part))
+def emit_unrolled(scope: ScopeOfParts, loop: Loop) -> None:
+    """Emits the iterations of a loop one after the other, each with the parts of its own, for a compiler.
 
-
-def written(stack: Stack, index: tf.Tensor, part: tf.Tensor) -> Stack:
-    """The stack with a part in its place. Only the loop has the tensor, which it makes anew in each run."""
-    if isinstance(stack, tf.Tensor):
-        return with_rows(stack, tf.reshape(index, [1]), part[tf.newaxis])
-    return stack.write(index, part)
-
-
-@cheap_operations()
-def _goes_on(program: CoreProgram, loop: Loop, turn: tf.Tensor, count: Any, values: Sequence[tf.Tensor]) -> tf.Tensor:
-    if loop.condition is None:
-        return turn < count
-    inner = program.inside({loop.index: turn})
-    inner.take(dict(zip(loop.condition.entering, values, strict=False)))
-    inner.emit(loop.condition.instructions)
-    return tf.logical_and(turn < count, inner.scalar(loop.condition.goes_on))
-
-
-@cheap_operations()
-def _iterate(
-    program: CoreProgram,
-    loop: Loop,
-    turn: tf.Tensor,
-    count: Any,
-    values: Sequence[tf.Tensor],
-    stacks: Sequence[Stack],
-) -> tuple[tf.Tensor, list[tf.Tensor], list[Stack]]:
-    index = count - 1 - turn if loop.is_reversed else turn
-    given: dict[Value, tf.Tensor] = {loop.index: index}
-    for s in loop.sliced:
-        given[s.part] = _part(program, s, index)
-    inner = program.inside(given)
-    inner.is_repeated = True
-    inner.take({c.entering: value for c, value in zip(loop.carried, values, strict=True)})
-    inner.emit(loop.body)
-    filled = [written(own, index, inner.slices[s.part]) for own, s in zip(stacks, loop.stacked, strict=True)]
-    leaving = [
-        inner.parts[c.leaving] if isinstance(value, list) else inner.slices[c.leaving]
-        for c, value in zip(loop.carried, values, strict=True)
-    ]
-    return turn + 1, leaving, filled
-
-
-def _is_unrollable(loop: Loop) -> bool:
-    """Whether it goes round as often as is known, and is not too large to be compiled so."""
-    known = loop.count is None and loop.condition is None and loop.is_bounded and loop.length > 0
-    return known and _instructions(loop) <= _MOST_UNROLLED
-
-
-def _is_worth_unrolling(program: CoreProgram, loop: Loop) -> bool:
-    """Whether it is a short one, inside of another that processors go through operation by operation: there each thing
-    that an iteration carries takes several operations, and a function with a loop is not run by one thread."""
-    is_short = loop.length <= _LONGEST_UNROLLED_ON_PROCESSORS and _instructions(loop) <= _MOST_UNROLLED_ON_PROCESSORS
-    return program.on_processors and program.is_repeated and is_short
-
-
-def _instructions(loop: Loop) -> int:
-    return sum(times for _, times in walk(loop.body, loop.length))
-
-
-def entering_in_parts(loop: Loop) -> frozenset[Value]:
-    """Of what a compiled loop uses from outside, that of which it uses the parts along the first dimension.
-
-    It is given them as they are: XLA makes, and compiles, a copy of each part that it cuts out of an array.
+    XLA would copy what a loop cuts out of an array or puts there. The loop has a known number of iterations, and slices
+    the first dimensions of its inputs or others.
     """
-    loops = [i for i, _ in walk(loop.body) if isinstance(i, Loop) and _is_unrollable(i)]
-    taken = {s.whole for inner in loops for s in inner.sliced if s.dim == 0}
-    return frozenset(loop.inputs) & (taken | {c.initial for c in _carried_in_parts(loop)})
+    carried = [scope.tensors(c.initial, c.entering) for c in loop.carried]
+    wholes = [scope.parts(s.whole) if s.dim == 0 else None for s in loop.sliced]
+    stacked: list[list[tf.Tensor]] = [[] for _ in loop.stacked]
+    order = reversed(range(loop.length)) if loop.is_reversed else range(loop.length)
+    for index in order:
+        rows = [
+            [tf.gather(x, index, axis=s.dim) for x in scope.tensors(s.whole, s.whole)] if parts is None else [parts[index]]
+            for s, parts in zip(loop.sliced, wholes, strict=True)
+        ]
+        carried, made = _iterate(scope, loop, tf.constant(index), carried, rows)
+        for parts, (part,) in zip(stacked, made, strict=True):
+            parts.append(part)
+    scope.give_number(loop.trips, tf.constant(loop.length))
+    _give_carried(scope, loop, carried)
+    for s, parts in zip(loop.stacked, stacked, strict=True):
+        scope.give_parts(s.whole, parts[::-1] if loop.is_reversed else parts)
 
 
-def _carried_in_parts(loop: Loop) -> frozenset[Carried]:
-    """What a loop carries that an unrolled loop inside puts together, as caches of all layers: in an array that is put
-    together anew each time all of it would be copied."""
-    made = {s.whole for i in loop.body if isinstance(i, Loop) and _is_unrollable(i) for s in i.stacked}
-    return frozenset(c for c in loop.carried if c.leaving in made)
+def emit_branch(scope: Scope, branch: Branch) -> None:
+    """Emits a branch as `tf.cond`."""
 
-
-def _emit_unrolled(program: CoreProgram, loop: Loop) -> None:
-    """Iteration after iteration, each with parts of its own: XLA copies what is cut out of an array or put there."""
-    carried: list[Any] = [program.initial_of(c) for c in loop.carried]
-    wholes = {s: program.parts_of(s.whole) for s in loop.sliced if s.dim == 0 and _is_apart(program, s.whole)}
-    parts: list[list[Any]] = [[None] * loop.length for _ in loop.stacked]
-    iterate = _iteration(program, loop)
-    for turn in range(loop.length):
-        index = loop.length - 1 - turn if loop.is_reversed else turn
-        # Executed operation by operation, iterations that did not wait for one another would hold more at once.
-        awaited = carried if program.on_processors and turn else []
-        with tf.control_dependencies(awaited):
-            own = [wholes[s][index] if s in wholes else _part(program, s, index) for s in loop.sliced]
-            own = [tf.identity(part) for part in own] if awaited else own
-        carried, made = iterate(index, carried, own)
-        for stack, part in zip(parts, made, strict=True):
-            stack[index] = part
-    program.take({loop.trips: tf.constant(loop.length)})
-    program.take_carried(loop, carried)
-    program.take({s.whole: own for s, own in zip(loop.stacked, parts, strict=True)})
-
-
-def _is_apart(program: CoreProgram, whole: Value) -> bool:
-    """On processors a part is a view of the whole."""
-    return whole in program.parts or not program.on_processors
-
-
-def _part(program: CoreProgram, sliced: Sliced, index: Any) -> tf.Tensor:
-    array = program.arrays.get(sliced.whole)
-    return program.part(sliced.whole, index, sliced.dim) if array is None else array.read(index)
-
-
-def _iteration(program: CoreProgram, loop: Loop) -> Callable[..., tuple[list[tf.Tensor], list[tf.Tensor]]]:
-    """From an index, what is carried and parts to what is carried on, and stacked. Where the index does not matter, one
-    function for all iterations, which is traced once, and becomes XLA's operations once: inlined, it would as often as
-    it is called, at 4 ms for each square root, exponential or einsum, of which TensorFlow makes a module of MLIR."""
-    leaving = [c.leaving for c in loop.carried]
-    stacked = [s.part for s in loop.stacked]
-
-    @cheap_operations()
-    def once(
-        given: Mapping[Value, tf.Tensor], carried: Sequence[tf.Tensor], own: Sequence[tf.Tensor]
-    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        entering = dict(zip((c.entering for c in loop.carried), carried, strict=True))
-        inner = program.inside({**given, **entering, **dict(zip((s.part for s in loop.sliced), own, strict=True))})
-        inner.emit(loop.body)
-        return [inner.slices[v] for v in leaving], [inner.slices[v] for v in stacked]
-
-    if program.on_processors or loop.index in free_values(loop.body, set(), [*leaving, *stacked]):
-        return lambda index, carried, own: once({loop.index: tf.constant(index)}, carried, own)
-    body = functools.partial(once, {})
-    shared = tf.function(body, autograph=False, experimental_attributes={"_noinline": True})
-    return lambda index, carried, own: shared(carried, own)
-
-
-def emit_branch(program: CoreProgram, branch: Branch) -> None:
-    """Emits a branch into a program; its results become slices of the program."""
-
-    @cheap_operations()
-    def take(instructions: Sequence[Any], results: Sequence[Value]) -> list[tf.Tensor]:
-        inner = program.inside({})
-        inner.emit(instructions)
-        return [tf.identity(inner.slices[v]) for v in results]
+    def take(instructions: Sequence[Instruction], results: Sequence[Value]) -> list[Tensors]:
+        inner = scope.inside()
+        inner.emit(instructions, results)
+        made = zip(results, branch.results, strict=True)
+        return [[tf.identity(x) for x in inner.tensors(value, like=result)] for value, result in made]
 
     taken = tf.cond(
-        program.scalar(branch.predicate),
+        scope.number(branch.predicate),
         lambda: take(branch.if_true, branch.true_results),
         lambda: take(branch.if_false, branch.false_results),
     )
-    program.take(dict(zip(branch.results, taken, strict=True)))
+    for result, tensors in zip(branch.results, taken, strict=True):
+        scope.give(result, tensors, result)
 
 
-def only_sliced(plan: Plan) -> frozenset[Value]:
-    """What loops stack, and nothing uses but loops that take its parts."""
-    stacked: set[Value] = set()
-    used = {*plan.fetches, *(c.value for c in plan.checks)}
-    for instruction, _ in walk(plan.instructions):
-        if isinstance(instruction, Loop):
-            stacked.update(s.whole for s in instruction.stacked)
-            used.update(s.whole for s in instruction.sliced if s.dim != 0)
-            used.update(v for c in instruction.carried for v in (c.initial, c.leaving))
-            used.update(s.part for s in instruction.stacked)
-        elif isinstance(instruction, Branch):
-            used.update([*instruction.true_results, *instruction.false_results])
-        else:
-            used.update(instruction.inputs)
-    return frozenset(stacked - used)
+def _goes_on(scope: Scope, loop: Loop, turn: tf.Tensor, count: Any, values: Sequence[Tensors]) -> tf.Tensor:
+    if loop.condition is None:
+        return turn < count
+    inner = scope.inside()
+    inner.give_number(loop.index, turn)
+    for c, entering, tensors in zip(loop.carried, loop.condition.entering, values, strict=False):
+        inner.give(entering, tensors, c.entering)
+    inner.emit(loop.condition.instructions, [loop.condition.goes_on])
+    return tf.logical_and(turn < count, inner.number(loop.condition.goes_on))
 
 
-def given_outwards(instruction: Instruction) -> list[Value]:
-    """What the instructions inside of a loop or a branch make for it, or for what is around it."""
-    if isinstance(instruction, Loop):
-        goes_on = [] if instruction.condition is None else [instruction.condition.goes_on]
-        return [*(c.leaving for c in instruction.carried), *(s.part for s in instruction.stacked), *goes_on]
-    if isinstance(instruction, Branch):
-        return [*instruction.true_results, *instruction.false_results]
-    return []
+def _iterate(
+    scope: Scope,
+    loop: Loop,
+    index: tf.Tensor,
+    values: Sequence[Tensors],
+    rows: Sequence[Tensors],
+) -> tuple[list[Tensors], list[Tensors]]:
+    """One iteration: what it carries on, and the parts that it makes of each stack."""
+    inner = scope.inside()
+    inner.give_number(loop.index, index)
+    for s, tensors in zip(loop.sliced, rows, strict=True):
+        inner.give(s.part, tensors, s.whole)
+    for c, tensors in zip(loop.carried, values, strict=True):
+        inner.give(c.entering, tensors, c.entering)
+    inner.emit(loop.body, [*(c.leaving for c in loop.carried), *(s.part for s in loop.stacked)])
+    leaving = [inner.tensors(c.leaving, c.entering) for c in loop.carried]
+    return leaving, [inner.tensors(s.part, s.part) for s in loop.stacked]
 
 
-def read_values(plan: Plan) -> frozenset[Value]:
-    """What instructions use, or give to those around them, and what the program gives."""
-    read = {*plan.fetches, *(c.value for c in plan.checks)}
-    for instruction, _ in walk(plan.instructions):
-        read.update(instruction.inputs)
-        read.update(given_outwards(instruction))
-    return frozenset(read)
+def _give_carried(scope: Scope, loop: Loop, finals: Sequence[Tensors]) -> None:
+    for c, final in zip(loop.carried, finals, strict=True):
+        scope.give(c.result, final, c.entering)
+
+
+def _empty_stack(loop: Loop, stacked: Stacked) -> tf.TensorArray:
+    part = stacked.part
+    return tf.TensorArray(part.dtype, loop.length, element_shape=part.slice_shape, clear_after_read=False)

@@ -5,44 +5,51 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-import tensorflow as tf
-
-from meshtf.lowering.emit.control_flow import only_sliced, read_values
-from meshtf.lowering.emit.sums_in_parts import HANDLE_SPEC, SumsInParts
 from meshtf.lowering.passes.update_fusion import consumers_of, updates_in_place
-from meshtf.planning.plan import AssignVariable, Compute, Instruction, Plan, ReadVariable, Value, walk
+from meshtf.planning.plan import (
+    AssignVariable,
+    Branch,
+    Compute,
+    Instruction,
+    Loop,
+    Plan,
+    ReadVariable,
+    Value,
+    walk,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PlanFacts:
-    """Of one plan.
+    """Facts of one plan.
 
     Attributes:
-      numbers: of its instructions, those inside of others too, in order.
-      only_sliced: what loops stack, and nothing uses but loops that take its parts.
-      read: what something uses. Of what a loop carries round, the last may be for nobody.
-      in_place: updates that write to variables where they are: by the number of an input, that of the result and the
-        variable's name.
-      unread: what is read of variables, and only such updates use: to read it would hold on to the memory that they
-        write to. And zeros that nobody makes.
-      late_assignments: those that take place when the program ends.
-      sums: those that are arrays of parts until they are whole.
+      plan: the plan.
+      numbers: the place of each instruction in the plan's order, those inside of others included.
+      in_place: updates that write to variables as soon as they are made: for each instruction, by the number of the
+        input that reads the variable, the number of the result and the variable's name.
+      unread: values of variables that only such an update reads. It reads them itself, so that nothing else holds the
+        memory that it frees.
+      late_assignments: all other assignments, which take place when the program ends.
+      read: the values that something reads.
     """
 
     plan: Plan
     numbers: Mapping[Instruction, int]
-    only_sliced: frozenset[Value]
-    read: frozenset[Value]
     in_place: Mapping[Compute, Mapping[int, tuple[int, str]]]
     unread: frozenset[Value]
     late_assignments: tuple[AssignVariable, ...]
-    sums: SumsInParts
+    read: frozenset[Value]
 
     @classmethod
-    def of(cls, plan: Plan, *, writes_in_place: bool, adds_in_parts: bool = False) -> PlanFacts:
-        """`writes_in_place`: whether there are variables to write to, and no values in their stead. `adds_in_parts`:
-        whether it is executed operation by operation, on processors."""
-        sums = SumsInParts.of(plan) if adds_in_parts else SumsInParts()
+    def of(cls, plan: Plan, *, writes_in_place: bool) -> PlanFacts:
+        """Looks through a plan.
+
+        Args:
+          plan: the plan.
+          writes_in_place: whether variables are TensorFlow's, which can be written to at any time. A compiled program
+            is given values instead and returns new ones.
+        """
         in_place = updates_in_place(plan) if writes_in_place else {}
         names = {i: {name for _, name in pairs.values()} for i, pairs in in_place.items()}
         done = {name for own in names.values() for name in own}
@@ -55,27 +62,19 @@ class PlanFacts:
         return cls(
             plan=plan,
             numbers={instruction: n for n, (instruction, _) in enumerate(walk(plan.instructions))},
-            only_sliced=only_sliced(plan),
-            read=read_values(plan),
             in_place=in_place,
-            unread=frozenset(read.output for read in plan.reads if is_unread(read)) | sums.zeros,
+            unread=frozenset(read.output for read in plan.reads if is_unread(read)),
             late_assignments=tuple(i for i in plan.assignments if i.name not in done),
-            sums=sums,
+            read=read_values(plan),
         )
 
-    def spec_of(self, value: Value) -> tf.TensorSpec:
-        """Of the tensor that stands for a value on a core."""
-        if value in self.sums.additions:
-            return HANDLE_SPEC
-        return tf.TensorSpec(value.slice_shape, value.dtype)
-
     def awaited_by(self, instruction: Instruction) -> tuple[Value, ...]:
-        """What an instruction waits for besides its inputs."""
+        """The values that an instruction waits for besides its inputs."""
         awaited = self.plan.awaited.get(instruction)
         return () if awaited is None else awaited.outputs[:1]
 
     def needed_by(self, instruction: Instruction) -> list[Value]:
-        """What must be there before an instruction begins."""
+        """The values that must be there before an instruction begins."""
         return [*instruction.inputs, *self.awaited_by(instruction)]
 
     def variables_of(self, instructions: Iterable[Instruction]) -> tuple[str, ...]:
@@ -89,3 +88,22 @@ class PlanFacts:
             elif isinstance(instruction, Compute):
                 used |= dict.fromkeys(name for _, name in self.in_place.get(instruction, {}).values())
         return tuple(used)
+
+
+def given_outwards(instruction: Instruction) -> list[Value]:
+    """The values inside a loop or a branch that it carries on, stacks, returns or goes by."""
+    if isinstance(instruction, Loop):
+        goes_on = [] if instruction.condition is None else [instruction.condition.goes_on]
+        return [*(c.leaving for c in instruction.carried), *(s.part for s in instruction.stacked), *goes_on]
+    if isinstance(instruction, Branch):
+        return [*instruction.true_results, *instruction.false_results]
+    return []
+
+
+def read_values(plan: Plan) -> frozenset[Value]:
+    """The values that something reads: an instruction, what is around a loop or a branch, or the program's caller."""
+    read = {*plan.fetches, *(c.value for c in plan.checks)}
+    for instruction, _ in walk(plan.instructions):
+        read.update(instruction.inputs)
+        read.update(given_outwards(instruction))
+    return frozenset(read)

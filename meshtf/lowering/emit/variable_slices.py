@@ -1,4 +1,4 @@
-"""How an emitted program reads and assigns its core's slices of variables: by handle, or as arguments and results."""
+"""The slices of variables that a core reads and assigns: TensorFlow's variables, or arguments and results."""
 
 from __future__ import annotations
 
@@ -11,22 +11,16 @@ import tensorflow as tf
 class VariableSlices(Protocol):
     """One core's slices of a program's variables, by name."""
 
-    @property
-    def handles(self) -> Mapping[str, tf.Tensor]:
-        """By name, where updates may write to a variable where it is; else empty."""
-        ...
-
     def read(self, name: str, dtype: tf.DType) -> tf.Tensor:
         """The value that a variable has now."""
         ...
 
-    def assign(self, name: str, value: tf.Tensor) -> None:
-        """Gives it a value, inside of `commit`."""
+    def assign(self, name: str, value: tf.Tensor) -> list[tf.Operation]:
+        """Gives it a value. Returns the operations that do so, if any do."""
         ...
 
     def commit(self, assignments: Callable[[], None], succeeded: tf.Tensor | None) -> None:
-        """Makes all assignments of a program that are not made where the variable is; none of them, if a scalar is
-        given that is false."""
+        """Makes the assignments at the end of a program, or none of them where the scalar `succeeded` is false."""
         ...
 
 
@@ -34,13 +28,13 @@ class SlicesByHandle:
     """TensorFlow's variables, which it keeps."""
 
     def __init__(self, handles: Mapping[str, tf.Tensor]) -> None:
-        self.handles = handles
+        self._handles = handles
 
     def read(self, name: str, dtype: tf.DType) -> tf.Tensor:
-        return tf.raw_ops.ReadVariableOp(resource=self.handles[name], dtype=dtype)
+        return tf.raw_ops.ReadVariableOp(resource=self._handles[name], dtype=dtype)
 
-    def assign(self, name: str, value: tf.Tensor) -> None:
-        tf.raw_ops.AssignVariableOp(resource=self.handles[name], value=value)
+    def assign(self, name: str, value: tf.Tensor) -> list[tf.Operation]:
+        return [tf.raw_ops.AssignVariableOp(resource=self._handles[name], value=value)]
 
     def commit(self, assignments: Callable[[], None], succeeded: tf.Tensor | None) -> None:
         if succeeded is None:
@@ -61,15 +55,15 @@ class SlicesByValue:
     """
 
     def __init__(self, values: Mapping[str, tf.Tensor]) -> None:
-        self.handles: Mapping[str, tf.Tensor] = {}
         self.assigned: dict[str, tf.Tensor] = {}
         self._values = values
 
     def read(self, name: str, dtype: tf.DType) -> tf.Tensor:
         return self._values[name]
 
-    def assign(self, name: str, value: tf.Tensor) -> None:
+    def assign(self, name: str, value: tf.Tensor) -> list[tf.Operation]:
         self.assigned[name] = value
+        return []
 
     def commit(self, assignments: Callable[[], None], succeeded: tf.Tensor | None) -> None:
         assignments()

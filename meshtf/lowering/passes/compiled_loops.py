@@ -61,6 +61,8 @@ def _refusal(loop: Loop, options: PassOptions, cores: int) -> str:
         return ""
     if not options.compile_loops:
         return "compile_loops=False"
+    if not options.computes_on_processors:
+        return "its cores are no virtual CPUs that share their memory"
     collectives = _collectives(loop)
     if collectives and cores == 1:
         first, others = collectives[0], len(collectives) - 1

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from meshtf.dimension import Shape
-from meshtf.lowering.passes.update_in_blocks import BlockSizes
 from meshtf.planning.process_spans import ProcessOfCore
 
 
@@ -29,8 +28,8 @@ class PassOptions:
       trained: shapes of the variables that are trained, by name.
       smallest_divided_update: elements of the smallest variable whose update cores divide among themselves: below, a
         second collective costs more than it saves.
-      smallest_fused_update: elements of the slice from which on a program's updates are worth compiling; then the
-        smaller ones are, too.
+      smallest_fused_update: elements of the largest slice from which on a program's updates become one instruction
+        each, small ones too.
       least_compiled_iterations: how many a loop that is compiled must have. In decoding with a small Transformer,
         compiling takes about as much processor time as 130 iterations then save on one core, and 210 on eight virtual
         CPUs: with so many, it has paid after four to seven runs.
@@ -39,7 +38,6 @@ class PassOptions:
       smallest_transposed: elements of the smallest matrix that is transposed once before a loop: a smaller one is read
         transposed in no more time.
       most_bytes_transposed: of a core's slices of such weights, which are there twice while the loop runs.
-      block_sizes: of large updates that are done block by block.
       largest_bucket_member: bytes of the largest slice that travels with others within a process: copying a larger one
         costs more than a start saves.
       light_flops: of work that may wait for a bucket to fill, and that collectives never wait for.
@@ -63,7 +61,6 @@ class PassOptions:
     smallest_added_in_place: int = 1 << 16
     smallest_transposed: int = 1 << 16
     most_bytes_transposed: int = 64 << 20
-    block_sizes: BlockSizes = dataclasses.field(default_factory=BlockSizes)
     largest_bucket_member: int = 1 << 17
     light_flops: int = 1 << 20
     most_bytes_ahead: int = 64 << 20

@@ -1,8 +1,7 @@
-"""Fusion of weight updates: the elementwise chain before an assignment becomes one XLA-compiled local segment.
+"""Fusion of weight updates: the elementwise chain before an assignment becomes one instruction.
 
-Op by op, an optimizer's dozen elementwise operations read and write every weight a dozen times; compiled, once.
-Segments of the same structure and shapes share one compiled function. The rest of a program stays op by op:
-TensorFlow's kernels for products are faster than XLA's on CPU.
+Where XLA compiles the program, the chain reads and writes every weight once. Where TensorFlow runs it operation by
+operation, the instruction says that the old value may go as soon as the new one is there.
 
 Adam of a weight [d_model:512 d_ff:2048] is a dozen kernels with three results: weight, m and v. They become one
 instruction, which reads the gradient and three arrays and writes three. Where nothing else needs the old values, it
@@ -15,29 +14,24 @@ gathered and used by another) each is a segment of its own, which `_depths` tell
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import networkx
 import tensorflow as tf
 
-from meshtf.lowering.passes.elementwise_chain import ElementwiseChain
 from meshtf.lowering.passes.pass_options import PassOptions
-from meshtf.lowering.passes.training_kernels import TrainingKernel, training_kernel
-from meshtf.lowering.passes.update_arithmetic import UpdateArithmetic
-from meshtf.lowering.passes.update_in_blocks import Blocks, BlockSizes, Step, UpdateInBlocks
 from meshtf.planning.plan import AssignVariable, Collective, Compute, Core, Instruction, Plan, Value
 from meshtf.planning.work_facts import Kernel, WorkFacts
 
 _FACTS = WorkFacts(is_update=True)
-_MOST_STEPS_UNCOMPILED, _MOST_ELEMENTS_UNCOMPILED = 8, 1 << 12
-"""Of a chain that runs kernel by kernel on processors: 8 to 12 us on an EPYC, where a call of what is compiled takes
-13. With twice as many elements the two take as long."""
+Step: TypeAlias = tuple[Kernel, tuple[int, ...]]
+"""A kernel, and the numbers of its operands."""
 
 
 def fuse_updates(plan: Plan, options: PassOptions) -> Plan:
-    """The plan with the elementwise chains that lead to assignments as compiled segments."""
+    """The plan with the elementwise chains that lead to assignments as one instruction each."""
     producers = {v: i for i in plan.instructions for v in i.outputs}
     chosen = _update_computes(plan, producers)
     used_by, names = consumers_of(plan), _names_read(plan)
@@ -45,15 +39,14 @@ def fuse_updates(plan: Plan, options: PassOptions) -> Plan:
     segments = [s for s in _segments(plan, producers, chosen) if len(s) > 1 or _assigned_in_place(s[0], names, used_by)]
     if not any(math.prod(_shape(segment[0])) >= options.smallest_fused_update for segment in segments):
         return plan
-    compiled = _Compiled(options.block_sizes)
     fused: dict[Instruction, list[Compute]] = {c: segment for segment in segments for c in segment}
     replaced: dict[int, Compute] = {}
     checked = _needed_by_checks(plan, producers)
     for segment in segments:
-        fusion = _fused(segment, used_by, compiled)
+        fusion = _fused(segment, used_by)
         is_in_place = _assigned_in_place(fusion, names, _outside(segment, used_by))
         if plan.checks and checked.isdisjoint(segment) and is_in_place:
-            fusion = _guarded(fusion, plan, compiled)
+            fusion = _guarded(fusion, plan)
         replaced[id(segment)] = fusion
     instructions = [replaced[id(fused[i])] if i in fused else i for i in plan.instructions if _is_kept(i, fused)]
     return dataclasses.replace(plan, instructions=tuple(_ordered(instructions)))
@@ -150,20 +143,14 @@ def consumers_of(plan: Plan) -> dict[Value, list[Instruction | None]]:
     return consumers
 
 
-def _fused(
-    segment: list[Compute],
-    consumers: Mapping[Value, list[Instruction | None]],
-    compiled: _Compiled,
-) -> Compute:
+def _fused(segment: list[Compute], consumers: Mapping[Value, list[Instruction | None]]) -> Compute:
     members = set(segment)
     made = {c.outputs[0] for c in segment}
     inputs = list(dict.fromkeys(v for c in segment for v in c.inputs if v not in made))
     outputs = [v for c in segment for v in c.outputs if any(i not in members for i in consumers.get(v, []))]
     numbers = {v: n for n, v in enumerate([*inputs, *(c.outputs[0] for c in segment)])}
-    steps = tuple((_kernel_of(c), tuple(numbers[v] for v in c.inputs)) for c in segment)
-    results = tuple(numbers[v] for v in outputs)
-    specs = tuple((v.slice_shape, v.dtype) for v in inputs)
-    emit = compiled.update(steps, results, specs)
+    steps = [(_kernel_of(c), tuple(numbers[v] for v in c.inputs)) for c in segment]
+    emit = FusedUpdate(steps, [numbers[v] for v in outputs], len(inputs))
     flops = sum(c.flops for c in segment)
     return Compute(segment[-1].operation, "fused update", tuple(inputs), tuple(outputs), emit, flops, _FACTS)
 
@@ -179,11 +166,11 @@ def _needed_by_checks(plan: Plan, producers: Mapping[Value, Instruction]) -> set
     return found
 
 
-def _guarded(fusion: Compute, plan: Plan, compiled: _Compiled) -> Compute:
+def _guarded(fusion: Compute, plan: Plan) -> Compute:
     """The update behind the program's checks, which may then write to variables where they are."""
     assert isinstance(fusion.emit, FusedUpdate)
     guards = tuple(dict.fromkeys(c.value for c in plan.checks))
-    emit = compiled.guarded(fusion.emit, len(guards))
+    emit = dataclasses.replace(fusion.emit, guards=len(guards))
     return dataclasses.replace(fusion, inputs=(*fusion.inputs, *guards), emit=emit)
 
 
@@ -192,163 +179,27 @@ def _kernel_of(compute: Compute) -> Kernel:
     return compute.facts.kernel
 
 
-class _Compiled:
-    """One `FusedUpdate` for all segments of the same steps and shapes."""
-
-    def __init__(self, block_sizes: BlockSizes) -> None:
-        self._block_sizes = block_sizes
-        self._chains: dict[Hashable, ElementwiseChain] = {}
-        self._updates: dict[Hashable, FusedUpdate] = {}
-
-    def update(
-        self, steps: Sequence[Step], results: Sequence[int], inputs: Sequence[tuple[tuple[int, ...], tf.DType]]
-    ) -> FusedUpdate:
-        chain = self._chains.setdefault((steps, results), ElementwiseChain(steps, results))
-        return self._updates.setdefault((chain, inputs), FusedUpdate(chain, inputs, self._block_sizes))
-
-    def guarded(self, update: FusedUpdate, guards: int) -> FusedUpdate:
-        return self._updates.setdefault((id(update), guards), update.guarded(guards))
-
-
+@dataclasses.dataclass(frozen=True, eq=False)
 class FusedUpdate:
-    """A chain of elementwise kernels, compiled: as an `Emit`, or where it is, in the memory of variables."""
+    """A chain of elementwise kernels as one `Emit`. A compiler makes one loop of it.
 
-    def __init__(
-        self,
-        chain: ElementwiseChain,
-        inputs: Sequence[tuple[tuple[int, ...], tf.DType]],
-        block_sizes: BlockSizes,
-        guards: int = 0,
-    ) -> None:
-        self._chain = chain
-        self.inputs = inputs
-        """Shape and dtype of each."""
-        self._block_sizes = block_sizes
-        self.guards = guards
-        """How many booleans follow the inputs: unless all are true, variables keep their values."""
-        self._functions: dict[Hashable, Callable[..., Sequence[tf.Tensor]]] = {}
-        self._kernels: dict[Hashable, TrainingKernel | None] = {}
+    Attributes:
+      steps: kernels in order, each with the numbers of its operands. Inputs are counted first, then steps.
+      results: the numbers of the steps whose results are outputs.
+      num_inputs: how many slices it is given before its guards.
+      guards: how many booleans follow them. Unless all are true, variables keep their values.
+    """
 
-    def guarded(self, guards: int) -> FusedUpdate:
-        """The same behind so many checks."""
-        return FusedUpdate(self._chain, self.inputs, self._block_sizes, guards)
+    steps: Sequence[Step]
+    results: Sequence[int]
+    num_inputs: int
+    guards: int = 0
 
-    def __call__(self, core: Core, *slices: tf.Tensor) -> Sequence[tf.Tensor]:
-        return self._chain(*slices[: len(self.inputs)])
-
-    def flat(self, *slices: tf.Tensor) -> Sequence[tf.Tensor]:
-        """The same, by a function that updates of other shapes share, if they have as many elements."""
-        return self._chain.flat(*slices[: len(self.inputs)])
-
-    def training_kernel(self, assigned: Mapping[int, int]) -> TrainingKernel | None:
-        """What does the same on a CPU without being compiled, if anything does.
-
-        One result may be left, as a part of a weight that is gathered afterwards. Then the kernel has a variable more,
-        which begins with the input of that number.
-
-        assigned: as in `assigning`.
-        """
-        pairs = tuple(assigned.items())
-        if pairs not in self._kernels:
-            choices = (self._kernel_for(variables) for variables in self._variables_of_kernels(assigned))
-            self._kernels[pairs] = next((kernel for kernel in choices if kernel is not None), None)
-        return self._kernels[pairs]
-
-    def _kernel_for(self, variables: Mapping[int, int]) -> TrainingKernel | None:
-        dtypes = {self.inputs[n][1] for n in variables}
-        new = {n: self._chain.results[result] for n, result in variables.items()}
-        arithmetic = UpdateArithmetic(self.inputs, self._chain.steps, new)
-        return training_kernel(arithmetic, dtypes.pop()) if len(dtypes) == 1 else None
-
-    def _variables_of_kernels(self, assigned: Mapping[int, int]) -> Iterable[Mapping[int, int]]:
-        """By the number of an input that a kernel could have as a variable, that of the result: of all results."""
-        left = set(range(len(self._chain.results))) - set(assigned.values())
-        if not left:
-            yield assigned
-        elif len(left) == 1:
-            others = (n for n, (shape, _) in enumerate(self.inputs) if n not in assigned and shape)
-            yield from ({**assigned, n: min(left)} for n in others)
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether it is worth it: to call what is compiled takes as long as to start a few kernels, and to compile it
-        longer than many steps."""
-        elements = max(math.prod(shape) for shape, _ in self.inputs)
-        return len(self._chain.steps) > _MOST_STEPS_UNCOMPILED or elements > _MOST_ELEMENTS_UNCOMPILED
-
-    def in_place(
-        self, variables: Mapping[int, tuple[int, tf.Tensor]], slices: Sequence[tf.Tensor], *, on_processors: bool
-    ) -> dict[int, tf.Tensor]:
-        """Assigns some results to the variables that some inputs are read from, and returns the others.
-
-        Reads and assignments are inside the compiled function, which then writes to the memory that it reads.
-
-        Args:
-          variables: by the number of an input, that of the result to be assigned, and the variable's handle.
-          slices: the other inputs, in order, and the guards.
-          on_processors: whether processors with caches do it, a large update in blocks, a small one kernel by kernel.
-
-        Returns:
-          The other results, by number.
-        """
-        pairs = {n: result for n, (result, _) in variables.items()}
-        others = [n for n in range(len(self._chain.results)) if n not in pairs.values()]
-        handles = [handle for _, handle in variables.values()]
-        if on_processors and not self.is_compiled:
-            results: Sequence[tf.Tensor] = self._run_in_place(tuple(pairs.items()), None, handles, slices)
-        else:
-            results = self.assigning(pairs, in_blocks=on_processors)(handles, list(slices))
-        return dict(zip(others, results, strict=True))
-
-    def assigning(self, assigned: Mapping[int, int], *, in_blocks: bool) -> Callable[..., Sequence[tf.Tensor]]:
-        """The compiled function of `in_place`: of the handles of variables, and of the other slices and the guards.
-
-        assigned: by the number of an input that is read from a variable, that of the result which the variable gets.
-        """
-        pairs = tuple(assigned.items())
-        if (pairs, in_blocks) not in self._functions:
-            run = functools.partial(self._run_in_place, pairs, self._in_blocks(pairs) if in_blocks else None)
-            own = [tf.TensorSpec(shape, dtype) for n, (shape, dtype) in enumerate(self.inputs) if n not in assigned]
-            own += [tf.TensorSpec([], tf.bool)] * self.guards
-            # Without a signature each variable's handle would be a reason to trace again.
-            signature = ([tf.TensorSpec([], tf.resource)] * len(pairs), own)
-            self._functions[pairs, in_blocks] = tf.function(run, signature, jit_compile=True, autograph=False)
-        return self._functions[pairs, in_blocks]
-
-    def _in_blocks(self, pairs: Sequence[tuple[int, int]]) -> UpdateInBlocks | None:
-        if len(pairs) < len(self._chain.results):
-            return None
-        written = {n: self._chain.results[result] for n, result in pairs}
-        blocks = Blocks.of(self.inputs[pairs[0][0]][0], self._block_sizes)
-        return blocks and UpdateInBlocks.of(self._chain.steps, len(self.inputs), written, blocks)
-
-    def _run_in_place(
-        self,
-        pairs: Sequence[tuple[int, int]],
-        blocks: UpdateInBlocks | None,
-        handles: Sequence[tf.Tensor],
-        slices: Sequence[tf.Tensor],
-    ) -> list[tf.Tensor]:
-        read = {n: self._read(n, handle) for (n, _), handle in zip(pairs, handles, strict=True)}
-        given = iter(slices)
-        inputs = [read[n] if n in read else next(given) for n in range(len(self.inputs))]
-        guards = list(given)
-        is_kept = tf.reduce_all(guards) if guards else None
-        if blocks is not None:
-            others, new = [], blocks.run(inputs, is_kept)
-        else:
-            results = self._chain.values(*inputs)
-            others = [y for n, y in enumerate(results) if n not in dict(pairs).values()]
-            new = {n: results[k] if is_kept is None else tf.where(is_kept, results[k], read[n]) for n, k in pairs}
-        for (n, _), handle in zip(pairs, handles, strict=True):
-            tf.raw_ops.AssignVariableOp(resource=handle, value=new[n])
-        return others
-
-    def _read(self, number: int, handle: tf.Tensor) -> tf.Tensor:
-        shape, dtype = self.inputs[number]
-        value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
-        value.set_shape(shape)
-        return value
+    def __call__(self, core: Core, *slices: tf.Tensor) -> list[tf.Tensor]:
+        values = list(slices[: self.num_inputs])
+        for kernel, operands in self.steps:
+            values.append(kernel(*(values[n] for n in operands)))
+        return [values[n] for n in self.results]
 
 
 def updates_in_place(plan: Plan) -> dict[Compute, dict[int, tuple[int, str]]]:

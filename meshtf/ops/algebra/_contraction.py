@@ -218,9 +218,9 @@ def _matrix_product(core: Core, a: tf.Tensor, b: tf.Tensor, plan: MatrixPlan) ->
     dtype = core.product_dtype(a.dtype)
     wide_a, wide_b = wider_operands(a, b, dtype)
     if plan.is_swapped:
-        product = core.product(wide_b, wide_a, transpose_a=not plan.transpose_b, transpose_b=not plan.transpose_a)
+        product = tf.linalg.matmul(wide_b, wide_a, transpose_a=not plan.transpose_b, transpose_b=not plan.transpose_a)
     else:
-        product = core.product(wide_a, wide_b, transpose_a=plan.transpose_a, transpose_b=plan.transpose_b)
+        product = tf.linalg.matmul(wide_a, wide_b, transpose_a=plan.transpose_a, transpose_b=plan.transpose_b)
     product = tf.cast(product, a.dtype)
     shape = [sizes[name] for name in plan.product]
     return _ordered(core, core.reshaped(product, shape), plan.product, plan.output)

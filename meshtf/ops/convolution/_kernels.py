@@ -16,7 +16,7 @@ import itertools
 import math
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import tensorflow as tf
 
@@ -28,12 +28,6 @@ _WIDER = {
     **dict.fromkeys([tf.int8, tf.int16, tf.uint8, tf.uint16], tf.int32),
     **dict.fromkeys([tf.uint32, tf.uint64], tf.int64),
 }
-
-
-Multiply: TypeAlias = Callable[..., tf.Tensor]
-"""As `tf.linalg.matmul`, with `transpose_a` and `transpose_b`."""
-NativeGradient: TypeAlias = Callable[..., tf.Tensor]
-"""As `tf.raw_ops.Conv2DBackpropInput`, with its arguments, but those that have a default."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,16 +73,16 @@ def _in_wider_dtype(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tens
 
 
 @_in_wider_dtype
-def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding, multiply: Multiply = tf.linalg.matmul) -> tf.Tensor:
+def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
     """[batch, *windows, groups, outer]."""
     if _lacks_groups(x, sliding):
         if _is_product(x, w, sliding, w.shape.as_list()[:-2]):
-            return _by_product(_in_windows(x, w.shape, sliding), _matrix(w), multiply)
+            return _by_product(_in_windows(x, w.shape, sliding), _matrix(w))
         if _is_plain(x, w, sliding) and not any(_single_windows(_counts(x, w.shape, sliding), sliding)):
             return _native(x, w, sliding)
         return tf.squeeze(convolved(_grouped(x), _grouped(w, 2), sliding), [-2])
     if w.shape[-3] == 1 and _is_product(x, w, sliding, w.shape.as_list()[:-3]):
-        return _grouped(convolved(_without_groups(x, 2), _kernel_without_groups(w), sliding, multiply))
+        return _grouped(convolved(_without_groups(x, 2), _kernel_without_groups(w), sliding))
     if x.shape.rank == 4:
         y = convolved(x[:, None], w[None], _widened(sliding))
         return tf.squeeze(y, [1])
@@ -115,8 +109,6 @@ def image_gradient(
     sliding: Sliding,
     sizes: Sequence[int],
     counted: Mapping[int, tf.Tensor] = types.MappingProxyType({}),
-    multiply: Multiply = tf.linalg.matmul,
-    native: NativeGradient = tf.raw_ops.Conv2DBackpropInput,
 ) -> tf.Tensor:
     """[batch, *sizes, groups, inner]. counted: of spatial dimensions where not all windows count, bool [windows].
 
@@ -127,45 +119,45 @@ def image_gradient(
     if _lacks_groups(dy, sliding):
         taps = w.shape.as_list()[:-2]
         if _is_product(dy, w, sliding, taps) and not counted:
-            dx = _by_product(dy, _matrix(w), multiply, transpose_w=True)
+            dx = _by_product(dy, _matrix(w), transpose_w=True)
             return dx if max(sliding.strides) == 1 else _cut(_with_gaps(dx, sliding), sliding, sizes)
         if _is_plain(dy, w, sliding) and not (sliding.is_dilated or counted or _leaves_gaps(sliding, taps)):
-            return _native_image_gradient(dy, w, sliding, sizes, native)
-        dx = image_gradient(_grouped(dy), _grouped(w, 2), sliding, sizes, counted, native=native)
+            return _native_image_gradient(dy, w, sliding, sizes)
+        dx = image_gradient(_grouped(dy), _grouped(w, 2), sliding, sizes, counted)
         return tf.squeeze(dx, [-2])
     if w.shape[-3] == 1 and _is_product(dy, w, sliding, w.shape.as_list()[:-3]) and not counted:
         own = _without_groups(dy, 2), _kernel_without_groups(w)
-        return _grouped(image_gradient(*own, sliding, sizes, multiply=multiply))
+        return _grouped(image_gradient(*own, sliding, sizes))
     if dy.shape.rank == 4:
         counted = {i + 1: mask for i, mask in counted.items()}
-        dx = image_gradient(dy[:, None], w[None], _widened(sliding), [1, *sizes], counted, native=native)
+        dx = image_gradient(dy[:, None], w[None], _widened(sliding), [1, *sizes], counted)
         return tf.squeeze(dx, [1])
     if 0 in dy.shape or 0 in w.shape:
         return tf.zeros([dy.shape[0], *sizes, w.shape[-3], w.shape[-2]], dy.dtype)
     if not w.dtype.is_floating or not (counted or _multiplies_zeros(dy, w, sliding)):
-        return _image_gradient_of_all(dy, w, sliding, sizes, native)
+        return _image_gradient_of_all(dy, w, sliding, sizes)
     return tf.cond(
         tf.reduce_all(tf.math.is_finite(w)),
-        lambda: _image_gradient_of_all(dy, w, sliding, sizes, native),
+        lambda: _image_gradient_of_all(dy, w, sliding, sizes),
         lambda: _image_gradient_of_some(dy, w, sliding, sizes, counted),
     )
 
 
 @_in_wider_dtype
 def kernel_gradient(
-    x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequence[int], multiply: Multiply = tf.linalg.matmul
+    x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequence[int]
 ) -> tf.Tensor:
     """[*taps, groups, inner, outer]."""
     if _lacks_groups(x, sliding):
         sizes = [*taps, x.shape[-1], dy.shape[-1]]
         if _is_product(x, dy, sliding, taps):
             own = _matrix(_in_windows(x, taps, sliding))
-            return tf.reshape(multiply(own, _matrix(dy), transpose_a=True, transpose_b=False), sizes)
+            return tf.reshape(tf.linalg.matmul(own, _matrix(dy), transpose_a=True), sizes)
         if _is_plain(x, dy, sliding) and not (sliding.is_dilated or _leaves_gaps(sliding, taps)):
             return _native_kernel_gradient(x, dy, sliding, sizes)
         return tf.squeeze(kernel_gradient(_grouped(x), _grouped(dy), sliding, taps), [-3])
     if x.shape[-2] == 1 and _is_product(x, dy, sliding, taps):
-        return _grouped(kernel_gradient(_without_groups(x, 2), _without_groups(dy, 2), sliding, taps, multiply), 2)
+        return _grouped(kernel_gradient(_without_groups(x, 2), _without_groups(dy, 2), sliding, taps), 2)
     if x.shape.rank == 4:
         return tf.squeeze(kernel_gradient(x[:, None], dy[:, None], _widened(sliding), [1, *taps]), [0])
     groups, inner, outer = x.shape[-2], x.shape[-1], dy.shape[-1]
@@ -190,7 +182,6 @@ def kernel_gradient_of_some(
     sliding: Sliding,
     taps: Sequence[int],
     counted: Mapping[int, tf.Tensor],
-    multiply: Multiply = tf.linalg.matmul,
 ) -> tf.Tensor:
     """`kernel_gradient` where not all windows count. counted: of spatial dimensions, without zeros around, bool
     [windows].
@@ -199,7 +190,7 @@ def kernel_gradient_of_some(
     dimensions, since other windows take in the same elements.
     """
     if not counted:
-        return kernel_gradient(x, dy, sliding, taps, multiply)
+        return kernel_gradient(x, dy, sliding, taps)
     i = min(counted)
     axis, count, rest = i + 1, dy.shape[i + 1], {j: mask for j, mask in counted.items() if j > i}
     stride, dilation = sliding.strides[i], sliding.dilations[i]
@@ -233,8 +224,8 @@ def _in_windows(x: tf.Tensor, taps: Sequence[int], sliding: Sliding) -> tf.Tenso
     return x
 
 
-def _by_product(x: tf.Tensor, w: tf.Tensor, multiply: Multiply, *, transpose_w: bool = False) -> tf.Tensor:
-    y = multiply(_matrix(x), w, transpose_a=False, transpose_b=transpose_w)
+def _by_product(x: tf.Tensor, w: tf.Tensor, *, transpose_w: bool = False) -> tf.Tensor:
+    y = tf.linalg.matmul(_matrix(x), w, transpose_b=transpose_w)
     return tf.reshape(y, [*x.shape[:-1], y.shape[-1]])
 
 
@@ -255,10 +246,10 @@ def _native(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
 
 
 def _native_image_gradient(
-    dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int], native: NativeGradient
+    dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int]
 ) -> tf.Tensor:
     taps, size = w.shape.as_list()[:-2], [dy.shape[0], *sizes, w.shape[-2]]
-    op = native if dy.shape.rank == 4 else tf.raw_ops.Conv3DBackpropInputV2
+    op = tf.raw_ops.Conv2DBackpropInput if dy.shape.rank == 4 else tf.raw_ops.Conv3DBackpropInputV2
     given = {"filter": w, "out_backprop": dy, "strides": [1, *sliding.strides, 1]}
     if sliding.is_same(sizes, taps):
         return op(input_sizes=size, padding="SAME", **given)
@@ -369,10 +360,10 @@ def _spread(term: tf.Tensor, tap: Sequence[int], sliding: Sliding, sizes: Sequen
 
 
 def _image_gradient_of_all(
-    dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int], native: NativeGradient
+    dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int]
 ) -> tf.Tensor:
     if _is_native(dy, w) and not sliding.is_dilated:
-        dx = _native_image_gradient(_without_groups(dy, 2), _kernel_without_groups(w), sliding, sizes, native)
+        dx = _native_image_gradient(_without_groups(dy, 2), _kernel_without_groups(w), sliding, sizes)
         return tf.reshape(dx, [*dx.shape[:-1], w.shape[-3], w.shape[-2]])
     if _is_native(dy, w) and dy.shape.rank == 5:
         return _cut(_turned(dy, w, sliding), sliding, sizes)

@@ -73,7 +73,7 @@ class ConvolutionOperation(Operation):
         to_result = _restored(geometry.result, geometry.result_order, size, batch)
 
         def emit(core: Core, x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
-            return to_result(kernels.convolved(to_image(x), to_kernel(w), sliding, core.product))
+            return to_result(kernels.convolved(to_image(x), to_kernel(w), sliding))
 
         product = _product(geometry, size, kernel.slice_shape, contracted=(*geometry.taps, *geometry.inner))
         _write(self, planner, emit, [image, kernel], splits, product, batch)
@@ -121,7 +121,7 @@ class ConvolutionImageOperation(Operation):
         def emit(core: Core, g: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
             counted = {i: cover.counted(core) for i, cover in partly.items()}
             given = to_result(g), to_kernel(w), sliding, sizes, counted
-            dx = kernels.image_gradient(*given, core.product, core.image_gradient)
+            dx = kernels.image_gradient(*given)
             for axis, cover in enumerate(covers, start=1):
                 dx = cover.cut(core, dx, axis)
             return to_image(dx)
@@ -166,7 +166,7 @@ class ConvolutionKernelOperation(Operation):
         def emit(core: Core, x: tf.Tensor, g: tf.Tensor) -> tf.Tensor:
             counted = {i: windows(core) for i, windows in partly.items()}
             x, g = to_image(x), to_result(g)
-            return to_kernel(kernels.kernel_gradient_of_some(x, g, sliding, taps, counted, core.product))
+            return to_kernel(kernels.kernel_gradient_of_some(x, g, sliding, taps, counted))
 
         product = _product(geometry, dy.slice_shape, size, contracted=None)
         _write(self, planner, emit, [image, dy], splits, product, _split_batch(geometry, splits))

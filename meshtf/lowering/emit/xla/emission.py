@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from meshtf.lowering.emit._done_before_loops import done_before_loops
-from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
+from meshtf.lowering.emit.xla.done_before_loops import done_before_loops
+from meshtf.lowering.emit.control_flow import emit_loop
+from meshtf.lowering.emit.core import TracedCore
+from meshtf.lowering.emit.core_program import CoreProgram
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.variable_slices import SlicesByValue
 from meshtf.mesh_impl.tpu.xla_collectives import XlaCollectives
 from meshtf.planning import core_positions
-from meshtf.planning.plan import Plan
+from meshtf.planning.plan import Compute, Loop, Plan, Value
 
 
 def emit_for_xla(
@@ -45,12 +48,33 @@ def emit_for_xla(
         TracedCore(plan, tf.gather(table, gen_xla_ops.xla_replica_id())),
         XlaCollectives(mesh_shape),
         variables,
+        XlaWork(done_before_loops(plan)),
         may_assign=tf.equal(earlier, NO_CHECK_FAILED),
-        done_before=done_before_loops(plan),
     )
     *fetches, failed = body.run(dict(zip((f.name for f in plan.feeds), feeds, strict=True)))
     assigned = [variables.assigned[name] for name in assigned_names(plan)]
     return [*fetches, tf.where(tf.equal(earlier, NO_CHECK_FAILED), failed, earlier), *assigned]
+
+
+class XlaWork:
+    """Local work in a program that XLA compiles as a whole.
+
+    Args:
+      done_before: by loop, the values that are to be there when it begins. XLA chooses an order of its own.
+    """
+
+    def __init__(self, done_before: Mapping[Loop, Sequence[Value]]) -> None:
+        self._done_before = done_before
+
+    def compute(self, core: TracedCore, instruction: Compute, slices: Sequence[tf.Tensor]) -> Any:
+        return instruction.emit(core, *slices)
+
+    def loop(self, program: CoreProgram, loop: Loop) -> None:
+        if loop in self._done_before:
+            values = list(dict.fromkeys([*(c.initial for c in loop.carried), *self._done_before[loop]]))
+            tied: Any = gen_xla_ops.xla_optimization_barrier(input=[program.slices[v] for v in values])
+            program.slices.update(zip(values, tied, strict=True))
+        emit_loop(program, loop)
 
 
 def assigned_names(plan: Plan) -> list[str]:

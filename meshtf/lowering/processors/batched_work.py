@@ -13,28 +13,17 @@ from collections.abc import Iterable, Mapping, Sequence
 import tensorflow as tf
 
 from meshtf.layout import Axes, axes_size
-from meshtf.lowering.emit.control_flow import given_outwards
-from meshtf.lowering.emit.core_program import TracedCore
+from meshtf.lowering.emit.plan_facts import given_outwards
+from meshtf.lowering.emit.core import TracedCore
 from meshtf.lowering.emit.plan_facts import PlanFacts
-from meshtf.lowering.emit.stretches.differing_slices import DifferingSlices
-from meshtf.mesh_impl.onednn_kernels import has_onednn_kernels
+from meshtf.lowering.processors.differing_slices import DifferingSlices
+from meshtf.lowering.processors.thresholds import FEW_ROWS
 from meshtf.mesh_impl.spmd.shared_memory_collectives import CollectivesForAll, SlicesByCore
 from meshtf.planning import core_positions
 from meshtf.planning.collectives.all_reduce import AllReduce
 from meshtf.planning.collectives.reduce_scatter import ReduceScatter
 from meshtf.planning.plan import Collective, Compute, Instruction, Plan, Value, walk
 from meshtf.planning.process_spans import crossing_axes
-
-_FEW_ROWS, _FEW_ROWS_OF_A_PRODUCT, _FEW_ROWS_WITHOUT_ONEDNN = 1024, 128, 32
-"""Of a core: in a convolution by oneDNN, in one of single elements, which is a product and prepares less, and in both
-by Eigen, which prepares nothing.
-
-With more of them a core keeps a processor busy, and to put them together only copies: on two cores of an EPYC eight
-convolutions took 0.25 of the time so with 8 rows, 0.5 to 0.8 with 32, 0.7 to 0.9 with 512, and with 2,048 and more as
-long as one after the other. Eight products of 512 rows took half as long one by one; of 32 and 8 the gradient of the
-filters took 0.7 and 0.3 of the time so, and all else as long. Eigen divides many images among threads less well than
-several convolutions: gradients of 512 rows took 1.0 to 1.6 of it."""
-
 
 class BatchedWork:
     """Which work of a plan is done so.
@@ -69,7 +58,7 @@ class BatchedWork:
                 for value, dim in zip(instruction.inputs, rows.inputs, strict=True)
             ]
             coordinates = _Coordinates(self._plan, cores[0])
-            core = TracedCore(self._plan, coordinates, on_processors=True, knows_processor=True)
+            core = TracedCore(self._plan, coordinates, is_cpu=True)
             result = instruction.emit(core, *given)
             assert isinstance(result, tf.Tensor)
             parts = [result] * len(cores) if rows.output is None else tf.split(result, len(cores), rows.output)
@@ -108,7 +97,7 @@ class BatchedWork:
 
     def _consider(self, instruction: Compute) -> None:
         rows = instruction.facts.rows
-        if rows is None or not 0 < rows.count <= _few_rows(instruction):
+        if rows is None or not 0 < rows.count <= FEW_ROWS:
             return
         pairs = list(zip(instruction.inputs, rows.inputs, strict=True))
         axes = next(value.layout.axes[dim] for value, dim in pairs if dim is not None)
@@ -149,13 +138,6 @@ class BatchedWork:
             and set(axes) <= set(step.axes)
             and not crossing_axes(step.axes, self._plan.mesh_shape, self._plan.process_of_core)
         )
-
-
-def _few_rows(instruction: Compute) -> int:
-    if not has_onednn_kernels():
-        return _FEW_ROWS_WITHOUT_ONEDNN
-    is_convolution = any(product.is_convolution for product in instruction.facts.products)
-    return _FEW_ROWS if is_convolution else _FEW_ROWS_OF_A_PRODUCT
 
 
 class _Coordinates(dict[str, tf.Tensor]):

@@ -1,4 +1,4 @@
-"""Stretches that do the same with other values, as the layers of a model do: one traced function serves them all."""
+"""Segmentes that do the same with other values, as the layers of a model do: one traced function serves them all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape
 from meshtf.lowering.emit.plan_facts import PlanFacts
-from meshtf.lowering.emit.stretches.stretches import Stretch
+from meshtf.lowering.processors.segments import Segment
 from meshtf.planning.plan import Compute, Instruction, ReadVariable, Value
 
 _LARGEST = 1024
@@ -22,36 +22,36 @@ _PURE = frozenset(("meshtf", "numpy", "tensorflow"))
 """Packages whose functions do the same whenever they are called."""
 
 
-def likeness(stretch: Stretch, facts: PlanFacts) -> Hashable | None:
-    """Equal for stretches whose traces differ in nothing but names of operations. None where that is not known.
+def likeness(segment: Segment, facts: PlanFacts) -> Hashable | None:
+    """Equal for segments whose traces differ in nothing but names of operations. None where that is not known.
 
     What is compared are instructions one by one, how values pass from one to the next, and what their emission closes
     over. So that an error finds the user's line, the lines are those of one place in the user's code.
     """
-    if stretch.feeds or stretch.ends_program:
+    if segment.feeds or segment.ends_program:
         return None
-    numbers = {v: n for n, v in enumerate(stretch.entering)}
-    variables = {name: n for n, name in enumerate(stretch.variables)}
-    parts: list[Hashable] = [tuple(map(facts.spec_of, stretch.entering)), len(variables), stretch.axes]
+    numbers = {v: n for n, v in enumerate(segment.entering)}
+    variables = {name: n for n, name in enumerate(segment.variables)}
+    parts: list[Hashable] = [tuple(map(_spec_of, segment.entering)), len(variables), segment.axes]
     try:
-        for instruction in stretch.instructions:
+        for instruction in segment.instructions:
             parts.append(_of_instruction(instruction, facts, numbers, variables))
             for value in instruction.outputs:
                 numbers[value] = len(numbers)
-        return (*parts, tuple(numbers[v] for v in stretch.leaving))
+        return (*parts, tuple(numbers[v] for v in segment.leaving))
     except _UnknownError:
         return None
 
 
 class _UnknownError(Exception):
-    """Ends the comparison of a stretch."""
+    """Ends the comparison of a segment."""
 
 
 def _of_instruction(
     instruction: Instruction, facts: PlanFacts, numbers: Mapping[Value, int], variables: Mapping[str, int]
 ) -> Hashable:
     awaited = tuple(numbers.get(v) for v in facts.awaited_by(instruction))
-    made = tuple(map(facts.spec_of, instruction.outputs))
+    made = tuple(map(_spec_of, instruction.outputs))
     if isinstance(instruction, ReadVariable):
         is_read = instruction.output not in facts.unread
         return "read", variables[instruction.name] if is_read else None, awaited, made
@@ -117,3 +117,7 @@ def _of_function(function: types.FunctionType) -> Hashable:
 
 def _is_pure(thing: Any) -> bool:
     return (getattr(thing, "__module__", None) or "").partition(".")[0] in _PURE
+
+
+def _spec_of(value: Value) -> tf.TensorSpec:
+    return tf.TensorSpec(value.slice_shape, value.dtype)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED, checked_fetches
-from meshtf.lowering.emit.xla_hlo import kept_slices
+from meshtf.lowering.emit.xla.hlo import kept_slices
 from meshtf.mesh_impl.mesh_impl import Results
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.planning import core_positions

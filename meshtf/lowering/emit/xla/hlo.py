@@ -10,9 +10,9 @@ from tensorflow.compiler.xla.service import hlo_pb2
 from tensorflow.python.eager import context
 
 from meshtf.errors import CompilationError
-from meshtf.lowering.emit._xla_emission import assigned_names, emit_for_xla
-from meshtf.lowering.emit._xla_refusals import refusal, size_from_values
-from meshtf.lowering.emit.oversized import oversized, says_oversized
+from meshtf.lowering.emit.xla.emission import assigned_names, emit_for_xla
+from meshtf.lowering.emit.xla.refusals import refusal, size_from_values
+from meshtf.lowering.emit.xla.oversized import oversized, says_oversized
 from meshtf.lowering.emit.scopes import origins
 from meshtf.planning.plan import AssignVariable, Plan, ReadVariable
 

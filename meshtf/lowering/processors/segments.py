@@ -1,4 +1,4 @@
-"""Instructions in stretches that each core runs by itself, between what all cores of a process do at once."""
+"""Instructions in segments that each core runs by itself, between what all cores of a process do at once."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 
 from meshtf.layout import Axes
 from meshtf.lowering.emit.plan_facts import PlanFacts
-from meshtf.lowering.emit.stretches.differing_slices import DifferingSlices
-from meshtf.lowering.emit.stretches.work_done_once import parts_of_work
+from meshtf.lowering.processors.differing_slices import DifferingSlices
+from meshtf.lowering.processors.work_done_once import parts_of_work
 from meshtf.ops.variables.variable import Assign
 from meshtf.planning.plan import AssignVariable, Collective, Compute, Feed, Instruction, Plan, Value, free_values
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Stretch:
+class Segment:
     """Instructions, one after the other.
 
     Attributes:
@@ -42,11 +42,11 @@ IsTogether = Callable[[Instruction], bool]
 """Whether an instruction is for all cores at once."""
 
 
-def stretches_of_program(
+def segments_of_program(
     facts: PlanFacts, is_together: IsTogether, differing: DifferingSlices | None = None
-) -> list[Stretch]:
-    """All of a plan; one stretch, where nothing is done together. Work that cores would do alike, as `differing`
-    tells, has stretches of its own."""
+) -> list[Segment]:
+    """All of a plan; one segment, where nothing is done together. Work that cores would do alike, as `differing`
+    tells, has segments of its own."""
     plan = facts.plan
     own = [i for i in plan.instructions if not isinstance(i, AssignVariable)]
     pieces = _pieces(own, facts, is_together, _patient(plan))
@@ -54,24 +54,24 @@ def stretches_of_program(
         pieces.append(_Piece())
     pieces[-1].instructions += facts.late_assignments
     results = [*plan.fetches, *(c.value for c in plan.checks)]
-    return _stretches(_divided(pieces, differing, facts), results, facts, ends_program=True)
+    return _segments(_divided(pieces, differing, facts), results, facts, ends_program=True)
 
 
-def stretches_of_body(
+def segments_of_body(
     instructions: Sequence[Instruction],
     results: Sequence[Value],
     facts: PlanFacts,
     is_together: IsTogether,
     differing: DifferingSlices | None = None,
-) -> list[Stretch]:
+) -> list[Segment]:
     """Of the instructions inside a loop or a branch, of which some values are wanted afterwards."""
     pieces = _divided(_pieces(instructions, facts, is_together), differing, facts)
-    return _stretches(pieces, results, facts, ends_program=False)
+    return _segments(pieces, results, facts, ends_program=False)
 
 
 @dataclasses.dataclass(eq=False)
 class _Piece:
-    """A stretch as it grows."""
+    """A segment as it grows."""
 
     instructions: list[Instruction] = dataclasses.field(default_factory=list)
     together: list[Instruction] = dataclasses.field(default_factory=list)
@@ -213,10 +213,10 @@ def _may_be_patient(instruction: Instruction) -> bool:
     return isinstance(instruction, Compute) and not instruction.facts.products and not has_effect
 
 
-def _stretches(
+def _segments(
     pieces: Sequence[_Piece], results: Sequence[Value], facts: PlanFacts, *, ends_program: bool
-) -> list[Stretch]:
-    found: list[Stretch] = []
+) -> list[Segment]:
+    found: list[Segment] = []
     wanted = set(results)
     for n, piece in reversed(list(enumerate(pieces))):
         is_end = ends_program and n == len(pieces) - 1
@@ -225,7 +225,7 @@ def _stretches(
         entering = _entering(piece, results if is_end else (), facts)
         wanted |= set(entering)
         found.append(
-            Stretch(
+            Segment(
                 tuple(piece.instructions),
                 entering,
                 () if is_end else leaving,

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from meshtf.layout import Axes
 from meshtf.lowering.emit.plan_facts import PlanFacts
-from meshtf.lowering.emit.stretches.differing_slices import AxesSet, DifferingSlices
+from meshtf.lowering.processors.differing_slices import AxesSet, DifferingSlices
 from meshtf.planning.plan import AssignVariable, Compute, Feed, Instruction, ReadVariable, Value, walk
 
 _WORTH_BYTES, _WORTH_FLOPS = 1 << 18, 1 << 21

@@ -1,0 +1,81 @@
+"""What local work may ask of the core that it runs on, in a function that is being traced."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.layout import Axes
+from meshtf.mesh_impl.bfloat16_products import product_dtype
+from meshtf.planning.plan import Cut, Plan
+
+
+class TracedCore:
+    """A core whose coordinates are known when the program runs.
+
+    Args:
+      plan: the program.
+      coordinates: the core's position along each mesh axis: int32 [axes], or int32 scalars by the name of the axis.
+      is_cpu: whether a CPU multiplies its matrices, and XLA does not compile them: bfloat16 products are then made in
+        float32 where the CPU would round them towards zero.
+    """
+
+    def __init__(
+        self, plan: Plan, coordinates: tf.Tensor | Mapping[str, tf.Tensor], *, is_cpu: bool = False
+    ) -> None:
+        self._is_cpu = is_cpu
+        self._sizes = {d.name: d.size for d in plan.mesh_shape}
+        if not isinstance(coordinates, Mapping):
+            names = plan.mesh_shape.dimension_names
+            coordinates = dict(zip(names, tf.unstack(coordinates) if names else [], strict=True))
+        self._coordinates = coordinates
+        # One operation serves all who ask the same: a position, where a slice begins, a transposed tensor.
+        self._positions: dict[Axes, tf.Tensor] = {}
+        self._begins: dict[tuple[int, tuple[Cut, ...]], tf.Tensor] = {}
+        self._transposed: dict[tuple[Any, tuple[int, ...]], tf.Tensor] = {}
+
+    def inside(self, *, is_cpu: bool | None = None) -> TracedCore:
+        """The same core inside a loop, a branch or a function: it may use tensors of the outside, not the reverse.
+
+        Args:
+          is_cpu: as in the constructor; None leaves it as it is.
+        """
+        inner = copy.copy(self)
+        inner._is_cpu = self._is_cpu if is_cpu is None else is_cpu
+        inner._positions, inner._begins = dict(self._positions), dict(self._begins)
+        inner._transposed = dict(self._transposed)
+        return inner
+
+    def coordinate(self, axes: Axes) -> tf.Tensor:
+        if axes not in self._positions:
+            position = tf.zeros([], tf.int32) if not axes else self._coordinates[axes[0]]
+            for axis in axes[1:]:
+                position = position * self._sizes[axis] + self._coordinates[axis]
+            self._positions[axes] = position
+        return self._positions[axes]
+
+    def begin(self, rank: int, cuts: tuple[Cut, ...]) -> tf.Tensor:
+        key = (rank, cuts)
+        if key not in self._begins:
+            begin: list[tf.Tensor | int] = [0] * rank
+            for dim, axes, size in cuts:
+                begin[dim] = self.coordinate(axes) * size + begin[dim]
+            self._begins[key] = tf.stack(begin)
+        return self._begins[key]
+
+    def transposed(self, x: tf.Tensor, permutation: Sequence[int]) -> tf.Tensor:
+        key = (x.ref(), tuple(permutation))
+        if key not in self._transposed:
+            self._transposed[key] = tf.transpose(x, permutation)
+        return self._transposed[key]
+
+    def reshaped(self, x: tf.Tensor, size: Sequence[int]) -> tf.Tensor:
+        # TensorFlow converts an array in a tenth of the time that a list takes.
+        return x if x.shape.as_list() == list(size) else tf.reshape(x, np.array(size, np.int32))
+
+    def product_dtype(self, dtype: tf.DType) -> tf.DType:
+        return product_dtype(dtype) if self._is_cpu else dtype

@@ -1,0 +1,108 @@
+"""The cores of a process, each of which calls the one function that is traced for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import tensorflow as tf
+
+from meshtf.lowering.emit.core import TracedCore
+from meshtf.lowering.emit.core_program import CoreProgram
+from meshtf.lowering.emit.core_results import CoreResults
+from meshtf.lowering.emit.fed_slices import FedSlices
+from meshtf.lowering.emit.plan_facts import PlanFacts
+from meshtf.lowering.emit.variable_slices import SlicesByHandle
+from meshtf.mesh_impl.device_names import local_cores
+from meshtf.mesh_impl.home_device import home_device
+from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.mesh_impl.spmd.spmd_collectives import DeviceMesh, SpmdCollectives
+from meshtf.planning import core_positions
+from meshtf.planning.collectives.collective_step import CollectiveStep
+from meshtf.planning.plan import Plan
+
+
+class Cores(Protocol):
+    """What all cores of a process do, emitted into the function that starts them."""
+
+    def results(self, feeds: Sequence[tf.Tensor]) -> CoreResults:
+        """Emits the program for every core of this process.
+
+        Args:
+          feeds: arrays, whole, in the order of `plan.feeds`.
+
+        Returns:
+          By core, the slices of the fetches and the index of the failed check, or -1.
+        """
+        ...
+
+
+class SeparateCores:
+    """Cores with TensorFlow's collectives between them: GPUs, virtual CPUs, and those of other processes.
+
+    Args:
+      plan: what each core runs.
+      mesh_impl: the mesh, which has devices.
+      slices: by variable and core, the slices of this process.
+
+    Attributes:
+      traces: how often the program of a core has been traced.
+    """
+
+    def __init__(self, plan: Plan, mesh_impl: MeshImpl, slices: Mapping[str, Mapping[int, tf.Variable]]) -> None:
+        self._plan = plan
+        self._slices = slices
+        self._devices = {core: mesh_impl.devices[core] for core in local_cores(mesh_impl.devices)}
+        self._facts = PlanFacts.of(plan, writes_in_place=True)
+        self._collectives = spmd_collectives(plan, mesh_impl, [c.step for c in plan.collectives])
+        self._function: tf.types.experimental.ConcreteFunction | None = None
+        self.traces = 0
+
+    @property
+    def function(self) -> tf.types.experimental.ConcreteFunction:
+        """What every core calls: of its coordinates, what its collectives take, its feeds and its variables' handles."""
+        if self._function is None:
+            plan = self._plan
+            signature = [tf.TensorSpec([plan.mesh_shape.ndims], tf.int32), *self._collectives.signature()]
+            signature += [tf.TensorSpec(f.output.slice_shape, f.output.dtype) for f in plan.feeds]
+            signature += [tf.TensorSpec([], tf.resource) for _ in plan.variable_names]
+            # Inlined, a collective in a loop would get another name on each core, and would time out.
+            attributes = {"_noinline": True}
+            traced = tf.function(self._core_program, autograph=False, experimental_attributes=attributes)
+            self._function = traced.get_concrete_function(*signature)
+        return self._function
+
+    def results(self, feeds: Sequence[tf.Tensor]) -> CoreResults:
+        fed = FedSlices(self._plan, feeds)
+        results: CoreResults = {}
+        for core, device in self._devices.items():
+            coordinates = list(core_positions.coordinates(core, self._plan.mesh_shape).values())
+            with tf.device(home_device(device)):
+                slices = fed.of(core, device)
+                results[core] = self.function(
+                    tf.constant(coordinates, tf.int32, [len(coordinates)]),
+                    *self._collectives.arguments(core),
+                    *(slices[f.name] for f in self._plan.feeds),
+                    *(self._slices[name][core].handle for name in self._plan.variable_names),
+                )
+        return results
+
+    def _core_program(self, coordinates: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:
+        self.traces += 1
+        plan, given = self._plan, iter(arguments)
+        bound = self._collectives.bind([next(given) for _ in self._collectives.signature()])
+        feeds = {f.name: next(given) for f in plan.feeds}
+        handles = dict(zip(plan.variable_names, given, strict=True))
+        is_cpu = all(tf.DeviceSpec.from_string(d).device_type == "CPU" for d in self._devices.values())
+        core = TracedCore(plan, coordinates, is_cpu=is_cpu)
+        return CoreProgram(self._facts, core, bound, SlicesByHandle(handles)).run(feeds)
+
+
+def spmd_collectives(plan: Plan, mesh_impl: MeshImpl, steps: Sequence[CollectiveStep]) -> SpmdCollectives:
+    """TensorFlow's collectives for these steps of a plan."""
+    axes = dict.fromkeys(s.axes for s in steps if s.destinations is None)
+    permutations = dict.fromkeys(s.destinations for s in steps if s.destinations is not None)
+    exchanging = [s.axes for s in steps if s.split_dim is not None]
+    timeout = mesh_impl.options.collective_timeout_seconds
+    mesh = DeviceMesh(plan.mesh_shape, mesh_impl.devices, timeout, plan.process_of_core)
+    return SpmdCollectives(mesh, list(axes), list(permutations), exchanging)

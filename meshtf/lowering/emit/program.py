@@ -1,0 +1,63 @@
+"""A plan as one TensorFlow function, which starts every core of this process and returns whole results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from meshtf.garbage_collection import garbage_collection_paused
+from meshtf.lowering.emit._grappler import grappler_off
+from meshtf.lowering.emit.core_results import asserted_fetches, first_of, whole_fetches
+from meshtf.lowering.emit.cores import Cores
+from meshtf.mesh_impl.mesh_impl import Results
+from meshtf.planning.plan import Plan
+
+
+class SpmdProgram:
+    """A plan on the devices of a mesh, traced when it is first called.
+
+    Args:
+      plan: what each core runs.
+      cores: those of this process.
+      device: the first of them, which puts results together.
+    """
+
+    def __init__(self, plan: Plan, cores: Cores, device: str) -> None:
+        self._plan = plan
+        self.cores = cores
+        self._device = device
+        self._functions: dict[bool, tf.types.experimental.ConcreteFunction] = {}
+
+    def __call__(self, feeds: Sequence[tf.Tensor]) -> Results:
+        """Runs the program once. Returns the fetches, whole, and the index of the check that failed, or -1.
+
+        Inside a tf.function, where nobody can look at the index, a failed check is an InvalidArgumentError.
+        """
+        with grappler_off():
+            *fetches, failed = self._function(asserted=bool(self._plan.checks) and not tf.executing_eagerly())(*feeds)
+        return fetches, failed
+
+    def start(self, feeds: Sequence[tf.Tensor]) -> Callable[[], Results]:
+        """Runs it once, to its end, and returns a function that gives its results."""
+        results = self(feeds)
+        return lambda: results
+
+    @garbage_collection_paused()
+    def _function(self, *, asserted: bool) -> tf.types.experimental.ConcreteFunction:
+        if asserted not in self._functions:
+            specs = [tf.TensorSpec(f.output.shape.to_integer_list, f.output.dtype) for f in self._plan.feeds]
+            body = self._on_every_core_asserted if asserted else self._on_every_core
+            self._functions[asserted] = tf.function(body, autograph=False).get_concrete_function(*specs)
+        return self._functions[asserted]
+
+    def _on_every_core(self, *feeds: tf.Tensor) -> list[tf.Tensor]:
+        results = self.cores.results(feeds)
+        with tf.device(self._device):
+            return [*whole_fetches(self._plan, results), tf.identity(first_of(results)[-1])]
+
+    def _on_every_core_asserted(self, *feeds: tf.Tensor) -> list[tf.Tensor]:
+        results = self.cores.results(feeds)
+        with tf.device(self._device):
+            fetches, failed = asserted_fetches(self._plan, results)
+            return [*fetches, failed]

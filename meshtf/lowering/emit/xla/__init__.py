@@ -1,0 +1,1 @@
+"""Programs that XLA compiles as a whole, and that PJRT runs."""

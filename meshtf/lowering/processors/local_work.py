@@ -1,0 +1,42 @@
+"""How one virtual CPU does its own work, where TensorFlow runs it operation by operation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from meshtf.lowering.emit.control_flow import emit_loop
+from meshtf.lowering.emit.core import TracedCore
+from meshtf.lowering.emit.core_program import CoreProgram
+from meshtf.lowering.processors.compiled_loops import emit_compiled
+from meshtf.planning.adding_in_place import AddToPart, Zeros
+from meshtf.planning.plan import Compute, Loop
+from meshtf.planning.processor_work import ProcessorWork
+
+
+@dataclasses.dataclass(frozen=True)
+class ProcessorLocalWork:
+    """`LocalWork` of virtual CPUs: sums grow in their own memory, and loops that ask for it are compiled.
+
+    Attributes:
+      compiles_loops: whether loops are compiled that ask for it.
+    """
+
+    compiles_loops: bool
+
+    def compute(self, core: TracedCore, instruction: Compute, slices: Sequence[tf.Tensor]) -> Any:
+        emit = instruction.emit
+        if isinstance(emit, AddToPart | Zeros):
+            return emit.in_place(*slices)
+        if isinstance(emit, ProcessorWork):
+            return emit.on_processors(core, *slices)
+        return emit(core, *slices)
+
+    def loop(self, program: CoreProgram, loop: Loop) -> None:
+        if self.compiles_loops and loop.compilation is not None and loop.compilation.is_of_each_core:
+            emit_compiled(program, loop)
+        else:
+            emit_loop(program, loop)
