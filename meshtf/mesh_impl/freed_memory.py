@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from meshtf.mesh_impl.onednn_kernels import has_onednn_kernels
+from meshtf.tensorflow_private.onednn_operations import is_onednn_on
 
 _POOL, _POOL_MIB = "TF_CPU_ALLOCATOR_USE_BFC", "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 """What TensorFlow reads when it makes its first processor. Its own limit is 64 GiB."""
@@ -33,7 +33,7 @@ def pool_of_processors(*, is_wanted: bool = True) -> Iterator[None]:
     It holds for the process and cannot be undone. Nothing is done if it is not wanted, where there are GPUs, or where
     the environment says which memory TensorFlow is to take (`TF_CPU_ALLOCATOR_USE_BFC`), or how glibc is to allocate.
     """
-    is_left_alone = not is_wanted or _POOL in os.environ or _user_sets_malloc() or has_onednn_kernels()
+    is_left_alone = not is_wanted or _POOL in os.environ or _user_sets_malloc() or is_onednn_on()
     if is_left_alone or tf.config.list_physical_devices("GPU"):
         yield
         return

@@ -18,7 +18,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from meshtf.mesh_impl import onednn_kernels
+from meshtf.mesh_impl.onednn_kernels import multiplies_by_avx2
+from meshtf.tensorflow_private import onednn_operations
 
 _ADDED = 16
 """Columns: as many floats as a line of the cache has."""
@@ -50,8 +51,8 @@ class ProcessorKernels:
     @classmethod
     def of_this_process(cls) -> ProcessorKernels:
         """As TensorFlow has them here."""
-        by_onednn, by_avx2 = onednn_kernels.has_onednn_kernels(), onednn_kernels.multiplies_by_avx2()
-        return cls(by_onednn, by_avx2, by_avx2 and not by_onednn and onednn_kernels.can_be_called())
+        by_onednn, by_avx2 = onednn_operations.is_onednn_on(), multiplies_by_avx2()
+        return cls(by_onednn, by_avx2, by_avx2 and not by_onednn and onednn_operations.are_kernels_there())
 
     def product(self, a: tf.Tensor, b: tf.Tensor, *, transpose_a: bool, transpose_b: bool) -> tf.Tensor:
         """`tf.linalg.matmul` in a graph, by the kernel and from the operands with which it takes the least time."""
@@ -61,19 +62,19 @@ class ProcessorKernels:
         if a.shape.rank == 2:
             return self._product_of_two(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
         if self.calls_onednn and size > _SMALLEST_OF_A_BATCH * a.shape[0] and 1 not in (*a.shape[1:], *b.shape[1:]):
-            return onednn_kernels.batch_product(a, b, adj_x=transpose_a, adj_y=transpose_b)
+            return onednn_operations.batch_product(a, b, adj_x=transpose_a, adj_y=transpose_b)
         return tf.linalg.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
 
     def image_gradient(self, **arguments: Any) -> tf.Tensor:
         """`tf.raw_ops.Conv2DBackpropInput` in a graph."""
         if self.calls_onednn and arguments["filter"].dtype == tf.float32:
-            return onednn_kernels.image_gradient(**arguments)
+            return onednn_operations.image_gradient(**arguments)
         return tf.raw_ops.Conv2DBackpropInput(**arguments)
 
     def _product_of_two(self, a: tf.Tensor, b: tf.Tensor, *, transpose_a: bool, transpose_b: bool) -> tf.Tensor:
         rows, contracted = a.shape.as_list()[::-1] if transpose_a else a.shape.as_list()
         columns = b.shape.as_list()[0 if transpose_b else 1]
-        matmul = onednn_kernels.product if self.calls_onednn else tf.linalg.matmul
+        matmul = onednn_operations.product if self.calls_onednn else tf.linalg.matmul
         if self.by_avx2 and (self.by_onednn or self.calls_onednn) and 1 / rows + 1 / columns >= _FEW:
             wide_a = _with_more_columns(a, b) if transpose_a and rows % _COLUMNS_OF_2_KIB == 0 else a
             wide_b = _with_more_columns(b, a) if not transpose_b and _is_worth_a_copy(rows, columns) else b

@@ -11,8 +11,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshtf.mesh_impl import onednn_kernels
 from meshtf.mesh_impl.processor_kernels import ProcessorKernels
+from meshtf.tensorflow_private import onednn_operations
 
 TENSORFLOW, CALLED = ProcessorKernels(False, False, False), ProcessorKernels(False, True, True)
 ONEDNN, ONEDNN_BY_AVX2 = ProcessorKernels(True, False, False), ProcessorKernels(True, True, False)
@@ -122,5 +122,5 @@ def test_other_types_are_left_to_tensorflow(batch: list[int]) -> None:
 @pytest.mark.plain_cpu
 def test_here_onednn_is_called_where_tensorflow_does_not() -> None:
     here = ProcessorKernels.of_this_process()
-    assert here.calls_onednn == (here.by_avx2 and not here.by_onednn and onednn_kernels.can_be_called())
-    assert onednn_kernels.can_be_called() or not here.by_onednn
+    assert here.calls_onednn == (here.by_avx2 and not here.by_onednn and onednn_operations.are_kernels_there())
+    assert onednn_operations.are_kernels_there() or not here.by_onednn

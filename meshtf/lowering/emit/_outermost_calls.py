@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import tensorflow as tf
-from tensorflow.python.eager import context  # no public name calls a function without converting its arguments
+
+from meshtf.tensorflow_private.function_calls import call_eagerly
 
 
 class OutermostFunction:
@@ -30,5 +31,4 @@ class OutermostFunction:
         """Its results, for arguments of its shapes and dtypes, while no tape records."""
         if not tf.executing_eagerly():
             return cast("Any", self.function)(*arguments)
-        eager = cast("Any", context.context())
-        return eager.call_function(self._name, [*arguments, *self._captured], self._num_results)
+        return call_eagerly(self._name, [*arguments, *self._captured], self._num_results)

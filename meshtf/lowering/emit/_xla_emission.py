@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from meshtf.lowering.emit._done_before_loops import done_before_loops
 from meshtf.lowering.emit.core_program import CoreProgram, TracedCore
@@ -15,6 +14,7 @@ from meshtf.lowering.emit.variable_slices import SlicesByValue
 from meshtf.mesh_impl.tpu.xla_collectives import XlaCollectives
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Plan
+from meshtf.tensorflow_private.xla_operations import replica_id
 
 
 def emit_for_xla(
@@ -42,7 +42,7 @@ def emit_for_xla(
     variables = SlicesByValue(dict(zip(plan.variable_names, slices, strict=True)))
     body = CoreProgram(
         PlanFacts.of(plan, writes_in_place=False),
-        TracedCore(plan, tf.gather(table, gen_xla_ops.xla_replica_id())),
+        TracedCore(plan, tf.gather(table, replica_id())),
         XlaCollectives(mesh_shape),
         variables,
         may_assign=tf.equal(earlier, NO_CHECK_FAILED),

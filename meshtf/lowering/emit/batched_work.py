@@ -17,13 +17,13 @@ from meshtf.lowering.emit.control_flow import given_outwards
 from meshtf.lowering.emit.core_program import TracedCore
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.stretches.differing_slices import DifferingSlices
-from meshtf.mesh_impl.onednn_kernels import has_onednn_kernels
 from meshtf.mesh_impl.spmd.shared_memory_collectives import CollectivesForAll, SlicesByCore
 from meshtf.planning import core_positions
 from meshtf.planning.collectives.all_reduce import AllReduce
 from meshtf.planning.collectives.reduce_scatter import ReduceScatter
 from meshtf.planning.plan import Collective, Compute, Instruction, Plan, Value, walk
 from meshtf.planning.process_spans import crossing_axes
+from meshtf.tensorflow_private.onednn_operations import is_onednn_on
 
 _FEW_ROWS, _FEW_ROWS_OF_A_PRODUCT, _FEW_ROWS_WITHOUT_ONEDNN = 1024, 128, 32
 """Of a core: in a convolution by oneDNN, in one of single elements, which is a product and prepares less, and in both
@@ -152,7 +152,7 @@ class BatchedWork:
 
 
 def _few_rows(instruction: Compute) -> int:
-    if not has_onednn_kernels():
+    if not is_onednn_on():
         return _FEW_ROWS_WITHOUT_ONEDNN
     is_convolution = any(product.is_convolution for product in instruction.facts.products)
     return _FEW_ROWS if is_convolution else _FEW_ROWS_OF_A_PRODUCT

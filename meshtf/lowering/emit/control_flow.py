@@ -12,6 +12,7 @@ from meshtf.lowering.emit._cheap_operations import cheap_operations
 from meshtf.lowering.emit._compiled_unrun import CompileToo
 from meshtf.planning.plan import Branch, Carried, Instruction, Loop, Plan, Sliced, Stacked, Value, free_values, walk
 from meshtf.planning.rows_in_place import with_rows
+from meshtf.tensorflow_private.traced_functions import NOT_INLINED
 
 if TYPE_CHECKING:
     from meshtf.lowering.emit.core_program import CoreProgram
@@ -221,7 +222,7 @@ def _iteration(program: CoreProgram, loop: Loop) -> Callable[..., tuple[list[tf.
     if program.on_processors or loop.index in free_values(loop.body, set(), [*leaving, *stacked]):
         return lambda index, carried, own: once({loop.index: tf.constant(index)}, carried, own)
     body = functools.partial(once, {})
-    shared = tf.function(body, autograph=False, experimental_attributes={"_noinline": True})
+    shared = tf.function(body, autograph=False, experimental_attributes=dict(NOT_INLINED))
     return lambda index, carried, own: shared(carried, own)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from meshtf.layout import Axes
 from meshtf.lowering.emit._cheap_operations import know_shape
@@ -41,6 +40,7 @@ from meshtf.planning.plan import (
     Value,
 )
 from meshtf.planning.processor_work import ProcessorWork
+from meshtf.tensorflow_private.xla_operations import tied_together
 
 _WORTH_A_VIEW = 1 << 14
 """Bytes of a part, from which on to copy it costs more than the operations that say where it is."""
@@ -281,7 +281,7 @@ class CoreProgram:
     def _loop(self, loop: Loop) -> None:
         if loop in self._done_before:
             values = list(dict.fromkeys([*(c.initial for c in loop.carried), *self._done_before[loop]]))
-            tied: Any = gen_xla_ops.xla_optimization_barrier(input=[self.slices[v] for v in values])
+            tied = tied_together([self.slices[v] for v in values])
             self.slices.update(zip(values, tied, strict=True))
         emit_loop(self, loop)
 

@@ -40,6 +40,7 @@ from meshtf.mesh_impl.mesh_impl import MeshImpl, Results
 from meshtf.mesh_impl.virtual_cpus import num_processors
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Instruction, Loop, Plan, Value, walk
+from meshtf.tensorflow_private.traced_functions import NOT_INLINED
 
 _MANY_BYTES = 64 << 20
 """Of slices that a program makes. To look for what was freed takes milliseconds, as many as a small program's steps."""
@@ -175,7 +176,7 @@ class EmittedProgram:
         body = self._on_every_core_asserted if asserted else self._on_every_core
         specs = [tf.TensorSpec(f.output.shape.to_integer_list, f.output.dtype) for f in self._plan.feeds]
         # Inlined into a function of the user's, what a core computes would be optimized with what is there.
-        attributes = {"_noinline": True} if self._is_called_once else {}
+        attributes = NOT_INLINED if self._is_called_once else {}
         with garbage_collection_paused():
             traced = traced_function(body, specs, body.__name__, attributes)
             self._on_all_cores[asserted] = OutermostFunction(traced)
@@ -280,7 +281,7 @@ class EmittedProgram:
         body = functools.partial(self._core_program, stretch)
         # Inlined, a collective inside a loop would get a different name on each core, and time out; and what several
         # cores call would be placed and optimized anew for each.
-        traced = traced_function(body, signature, "core_program", {"_noinline": True})
+        traced = traced_function(body, signature, "core_program", NOT_INLINED)
         in_one_thread = self._keeps_processors_busy(stretch) and not _has_users_work(stretch.instructions)
         return CalledFunction(traced, in_one_thread=in_one_thread)
 

@@ -13,9 +13,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from meshtf.planning.work_facts import Kernel
+from meshtf.tensorflow_private.xla_operations import with_slice
 
 Step = tuple[Kernel, tuple[int, ...]]
 """A kernel and the numbers of its operands: inputs count first, then steps in order."""
@@ -67,13 +67,11 @@ class Blocks:
         """[num_rows, row] -> [block_rows, row]; scalars as they are."""
         if not x.shape.rank:
             return x
-        sizes = tf.constant([self.block_rows, self.row])
-        block = gen_xla_ops.xla_dynamic_slice(x, self._begin(number), sizes)
-        return tf.ensure_shape(block, [self.block_rows, self.row])
+        return tf.slice(x, self._begin(number), [self.block_rows, self.row])
 
     def with_block(self, x: tf.Tensor, block: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         """[num_rows, row], with another block in place of its own."""
-        return gen_xla_ops.xla_dynamic_update_slice(x, block, self._begin(number))
+        return with_slice(x, block, self._begin(number))
 
     def _begin(self, number: tf.Tensor) -> tf.Tensor:
         return tf.stack([number * self.block_rows, tf.zeros_like(number)])
