@@ -51,11 +51,10 @@ def user_site() -> Site:
 
 def _before_autograph() -> Site:
     """The same inside a tf.function of the user's that autograph has rewritten: the line that was written."""
-    from tensorflow.python.util import tf_stack  # no public name maps rewritten lines back
+    from meshtf.tensorflow_private.stack_traces import written_frames  # of TensorFlow, which only this needs
 
-    tensorflow = os.path.dirname(tf_stack.__file__).removesuffix("python/util")
-    ours = (tensorflow, contextlib.__file__)  # contextlib: a context manager that decorates a function of ours
-    frames = [f for f in tf_stack.extract_stack() if not (f.filename.startswith(ours) or _is_our_file(f.filename))]
+    between = contextlib.__file__  # a context manager that decorates a function of ours
+    frames = [f for f in written_frames() if not (f.filename == between or _is_our_file(f.filename))]
     return Site(frames[-1].filename, frames[-1].lineno, frames[-1].name)
 
 

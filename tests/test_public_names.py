@@ -11,11 +11,11 @@ from tests.fresh_process import run_fresh
 IMPORT_ALONE = """
 import sys
 import meshtf
-from tensorflow.python.eager import context
-from tensorflow.python.framework import ops
+import tensorflow as tf
+from meshtf.tensorflow_private.eager_context import has_started
 
-assert not context.context()._initialized, "TensorFlow has started"
-assert not ops.get_default_graph().get_operations(), "an operation was made"
+assert not has_started(), "TensorFlow has started"
+assert not tf.compat.v1.get_default_graph().get_operations(), "an operation was made"
 early = [name for name in ("meshtf.layers", "meshtf.models", "meshtf.train", "gin") if name in sys.modules]
 assert not early, f"imported before it was asked for: {early}"
 assert callable(meshtf.layers.dense) and callable(meshtf.models.MLPClassifier)

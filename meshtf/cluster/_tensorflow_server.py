@@ -9,15 +9,14 @@ import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.protobuf import cluster_pb2, tensorflow_server_pb2
-from tensorflow.python.eager import context
 
 from meshtf.cluster._start_limit import killed_after
 from meshtf.errors import ClusterError, ProcessLostError
 from meshtf.mesh_impl.freed_memory import pool_of_processors
+from meshtf.tensorflow_private import cluster_server
+from meshtf.tensorflow_private.eager_context import has_started
 
 JOB = "worker"
 """The job of which every process is a task; in the names of all devices."""
@@ -40,8 +39,7 @@ _LEADER = f"/job:{JOB}/replica:0/task:0"
 
 def check_not_started() -> None:
     """ClusterError where TensorFlow has started: it joins other processes as it starts, or not at all."""
-    running = _context()
-    if running._context_handle is not None:
+    if has_started():
         raise ClusterError(
             "initialize_cluster was called after TensorFlow had started; call it before the first TensorFlow op and "
             "the first mesh, after mtf.virtual_cpus"
@@ -50,37 +48,17 @@ def check_not_started() -> None:
 
 def start_server(addresses: Sequence[str], process_index: int, port: int, heartbeat_timeout_seconds: float) -> None:
     """Starts it, and returns when every process has. All devices of all processes are known then."""
-    running = _context()
-    messages: Any = context.coordination_config_pb2
-    running.configure_collective_ops(
-        use_nccl_communication=bool(tf.config.list_physical_devices("GPU")), collective_leader=_LEADER
+    limits = cluster_server.TimeLimits(
+        register=_milliseconds(_REGISTER_SECONDS),
+        heartbeat=_milliseconds(_TENSORFLOWS_PATIENCE * heartbeat_timeout_seconds),
+        shutdown=_milliseconds(heartbeat_timeout_seconds),
     )
-    running.configure_coordination_service(
-        service_type="standalone",
-        service_leader=_LEADER,
-        cluster_register_timeout_in_ms=_milliseconds(_REGISTER_SECONDS),
-        heartbeat_timeout_in_ms=_milliseconds(_TENSORFLOWS_PATIENCE * heartbeat_timeout_seconds),
-        shutdown_barrier_timeout_in_ms=_milliseconds(heartbeat_timeout_seconds),
-        coordinated_jobs=[messages.CoordinatedJob(name=JOB, num_tasks=len(addresses))],
-    )
-    cluster = cluster_pb2.ClusterDef()
-    job = cluster.job.add()
-    job.name = JOB
-    for index, address in enumerate(addresses):
-        job.tasks[index] = address
-    server = tensorflow_server_pb2.ServerDef(
-        cluster=cluster,
-        default_session_config=running.config,
-        job_name=JOB,
-        task_index=process_index,
-        protocol="grpc",
-        port=port,
-    )
+    cluster_server.configure_service(JOB, len(addresses), _LEADER, limits)
     with _own_answer_to_sigterm(), killed_after(_LONGEST_START_SECONDS, _NEVER_STARTS.format(own=process_index)):
         try:
-            running.enable_collective_ops(server)
+            cluster_server.announce_server(JOB, addresses, process_index, port)
             with pool_of_processors():
-                running.ensure_initialized()
+                cluster_server.start()
         except (tf.errors.DeadlineExceededError, tf.errors.UnavailableError):
             raise ProcessLostError(
                 f"process 0 ({addresses[0]}) has not answered since all had met: it has died, or is stopped"
@@ -102,7 +80,7 @@ def _own_answer_to_sigterm() -> Iterator[None]:
 
 def abort_collectives(message: str) -> None:
     """Ends the collectives of this process that wait, and those to come."""
-    _context().abort_collective_ops(tf.errors.UNAVAILABLE, message)
+    cluster_server.abort_collectives(tf.errors.UNAVAILABLE, message)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,20 +94,19 @@ class KeyValueStore:
     timeout_seconds: float
 
     def put(self, key: str, value: str) -> None:
-        self._answered(lambda: _context().set_config_key_value(key, value))
+        self._answered(lambda: cluster_server.put_text(key, value))
 
     def replace(self, key: str, value: str) -> None:
-        self._answered(lambda: _context().delete_config_key_value(key))
+        self._answered(lambda: cluster_server.delete_text(key))
         self.put(key, value)
 
     def get(self, key: str, timeout_seconds: float) -> str | None:
         try:
-            value = _context().get_config_key_value(key, _milliseconds(timeout_seconds))
+            return cluster_server.get_text(key, _milliseconds(timeout_seconds))
         except tf.errors.DeadlineExceededError:
             return None
         except tf.errors.OpError as error:
             raise ConnectionError(error.message) from None
-        return value.decode() if isinstance(value, bytes) else str(value)
 
     def _answered(self, call: Callable[[], None]) -> None:
         """A call that TensorFlow gives no time limit. Its thread stays behind where process 0 is stopped."""
@@ -151,11 +128,6 @@ class KeyValueStore:
                     raise ConnectionError(error.message)
                 return
         raise ConnectionError(f"it has not answered for {self.timeout_seconds:g} seconds")
-
-
-def _context() -> Any:
-    """TensorFlow's, which exists from the first call on; its own hints say that it may be None."""
-    return context.context()
 
 
 def _milliseconds(seconds: float) -> int:

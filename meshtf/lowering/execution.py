@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import tensorflow as tf
-from tensorflow.python import pywrap_tfe  # no public name tells whether a GradientTape is recording
-from tensorflow.python.ops import control_flow_util  # nor whether an outer function is compiled by XLA
 
 from meshtf.call_sites import user_site
 from meshtf.errors import CollectiveError, ExecutionError, MeshtfError, UsageError
@@ -22,6 +20,7 @@ from meshtf.lowering.slicewise_failure import slicewise_failure
 from meshtf.lowering.variable_store import handles
 from meshtf.mesh_impl.mesh_impl import Program, Results
 from meshtf.planning.plan import Check, Plan, ReadVariable
+from meshtf.tensorflow_private.surroundings import is_inside_xla, is_tape_recording
 
 if TYPE_CHECKING:
     from meshtf.lowering.lowering import Lowering
@@ -182,11 +181,9 @@ class Execution:
         return [guarded(x) if x.dtype.is_floating or x.dtype.is_complex else x for x in results]
 
     def _check_surroundings(self) -> None:
-        if not pywrap_tfe.TFE_Py_TapeSetIsEmpty():
+        if is_tape_recording():
             raise UsageError(_UNDER_TAPE.format(name=self._name, site=user_site()))
-        if not tf.executing_eagerly() and control_flow_util.GraphOrParentsInXlaContext(
-            tf.compat.v1.get_default_graph()
-        ):
+        if is_inside_xla():
             raise UsageError(_UNDER_XLA.format(name=self._name, site=user_site()))
 
 

@@ -9,13 +9,11 @@ TensorFlow analyses the body at every place that calls it on every core, at a mi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-from tensorflow.python.eager import context
 
-MODULE_VERSION = 9  # of the XlaCallModule op
+from meshtf.tensorflow_private.xla_modules import stablehlo_of
+from meshtf.tensorflow_private.xla_operations import call_module
 
 
 def as_xla_call(
@@ -27,27 +25,10 @@ def as_xla_call(
     """
     with tf.init_scope(), tf.device(None):
         concrete = tf.function(function, jit_compile=True, autograph=False).get_concrete_function(*signature)
-        result = concrete.structured_outputs
-        # What the public `experimental_get_compiler_ir` calls, which also draws from the user's seeded random numbers.
-        module = cast("Any", context.context()).get_compiler_ir(
-            device_name="",
-            platform_name="CPU",
-            function_name=concrete.name,
-            flat_args=list(signature),
-            captured_inputs=concrete.captured_inputs,
-            stage="stablehlo_serialized",
-        )
+        result = tf.TensorSpec(concrete.structured_outputs.shape, concrete.structured_outputs.dtype)
+        module = stablehlo_of(concrete, signature)
 
         def call(*arguments: tf.Tensor) -> tf.Tensor:
-            results = gen_xla_ops.xla_call_module(
-                arguments,
-                version=MODULE_VERSION,
-                module=module,
-                Sout=[result.shape],
-                Tout=[result.dtype],
-                platforms=["CPU"],
-                disabled_checks=["platform"],  # nothing in the module is of one platform
-            )
-            return cast("Sequence[tf.Tensor]", results)[0]
+            return call_module(arguments, module, result, "CPU")
 
         return tf.function(call, jit_compile=True, autograph=False).get_concrete_function(*signature)

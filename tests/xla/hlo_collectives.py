@@ -8,11 +8,10 @@ import math
 from typing import Any
 
 import numpy as np
-from tensorflow.compiler.xla import xla_data_pb2
-from tensorflow.compiler.xla.service import hlo_pb2
 
 from meshtf.mesh_impl.processor_groups import ordered_groups
 from meshtf.planning.plan import Plan
+from meshtf.tensorflow_private.xla_modules import parsed_hlo
 
 _KINDS = {
     "all-reduce": "all_reduce",
@@ -45,7 +44,7 @@ class CollectiveOp:
 
 def collectives_of_hlo(hlo: bytes) -> collections.Counter[CollectiveOp]:
     """Of a serialized HloModuleProto."""
-    module = hlo_pb2.HloModuleProto.FromString(hlo)
+    module = parsed_hlo(hlo)
     found: collections.Counter[CollectiveOp] = collections.Counter()
     for computation in module.computations:
         by_id = {i.id: i for i in computation.instructions}
@@ -75,5 +74,6 @@ def _groups(instruction: Any) -> tuple[tuple[int, ...], ...]:
 
 
 def _bytes(shape: Any) -> int:
-    name = xla_data_pb2.PrimitiveType.Name(shape.element_type)
+    enum = shape.DESCRIPTOR.fields_by_name["element_type"].enum_type
+    name = enum.values_by_number[shape.element_type].name
     return math.prod(shape.dimensions) * (_BITS.get(name) or int(name[1:])) // 8

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
 
 from meshtf.checkpoint._box import Box
 from meshtf.files.regular_file import read_regular
+from meshtf.tensorflow_private.bundle_protos import BundleEntryProto, BundleHeaderProto
 
 LARGEST_INDEX = 1 << 30
 """Bytes. That of a million chunks has 100 million."""

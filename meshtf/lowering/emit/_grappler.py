@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
-from typing import Any, cast
 
 import tensorflow as tf
-from tensorflow.python.eager import context
+
+from meshtf.tensorflow_private.function_calls import call_config, called_with
 
 
 @contextlib.contextmanager
@@ -19,18 +19,12 @@ def grappler_off() -> Iterator[None]:
     it finds nothing to improve, and takes a second for it. What a function was called with is part of its identity:
     each call belongs inside.
     """
-    # The public `tf.config.optimizer.set_experimental_options` is of the process, and slow for a call of each step.
-    eager = cast("Any", context.context())
-    own = eager.function_call_options
-    eager.function_call_options = _without_grappler(own.executor_type, own.config_proto_serialized)
-    try:
+    with called_with(_without_grappler(call_config())):
         yield
-    finally:
-        eager.function_call_options = own
 
 
 @functools.lru_cache(maxsize=8)
-def _without_grappler(executor_type: str | None, config_proto: bytes) -> context.FunctionCallOptions:
+def _without_grappler(config_proto: bytes) -> bytes:
     config = tf.compat.v1.ConfigProto.FromString(config_proto)
     config.graph_options.rewrite_options.disable_meta_optimizer = True
-    return context.FunctionCallOptions(executor_type, config)
+    return config.SerializeToString()

@@ -20,6 +20,7 @@ from meshtf.mesh_impl.spmd.spmd_collectives import DeviceMesh, SpmdCollectives
 from meshtf.planning import core_positions
 from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.plan import Plan
+from meshtf.tensorflow_private.traced_functions import NOT_INLINED
 
 
 class Cores(Protocol):
@@ -67,8 +68,7 @@ class SeparateCores:
             signature += [tf.TensorSpec(f.output.slice_shape, f.output.dtype) for f in plan.feeds]
             signature += [tf.TensorSpec([], tf.resource) for _ in plan.variable_names]
             # Inlined, a collective in a loop would get another name on each core, and would time out.
-            attributes = {"_noinline": True}
-            traced = tf.function(self._core_program, autograph=False, experimental_attributes=attributes)
+            traced = tf.function(self._core_program, autograph=False, experimental_attributes=NOT_INLINED)
             self._function = traced.get_concrete_function(*signature)
         return self._function
 

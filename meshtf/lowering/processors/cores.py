@@ -43,6 +43,7 @@ from meshtf.planning import core_positions
 from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.plan import Collective, Instruction, Loop, Plan, Value, walk
 from meshtf.planning.process_spans import crossing_axes
+from meshtf.tensorflow_private.traced_functions import NOT_INLINED
 
 
 class CoresInOneMemory:
@@ -154,7 +155,7 @@ class CoresInOneMemory:
         signature += [tf.TensorSpec([], tf.resource) for _ in segment.variables]
         body = functools.partial(self._core_program, segment)
         # Inlined, what several cores call would be placed anew for each of them.
-        traced = tf.function(body, autograph=False, experimental_attributes={"_noinline": True})
+        traced = tf.function(body, autograph=False, experimental_attributes=NOT_INLINED)
         return traced.get_concrete_function(*signature)
 
     def _core_program(self, segment: Segment, coordinates: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:

@@ -14,11 +14,12 @@ import threading
 from collections.abc import Callable
 
 import tensorflow as tf
-from tensorflow.python.eager import context  # no public name ends a collective that waits
 
 from meshtf.mesh_impl.spmd._running_time import RunningTime
 from meshtf.mesh_impl.spmd._stall_detector import Counter, Stall, StallDetector
 from meshtf.mesh_impl.spmd.thread_frames import frames_of_threads
+from meshtf.tensorflow_private.cluster_server import abort_collectives
+from meshtf.tensorflow_private.eager_context import eager_mode
 
 _LONGEST_PERIOD = 5.0  # seconds between two looks
 _LOOKS_PER_TIMEOUT = 10
@@ -72,7 +73,7 @@ class Watchdog:
                 detector, stall = StallDetector(), None
             if stall is not None:
                 self._on_stall(stall)
-                _abort_collectives(str(stall))
+                abort_collectives(tf.errors.DEADLINE_EXCEEDED, str(stall))
                 return
             period = min(_LONGEST_PERIOD, min(timeouts.values()) / _LOOKS_PER_TIMEOUT)
             self._wake.wait(period)
@@ -85,12 +86,6 @@ class Watchdog:
             self._thread.join(timeout=_LONGEST_PERIOD)
 
 
-def _abort_collectives(message: str) -> None:
-    running = context.context()
-    if running is not None:
-        running.abort_collective_ops(tf.errors.DEADLINE_EXCEEDED, message)
-
-
 def someone_waits() -> bool:
     """Whether a Python thread other than this one is inside TensorFlow."""
     others = (frame for thread, frame in frames_of_threads().items() if thread != threading.get_ident())
@@ -98,5 +93,5 @@ def someone_waits() -> bool:
 
 
 def _value(counter: tf.Variable) -> int:
-    with context.eager_mode(), tf.device(counter.device):  # also where the program has disabled eager execution
+    with eager_mode(), tf.device(counter.device):  # also where the program has disabled eager execution
         return int(tf.raw_ops.ReadVariableOp(resource=counter.handle, dtype=tf.int64))

@@ -7,15 +7,12 @@ those for TPUs do not compile for anything else.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from meshtf.errors import DtypeError
-
-_MODULE_VERSION = 9  # of the XlaCallModule op
+from meshtf.tensorflow_private.xla_operations import call_module
 
 _TYPES = {
     tf.bool: "i1",
@@ -71,16 +68,7 @@ def collective(
         region=_REGION.format(element=element_type(x.dtype), combine=combine) if combine else "",
         attributes=", ".join(attributes),
     )
-    results = gen_xla_ops.xla_call_module(
-        [x],
-        version=_MODULE_VERSION,
-        module=module,
-        Sout=[tf.TensorShape(result_shape)],
-        Tout=[x.dtype],
-        platforms=["TPU"],
-        disabled_checks=["platform"],  # nothing in the module is of one platform
-    )
-    return cast("Sequence[tf.Tensor]", results)[0]
+    return call_module([x], module, tf.TensorSpec(result_shape, x.dtype), "TPU")
 
 
 def element_type(dtype: tf.DType) -> str:

@@ -6,9 +6,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
 
 from meshtf.checkpoint.formats._tensor_index import check_index
+from meshtf.tensorflow_private.bundle_protos import BundleEntryProto
 
 MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 

@@ -45,7 +45,7 @@ def train_step(images: mtf.Tensor, taps: int) -> list[mtf.Tensor]:
 @pytest.fixture(autouse=True)
 def kernels_of_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if these were of oneDNN, on a machine where they are not."""
-    monkeypatch.setattr("meshtf.lowering.emit.batched_work.has_onednn_kernels", lambda: True)
+    monkeypatch.setattr("meshtf.lowering.emit.batched_work.is_onednn_on", lambda: True)
 
 
 class Run:
@@ -139,7 +139,7 @@ def test_kernels_of_eigen_divide_the_images_of_a_core_better(
     side: int, own: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But for those of very few rows: 64 or 16 in the first layer, a quarter of it in the second."""
-    monkeypatch.setattr("meshtf.lowering.emit.batched_work.has_onednn_kernels", lambda: False)
+    monkeypatch.setattr("meshtf.lowering.emit.batched_work.is_onednn_on", lambda: False)
     run = Run("all:8", "batch:all", side)
     check(run, Run("all:1", "", side))
     assert run.kernels == dict.fromkeys(KINDS, own + 1)

@@ -1,18 +1,16 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, cast
 
 import pytest
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from meshtf.lowering.emit._grappler import grappler_off
+from meshtf.tensorflow_private.function_calls import call_config
 
 
 def is_off() -> bool:
-    options = cast("Any", context.context()).function_call_options
-    config = tf.compat.v1.ConfigProto.FromString(options.config_proto_serialized)
+    config = tf.compat.v1.ConfigProto.FromString(call_config())
     return config.graph_options.rewrite_options.disable_meta_optimizer
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 import meshtf as mtf
 from meshtf.backends._running_on_pjrt import running_on_pjrt
@@ -12,6 +11,7 @@ from meshtf.errors import CompilationError
 from meshtf.lowering.ahead import compile_ahead
 from meshtf.lowering.emit.oversized import says_oversized
 from meshtf.mesh_impl.tpu.ahead_compiler import CompilerAnswer
+from meshtf.tensorflow_private import xla_modules
 
 TOO_LARGE = "INTERNAL: Failed to serialize TpuExecutableProto, is it too large? Core program byte size is: 2250000000"
 
@@ -56,15 +56,15 @@ def test_the_compiler_of_a_topology(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_hlo_that_cannot_be_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context.Context, "get_compiler_ir", lambda *args, **named: b"")
+    monkeypatch.setattr(xla_modules, "hlo_of", lambda *args: b"")
     with pytest.raises(CompilationError, match="large to be compiled for XLA: its HLO takes more than the 2 GiB"):
         step_on(mtf.PlanMeshImpl("all:4", "batch:all")).compile("v5e:2x2")
     refusal = tf.errors.InternalError(None, None, "HLO program serialization exceeds max supported protobuff size")
 
-    def refused(*args: object, **named: object) -> bytes:
+    def refused(*args: object) -> bytes:
         raise refusal
 
-    monkeypatch.setattr(context.Context, "get_compiler_ir", refused)
+    monkeypatch.setattr(xla_modules, "hlo_of", refused)
     with pytest.raises(CompilationError, match="itself too large to be compiled for XLA: HLO program serialization"):
         step_on(mtf.PlanMeshImpl("all:4", "batch:all")).compile("v5e:2x2")
 

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator
 
 import tensorflow as tf
-from tensorflow.python.eager import context  # no public name runs eagerly where eager execution is disabled
+
+from meshtf.tensorflow_private import eager_context
 
 
 @contextlib.contextmanager
@@ -18,7 +19,7 @@ def eager_mode() -> Iterator[None]:
     are_sizes_integers = isinstance(tf.TensorShape([1])[0], int)
     tf.compat.v1.enable_v2_tensorshape()
     try:
-        with context.eager_mode():
+        with eager_context.eager_mode():
             yield
     finally:
         if not are_sizes_integers:

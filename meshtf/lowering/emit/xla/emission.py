@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from meshtf.lowering.emit.xla.done_before_loops import done_before_loops
 from meshtf.lowering.emit.control_flow import emit_loop
@@ -18,6 +17,7 @@ from meshtf.lowering.emit.variable_slices import SlicesByValue
 from meshtf.mesh_impl.tpu.xla_collectives import XlaCollectives
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Compute, Loop, Plan, Value
+from meshtf.tensorflow_private.xla_operations import tied_together, replica_id
 
 
 def emit_for_xla(
@@ -45,7 +45,7 @@ def emit_for_xla(
     variables = SlicesByValue(dict(zip(plan.variable_names, slices, strict=True)))
     body = CoreProgram(
         PlanFacts.of(plan, writes_in_place=False),
-        TracedCore(plan, tf.gather(table, gen_xla_ops.xla_replica_id())),
+        TracedCore(plan, tf.gather(table, replica_id())),
         XlaCollectives(mesh_shape),
         variables,
         XlaWork(done_before_loops(plan)),
@@ -72,7 +72,7 @@ class XlaWork:
     def loop(self, program: CoreProgram, loop: Loop) -> None:
         if loop in self._done_before:
             values = list(dict.fromkeys([*(c.initial for c in loop.carried), *self._done_before[loop]]))
-            tied: Any = gen_xla_ops.xla_optimization_barrier(input=[program.slices[v] for v in values])
+            tied = tied_together([program.slices[v] for v in values])
             program.slices.update(zip(values, tied, strict=True))
         emit_loop(program, loop)
 

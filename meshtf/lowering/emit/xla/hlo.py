@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
 
 import tensorflow as tf
-from tensorflow.compiler.xla.service import hlo_pb2
-from tensorflow.python.eager import context
 
 from meshtf.errors import CompilationError
 from meshtf.lowering.emit.xla.emission import assigned_names, emit_for_xla
@@ -15,6 +12,7 @@ from meshtf.lowering.emit.xla.refusals import refusal, size_from_values
 from meshtf.lowering.emit.xla.oversized import oversized, says_oversized
 from meshtf.lowering.emit.scopes import origins
 from meshtf.planning.plan import AssignVariable, Plan, ReadVariable
+from meshtf.tensorflow_private import xla_modules
 
 _NO_HLO = "its HLO takes more than the 2 GiB in which one can be handed over"
 
@@ -42,16 +40,7 @@ def hlo_of(plan: Plan, program: str) -> bytes:
 
         concrete = tf.function(core_program, jit_compile=True, autograph=False).get_concrete_function(*signature)
         try:
-            # What the public `experimental_get_compiler_ir` calls, which also draws from the user's seeded random
-            # numbers.
-            hlo: bytes = cast("Any", context.context()).get_compiler_ir(
-                device_name="",
-                platform_name="CPU",
-                function_name=concrete.name,
-                flat_args=signature,
-                captured_inputs=concrete.captured_inputs,
-                stage="hlo_serialized",
-            )
+            hlo = xla_modules.hlo_of(concrete, signature)
         except (ValueError, tf.errors.OpError) as error:
             if says_oversized(str(error)):
                 raise CompilationError(oversized(str(error), program, "XLA", plan)) from None
@@ -67,12 +56,12 @@ def hlo_of(plan: Plan, program: str) -> bytes:
 def _canonical(hlo: bytes, plan: Plan, first: int) -> bytes:
     """The same program in the same bytes, whatever TensorFlow traced before, and without what StableHLO lacks; with new
     slices in the memory of the old, which are the parameters from number `first` on."""
-    module = cast("Any", hlo_pb2).HloModuleProto.FromString(hlo)
+    module = xla_modules.parsed_hlo(hlo)
     for number, name in enumerate(assigned_names(plan)):
         module.input_output_alias.entries.add(
             output_shape_index=[len(plan.fetches) + 1 + number],
             parameter_number=first + plan.variable_names.index(name),
-            kind=cast("Any", hlo_pb2).MAY_ALIAS,
+            kind=xla_modules.MAY_ALIAS,
         )
     for number, computation in enumerate(module.computations):
         computation.name = f"computation_{number}"  # TensorFlow's counts the functions of the process

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.compiler.xla.service import hlo_pb2
 
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED, checked_fetches
 from meshtf.lowering.emit.xla.hlo import kept_slices
@@ -16,6 +15,7 @@ from meshtf.mesh_impl.mesh_impl import Results
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Feed, Plan, Value
+from meshtf.tensorflow_private.xla_modules import parsed_hlo
 
 if TYPE_CHECKING:
     from meshtf.mesh_impl.tpu.buffers import BufferSlices
@@ -97,7 +97,7 @@ class PjrtProgram:
     def _compiled(self) -> tuple[Executable, dict[int, BufferSlices]]:
         """The program, and by the number of a result the variable that it is."""
         plan, hlo = self._plan, self._hlo()
-        module = cast("Any", hlo_pb2).HloModuleProto.FromString(hlo)
+        module = parsed_hlo(hlo)
         first = len(plan.feeds) + 1
         numbers = {e.output_shape_index[0]: e.parameter_number - first for e in module.input_output_alias.entries}
         kept = list(kept_slices(plan).values())

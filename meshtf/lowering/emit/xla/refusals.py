@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
 
-from tensorflow.compiler.xla.service import hlo_pb2
+from meshtf.tensorflow_private.xla_modules import parsed_hlo
 
 _NODE = re.compile(r"{{node ([^}]+)}}")
 _NO_KERNEL = re.compile(r"No registered '(\w+)' OpKernel")
@@ -35,7 +34,7 @@ def size_from_values(hlo: bytes, program: str, scope_to_origin: Mapping[str, str
 
     XLA compiles that with a padded tensor, which would pass for a whole one.
     """
-    module = cast("Any", hlo_pb2).HloModuleProto.FromString(hlo)
+    module = parsed_hlo(hlo)
     every = (i for computation in module.computations for i in computation.instructions)
     nodes = [i.metadata.op_name for i in every if any(i.shape.is_dynamic_dimension)]
     if not nodes:
