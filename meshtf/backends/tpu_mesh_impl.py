@@ -15,8 +15,8 @@ from meshtf.call_sites import says_where
 from meshtf.dimension import ShapeLike
 from meshtf.errors import DeviceError
 from meshtf.layout import LayoutLike
-from meshtf.lowering.emit.xla.pjrt_program import PjrtProgram
 from meshtf.lowering.emit.xla.hlo import hlo_of
+from meshtf.lowering.emit.xla.pjrt_program import PjrtProgram
 from meshtf.mesh_impl.device_names import process_of
 from meshtf.mesh_impl.mesh_impl import checked_mesh
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions

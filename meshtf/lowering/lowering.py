@@ -203,7 +203,11 @@ class Lowering:
     @property
     def _computes_on_processors(self) -> bool:
         """Whether virtual CPUs share their memory. On paper, where no device says otherwise, cores are taken for such."""
-        return self._options.share_memory and not self.mesh_impl.compiles_programs and all("CPU" in d.upper() for d in self.mesh_impl.devices)
+        return (
+            self._options.share_memory
+            and not self.mesh_impl.compiles_programs
+            and all("CPU" in d.upper() for d in self.mesh_impl.devices)
+        )
 
     @tf.autograph.experimental.do_not_convert
     def run(

@@ -78,7 +78,7 @@ class SavedModelProgram:
 
         An id or a label that it computes itself, and that is out of range, is an InvalidArgumentError.
         """
-        core_function = SeparateCores(self.plan, self.program.lowering.device_mesh, {}).function
+        core_function = SeparateCores(self.plan, self.program.lowering.device_mesh, {}).function.function
         variables, plan = list(self.variables.values()), self.plan
 
         def run(feeds: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -11,8 +11,8 @@ from meshtf.errors import CompilationError, DeviceError
 from meshtf.lowering.ahead.changes import PlanWith
 from meshtf.lowering.ahead.compilation import Compilation, CompiledMemory
 from meshtf.lowering.ahead.refusals import refused_by_compiler, too_large
-from meshtf.lowering.emit.xla.oversized import oversized, says_oversized
 from meshtf.lowering.emit.scopes import origins, scope_name
+from meshtf.lowering.emit.xla.oversized import oversized, says_oversized
 from meshtf.lowering.report.compiled_memory import compiled_peak_memory
 from meshtf.mesh_impl.tpu.ahead_compiler import CompilerAnswer, Waiting, compile_ahead, libtpu_version
 from meshtf.mesh_impl.tpu.topology import TpuTopology

@@ -85,7 +85,7 @@ def emit_loop(scope: Scope, loop: Loop) -> None:
 
     def iterate(turn: tf.Tensor, values: list[Tensors], stacks: list[list[tf.TensorArray]]) -> Any:
         index = count - 1 - turn if loop.is_reversed else turn
-        rows = [[tf.gather(x, index, axis=s.dim) for x in scope.tensors(s.whole, s.whole)] for s in loop.sliced]
+        rows = [[tf.gather(x, index, axis=s.dim) for x in scope.tensors(s.whole, s.part)] for s in loop.sliced]
         leaving, made = _iterate(scope, loop, index, values, rows)
         filled = [
             [stack.write(index, part) for stack, part in zip(own, parts, strict=True)]
@@ -112,7 +112,9 @@ def emit_unrolled(scope: ScopeOfParts, loop: Loop) -> None:
     order = reversed(range(loop.length)) if loop.is_reversed else range(loop.length)
     for index in order:
         rows = [
-            [tf.gather(x, index, axis=s.dim) for x in scope.tensors(s.whole, s.whole)] if parts is None else [parts[index]]
+            [tf.gather(x, index, axis=s.dim) for x in scope.tensors(s.whole, s.part)]
+            if parts is None
+            else [parts[index]]
             for s, parts in zip(loop.sliced, wholes, strict=True)
         ]
         carried, made = _iterate(scope, loop, tf.constant(index), carried, rows)
@@ -164,7 +166,7 @@ def _iterate(
     inner = scope.inside()
     inner.give_number(loop.index, index)
     for s, tensors in zip(loop.sliced, rows, strict=True):
-        inner.give(s.part, tensors, s.whole)
+        inner.give(s.part, tensors, s.part)
     for c, tensors in zip(loop.carried, values, strict=True):
         inner.give(c.entering, tensors, c.entering)
     inner.emit(loop.body, [*(c.leaving for c in loop.carried), *(s.part for s in loop.stacked)])

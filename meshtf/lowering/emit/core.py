@@ -24,9 +24,7 @@ class TracedCore:
         float32 where the CPU would round them towards zero.
     """
 
-    def __init__(
-        self, plan: Plan, coordinates: tf.Tensor | Mapping[str, tf.Tensor], *, is_cpu: bool = False
-    ) -> None:
+    def __init__(self, plan: Plan, coordinates: tf.Tensor | Mapping[str, tf.Tensor], *, is_cpu: bool = False) -> None:
         self._is_cpu = is_cpu
         self._sizes = {d.name: d.size for d in plan.mesh_shape}
         if not isinstance(coordinates, Mapping):

@@ -185,7 +185,9 @@ class CoreProgram:
         if instruction in self._facts.in_place:
             return self._update(instruction)
         results = self._work.compute(self._core, instruction, [self.slices[v] for v in instruction.inputs])
-        self.slices.update(zip(instruction.outputs, results if isinstance(results, list | tuple) else [results], strict=True))
+        self.slices.update(
+            zip(instruction.outputs, results if isinstance(results, list | tuple) else [results], strict=True)
+        )
 
     def _update(self, instruction: Compute) -> None:
         """Assigns what a fused update makes of variables, as soon as it is made.
@@ -195,9 +197,7 @@ class CoreProgram:
         update, pairs = instruction.emit, self._facts.in_place[instruction]
         assert isinstance(update, FusedUpdate)
         with tf.control_dependencies(self._last_update):
-            old = {
-                n: self._variables.read(name, instruction.inputs[n].dtype) for n, (_, name) in pairs.items()
-            }
+            old = {n: self._variables.read(name, instruction.inputs[n].dtype) for n, (_, name) in pairs.items()}
             given = [old[n] if n in old else self.slices[v] for n, v in enumerate(instruction.inputs)]
             results = update(self._core, *given)
             guards = given[update.num_inputs :]

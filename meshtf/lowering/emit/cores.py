@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -11,6 +12,7 @@ from meshtf.lowering.emit.core import TracedCore
 from meshtf.lowering.emit.core_program import CoreProgram
 from meshtf.lowering.emit.core_results import CoreResults
 from meshtf.lowering.emit.fed_slices import FedSlices
+from meshtf.lowering.emit.function_calls import TracedFunction
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.variable_slices import SlicesByHandle
 from meshtf.mesh_impl.device_names import local_cores
@@ -56,21 +58,19 @@ class SeparateCores:
         self._devices = {core: mesh_impl.devices[core] for core in local_cores(mesh_impl.devices)}
         self._facts = PlanFacts.of(plan, writes_in_place=True)
         self._collectives = spmd_collectives(plan, mesh_impl, [c.step for c in plan.collectives])
-        self._function: tf.types.experimental.ConcreteFunction | None = None
         self.traces = 0
 
-    @property
-    def function(self) -> tf.types.experimental.ConcreteFunction:
+    @functools.cached_property
+    def function(self) -> TracedFunction:
         """What every core calls: of its coordinates, what its collectives take, its feeds and its variables' handles."""
-        if self._function is None:
-            plan = self._plan
-            signature = [tf.TensorSpec([plan.mesh_shape.ndims], tf.int32), *self._collectives.signature()]
-            signature += [tf.TensorSpec(f.output.slice_shape, f.output.dtype) for f in plan.feeds]
-            signature += [tf.TensorSpec([], tf.resource) for _ in plan.variable_names]
-            # Inlined, a collective in a loop would get another name on each core, and would time out.
-            traced = tf.function(self._core_program, autograph=False, experimental_attributes=NOT_INLINED)
-            self._function = traced.get_concrete_function(*signature)
-        return self._function
+        plan = self._plan
+        signature = [tf.TensorSpec([plan.mesh_shape.ndims], tf.int32), *self._collectives.signature()]
+        signature += [tf.TensorSpec(f.output.slice_shape, f.output.dtype) for f in plan.feeds]
+        signature += [tf.TensorSpec([], tf.resource) for _ in plan.variable_names]
+        # Inlined, a collective in a loop would get another name on each core, and would time out.
+        traced = tf.function(self._core_program, autograph=False, experimental_attributes=NOT_INLINED)
+        with tf.init_scope():
+            return TracedFunction(traced.get_concrete_function(*signature))
 
     def results(self, feeds: Sequence[tf.Tensor]) -> CoreResults:
         fed = FedSlices(self._plan, feeds)
@@ -79,12 +79,12 @@ class SeparateCores:
             coordinates = list(core_positions.coordinates(core, self._plan.mesh_shape).values())
             with tf.device(home_device(device)):
                 slices = fed.of(core, device)
-                results[core] = self.function(
+                results[core] = self.function([
                     tf.constant(coordinates, tf.int32, [len(coordinates)]),
                     *self._collectives.arguments(core),
                     *(slices[f.name] for f in self._plan.feeds),
                     *(self._slices[name][core].handle for name in self._plan.variable_names),
-                )
+                ])
         return results
 
     def _core_program(self, coordinates: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:

@@ -22,7 +22,6 @@ from meshtf.lowering.passes.pacing import pace
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.passes.regathered_weights import gather_weights_again
 from meshtf.lowering.passes.results_everywhere import gather_results
-from meshtf.lowering.passes.transposed_weights import transpose_weights_once
 from meshtf.lowering.passes.unasked_assignments import remove_unasked_assignments
 from meshtf.lowering.passes.update_fusion import fuse_updates
 from meshtf.lowering.passes.weight_update_sharding import sharded_updates
@@ -51,8 +50,6 @@ PLAN_PASSES: tuple[PlanPass, ...] = (
     gather_weights_again,
     # When casts and collectives are where they will be: what is left between a stack and a sum works on each part.
     add_gradients_in_place,
-    # When it is known what loops read of weights, and which of these are gathered anew.
-    transpose_weights_once,
     # While each step of an update is an instruction by itself.
     fuse_updates,
     # After all that looks for updates, so that a program that assigns nothing computes the same numbers.

@@ -35,9 +35,6 @@ class PassOptions:
         CPUs: with so many, it has paid after four to seven runs.
       smallest_added_in_place: bytes of the smallest slice of a stack of gradients that is added layer by layer: below,
         so many small additions cost more than the memory is worth.
-      smallest_transposed: elements of the smallest matrix that is transposed once before a loop: a smaller one is read
-        transposed in no more time.
-      most_bytes_transposed: of a core's slices of such weights, which are there twice while the loop runs.
       largest_bucket_member: bytes of the largest slice that travels with others within a process: copying a larger one
         costs more than a start saves.
       light_flops: of work that may wait for a bucket to fill, and that collectives never wait for.
@@ -59,8 +56,6 @@ class PassOptions:
     smallest_fused_update: int = 1 << 12
     least_compiled_iterations: int = 32
     smallest_added_in_place: int = 1 << 16
-    smallest_transposed: int = 1 << 16
-    most_bytes_transposed: int = 64 << 20
     largest_bucket_member: int = 1 << 17
     light_flops: int = 1 << 20
     most_bytes_ahead: int = 64 << 20

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import tensorflow as tf
 
 from meshtf.layout import Axes, axes_size
-from meshtf.lowering.emit.plan_facts import given_outwards
 from meshtf.lowering.emit.core import TracedCore
-from meshtf.lowering.emit.plan_facts import PlanFacts
+from meshtf.lowering.emit.plan_facts import PlanFacts, given_outwards
 from meshtf.lowering.processors.differing_slices import DifferingSlices
 from meshtf.lowering.processors.thresholds import FEW_ROWS
 from meshtf.mesh_impl.spmd.shared_memory_collectives import CollectivesForAll, SlicesByCore
@@ -24,6 +23,7 @@ from meshtf.planning.collectives.all_reduce import AllReduce
 from meshtf.planning.collectives.reduce_scatter import ReduceScatter
 from meshtf.planning.plan import Collective, Compute, Instruction, Plan, Value, walk
 from meshtf.planning.process_spans import crossing_axes
+
 
 class BatchedWork:
     """Which work of a plan is done so.

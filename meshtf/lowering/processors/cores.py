@@ -25,6 +25,7 @@ from meshtf.lowering.emit.core_program import CoreProgram
 from meshtf.lowering.emit.core_results import CoreResults
 from meshtf.lowering.emit.cores import spmd_collectives
 from meshtf.lowering.emit.fed_slices import FedSlices
+from meshtf.lowering.emit.function_calls import TracedFunction
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.variable_slices import SlicesByHandle
 from meshtf.lowering.processors.all_cores import AllCores
@@ -80,8 +81,8 @@ class CoresInOneMemory:
         self._no_collectives = spmd_collectives(plan, mesh_impl, []).bind([])
         self._segments = segments_of_program(self.facts, self._is_together, self.differing)
         self._bodies: dict[Sequence[Instruction], list[Segment]] = {}
-        self._functions: dict[Segment, tf.types.experimental.ConcreteFunction] = {}
-        self._shared: dict[Hashable, tf.types.experimental.ConcreteFunction] = {}
+        self._functions: dict[Segment, TracedFunction] = {}
+        self._shared: dict[Hashable, TracedFunction] = {}
         self._compiled: dict[Loop, LoopOfAllCores] = {}
         self.traces: collections.Counter[Segment] = collections.Counter()
 
@@ -107,8 +108,8 @@ class CoresInOneMemory:
     def run_segment(self, segment: Segment, core: int, held: Mapping[Value, tf.Tensor]) -> Sequence[tf.Tensor]:
         fed = [self._fed[core][name] for name in segment.feeds]
         handles = [self._slices[name][core].handle for name in segment.variables]
-        made = self._function(segment)(self._coordinates[core], *fed, *(held[v] for v in segment.entering), *handles)
-        return list(made)
+        arguments = [self._coordinates[core], *fed, *(held[v] for v in segment.entering), *handles]
+        return self._function(segment)(arguments)
 
     def loop(self, cores: AllCores, loop: Loop) -> None:
         if not self._is_compiled_for_all(loop):
@@ -136,7 +137,7 @@ class CoresInOneMemory:
         coordinates = list(core_positions.coordinates(core, self._plan.mesh_shape).values())
         return tf.constant(coordinates, tf.int32, [len(coordinates)])
 
-    def _function(self, segment: Segment) -> tf.types.experimental.ConcreteFunction:
+    def _function(self, segment: Segment) -> TracedFunction:
         """The traced function of a segment. Segments that are alike share one, so that each layer is traced once."""
         if segment not in self._functions:
             key = likeness(segment, self.facts)
@@ -147,7 +148,7 @@ class CoresInOneMemory:
             self._functions[segment] = function
         return self._functions[segment]
 
-    def _traced(self, segment: Segment) -> tf.types.experimental.ConcreteFunction:
+    def _traced(self, segment: Segment) -> TracedFunction:
         outputs = {f.name: f.output for f in self._plan.feeds}
         values = [*(outputs[name] for name in segment.feeds), *segment.entering]
         signature = [tf.TensorSpec([self._plan.mesh_shape.ndims], tf.int32)]
@@ -156,7 +157,8 @@ class CoresInOneMemory:
         body = functools.partial(self._core_program, segment)
         # Inlined, what several cores call would be placed anew for each of them.
         traced = tf.function(body, autograph=False, experimental_attributes=NOT_INLINED)
-        return traced.get_concrete_function(*signature)
+        with tf.init_scope():
+            return TracedFunction(traced.get_concrete_function(*signature))
 
     def _core_program(self, segment: Segment, coordinates: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:
         self.traces[segment] += 1

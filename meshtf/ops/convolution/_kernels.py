@@ -144,9 +144,7 @@ def image_gradient(
 
 
 @_in_wider_dtype
-def kernel_gradient(
-    x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequence[int]
-) -> tf.Tensor:
+def kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequence[int]) -> tf.Tensor:
     """[*taps, groups, inner, outer]."""
     if _lacks_groups(x, sliding):
         sizes = [*taps, x.shape[-1], dy.shape[-1]]
@@ -245,9 +243,7 @@ def _native(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
     return tf.raw_ops.Conv2D(dilations=[1, *sliding.dilations, 1], **options)
 
 
-def _native_image_gradient(
-    dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int]
-) -> tf.Tensor:
+def _native_image_gradient(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
     taps, size = w.shape.as_list()[:-2], [dy.shape[0], *sizes, w.shape[-2]]
     op = tf.raw_ops.Conv2DBackpropInput if dy.shape.rank == 4 else tf.raw_ops.Conv3DBackpropInputV2
     given = {"filter": w, "out_backprop": dy, "strides": [1, *sliding.strides, 1]}
@@ -359,9 +355,7 @@ def _spread(term: tf.Tensor, tap: Sequence[int], sliding: Sliding, sizes: Sequen
     return tf.pad(term, [[0, 0], *around, [0, 0], [0, 0]])
 
 
-def _image_gradient_of_all(
-    dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int]
-) -> tf.Tensor:
+def _image_gradient_of_all(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
     if _is_native(dy, w) and not sliding.is_dilated:
         dx = _native_image_gradient(_without_groups(dy, 2), _kernel_without_groups(w), sliding, sizes)
         return tf.reshape(dx, [*dx.shape[:-1], w.shape[-3], w.shape[-2]])

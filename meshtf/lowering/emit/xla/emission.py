@@ -7,17 +7,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from meshtf.lowering.emit.xla.done_before_loops import done_before_loops
 from meshtf.lowering.emit.control_flow import emit_loop
 from meshtf.lowering.emit.core import TracedCore
 from meshtf.lowering.emit.core_program import CoreProgram
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.variable_slices import SlicesByValue
+from meshtf.lowering.emit.xla.done_before_loops import done_before_loops
 from meshtf.mesh_impl.tpu.xla_collectives import XlaCollectives
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Compute, Loop, Plan, Value
-from meshtf.tensorflow_private.xla_operations import tied_together, replica_id
+from meshtf.tensorflow_private.xla_operations import replica_id, tied_together
 
 
 def emit_for_xla(

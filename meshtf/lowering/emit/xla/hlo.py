@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from meshtf.errors import CompilationError
-from meshtf.lowering.emit.xla.emission import assigned_names, emit_for_xla
-from meshtf.lowering.emit.xla.refusals import refusal, size_from_values
-from meshtf.lowering.emit.xla.oversized import oversized, says_oversized
 from meshtf.lowering.emit.scopes import origins
+from meshtf.lowering.emit.xla.emission import assigned_names, emit_for_xla
+from meshtf.lowering.emit.xla.oversized import oversized, says_oversized
+from meshtf.lowering.emit.xla.refusals import refusal, size_from_values
 from meshtf.planning.plan import AssignVariable, Plan, ReadVariable
 from meshtf.tensorflow_private import xla_modules
 

@@ -1,0 +1,63 @@
+"""Calls of traced functions, with TensorFlow's graph optimizer, Grappler, off.
+
+Grappler would optimize a program anew for each core, and it would sum in an order that changes from run to run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import tensorflow as tf
+
+from meshtf.tensorflow_private.function_calls import call_config, called_with
+
+
+@contextlib.contextmanager
+def grappler_off() -> Iterator[None]:
+    """Traces and calls functions without Grappler, in this thread.
+
+    A function that was traced inside is also to be called inside: the setting is part of its identity.
+    """
+    with called_with(_without_grappler(call_config())):
+        yield
+
+
+class TracedFunction:
+    """A traced function that several cores call, inside the function that starts them.
+
+    TensorFlow's own call of a `ConcreteFunction` would bind, convert and compare the arguments of every call anew.
+
+    Args:
+      function: traced, from tensors to a list of tensors.
+    """
+
+    def __init__(self, function: tf.types.experimental.ConcreteFunction) -> None:
+        self.function = function
+        self._captured = list(function.captured_inputs)
+        outputs = cast("Sequence[tf.Tensor]", cast("Any", function).outputs)
+        self._dtypes, self._shapes = [x.dtype for x in outputs], [x.shape for x in outputs]
+        is_stateful = any(o.op_def.is_stateful for o in function.graph.get_operations())
+        self._call: Any = tf.raw_ops.StatefulPartitionedCall if is_stateful else tf.raw_ops.PartitionedCall
+
+    def __call__(self, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Emits a call. Returns its results, for arguments of its shapes and dtypes, variables by their handles."""
+        made = self._call(
+            args=[*arguments, *self._captured],
+            Tout=self._dtypes,
+            f=self.function,
+            config_proto=_without_grappler(call_config()),
+        )
+        results = made if isinstance(made, list) else [] if isinstance(made, tf.Operation) else [made]
+        for result, shape in zip(results, self._shapes, strict=True):
+            result.set_shape(shape)
+        return results
+
+
+@functools.lru_cache(maxsize=8)
+def _without_grappler(config_proto: bytes) -> bytes:
+    config = tf.compat.v1.ConfigProto.FromString(config_proto)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    return config.SerializeToString()
