@@ -27,7 +27,11 @@ from meshtf.control_flow import (
 )
 from meshtf.dimension import Dimension, Shape, combined_dimension, convert_to_dimension, convert_to_shape
 from meshtf.function import Function, TensorSpec, function
-from meshtf.graph import Graph, Mesh, Operation, Tensor, VariableDType, current_graph, variable_scope
+from meshtf.graph.graph import Graph, current_graph, variable_scope
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
+from meshtf.graph.variable_dtype import VariableDType
 from meshtf.layout import LayoutRules, TensorLayout, convert_to_layout_rules
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.variable_store import VariableStore

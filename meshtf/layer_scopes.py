@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from meshtf.dimension import Dimension, Shape
 
 if TYPE_CHECKING:
-    from meshtf.graph import Tensor
+    from meshtf.graph.tensor import Tensor
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

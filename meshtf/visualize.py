@@ -17,7 +17,7 @@ import rich.table
 from meshtf.call_sites import says_where
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
 from meshtf.errors import LayoutError, UsageError
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import LayoutLike, LayoutRules, TensorLayout, convert_to_layout_rules
 from meshtf.mesh_impl.mesh_options import MeshOptions
 from meshtf.planning import core_positions

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from meshtf.graph import Operation, with_nested
+from meshtf.graph.blocks import with_nested
+from meshtf.graph.operation import Operation
 from meshtf.planning.adding_in_place import Zeros
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner

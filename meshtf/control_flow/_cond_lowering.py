@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshtf.control_flow._block_lowering import assigned_variables, constant_like, lower_operations
-from meshtf.graph import Block
+from meshtf.graph.blocks import Block
 from meshtf.planning.open_check import OpenCheck
 from meshtf.planning.pending_sums import block_sums, needed_inside
 from meshtf.planning.plan import NOWHERE, Branch, Value

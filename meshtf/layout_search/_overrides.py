@@ -12,7 +12,9 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from meshtf.graph import Graph, Operation, with_nested
+from meshtf.graph.blocks import with_nested
+from meshtf.graph.graph import Graph
+from meshtf.graph.operation import Operation
 from meshtf.layer_scopes import scopes_of
 from meshtf.layout import LayoutRules
 from meshtf.layout_search._choices import NO_NAMES, Choices, NamesOfShapes, SetsByAxis

@@ -15,7 +15,9 @@ from meshtf.control_flow.loops.scan_body import ScanBody
 from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import MeshtfError, ShapeError
-from meshtf.graph import Graph, Mesh, Tensor, check_tensor
+from meshtf.graph.graph import Graph
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import LayoutRules, TensorLayout
 from meshtf.lowering.feeding import inputs_of
 from meshtf.lowering.make_plan import make_plan

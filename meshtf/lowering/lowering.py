@@ -17,7 +17,10 @@ from meshtf.call_sites import says_where, user_site
 from meshtf.dimension import Shape
 from meshtf.errors import GraphError, LayoutError, LayoutWarning, MeshtfError, UsageError, nearest
 from meshtf.garbage_collection import garbage_collection_paused
-from meshtf.graph import Graph, Mesh, Operation, Tensor, check_tensor
+from meshtf.graph.graph import Graph
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.lowering.ahead.changes import Change
 from meshtf.lowering.ahead.compilation import Compilation
 from meshtf.lowering.ahead.compile_ahead import ToCompile, compile_for

@@ -12,7 +12,8 @@ from meshtf.axis_parts import WHOLE_AXES, AxisParts
 from meshtf.call_sites import user_site
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import LayoutError, LayoutWarning
-from meshtf.graph import Operation, Tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layer_scopes import Whereabouts
 from meshtf.layout import MAX_PADDING, Axes, LayoutRules, TensorLayout, check_mesh_axes, check_tensor_layout
 from meshtf.planning.padding import uneven_dims, whole_in

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import MeshtfError
-from meshtf.graph import Operation
+from meshtf.graph.operation import Operation
 from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.planning.plan import Check, Finding, OutputSpec, Value
 from meshtf.planning.work_facts import WorkFacts

@@ -20,7 +20,9 @@ from collections.abc import Iterable, Sequence
 
 import networkx
 
-from meshtf.graph import Block, Operation, Tensor
+from meshtf.graph.blocks import Block
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import TensorLayout, restricted
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.reshard import cheapest_route

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.errors import MeshtfError
-from meshtf.graph import Operation
+from meshtf.graph.operation import Operation
 from meshtf.layout import Axes, TensorLayout
 from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.pipeline_note import PipelineNote

@@ -17,7 +17,8 @@ import tensorflow as tf
 
 from meshtf import random
 from meshtf.dimension import Shape
-from meshtf.graph import Operation, Tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.planning import core_positions
 from meshtf.planning.collectives.all_gather import AllGather

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import tensorflow as tf
 
 from meshtf.errors import DtypeError
-from meshtf.graph import sum_dtype
+from meshtf.graph.dtypes import sum_dtype
 from meshtf.planning import extrema
 
 Reduction: TypeAlias = Literal["add", "multiply", "max", "min"]

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from meshtf.dimension import Shape
 from meshtf.errors import LayoutError, nearest
-from meshtf.graph import Operation, with_nested
+from meshtf.graph.blocks import with_nested
+from meshtf.graph.operation import Operation
 from meshtf.layer_scopes import Whereabouts
 from meshtf.layout import Axes, LayoutRules
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from meshtf.dimension import Dimension, Shape
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import Axes, axes_size
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.planner import Planner

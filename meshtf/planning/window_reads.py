@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from meshtf.graph import Operation
+from meshtf.graph.operation import Operation
 from meshtf.layout import axes_size, without_split
 from meshtf.planning.padded_moves import relabelled
 from meshtf.planning.plan import Core, Emit, Value

@@ -14,7 +14,10 @@ from meshtf.call_sites import says_where
 from meshtf.dimension import ShapeLike
 from meshtf.errors import FeedError, GraphError, MeshtfError
 from meshtf.function import TensorSpec, check_parameters
-from meshtf.graph import Graph, Mesh, Operation, Tensor
+from meshtf.graph.graph import Graph
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.host_array import host_array
 from meshtf.layout import LayoutLike, LayoutRules, TensorLayout
 from meshtf.lowering.initial_values import initial_plan

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.graph import Operation
+from meshtf.graph.operation import Operation
 from meshtf.layout import LayoutRules, TensorLayout
 from meshtf.lowering.make_plan import needed
 from meshtf.planning.layout_table import LayoutTable

@@ -12,7 +12,9 @@ from meshtf.control_flow.loops._loop_gradient import loop_gradient
 from meshtf.control_flow.loops._loop_lowering import lower_loop
 from meshtf.control_flow.loops.loop_spec import LoopSpec, SlicedTensor, StackedTensor
 from meshtf.dimension import Dimension, Shape
-from meshtf.graph import Operation, Tensor, is_differentiable
+from meshtf.graph.dtypes import is_differentiable
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import TensorLayout
 from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.pending_sums import PendingSums, block_sums

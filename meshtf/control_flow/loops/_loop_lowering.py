@@ -22,7 +22,9 @@ from meshtf.control_flow.loops.loop_spec import (
 )
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import GraphError
-from meshtf.graph import Operation, Tensor, sum_dtype
+from meshtf.graph.dtypes import sum_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import TensorLayout
 from meshtf.ops.algebra.elementwise_operation import CastKernel
 from meshtf.ops.variables.variable import Variable

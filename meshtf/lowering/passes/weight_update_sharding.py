@@ -25,7 +25,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import networkx
 
 from meshtf.dimension import Shape
-from meshtf.graph import Operation, Tensor, with_nested
+from meshtf.graph.blocks import with_nested
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import TensorLayout
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation

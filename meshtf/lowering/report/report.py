@@ -7,7 +7,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from meshtf.graph import Operation, Tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import LayoutRules
 from meshtf.lowering.report import accounting
 from meshtf.lowering.report._padding import PaddingRecord, padding_records

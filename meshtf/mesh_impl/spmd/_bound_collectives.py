@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.errors import UsageError
-from meshtf.graph import sum_dtype
+from meshtf.graph.dtypes import sum_dtype
 from meshtf.layout import axes_size
 from meshtf.mesh_impl.blocks import merge_from_front, split_to_front, static_shape
 from meshtf.mesh_impl.spmd import _bitcast as bitcast

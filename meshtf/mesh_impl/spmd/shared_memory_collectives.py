@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import Shape
-from meshtf.graph import sum_dtype
+from meshtf.graph.dtypes import sum_dtype
 from meshtf.planning import extrema
 from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.process_spans import groups_over

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import opt_einsum
 import tensorflow as tf
 
-from meshtf.graph import sum_dtype
+from meshtf.graph.dtypes import sum_dtype
 from meshtf.ops.algebra import wrapping_integers
 from meshtf.ops.algebra.wider_operands import wider_operands
 from meshtf.planning.plan import Core

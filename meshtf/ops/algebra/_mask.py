@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.elementwise_operation import broadcasting_kernel
 from meshtf.planning.kept_or_zeros import kept_or_zeros

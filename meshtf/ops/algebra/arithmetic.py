@@ -12,7 +12,8 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError
-from meshtf.graph import Tensor, check_tensor, check_tensors, same_dtype, sum_dtype
+from meshtf.graph.dtypes import sum_dtype
+from meshtf.graph.tensor import Tensor, check_tensor, check_tensors, same_dtype
 from meshtf.ops.algebra import wrapping_integers
 from meshtf.ops.algebra._mask import MaskOperation
 from meshtf.ops.algebra.broadcasting import broadcast_shape

@@ -10,7 +10,8 @@ from typing import Any
 from meshtf.call_sites import language_function
 from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import GraphError, ShapeError, nearest
-from meshtf.graph import Operation, Tensor, check_tensor, check_tensors, same_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor, check_tensors, same_dtype
 from meshtf.layout import Axes
 from meshtf.ops.algebra._contraction import Contraction, matrix_products
 from meshtf.ops.algebra.broadcasting import union

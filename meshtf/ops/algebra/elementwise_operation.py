@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from meshtf.dimension import Shape
-from meshtf.graph import Operation, Tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.broadcasting import aligner, broadcast_shape
 from meshtf.planning.padding import Fill

@@ -14,7 +14,9 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError, UsageError, nearest
-from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype
+from meshtf.graph.dtypes import sum_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.elementwise_operation import CastKernel, ElementwiseOperation, ScalarKernel
 from meshtf.ops.algebra.transpose_and_broadcast import broadcast, transpose

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from meshtf.dimension import Shape
-from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.layout import Axes, axes_size
 from meshtf.ops.convolution import _kernels as kernels
 from meshtf.ops.convolution._cover import Cover

@@ -17,7 +17,9 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Shape
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype
+from meshtf.graph.dtypes import sum_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import TensorLayout, axes_size
 from meshtf.ops.algebra.arithmetic import divide
 from meshtf.ops.convolution._arguments import Steps, numbers_by_name

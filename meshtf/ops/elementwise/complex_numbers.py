@@ -14,7 +14,7 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError
-from meshtf.graph import Tensor, check_tensor, same_dtype
+from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra import wrapping_integers
 from meshtf.ops.algebra.arithmetic import divide, negative
 from meshtf.ops.algebra.broadcasting import broadcast_shape

@@ -7,7 +7,7 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike
 from meshtf.errors import UsageError
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.ops.algebra import wrapping_integers
 from meshtf.ops.algebra.arithmetic import multiply, negative
 from meshtf.ops.algebra.slopes import times_slope

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.dimension import ShapeLike, convert_to_shape
-from meshtf.graph import Tensor, check_tensor, same_dtype
+from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.arithmetic import multiply
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, conjugate
 from meshtf.ops.algebra.slopes import times_slope

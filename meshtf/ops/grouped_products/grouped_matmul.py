@@ -10,7 +10,8 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.layout import Axes
 from meshtf.ops.algebra.elementwise_operation import conjugate
 from meshtf.ops.algebra.reduction import reduced_dimension

@@ -10,7 +10,8 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike
 from meshtf.errors import DtypeError, ShapeError, counted
-from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.algebra.transpose_and_broadcast import transpose

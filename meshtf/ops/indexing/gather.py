@@ -13,7 +13,9 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor, dtype_of
+from meshtf.graph.dtypes import dtype_of
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import Axes, restricted
 from meshtf.ops.algebra.broadcasting import aligner, union
 from meshtf.ops.algebra.reduction import reduced_dimension

@@ -10,7 +10,8 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape, unused_name
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.layout import Axes, restricted
 from meshtf.ops.algebra.arithmetic import add
 from meshtf.ops.algebra.broadcasting import aligner, union

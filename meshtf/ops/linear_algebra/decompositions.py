@@ -10,7 +10,8 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape
 from meshtf.errors import NonFiniteError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.broadcasting import aligner
 from meshtf.ops.linear_algebra._decomposition_gradients import cholesky_gradient, qr_gradient

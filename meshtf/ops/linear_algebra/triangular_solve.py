@@ -10,7 +10,8 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape
 from meshtf.errors import ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.broadcasting import aligner, union
 from meshtf.ops.algebra.einsum import einsum
 from meshtf.ops.algebra.elementwise_operation import conjugate

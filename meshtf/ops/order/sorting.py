@@ -10,7 +10,8 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import DimensionLike
 from meshtf.errors import UsageError
-from meshtf.graph import Operation, Tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.ops.order.top_k import best_of, ordered_dimension
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.plan import Core

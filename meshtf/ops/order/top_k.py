@@ -10,7 +10,8 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension, unused_name
 from meshtf.errors import DtypeError, ShapeError, counted
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import TensorLayout, restricted, without_split
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.indexing.gather import gather, scatter_add

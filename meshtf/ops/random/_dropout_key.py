@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from meshtf import random
 from meshtf.dimension import Dimension, Shape
-from meshtf.graph import Mesh
+from meshtf.graph.mesh import Mesh
 from meshtf.layout import TensorLayout
 from meshtf.ops.random.random_operation import KeyedOperation
 from meshtf.planning.plan import Core, Value

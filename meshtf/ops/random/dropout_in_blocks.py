@@ -8,7 +8,9 @@ import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import ShapeError
-from meshtf.graph import Mesh, Operation, Tensor
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import TensorLayout
 from meshtf.ops.random._dropout_key import DropoutKey
 from meshtf.ops.random._stretches import Stretch, cuts_of, drawn_part

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape
-from meshtf.graph import Mesh, Operation, Tensor
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import TensorLayout
 from meshtf.ops.random._dropout_key import DropoutKey
 from meshtf.ops.random._stretches import Stretch, cuts_of, drawn_part

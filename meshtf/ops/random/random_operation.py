@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from meshtf import random
 from meshtf.dimension import Shape
-from meshtf.graph import Mesh, Operation
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
 from meshtf.layer_scopes import abreast_of, scopes_of, without_numbers
 from meshtf.layout import Axes, TensorLayout
 from meshtf.ops.random._stretches import Draw, Stretch, cuts_of, drawn_part

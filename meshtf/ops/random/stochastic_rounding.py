@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from meshtf import random
-from meshtf.graph import Operation, Tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layer_scopes import without_numbers
 from meshtf.layout import Axes
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation

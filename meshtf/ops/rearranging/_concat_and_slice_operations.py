@@ -14,7 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import Shape
-from meshtf.graph import Operation, Tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import Axes, TensorLayout, axes_size, restricted, without_split
 from meshtf.ops.algebra.broadcasting import aligner
 from meshtf.ops.algebra.transpose_and_broadcast import transpose

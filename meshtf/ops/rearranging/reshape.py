@@ -10,9 +10,10 @@ from typing import TypeAlias, cast, overload
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike
+from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, shape_of
 from meshtf.errors import ShapeError, counted
-from meshtf.graph import Operation, Tensor, check_tensor, shape_of
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import TensorLayout
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.padded_moves import relabelled, without_padding

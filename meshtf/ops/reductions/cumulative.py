@@ -14,7 +14,9 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike
 from meshtf.errors import DtypeError
-from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype
+from meshtf.graph.dtypes import sum_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import axes_size
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.reductions._cumulative_gradient import CumulativeMaxGradientOperation

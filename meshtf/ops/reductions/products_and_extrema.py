@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, ShapeLike
 from meshtf.errors import DtypeError
-from meshtf.graph import Tensor, check_tensor
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import divide, multiply
 from meshtf.ops.algebra.elementwise_operation import conjugate
 from meshtf.ops.algebra.reduction import ReduceOperation, Reduction, reduce, reduce_sum

@@ -17,7 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.arithmetic import divide, multiply
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation

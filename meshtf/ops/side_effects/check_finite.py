@@ -9,7 +9,9 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, NonFiniteError
-from meshtf.graph import Operation, Tensor, check_tensor, is_differentiable
+from meshtf.graph.dtypes import is_differentiable
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.side_effects._first_place import Places, first_place
 from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.open_check import OpenCheck, failed_if, failure_spec

@@ -12,7 +12,8 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import DtypeError, GraphError, IndexRangeError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.broadcasting import aligner
 from meshtf.ops.inputs.placeholder import InputOperation

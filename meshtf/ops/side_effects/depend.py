@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner

@@ -11,7 +11,8 @@ from tensorflow.python.ops import summary_ops_v2  # the public `should_record_su
 
 from meshtf.call_sites import language_function, user_site
 from meshtf.errors import DtypeError, GraphError, ShapeError, UsageError
-from meshtf.graph import Graph, Tensor, check_tensor
+from meshtf.graph.graph import Graph
+from meshtf.graph.tensor import Tensor, check_tensor
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.errors import DtypeError, ExecutionError, GraphError, MeshtfError, ShapeError, counted
-from meshtf.graph import Operation
+from meshtf.graph.operation import Operation
 from meshtf.planning.plan import Value
 
 _ADVICE = "a dimension that tf_fn resizes, or whose parts it mixes, must not be in splittable_dims"

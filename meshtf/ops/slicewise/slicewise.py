@@ -12,7 +12,9 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import GraphError, ShapeError, counted, nearest
-from meshtf.graph import Operation, Tensor, check_tensor, check_tensors, dtype_of, is_differentiable
+from meshtf.graph.dtypes import dtype_of, is_differentiable
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor, check_tensors
 from meshtf.layout import Axes, TensorLayout
 from meshtf.ops.algebra.broadcasting import union
 from meshtf.ops.inputs.constants import zeros_like

@@ -9,7 +9,10 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape, described
 from meshtf.errors import GraphError
-from meshtf.graph import Mesh, Operation, Tensor, VariableDType
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
+from meshtf.graph.variable_dtype import VariableDType
 from meshtf.layer_scopes import LayerScope, Whereabouts, layer_names, stacked_dims
 from meshtf.ops.variables._initializers import Initializer
 from meshtf.planning.planner import Planner

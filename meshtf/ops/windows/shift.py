@@ -10,7 +10,8 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import DimensionLike
 from meshtf.errors import ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import axes_size
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.windows._halo import HaloOperation

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from meshtf.graph import sum_dtype
+from meshtf.graph.dtypes import sum_dtype
 from meshtf.planning.reductions import Reduction
 
 _COMBINE: dict[Reduction, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {

@@ -14,7 +14,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.divisors import divisors
 from meshtf.errors import LayoutError
-from meshtf.graph import with_nested
+from meshtf.graph.blocks import with_nested
 from meshtf.layout import Axes, LayoutRules
 from meshtf.planning.layout_table import LayoutTable
 from meshtf.planning.rules_by_place import RuleSet

@@ -11,7 +11,7 @@ from meshtf.compat.mesh_tensorflow.operations.operation import Operation
 from meshtf.compat.mesh_tensorflow.operations.slice_lowering import SliceLowering
 from meshtf.compat.mesh_tensorflow.operations.slices_mesh_impl import SlicesMeshImpl
 from meshtf.errors import GraphError
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
 
 

@@ -16,7 +16,9 @@ from meshtf.compat.mesh_tensorflow._mesh_impls import AnswersOfMesh, named_shape
 from meshtf.compat.mesh_tensorflow.operations.laid_out_tensor import LaidOutTensor
 from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike
 from meshtf.errors import GraphError, LayoutError, ShapeError
-from meshtf.graph import Operation, Tensor, is_differentiable
+from meshtf.graph.dtypes import is_differentiable
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import Axes, LayoutRules, TensorLayout
 from meshtf.ops.slicewise._local_function import as_tensors, text_of, traced_results
 from meshtf.ops.slicewise.slicewise import local_gradient, name_of
