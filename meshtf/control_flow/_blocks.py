@@ -15,7 +15,7 @@ from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import add
 from meshtf.ops.variables.variable import Assign, ReadVariable
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.planner import Planner
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from meshtf.control_flow._block_lowering import lower_operations
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.pending_sums import needed_inside
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 if TYPE_CHECKING:
     from meshtf.control_flow._inline_block import InlineOperation

@@ -19,7 +19,7 @@ from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.inputs.constants import zeros_like
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.planner import Planner
 
 

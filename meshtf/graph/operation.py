@@ -19,7 +19,7 @@ from meshtf.layer_scopes import Whereabouts
 if TYPE_CHECKING:
     from meshtf.graph.blocks import Block, Place
     from meshtf.graph.graph import Graph
-    from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+    from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
     from meshtf.planning.planner import Planner
 
 

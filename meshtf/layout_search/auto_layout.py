@@ -28,8 +28,8 @@ from meshtf.layout_search.search_progress import SearchProgress, Watch
 from meshtf.lowering.report.accounting import largest_at_peak
 from meshtf.lowering.report.text_table import bytes_text
 from meshtf.mesh_impl.mesh_options import MeshOptions
+from meshtf.planning.layouts.rules_by_place import unused_rules
 from meshtf.planning.plan import Plan
-from meshtf.planning.rules_by_place import unused_rules
 
 _RUNNERS_UP = 3
 _MESHES_SEARCHED = 2

@@ -32,7 +32,7 @@ from meshtf.ops.random.random_initializers import RandomNormal
 from meshtf.ops.rearranging.reshape import replace_dimensions
 from meshtf.ops.variables.get_variable import DEFAULT_STDDEV
 from meshtf.ops.variables.variable import Assign, Variable
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.plan import Plan
 from meshtf.planning.stored_variables import StoredVariable
 

@@ -42,11 +42,11 @@ from meshtf.mesh_impl.tpu.compile_cache import CompileCache
 from meshtf.mesh_impl.tpu.topology import TpuTopology
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.variables.program_step import count_step
-from meshtf.planning.divided_layouts import parts_that_help
-from meshtf.planning.layout_table import LayoutTable, warn_unused_rules
+from meshtf.planning.layouts.divided_layouts import parts_that_help
+from meshtf.planning.layouts.layout_table import LayoutTable, warn_unused_rules
+from meshtf.planning.layouts.rules_by_place import RuleSet
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import Check, Plan
-from meshtf.planning.rules_by_place import RuleSet
 from meshtf.planning.stored_variables import Storage
 from meshtf_programs.user_paths import user_path
 

@@ -15,8 +15,8 @@ from meshtf.dimension import Dimension, Shape
 from meshtf.errors import MeshtfError
 from meshtf.graph.operation import Operation
 from meshtf.layout import Axes, TensorLayout, axes_size
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Check, Finding, OutputSpec, Value
-from meshtf.planning.work_facts import WorkFacts
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

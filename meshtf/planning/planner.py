@@ -25,11 +25,15 @@ from meshtf.planning.collectives.all_gather import AllGather
 from meshtf.planning.collectives.all_reduce import AllReduce
 from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.collectives.permute import Permute
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.layouts.padding import ZEROS, Fill, uneven_dims
+from meshtf.planning.local_work.reductions import Reduction
+from meshtf.planning.local_work.wide_terms import made_wide, term_dtype
+from meshtf.planning.local_work.work_facts import NOTHING_KNOWN, WorkFacts
 from meshtf.planning.microbatch_cut import MicrobatchCut
+from meshtf.planning.moves.padded_moves import filled, moved_with_padding, without_padding
+from meshtf.planning.moves.reshard import LocalSlice, Route, cheapest_route
 from meshtf.planning.open_check import OpenCheck
-from meshtf.planning.padded_moves import filled, moved_with_padding, without_padding
-from meshtf.planning.padding import ZEROS, Fill, uneven_dims
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import (
     AssignVariable,
@@ -47,11 +51,7 @@ from meshtf.planning.plan import (
     Value,
 )
 from meshtf.planning.process_spans import ProcessOfCore, split_over_processes
-from meshtf.planning.reductions import Reduction
-from meshtf.planning.reshard import LocalSlice, Route, cheapest_route
 from meshtf.planning.stored_variables import Storage, StoredVariable
-from meshtf.planning.wide_terms import made_wide, term_dtype
-from meshtf.planning.work_facts import NOTHING_KNOWN, WorkFacts
 
 
 class Planner:

@@ -10,7 +10,7 @@ from meshtf.call_sites import Site
 from meshtf.dimension import Shape
 from meshtf.graph.tensor import Tensor
 from meshtf.layout import TensorLayout
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
 
 
 class StoredVariable(Protocol):

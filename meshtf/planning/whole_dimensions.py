@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from meshtf.dimension import Dimension, Shape
 from meshtf.graph.tensor import Tensor
 from meshtf.layout import Axes, axes_size
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.moves.reshard import cheapest_route
 from meshtf.planning.planner import Planner
-from meshtf.planning.reshard import cheapest_route
 from meshtf.planning.splits import layout_over
 
 Splits = Mapping[str, Axes]

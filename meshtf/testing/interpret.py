@@ -29,9 +29,9 @@ from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.variables.program_step import count_step
 from meshtf.ops.variables.variable import Variable
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.layouts.rules_by_place import RuleSet
 from meshtf.planning.plan import Check, Feed, Plan
-from meshtf.planning.rules_by_place import RuleSet
 from meshtf.planning.stored_variables import StoredVariable
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import meshtf as mtf
 from meshtf.layout import Axes, LayoutRules, TensorLayout
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.planner import Planner
 

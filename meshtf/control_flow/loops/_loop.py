@@ -16,7 +16,7 @@ from meshtf.graph.dtypes import is_differentiable
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
 from meshtf.layout import TensorLayout
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.pending_sums import PendingSums, block_sums
 from meshtf.planning.planner import Planner
 

@@ -28,12 +28,12 @@ from meshtf.graph.tensor import Tensor
 from meshtf.layout import TensorLayout
 from meshtf.ops.algebra.elementwise_operation import CastKernel
 from meshtf.ops.variables.variable import Variable
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.microbatch_cut import MicrobatchCut
 from meshtf.planning.open_check import OpenCheck
 from meshtf.planning.pending_sums import block_sums, needed_inside
 from meshtf.planning.plan import NOWHERE, Carried, Condition, Core, Loop, LoopCompilation, Sliced, Stacked, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 if TYPE_CHECKING:
     from meshtf.control_flow.loops._loop import LoopOperation

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from meshtf.lowering.emit._cheap_operations import cheap_operations
 from meshtf.lowering.emit._compiled_unrun import CompileToo
+from meshtf.planning.local_work.rows_in_place import with_rows
 from meshtf.planning.plan import Branch, Carried, Instruction, Loop, Plan, Sliced, Stacked, Value, free_values, walk
-from meshtf.planning.rows_in_place import with_rows
 
 if TYPE_CHECKING:
     from meshtf.lowering.emit.core_program import CoreProgram

@@ -24,8 +24,9 @@ from meshtf.lowering.emit.variable_slices import VariableSlices
 from meshtf.lowering.passes.update_fusion import FusedUpdate
 from meshtf.mesh_impl.processor_kernels import ProcessorKernels
 from meshtf.mesh_impl.processor_products import product_dtype
-from meshtf.planning.adding_in_place import AddToPart, Zeros
 from meshtf.planning.collectives.backend_collectives import BackendCollectives
+from meshtf.planning.local_work.adding_in_place import AddToPart, Zeros
+from meshtf.planning.local_work.processor_work import ProcessorWork
 from meshtf.planning.plan import (
     AssignVariable,
     Branch,
@@ -40,7 +41,6 @@ from meshtf.planning.plan import (
     ReadVariable,
     Value,
 )
-from meshtf.planning.processor_work import ProcessorWork
 
 _WORTH_A_VIEW = 1 << 14
 """Bytes of a part, from which on to copy it costs more than the operations that say where it is."""

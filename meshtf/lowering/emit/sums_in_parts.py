@@ -15,7 +15,7 @@ from typing import TypeVar, cast
 import numpy as np
 import tensorflow as tf
 
-from meshtf.planning.adding_in_place import AddToPart, Zeros
+from meshtf.planning.local_work.adding_in_place import AddToPart, Zeros
 from meshtf.planning.plan import Carried, Compute, Instruction, Loop, Plan, Value, nested, used_directly, walk
 
 _Final = TypeVar("_Final", bound=tf.Tensor | list[tf.Tensor])

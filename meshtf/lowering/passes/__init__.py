@@ -26,7 +26,7 @@ from meshtf.lowering.passes.transposed_weights import transpose_weights_once
 from meshtf.lowering.passes.unasked_assignments import remove_unasked_assignments
 from meshtf.lowering.passes.update_fusion import fuse_updates
 from meshtf.lowering.passes.weight_update_sharding import sharded_updates
-from meshtf.planning.divided_layouts import parts_that_help
+from meshtf.planning.layouts.divided_layouts import parts_that_help
 from meshtf.planning.plan import Plan
 
 PlanPass: TypeAlias = Callable[[Plan, PassOptions], Plan]

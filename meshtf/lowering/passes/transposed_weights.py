@@ -26,6 +26,7 @@ from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.ops.algebra._contraction import Contraction
 from meshtf.ops.algebra.elementwise_operation import broadcasting_kernel
 from meshtf.ops.indexing.gather import Lookup
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import (
     Compute,
     Instruction,
@@ -37,7 +38,6 @@ from meshtf.planning.plan import (
     walk,
     with_nested_changed,
 )
-from meshtf.planning.work_facts import WorkFacts
 
 _LEAST_ITERATIONS = 8
 """To transpose a matrix takes as long as two to four products save, or more where it is larger than the caches."""

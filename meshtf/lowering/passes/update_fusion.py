@@ -27,8 +27,8 @@ from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.passes.training_kernels import TrainingKernel, training_kernel
 from meshtf.lowering.passes.update_arithmetic import UpdateArithmetic
 from meshtf.lowering.passes.update_in_blocks import Blocks, BlockSizes, Step, UpdateInBlocks
+from meshtf.planning.local_work.work_facts import Kernel, WorkFacts
 from meshtf.planning.plan import AssignVariable, Collective, Compute, Core, Instruction, Plan, Value
-from meshtf.planning.work_facts import Kernel, WorkFacts
 
 _FACTS = WorkFacts(is_update=True)
 _MOST_STEPS_UNCOMPILED, _MOST_ELEMENTS_UNCOMPILED = 8, 1 << 12

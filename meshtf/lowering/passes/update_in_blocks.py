@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from meshtf.planning.work_facts import Kernel
+from meshtf.planning.local_work.work_facts import Kernel
 
 Step = tuple[Kernel, tuple[int, ...]]
 """A kernel and the numbers of its operands: inputs count first, then steps in order."""

@@ -35,8 +35,8 @@ from meshtf.ops.algebra.reduction import ReduceOperation
 from meshtf.ops.random.random_operation import RandomOperation
 from meshtf.ops.random.stochastic_rounding import VariableBits
 from meshtf.ops.variables.variable import Assign, ReadVariable, Variable
-from meshtf.planning.divided_layouts import MOST_PADDING, Divisible, divided
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.layouts.divided_layouts import MOST_PADDING, Divisible, divided
+from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.stored_variables import OpenStorage
 

@@ -32,7 +32,7 @@ from meshtf.lowering.report.operation_records import (
     memory_moments,
     operation_records,
 )
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.plan import Plan
 
 

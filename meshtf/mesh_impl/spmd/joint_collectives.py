@@ -10,7 +10,7 @@ import tensorflow as tf
 from meshtf.dimension import Shape
 from meshtf.layout import Axes, axes_size
 from meshtf.mesh_impl.blocks import merge_from_front, split_to_front, static_shape
-from meshtf.planning.reductions import Reduction, stacked_reduce, stacked_sum
+from meshtf.planning.local_work.reductions import Reduction, stacked_reduce, stacked_sum
 
 
 class JointCollectives:

@@ -14,8 +14,8 @@ import tensorflow as tf
 from meshtf.graph.dtypes import sum_dtype
 from meshtf.ops.algebra import wrapping_integers
 from meshtf.ops.algebra.wider_operands import wider_operands
+from meshtf.planning.local_work.work_facts import MatrixProduct
 from meshtf.planning.plan import Core
-from meshtf.planning.work_facts import MatrixProduct
 
 Names: TypeAlias = tuple[str, ...]
 

@@ -12,10 +12,10 @@ from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.elementwise_operation import broadcasting_kernel
-from meshtf.planning.kept_or_zeros import kept_or_zeros
+from meshtf.planning.local_work.kept_or_zeros import kept_or_zeros
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core, Emit, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 WORTH_A_BRANCH = 1 << 14
 """Elements of a slice from which on a branch costs less than to copy it."""

@@ -19,11 +19,11 @@ from meshtf.ops.algebra.elementwise_operation import conjugate, without_redundan
 from meshtf.ops.algebra.reduction import reduce_sum
 from meshtf.ops.algebra.transpose_and_broadcast import spread
 from meshtf.ops.inputs.scalars import check_number
-from meshtf.planning.layout_table import LayoutTable
-from meshtf.planning.padding import Fill
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.layouts.padding import Fill
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import choose_splits, layout_over
-from meshtf.planning.work_facts import WorkFacts
 
 _MISSPELT = 0.8  # how alike two names are, at least, when one is taken for a misspelling of the other
 

@@ -20,13 +20,13 @@ from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.elementwise_operation import CastKernel, ElementwiseOperation, ScalarKernel
 from meshtf.ops.algebra.transpose_and_broadcast import broadcast, transpose
-from meshtf.planning import reductions
-from meshtf.planning.layout_table import LayoutTable
-from meshtf.planning.padding import Fill
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.layouts.padding import Fill
+from meshtf.planning.local_work import reductions
+from meshtf.planning.local_work.wide_terms import term_dtype
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
-from meshtf.planning.wide_terms import term_dtype
-from meshtf.planning.work_facts import WorkFacts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

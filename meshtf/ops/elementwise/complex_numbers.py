@@ -24,7 +24,7 @@ from meshtf.ops.elementwise.comparisons import equal, less
 from meshtf.ops.elementwise.math_functions import sign
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.constants import constant, zeros_like
-from meshtf.planning.work_facts import Kernel
+from meshtf.planning.local_work.work_facts import Kernel
 
 _PARTS = {tf.complex64: tf.float32, tf.complex128: tf.float64}
 _WHOLE = {part: whole for whole, part in _PARTS.items()}

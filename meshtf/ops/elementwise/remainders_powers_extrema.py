@@ -24,7 +24,7 @@ from meshtf.ops.elementwise.unary_and_binary import binary, tensors_of_one_dtype
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.accepted_dtypes import ORDERED, SIGNED
 from meshtf.ops.inputs.scalars import Operand, is_scalar
-from meshtf.planning import extrema
+from meshtf.planning.local_work import extrema
 
 
 @language_function

@@ -15,8 +15,8 @@ from meshtf.ops.algebra.slopes import times_slope
 from meshtf.ops.inputs.accepted_dtypes import ANY, FLOATING, require
 from meshtf.ops.inputs.constants import constant
 from meshtf.ops.inputs.scalars import Operand, is_scalar, scalar_constant
-from meshtf.planning.padding import Fill
-from meshtf.planning.work_facts import Kernel
+from meshtf.planning.layouts.padding import Fill
+from meshtf.planning.local_work.work_facts import Kernel
 
 
 def _with_slope(dy: Tensor, slope: Operand) -> Tensor:

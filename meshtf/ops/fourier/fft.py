@@ -21,12 +21,12 @@ from meshtf.ops.elementwise.where import where
 from meshtf.ops.fourier._pencil_decomposition import Stage, cheapest_stages
 from meshtf.ops.inputs.constants import range as positions
 from meshtf.ops.inputs.scalars import whole_number
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.local_work.work_facts import Kernel
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import layout_over
 from meshtf.planning.whole_dimensions import whole_because, whole_splits
-from meshtf.planning.work_facts import Kernel
 
 DimOrDims: TypeAlias = "DimensionLike | str | Sequence[DimensionLike | str]"
 

@@ -21,10 +21,10 @@ from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.constants import constant
 from meshtf.ops.inputs.constants import range as positions
 from meshtf.ops.inputs.scalars import whole_number
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.moves.reshard import cheapest_route
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
-from meshtf.planning.reshard import cheapest_route
 
 _Layouts = tuple[TensorLayout, TensorLayout]
 

@@ -22,11 +22,11 @@ from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.indexing.local_gather import LookupShapes, rows_at, rows_in_memory_at, shifted, sums_at
 from meshtf.ops.inputs.constants import constant
 from meshtf.ops.inputs.scalars import Scalar, scalar_constant
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import cheapest_splits, layout_over
-from meshtf.planning.work_facts import WorkFacts
 
 
 class GatherOperation(Operation):

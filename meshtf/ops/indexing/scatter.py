@@ -24,7 +24,7 @@ from meshtf.ops.indexing.gather import scatter_add as sums_by_index
 from meshtf.ops.indexing.local_gather import LookupShapes, shifted
 from meshtf.ops.inputs.constants import zeros_like
 from meshtf.ops.rearranging.reshape import reshape
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import layout_over

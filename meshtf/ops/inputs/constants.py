@@ -16,9 +16,9 @@ from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
 from meshtf.ops.inputs.placeholder import import_tf_tensor, known_array
 from meshtf.ops.inputs.scalars import held_by
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 
 class FillOperation(Operation):

@@ -20,7 +20,7 @@ from meshtf.ops.elementwise.comparisons import greater_equal, less_equal
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.constants import range as positions
 from meshtf.ops.linear_algebra._matrices import matrices_last, square_dims
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import layout_over

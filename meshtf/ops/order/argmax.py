@@ -15,7 +15,7 @@ from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.indexing.gather import scatter_add
-from meshtf.planning import extrema
+from meshtf.planning.local_work import extrema
 from meshtf.planning.plan import Core, OutputSpec, Value
 from meshtf.planning.planner import Planner
 

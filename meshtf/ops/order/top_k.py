@@ -17,10 +17,10 @@ from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.indexing.gather import gather, scatter_add
 from meshtf.ops.inputs.scalars import whole_number
 from meshtf.ops.rearranging.reshape import rename_dimension
-from meshtf.planning import extrema
+from meshtf.planning.local_work import extrema
+from meshtf.planning.moves.reshard import cheapest_route
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.reshard import cheapest_route
 from meshtf.planning.splits import layout_over
 from meshtf.planning.whole_dimensions import bytes_sent, whole_splits
 

@@ -14,9 +14,9 @@ from meshtf.graph.tensor import Tensor
 from meshtf.layout import TensorLayout
 from meshtf.ops.random._dropout_key import DropoutKey
 from meshtf.ops.random._stretches import Stretch, cuts_of, drawn_part
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 
 class DropoutInBlocks:

@@ -19,9 +19,9 @@ from meshtf.layer_scopes import abreast_of, scopes_of, without_numbers
 from meshtf.layout import Axes, TensorLayout
 from meshtf.ops.random._stretches import Draw, Stretch, cuts_of, drawn_part
 from meshtf.ops.variables.program_step import program_step
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 
 class KeyedOperation(Operation):

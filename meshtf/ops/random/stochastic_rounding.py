@@ -17,9 +17,9 @@ from meshtf.layout import Axes
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 from meshtf.ops.variables.program_step import program_step
 from meshtf.ops.variables.variable import Variable
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 
 class VariableBits(Operation):

@@ -19,13 +19,13 @@ from meshtf.graph.tensor import Tensor
 from meshtf.layout import Axes, TensorLayout, axes_size, restricted, without_split
 from meshtf.ops.algebra.broadcasting import aligner
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
-from meshtf.planning.layout_table import LayoutTable
-from meshtf.planning.padded_moves import relabelled
-from meshtf.planning.padding import Fill
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.layouts.padding import Fill
+from meshtf.planning.local_work.work_facts import WorkFacts
+from meshtf.planning.moves.padded_moves import relabelled
+from meshtf.planning.moves.window_reads import Window, read_whole_along, read_window
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.window_reads import Window, read_whole_along, read_window
-from meshtf.planning.work_facts import WorkFacts
 
 
 class ConcatOperation(Operation):

@@ -15,14 +15,14 @@ from meshtf.errors import ShapeError, counted
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import TensorLayout
-from meshtf.planning.layout_table import LayoutTable
-from meshtf.planning.padded_moves import relabelled, without_padding
-from meshtf.planning.padding import padded_shape, uneven_dims, whole_in
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.layouts.padding import padded_shape, uneven_dims, whole_in
+from meshtf.planning.local_work.work_facts import WorkFacts
+from meshtf.planning.moves.padded_moves import relabelled, without_padding
+from meshtf.planning.moves.refinement import Refinement, coarser, factor_shape, over_dimensions, refine
+from meshtf.planning.moves.reshard import cheapest_route
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.refinement import Refinement, coarser, factor_shape, over_dimensions, refine
-from meshtf.planning.reshard import cheapest_route
-from meshtf.planning.work_facts import WorkFacts
 
 Dims: TypeAlias = "DimensionLike | Sequence[DimensionLike]"
 

@@ -20,8 +20,8 @@ from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import axes_size
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.reductions._cumulative_gradient import CumulativeMaxGradientOperation
-from meshtf.planning import extrema
-from meshtf.planning.padding import LOWEST, Fill
+from meshtf.planning.layouts.padding import LOWEST, Fill
+from meshtf.planning.local_work import extrema
 from meshtf.planning.plan import Core, Emit, Value
 from meshtf.planning.planner import Planner
 

@@ -17,8 +17,8 @@ from meshtf.ops.elementwise.comparisons import equal, greater_equal, less
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.constants import ones_like, range
 from meshtf.ops.windows.shift import shift
-from meshtf.planning import extrema
-from meshtf.planning.padding import HIGHEST, LOWEST
+from meshtf.planning.layouts.padding import HIGHEST, LOWEST
+from meshtf.planning.local_work import extrema
 
 
 @language_function

@@ -27,10 +27,10 @@ from meshtf.ops.elementwise.math_functions import exp
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.constants import constant
 from meshtf.ops.inputs.scalars import Operand, is_scalar
-from meshtf.planning.padding import LOWEST, Fill
+from meshtf.planning.layouts.padding import LOWEST, Fill
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 
 class SoftmaxOperation(Operation):

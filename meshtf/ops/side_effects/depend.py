@@ -10,10 +10,10 @@ from meshtf.call_sites import language_function
 from meshtf.errors import GraphError
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 
 class DependOperation(Operation):

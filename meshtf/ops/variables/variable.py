@@ -15,8 +15,8 @@ from meshtf.graph.tensor import Tensor
 from meshtf.graph.variable_dtype import VariableDType
 from meshtf.layer_scopes import LayerScope, Whereabouts, layer_names, stacked_dims
 from meshtf.ops.variables._initializers import Initializer
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 
 @dataclasses.dataclass(frozen=True)

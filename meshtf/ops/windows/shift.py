@@ -15,11 +15,11 @@ from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import axes_size
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.windows._halo import HaloOperation
-from meshtf.planning.padded_moves import relabelled
-from meshtf.planning.padding import ZEROS, Fill
+from meshtf.planning.layouts.padding import ZEROS, Fill
+from meshtf.planning.moves.padded_moves import relabelled
+from meshtf.planning.moves.window_reads import Window, read_window
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.window_reads import Window, read_window
 
 
 class ShiftOperation(Operation):

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.graph.dtypes import sum_dtype
-from meshtf.planning.reductions import Reduction
+from meshtf.planning.local_work.reductions import Reduction
 
 _COMBINE: dict[Reduction, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "add": lambda a, b: np.logical_or(a, b) if a.dtype == bool else a + b,

@@ -12,7 +12,7 @@ from meshtf.compat.mesh_tensorflow.operations.slice_lowering import SliceLowerin
 from meshtf.compat.mesh_tensorflow.operations.slices_mesh_impl import SlicesMeshImpl
 from meshtf.errors import GraphError
 from meshtf.graph.tensor import Tensor
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 
 
 class GenericGradOperation(Operation):

@@ -23,10 +23,10 @@ from meshtf.layout import Axes, LayoutRules, TensorLayout
 from meshtf.ops.slicewise._local_function import as_tensors, text_of, traced_results
 from meshtf.ops.slicewise.slicewise import local_gradient, name_of
 from meshtf.planning.collectives.all_to_all import AllToAll
-from meshtf.planning.padding import uneven_dims, whole_in
+from meshtf.planning.layouts.padding import uneven_dims, whole_in
+from meshtf.planning.local_work.reductions import Reduction
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.reductions import Reduction
 
 _REDUCTIONS: dict[str, Reduction] = {"SUM": "add", "MAX": "max", "MIN": "min"}
 

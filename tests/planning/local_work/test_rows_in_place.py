@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from meshtf.planning.rows_in_place import with_rows
+from meshtf.planning.local_work.rows_in_place import with_rows
 
 pytestmark = pytest.mark.quick
 

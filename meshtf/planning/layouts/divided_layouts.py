@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from meshtf.axis_parts import WHOLE_AXES, AxisParts, part_names
 from meshtf.dimension import Dimension, Shape
 from meshtf.layout import Axes, TensorLayout, axes_size
-from meshtf.planning.padding import padded_shape
+from meshtf.planning.layouts.padding import padded_shape
 
 MOST_PADDING = 1 / 8
 """Of what a core holds of a variable and sends: where more would be padding, its update is not divided."""

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from meshtf.errors import DtypeError
 from meshtf.graph.dtypes import sum_dtype
-from meshtf.planning import extrema
+from meshtf.planning.local_work import extrema
 
 Reduction: TypeAlias = Literal["add", "multiply", "max", "min"]
 

@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape
 from meshtf.layout import Axes, TensorLayout
-from meshtf.planning.plan import Core
+
+if TYPE_CHECKING:
+    from meshtf.planning.plan import Core
 
 
 def uneven_dims(layout: TensorLayout, shape: Shape, mesh_shape: Shape) -> list[int]:

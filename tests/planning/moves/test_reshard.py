@@ -15,8 +15,8 @@ from meshtf.dimension import Shape, convert_to_shape
 from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.lowering.interpreter import Interpreter, joined, split
 from meshtf.planning import core_positions
+from meshtf.planning.moves.reshard import LocalSlice, Route, State, cheapest_route
 from meshtf.planning.plan import Plan
-from meshtf.planning.reshard import LocalSlice, Route, State, cheapest_route
 from meshtf.testing import assert_close
 from tests.planning.every_layout import every_layout
 

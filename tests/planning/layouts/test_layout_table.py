@@ -7,7 +7,7 @@ import pytest
 import meshtf as mtf
 from meshtf.errors import LayoutError
 from meshtf.layout import TensorLayout, convert_to_layout_rules
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 
 pytestmark = pytest.mark.quick
 

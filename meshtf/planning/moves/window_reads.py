@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from meshtf.graph.operation import Operation
 from meshtf.layout import axes_size, without_split
-from meshtf.planning.padded_moves import relabelled
+from meshtf.planning.moves.padded_moves import relabelled
 from meshtf.planning.plan import Core, Emit, Value
-from meshtf.planning.planner import Planner
+
+if TYPE_CHECKING:
+    from meshtf.planning.planner import Planner
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from meshtf.planning.plan import Emit
-from meshtf.planning.processor_work import ProcessorWork
+from meshtf.planning.local_work.processor_work import ProcessorWork
+
+if TYPE_CHECKING:
+    from meshtf.planning.plan import Emit
 
 
 def term_dtype(dtype: tf.DType) -> tf.DType:

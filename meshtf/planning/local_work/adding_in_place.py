@@ -10,13 +10,16 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
-from meshtf.planning.kept_or_zeros import kept_or_zeros
-from meshtf.planning.plan import Core
-from meshtf.planning.rows_in_place import with_rows
+from meshtf.planning.local_work.kept_or_zeros import kept_or_zeros
+from meshtf.planning.local_work.rows_in_place import with_rows
+
+if TYPE_CHECKING:
+    from meshtf.planning.plan import Core
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape
 from meshtf.layout import TensorLayout, axes_size
-from meshtf.planning.padding import ZEROS, Fill, Filling, padded_shape, uneven_dims, whole_in
+from meshtf.planning.layouts.padding import ZEROS, Fill, Filling, padded_shape, uneven_dims, whole_in
+from meshtf.planning.local_work.work_facts import WorkFacts
+from meshtf.planning.moves.reshard import LocalSlice, Step, cheapest_route
 from meshtf.planning.plan import Core, Cut, Value
-from meshtf.planning.reshard import LocalSlice, Step, cheapest_route
-from meshtf.planning.work_facts import WorkFacts
 
 if TYPE_CHECKING:
     from meshtf.planning.planner import Planner

@@ -7,7 +7,7 @@ import pytest
 from meshtf.axis_parts import WHOLE_AXES, AxisParts
 from meshtf.dimension import convert_to_shape
 from meshtf.layout import Axes, TensorLayout, axes_size
-from meshtf.planning.divided_layouts import Divisible, divided, parts_that_help
+from meshtf.planning.layouts.divided_layouts import Divisible, divided, parts_that_help
 
 pytestmark = pytest.mark.quick
 

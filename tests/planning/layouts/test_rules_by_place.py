@@ -12,7 +12,7 @@ import pytest
 import meshtf as mtf
 from meshtf.errors import LayoutError, LayoutWarning
 from meshtf.layout import convert_to_layout_rules
-from meshtf.planning.rules_by_place import RuleSet, unused_rules
+from meshtf.planning.layouts.rules_by_place import RuleSet, unused_rules
 
 pytestmark = pytest.mark.quick
 

@@ -16,8 +16,8 @@ from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
 from meshtf.layer_scopes import Whereabouts
 from meshtf.layout import MAX_PADDING, Axes, LayoutRules, TensorLayout, check_mesh_axes, check_tensor_layout
-from meshtf.planning.padding import uneven_dims, whole_in
-from meshtf.planning.rules_by_place import RuleSet, places_of, unused_rules
+from meshtf.planning.layouts.padding import uneven_dims, whole_in
+from meshtf.planning.layouts.rules_by_place import RuleSet, places_of, unused_rules
 
 MOST_LISTED = 3
 """Outputs of an operation that a message names."""

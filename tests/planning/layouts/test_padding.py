@@ -9,7 +9,7 @@ import tensorflow as tf
 from meshtf.dimension import Shape, convert_to_shape
 from meshtf.layout import TensorLayout
 from meshtf.lowering.interpreter import KnownCore
-from meshtf.planning.padding import HIGHEST, LOWEST, Fill, Filling, padded_shape, uneven_dims, whole_in
+from meshtf.planning.layouts.padding import HIGHEST, LOWEST, Fill, Filling, padded_shape, uneven_dims, whole_in
 from meshtf.planning.plan import Plan
 
 pytestmark = pytest.mark.quick

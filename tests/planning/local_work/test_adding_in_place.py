@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from meshtf.planning.adding_in_place import AddToPart, Zeros
+from meshtf.planning.local_work.adding_in_place import AddToPart, Zeros
 
 pytestmark = pytest.mark.quick
 

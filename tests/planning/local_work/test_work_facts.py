@@ -11,8 +11,8 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.lowering.report import accounting
 from meshtf.optimize.parameter import Parameter
+from meshtf.planning.local_work.work_facts import NOTHING_KNOWN, WorkFacts
 from meshtf.planning.plan import Collective, Compute, Plan, walk
-from meshtf.planning.work_facts import NOTHING_KNOWN, WorkFacts
 
 BATCH, ROWS, COLUMNS = mtf.Dimension("batch", 8), mtf.Dimension("rows", 64), mtf.Dimension("columns", 32)
 """Weights are so small that their updates are not fused: each step can be looked at."""

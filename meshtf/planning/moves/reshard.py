@@ -31,7 +31,7 @@ from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.collectives.permute import Permute
 from meshtf.planning.collectives.reduce_scatter import ReduceScatter
 from meshtf.planning.core_positions import positions
-from meshtf.planning.padding import padded_shape
+from meshtf.planning.layouts.padding import padded_shape
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

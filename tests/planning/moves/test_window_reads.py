@@ -10,8 +10,8 @@ import pytest
 import meshtf as mtf
 from meshtf.dimension import convert_to_shape
 from meshtf.lowering.interpreter import Interpreter
+from meshtf.planning.moves.window_reads import Window, part_of, read_window
 from meshtf.planning.plan import Plan
-from meshtf.planning.window_reads import Window, part_of, read_window
 from tests.planning.small_planner import planner_of
 
 pytestmark = pytest.mark.quick
