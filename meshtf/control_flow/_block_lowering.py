@@ -19,7 +19,7 @@ def lower_operations(operations: Sequence[Operation], owner: Operation, inner: P
     """Lowers the operations of a block. What `inner` does afterwards is the work of `owner`, which has the block."""
     for each in operations:
         inner.lower(each)
-    inner.attribute_to(owner)
+    inner.record.operation = owner
     outer.uses_random |= inner.uses_random
 
 

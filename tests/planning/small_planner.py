@@ -30,5 +30,5 @@ def planner_of(layouts: Mapping[mtf.Tensor, Sequence[Axes]], mesh_shape: mtf.Sha
     for tensor in tensors:
         planner.lower(tensor.operation)
         planner.write(tensor, planner.read(tensor))
-    planner.attribute_to(operations[0])
+    planner.record.operation = operations[0]
     return planner

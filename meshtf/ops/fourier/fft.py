@@ -57,7 +57,10 @@ class FourierOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         (x,), (y,) = self.inputs, self.outputs
-        sources, dims = [v.layout for v in planner.whole_versions(x)], [x.shape.axis(name) for name in self.dim_names]
+        sources, dims = (
+            [v.layout for v in planner.tensors.whole_versions(x)],
+            [x.shape.axis(name) for name in self.dim_names],
+        )
         target = self._wanted(planner)
         stages = cheapest_stages(sources, target, x.shape, dims, x.dtype.size, planner.mesh_shape)
         value = planner.read(x, stages[0].layout)
@@ -68,7 +71,7 @@ class FourierOperation(Operation):
     def _wanted(self, planner: Planner) -> TensorLayout:
         """The layout in which the first reader that has the dimensions will have them; else the result's own."""
         (y,) = self.outputs
-        for consumer in planner.consumers(y):
+        for consumer in planner.readers.consumers(y):
             for output in consumer.outputs:
                 if output.shape == y.shape:
                     return planner.layouts[output]

@@ -62,7 +62,7 @@ class CholeskyOperation(Operation):
         finding = first_place(planner, places, [factor], lambda s: _has_no_factor(to_matrices(s)))
         matrix = f"the matrix over {self.rows.name} and {self.columns.name} in {x!r}"
         message = f"{matrix} is not positive definite"
-        planner.check(OpenCheck(self, message, failures, NonFiniteError, bool(batch.dims), finding))
+        planner.checks.add(OpenCheck(self, message, failures, NonFiniteError, bool(batch.dims), finding))
         planner.write(y, factor)
 
 

@@ -73,7 +73,7 @@ class TopKOperation(Operation):
         shape, own = self._candidates(planner), planner.layouts[x]
         whole = restricted(own, x.shape, self.outputs[0].shape)
         source = TensorLayout((*whole.axes[:-1], own.axes[x.shape.axis(self.dim)]))
-        sent = planner.bytes_to_read(x, own)
+        sent = planner.tensors.bytes_to_read(x, own)
         for y in self.outputs:
             to_whole = cheapest_route(source, (), whole, shape, y.dtype.size, planner.mesh_shape)
             back = cheapest_route(whole, (), planner.layouts[y], y.shape, y.dtype.size, planner.mesh_shape)

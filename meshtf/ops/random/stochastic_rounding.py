@@ -55,7 +55,7 @@ class VariableBits(Operation):
             bits = random.random_bits(own, [s.begin(core) for s in stretches], part, whole)
             return tf.reshape(tf.bitcast(bits, tf.int32), size)
 
-        inputs, spec = [planner.read(step), *planner.iterations], (output.shape, output.dtype, layout)
+        inputs, spec = [planner.read(step), *planner.loops.iterations], (output.shape, output.dtype, layout)
         flops, facts = math.prod(size), WorkFacts(draws_random_bits=True)
         planner.write(output, planner.compute("random", emit, inputs, [spec], flops=flops, facts=facts)[0])
 

@@ -56,13 +56,13 @@ class ReshapeOperation(Operation):
         # Dimensions that the reshape keeps may be padded: what is reshaped is then the padded tensor.
         before, after = (padded_shape(s, planner.mesh_shape, own) for s, own in ((held.shape, held.layout),
                                                                                  (output.shape, layout)))  # fmt: skip
-        value = relabelled(planner, held, before)
+        value = relabelled(planner.moves, held, before)
         kept = _local(planner, value, after) if value.pending else None
         if kept is not None:
             result = _reshaped(planner, value, after, kept)
         else:
             result = _resharded(planner, planner.reduce_pending(value), after, layout)
-        planner.write(output, relabelled(planner, result, output.shape))
+        planner.write(output, relabelled(planner.moves, result, output.shape))
 
 
 def _kept_dims(source: Shape, target: Shape) -> list[tuple[int, int]]:
@@ -94,7 +94,7 @@ def _split_alike(planner: Planner, value: Value, shape: Shape, layout: TensorLay
     used = [a for own in axes for a in own]
     if len(used) == len(set(used)):
         return value, TensorLayout(tuple(axes))
-    value = without_padding(planner, value)
+    value = without_padding(planner.moves, value)
     return value, whole_in(layout, [j for _, j in kept])
 
 

@@ -42,7 +42,7 @@ class Places:
     @classmethod
     def of(cls, shape: Shape, layout: TensorLayout, planner: Planner) -> Places:
         """Those that an operation looks at that is being lowered."""
-        return cls(shape, layout, layout.slice_shape(shape, planner.mesh_shape), planner.microbatches)
+        return cls(shape, layout, layout.slice_shape(shape, planner.mesh_shape), planner.loops.microbatches)
 
     @property
     def whole(self) -> Shape:
@@ -100,7 +100,7 @@ def first_place(
       is_refused: of their slices, which elements are refused.
       tells_first: whether the element of the first of these, of integers, is told beside its place.
     """
-    if not planner.finds_failures or not math.prod(places.slice_shape):
+    if not planner.checks.finds_failures or not math.prod(places.slice_shape):
         return None
     numbers = [number for _, number in places.cuts]
     tells_first = tells_first and places.whole.size < _INT32S // 2

@@ -45,7 +45,7 @@ class CheckFiniteOperation(Operation):
         finding = first_place(planner, places, [value], lambda s: tf.logical_not(_is_finite(s)))
         fact = f"a NaN or an infinity in {x!r}"
         message = f"{self._message}: {fact}" if self._message else fact
-        planner.check(OpenCheck(self, message, failures, NonFiniteError, bool(x.shape.dims), finding))
+        planner.checks.add(OpenCheck(self, message, failures, NonFiniteError, bool(x.shape.dims), finding))
         planner.write(self.outputs[0], value)
 
 

@@ -50,8 +50,8 @@ class CheckIndicesOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         if planner.is_program and all(_is_fed(x) for x in self.inputs):
-            planner.check_feed(CheckOfFeeds(self, self._limit, f"{self._message} {self._range}", self._advice))
-            planner.write(self.outputs[0], planner.held(self.inputs[0]))
+            planner.checks.add_of_feeds(CheckOfFeeds(self, self._limit, f"{self._message} {self._range}", self._advice))
+            planner.write(self.outputs[0], planner.tensors.held(self.inputs[0]))
         else:
             self._lower_on_cores(planner)
 
@@ -82,7 +82,7 @@ class CheckIndicesOperation(Operation):
         places = Places.of(indices.shape, value.layout, planner)
         finding = first_place(planner, places, values, is_outside, tells_first=True)
         fact = f"{self._message} {self._range} in {_described(indices, places.whole)}"
-        planner.check(OpenCheck(self, fact, failures, IndexRangeError, True, finding, self._advice))
+        planner.checks.add(OpenCheck(self, fact, failures, IndexRangeError, True, finding, self._advice))
         planner.write(self.outputs[0], value)
 
 

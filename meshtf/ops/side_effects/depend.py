@@ -37,7 +37,7 @@ class DependOperation(Operation):
         (output,) = self.outputs
         (x,) = planner.read_operands_as_they_are(self, fill=None)
         # A gradient that computes this again does not print again, and finds no printing to wait for.
-        held = [planner.found(y) for operation in self.dependencies for y in operation.outputs]
+        held = [planner.tensors.found(y) for operation in self.dependencies for y in operation.outputs]
         others = [value for value in held if value is not None]
 
         def emit(core: Core, x: tf.Tensor, *others: tf.Tensor) -> tf.Tensor:

@@ -106,7 +106,7 @@ class Variable(Operation):
         return layer_names(self.full_name, self.spec.layer_scopes)
 
     def lower(self, planner: Planner) -> None:
-        planner.write(self.value, _cast_value(planner, planner.stored(self), self.value.dtype))
+        planner.write(self.value, _cast_value(planner, planner.variables.stored(self), self.value.dtype))
 
 
 class ReadVariable(Operation):
@@ -121,7 +121,7 @@ class ReadVariable(Operation):
         self.variable = variable
 
     def lower(self, planner: Planner) -> None:
-        stored = planner.stored(self.variable)
+        stored = planner.variables.stored(self.variable)
         planner.write(self.outputs[0], _cast_value(planner, stored, self.outputs[0].dtype))
 
 
@@ -141,10 +141,10 @@ class Assign(Operation):
         return False
 
     def lower(self, planner: Planner) -> None:
-        value = planner.read(self.inputs[0], planner.stored_layout(self.variable), fill=None)
+        value = planner.read(self.inputs[0], planner.variables.layout(self.variable), fill=None)
         stored = _cast_value(planner, value, self.variable.slice_dtype)
-        planner.assign(self.variable.full_name, stored)
-        if planner.is_used(self.outputs[0]):
+        planner.variables.assign(self.variable.full_name, stored)
+        if planner.readers.is_used(self.outputs[0]):
             planner.write(self.outputs[0], _cast_value(planner, stored, self.outputs[0].dtype))
 
 

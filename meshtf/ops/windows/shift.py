@@ -45,7 +45,7 @@ class ShiftOperation(Operation):
         n = value.slice_shape[axis]
         fill = False if output.dtype == tf.bool else 0
         moved = read_window(planner, value, axis, Window(-self.offset, n, n), wrap=self.wrap, fill=fill)
-        planner.write(output, relabelled(planner, moved, output.shape))
+        planner.write(output, relabelled(planner.moves, moved, output.shape))
 
 
 class ReverseOperation(Operation):

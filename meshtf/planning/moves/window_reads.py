@@ -49,13 +49,13 @@ def read_window(
     """
     axes, n = value.layout.axes[axis], value.slice_shape[axis]
     parts = axes_size(axes, planner.mesh_shape)
-    value = relabelled(planner, value, value.shape.resize_dimension(value.shape[axis].name, parts * n))
+    value = relabelled(planner.moves, value, value.shape.resize_dimension(value.shape[axis].name, parts * n))
     fill = bool(fill) if value.dtype == tf.bool else fill
     assembly = _assembled_by(window, parts, n, n, wrap)
     held = value
     # One piece travels as it is: what it costs to gather two slices, without the place for both.
     if assembly.num_received(parts) > 1 and assembly.received(parts) >= n * (parts - 1):
-        held = planner.once(value, ("whole", axis), lambda: planner.all_gather(value, axis))
+        held = planner.moves.once(value, ("whole", axis), lambda: planner.all_gather(value, axis))
         assembly = _assembled_by(window, parts, n * parts, 0, wrap)
     if assembly.is_whole_slice:
         return value
@@ -176,7 +176,7 @@ def _received(planner: Planner, value: Value, axis: int, piece: _Piece) -> Value
 
     if not piece.distance % parts:
         return part_of(planner, value, axis, piece.begin, piece.end - piece.begin)
-    return planner.once(value, (axis, piece), send)  # a gradient often needs the border that the operation needed
+    return planner.moves.once(value, (axis, piece), send)  # a gradient often needs the border that the operation needed
 
 
 def read_whole_along(planner: Planner, operation: Operation, dim_name: str) -> Value:

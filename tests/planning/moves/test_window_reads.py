@@ -26,7 +26,7 @@ def read(axes: tuple[str, ...], whole: np.ndarray, window: Window, wrap: bool) -
     x = mtf.placeholder(mtf.Mesh(mtf.Graph()), [("a", whole.shape[0]), ("b", 2)], name="x")
     planner = planner_of({x: (axes, ())}, MESH)
     value = read_window(planner, planner.read(x), 0, window, wrap=wrap, fill=-1)
-    plan = Plan(MESH, planner.instructions, (value,), (), False)
+    plan = Plan(MESH, planner.record.instructions, (value,), (), False)
     return Interpreter(plan).run({"x": whole})[0], plan
 
 
