@@ -45,6 +45,8 @@ from meshtf.mesh_impl.processor_groups import (
 from meshtf.mesh_impl.tpu.tpu_system import virtual_tpu
 from meshtf.mesh_impl.virtual_cpus import virtual_cpus
 from meshtf.ops import (
+    DropoutInBlocks,
+    DropoutInBoxes,
     Print,
     RandomNormal,
     RandomUniform,
@@ -125,6 +127,7 @@ from meshtf.ops import (
     import_tf_tensor,
     irfft,
     is_finite,
+    is_range,
     leaky_relu,
     left_halo_exchange,
     less,
@@ -246,6 +249,8 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Dimension",
+    "DropoutInBlocks",
+    "DropoutInBoxes",
     "Function",
     "Graph",
     "LayersAbreast",
@@ -362,6 +367,7 @@ __all__ = [
     "initialize_cluster",
     "irfft",
     "is_finite",
+    "is_range",
     "layer_stack",
     "layers_abreast",
     "leaky_relu",

@@ -24,7 +24,6 @@ from meshtf.layers.attention.lean._memory import MEMORY_BLOCKS, Memory
 from meshtf.layers.attention.options import DROPOUT, AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import D_KV, LENGTH, MEMORY_LENGTH, Tokens, is_index
-from meshtf.ops.random.dropout_in_boxes import DropoutInBoxes
 
 MOST_DRAWN_ABREAST = 32
 """Blocks of the sequence: a program that draws which weights it keeps has operations of its own for each."""
@@ -255,9 +254,9 @@ class _Rectangles:
         return mtf.cast(mtf.einsum([terms, memory.v], output_shape=self._means), self.how.dtype)
 
 
-def _boxes(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, halving: Halving) -> DropoutInBoxes:
+def _boxes(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, halving: Halving) -> mtf.DropoutInBoxes:
     inside = {name: mtf.Dimension(name, halving.size) for name in (LENGTH, MEMORY_LENGTH)}
-    return DropoutInBoxes(q.mesh, noise_shape_of(q, k, options), inside, rate=options.dropout_rate, name=DROPOUT)
+    return mtf.DropoutInBoxes(q.mesh, noise_shape_of(q, k, options), inside, rate=options.dropout_rate, name=DROPOUT)
 
 
 def _with_last(x: mtf.Tensor, *names: str) -> mtf.Tensor:

@@ -20,7 +20,6 @@ from meshtf.layers.attention.lean._memory import MEMORY_BLOCKS, Memory
 from meshtf.layers.attention.options import AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import D_KV, MEMORY_LENGTH
-from meshtf.ops.random.dropout_in_blocks import DropoutInBlocks
 
 
 class StridedAttention:
@@ -32,7 +31,7 @@ class StridedAttention:
         memory: Memory,
         pattern: AttentionPattern,
         options: AttentionOptions,
-        drawn: DropoutInBlocks | None,
+        drawn: mtf.DropoutInBlocks | None,
     ) -> None:
         """drawn: where each block draws which weights are kept, the gradient's again."""
         self._q, self._memory, self._pattern, self._options, self._drawn = q, memory, pattern, options, drawn

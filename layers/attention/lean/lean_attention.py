@@ -18,7 +18,6 @@ from meshtf.layers.attention.lean._strided_attention import StridedAttention
 from meshtf.layers.attention.options import DEFAULT_OPTIONS, DROPOUT, AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import LENGTH, MEMORY_LENGTH, Tokens
-from meshtf.ops.random.dropout_in_blocks import DropoutInBlocks
 
 
 @language_function
@@ -125,9 +124,9 @@ def _without_padding(blocks: Blocks, block_size: int) -> Blocks:
     return exact
 
 
-def _drawn_in_blocks(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, blocks: Blocks) -> DropoutInBlocks:
+def _drawn_in_blocks(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, blocks: Blocks) -> mtf.DropoutInBlocks:
     noise_shape = noise_shape_of(q, k, options)
-    return DropoutInBlocks(q.mesh, noise_shape, MEMORY_LENGTH, blocks.count, options.dropout_rate, DROPOUT)
+    return mtf.DropoutInBlocks(q.mesh, noise_shape, MEMORY_LENGTH, blocks.count, options.dropout_rate, DROPOUT)
 
 
 def _checked(block_size: int) -> int:
