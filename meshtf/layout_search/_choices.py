@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import networkx
 
-from meshtf.control_flow.loops._loop import LoopOperation
+from meshtf.control_flow.loops.loop import LoopOperation
 from meshtf.dimension import Shape
 from meshtf.graph.blocks import with_nested
 from meshtf.graph.graph import Graph

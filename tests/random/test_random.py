@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from meshtf import random
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.random import _compiled_segments as segments
+from meshtf.random import compiled_segments as segments
 from meshtf.random.positions import Box
 from meshtf.random.threefry import threefry_2x32_of_ints
 from tests.fresh_process import run_fresh

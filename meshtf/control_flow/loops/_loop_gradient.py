@@ -27,7 +27,7 @@ from meshtf.ops.inputs.constants import zeros_like
 from meshtf.planning.plan import UNBOUNDED
 
 if TYPE_CHECKING:
-    from meshtf.control_flow.loops._loop import LoopOperation
+    from meshtf.control_flow.loops.loop import LoopOperation
 
 
 def loop_gradient(loop: LoopOperation, grad_ys: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -36,7 +36,7 @@ from meshtf.planning.plan import NOWHERE, Carried, Condition, Core, Loop, LoopCo
 from meshtf.planning.planner import Planner
 
 if TYPE_CHECKING:
-    from meshtf.control_flow.loops._loop import LoopOperation
+    from meshtf.control_flow.loops.loop import LoopOperation
 
 _SCALAR = (Shape([]), tf.int32, TensorLayout(()))
 

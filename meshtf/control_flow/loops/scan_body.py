@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshtf.control_flow._blocks import as_tensors, block_input, build_block
-from meshtf.control_flow.loops._loop import LoopOperation
+from meshtf.control_flow.loops.loop import LoopOperation
 from meshtf.control_flow.loops.loop_spec import (
     EACH_BY_ITSELF,
     CarriedTensor,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from meshtf.autodiff import gradients
 from meshtf.call_sites import language_function
 from meshtf.control_flow._blocks import block_input, build_block
-from meshtf.control_flow.loops._loop import LoopOperation
+from meshtf.control_flow.loops.loop import LoopOperation
 from meshtf.control_flow.loops.loop_spec import (
     AccumulatedTensor,
     CarriedTensor,

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.control_flow._blocks import as_tensors, block_input, build_block
-from meshtf.control_flow.loops._loop import LoopOperation
+from meshtf.control_flow.loops.loop import LoopOperation
 from meshtf.control_flow.loops.loop_spec import AccumulatedTensor, CarriedTensor, Iterations, LoopSpec
 from meshtf.control_flow.loops.scan_body import checked_carried
 from meshtf.control_flow.recompute_policy import RecomputePolicy, unnested_policy

@@ -24,8 +24,8 @@ import tensorflow as tf
 from meshtf.dimension import Shape
 from meshtf.layout import TensorLayout
 from meshtf.lowering.passes.pass_options import PassOptions
-from meshtf.ops.algebra._mask import masking, zero_elsewhere
 from meshtf.ops.algebra.elementwise_operation import broadcasting_kernel
+from meshtf.ops.algebra.mask import masking, zero_elsewhere
 from meshtf.planning.local_work.adding_in_place import AddToPart, Zeros
 from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import (

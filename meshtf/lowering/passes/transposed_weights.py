@@ -23,7 +23,7 @@ from meshtf.dimension import Shape
 from meshtf.layout import TensorLayout
 from meshtf.lowering.passes.dead_code import remove_dead_code
 from meshtf.lowering.passes.pass_options import PassOptions
-from meshtf.ops.algebra._contraction import Contraction
+from meshtf.ops.algebra.contraction import Contraction
 from meshtf.ops.algebra.elementwise_operation import broadcasting_kernel
 from meshtf.ops.indexing.gather import Lookup
 from meshtf.planning.local_work.work_facts import WorkFacts

@@ -13,8 +13,8 @@ from meshtf.errors import GraphError, ShapeError, nearest
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor, check_tensors, same_dtype
 from meshtf.layout import Axes
-from meshtf.ops.algebra._contraction import Contraction, matrix_products
 from meshtf.ops.algebra.broadcasting import union
+from meshtf.ops.algebra.contraction import Contraction, matrix_products
 from meshtf.ops.algebra.elementwise_operation import conjugate, without_redundant_broadcasts
 from meshtf.ops.algebra.reduction import reduce_sum
 from meshtf.ops.algebra.transpose_and_broadcast import spread

@@ -16,7 +16,7 @@ from meshtf.layout import restricted
 from meshtf.ops.algebra.broadcasting import aligner
 from meshtf.ops.linear_algebra._decomposition_gradients import cholesky_gradient, qr_gradient
 from meshtf.ops.linear_algebra._matrices import matrices_last, matrix_dims, square_dims
-from meshtf.ops.side_effects._first_place import Places, first_place
+from meshtf.ops.side_effects.first_place import Places, first_place
 from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.open_check import OpenCheck, failed_if, failure_spec
 from meshtf.planning.plan import Core

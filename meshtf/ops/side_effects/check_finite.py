@@ -12,7 +12,7 @@ from meshtf.errors import DtypeError, NonFiniteError
 from meshtf.graph.dtypes import is_differentiable
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
-from meshtf.ops.side_effects._first_place import Places, first_place
+from meshtf.ops.side_effects.first_place import Places, first_place
 from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.open_check import OpenCheck, failed_if, failure_spec
 from meshtf.planning.plan import Core

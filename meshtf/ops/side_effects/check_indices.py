@@ -17,7 +17,7 @@ from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.broadcasting import aligner
 from meshtf.ops.inputs.placeholder import InputOperation
-from meshtf.ops.side_effects._first_place import Places, first_place
+from meshtf.ops.side_effects.first_place import Places, first_place
 from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.open_check import OpenCheck, failed_if, failure_spec
 from meshtf.planning.plan import Core, failure_text

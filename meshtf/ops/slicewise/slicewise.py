@@ -18,7 +18,7 @@ from meshtf.graph.tensor import Tensor, check_tensor, check_tensors
 from meshtf.layout import Axes, TensorLayout
 from meshtf.ops.algebra.broadcasting import union
 from meshtf.ops.inputs.constants import zeros_like
-from meshtf.ops.slicewise._local_function import as_tensors, check_local_function
+from meshtf.ops.slicewise.local_function import as_tensors, check_local_function
 from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.layouts.padding import uneven_dims, whole_in
 from meshtf.planning.local_work.wide_terms import term_dtype

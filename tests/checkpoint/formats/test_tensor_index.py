@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
 
-from meshtf.checkpoint.formats._tensor_index import check_index
+from meshtf.checkpoint.formats.tensor_index import check_index
 
 MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 

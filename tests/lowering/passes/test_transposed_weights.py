@@ -19,7 +19,7 @@ from meshtf.lowering.interpreter import Interpreter
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.passes.transposed_weights import transpose_weights_once
 from meshtf.lowering.report import accounting
-from meshtf.ops.algebra._contraction import Contraction
+from meshtf.ops.algebra.contraction import Contraction
 from meshtf.planning.plan import Compute, Loop, Plan, walk
 from meshtf.testing import build
 from tests.lowering.passes.update_programs import known, started

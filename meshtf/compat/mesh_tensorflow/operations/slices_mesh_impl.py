@@ -20,7 +20,7 @@ from meshtf.graph.dtypes import is_differentiable
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
 from meshtf.layout import Axes, LayoutRules, TensorLayout
-from meshtf.ops.slicewise._local_function import as_tensors, text_of, traced_results
+from meshtf.ops.slicewise.local_function import as_tensors, text_of, traced_results
 from meshtf.ops.slicewise.slicewise import local_gradient, name_of
 from meshtf.planning.collectives.all_to_all import AllToAll
 from meshtf.planning.layouts.padding import uneven_dims, whole_in

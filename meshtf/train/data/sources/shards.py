@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from meshtf.train.data.sources._compressed import begins_anywhere
-from meshtf.train.data.sources._files_state import SourceOfFiles
 from meshtf.train.data.sources.document import Document, Source
+from meshtf.train.data.sources.files_state import SourceOfFiles
 
 SHARD_BYTES = 8 << 20
 """Of text in a shard: what is lost when a process dies, and what waits in memory."""
