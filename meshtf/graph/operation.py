@@ -14,7 +14,7 @@ from meshtf.errors import GraphError
 from meshtf.graph.dtypes import is_differentiable
 from meshtf.graph.mesh import Mesh, check_mesh
 from meshtf.graph.tensor import Tensor
-from meshtf.layer_scopes import Whereabouts
+from meshtf.layer_scopes import ScopedName
 
 if TYPE_CHECKING:
     from meshtf.graph.blocks import Block, Place
@@ -89,7 +89,7 @@ class Operation(abc.ABC):
         self.inputs: tuple[Tensor, ...] = tuple(inputs)
         self.name: str = self.graph.unique_name(name)
         self.site: Site = user_site()
-        self.whereabouts: Whereabouts = self.graph.whereabouts(self.name)
+        self.scoped_name: ScopedName = self.graph.scoped_name(self.name)
         tensor = self.graph.tensor
         self.outputs: tuple[Tensor, ...] = tuple(tensor(self, s, d, i) for i, (s, d) in enumerate(outputs))
         self.place: Place = self.graph.place

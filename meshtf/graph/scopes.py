@@ -11,7 +11,7 @@ import tensorflow as tf
 from meshtf.call_sites import says_where
 from meshtf.dimension import Dimension
 from meshtf.errors import GraphError
-from meshtf.layer_scopes import LayerScope, Whereabouts
+from meshtf.layer_scopes import LayerScope, ScopedName
 
 if TYPE_CHECKING:
     from meshtf.graph.operation import Operation
@@ -26,7 +26,7 @@ class Scopes:
     def __init__(self) -> None:
         self._scopes: list[str] = []
         self._layer_scopes: list[LayerScope] = []
-        self._whereabouts: Whereabouts | None = None
+        self._scoped_name: ScopedName | None = None
         self._names: dict[str, int] = {}
         self._scope_of_tensorflow = _scope_of_tensorflow()
 
@@ -106,16 +106,16 @@ class Scopes:
     @contextlib.contextmanager
     def gradient_of(self, operation: Operation) -> Iterator[None]:
         """Opens the scope of gradients. What is made inside is for rules by place where the operation is."""
-        before, self._whereabouts = self._whereabouts, operation.whereabouts
+        before, self._scoped_name = self._scoped_name, operation.scoped_name
         try:
             with self.variable_scope("gradients"):
                 yield
         finally:
-            self._whereabouts = before
+            self._scoped_name = before
 
-    def whereabouts(self, name: str) -> Whereabouts:
-        """Of an operation of this name that is made now."""
-        return self._whereabouts or Whereabouts(name, self.layer_scopes)
+    def scoped_name(self, name: str) -> ScopedName:
+        """The name of an operation that is made now, with the scopes of layers around it."""
+        return self._scoped_name or ScopedName(name, self.layer_scopes)
 
     @contextlib.contextmanager
     def root_scope(self) -> Iterator[None]:

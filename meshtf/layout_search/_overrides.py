@@ -156,7 +156,7 @@ class Overrides:
 
 def _in_every_layer(operation: Operation) -> str:
     """Where it is, as a pattern: with any number in place of a layer's."""
-    name = operation.whereabouts.name
-    for scope in reversed(scopes_of(name, operation.whereabouts.layer_scopes)):
+    name = operation.scoped_name.name
+    for scope in reversed(scopes_of(name, operation.scoped_name.layer_scopes)):
         name = scope.label + _ANY_NUMBER + name.removeprefix(scope.path)
     return name

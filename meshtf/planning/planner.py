@@ -43,7 +43,7 @@ from meshtf.planning.stored_variables import Storage
 
 
 @dataclasses.dataclass(frozen=True)
-class _Block:
+class _Surroundings:
     """Where a block is whose operations a planner lowers; see `Planner.inside`."""
 
     outside: Planner
@@ -77,7 +77,7 @@ class Planner:
         *,
         finds_failures: bool = False,
         process_of_core: ProcessOfCore = (),
-        block: _Block | None = None,
+        block: _Surroundings | None = None,
     ) -> None:
         self._table, self._storage, self._seed = layouts, storage, seed
         self._process_of_core = process_of_core
@@ -140,7 +140,7 @@ class Planner:
         What is `borrowed` from this one is brought here, outside, into the layouts that are wanted inside: once, and
         not in every iteration. `leaving` says what tensors of the block are called outside, in their own shape.
         """
-        block, finds_failures = _Block(self, frozenset(borrowed), leaving or {}), self.checks.finds_failures
+        block, finds_failures = _Surroundings(self, frozenset(borrowed), leaving or {}), self.checks.finds_failures
         return Planner(self._table, pending_sums, self._storage, self._seed, finds_failures=finds_failures, block=block)
 
     # What an operation reads

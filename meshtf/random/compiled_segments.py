@@ -17,7 +17,7 @@ import tensorflow as tf
 from meshtf.random._xla_call import as_xla_call
 from meshtf.random.distributions import Distribution, computed_in
 from meshtf.random.keys import Key, key_tensor
-from meshtf.random.positions import Begin, Box, counters
+from meshtf.random.positions import Begin, SliceGeometry, counters
 from meshtf.random.threefry import threefry_2x32
 
 # A padded slice is rows of this many elements. The inner loop has the same length, a multiple of every vector, in all
@@ -42,7 +42,7 @@ def draw(
     `begin`: where the slice begins in the whole, integers [axes], a tensor or known. `shapes`: (slice, whole), static.
     """
     slice_shape, whole_shape = (tuple(int(size) for size in shape) for shape in shapes)
-    box = Box.plan(slice_shape, whole_shape)
+    box = SliceGeometry.plan(slice_shape, whole_shape)
     size = math.prod(slice_shape)
     if size == 0:
         return tf.zeros(slice_shape, dtype)

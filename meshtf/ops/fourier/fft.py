@@ -57,11 +57,8 @@ class FourierOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         (x,), (y,) = self.inputs, self.outputs
-        sources, dims = (
-            [v.layout for v in planner.tensors.whole_versions(x)],
-            [x.shape.axis(name) for name in self.dim_names],
-        )
-        target = self._wanted(planner)
+        sources, target = [v.layout for v in planner.tensors.whole_versions(x)], self._wanted(planner)
+        dims = [x.shape.axis(name) for name in self.dim_names]
         stages = cheapest_stages(sources, target, x.shape, dims, x.dtype.size, planner.mesh_shape)
         value = planner.read(x, stages[0].layout)
         for stage in stages:

@@ -13,7 +13,7 @@ from meshtf.graph.mesh import Mesh
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
 from meshtf.graph.variable_dtype import VariableDType
-from meshtf.layer_scopes import LayerScope, Whereabouts, layer_names, stacked_dims
+from meshtf.layer_scopes import LayerScope, ScopedName, layer_names, stacked_dims
 from meshtf.ops.variables._initializers import Initializer
 from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.planner import Planner
@@ -69,7 +69,7 @@ class Variable(Operation):
         assert spec.dtype.activation_dtype is not None
         with mesh.graph.outermost(), mesh.graph.root_scope():
             super().__init__([], [(spec.shape, spec.dtype.activation_dtype)], name=spec.full_name, mesh=mesh)
-        self.whereabouts = Whereabouts(spec.full_name, spec.layer_scopes)
+        self.scoped_name = ScopedName(spec.full_name, spec.layer_scopes)
         self.spec = spec
         self.shape = spec.shape
         self.unpadded_shape = spec.unpadded_shape
@@ -117,7 +117,7 @@ class ReadVariable(Operation):
     def __init__(self, variable: Variable, dtype: tf.DType | None = None) -> None:
         spec = (variable.shape, dtype or variable.value.dtype)
         super().__init__([], [spec], name="read_variable", mesh=variable.mesh)
-        self.whereabouts = variable.whereabouts
+        self.scoped_name = variable.scoped_name
         self.variable = variable
 
     def lower(self, planner: Planner) -> None:
@@ -133,7 +133,7 @@ class Assign(Operation):
 
     def __init__(self, variable: Variable, value: Tensor, name: str = "assign") -> None:
         super().__init__([value], [(value.shape, variable.value.dtype)], name=name)
-        self.whereabouts = variable.whereabouts
+        self.scoped_name = variable.scoped_name
         self.variable = variable
 
     @property

@@ -14,7 +14,7 @@ from meshtf.dimension import Dimension, Shape
 from meshtf.errors import LayoutError, LayoutWarning
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
-from meshtf.layer_scopes import Whereabouts
+from meshtf.layer_scopes import ScopedName
 from meshtf.layout import MAX_PADDING, Axes, LayoutRules, TensorLayout, check_mesh_axes, check_tensor_layout
 from meshtf.planning.layouts.padding import uneven_dims, whole_in
 from meshtf.planning.layouts.rules_by_place import RuleSet, places_of, unused_rules
@@ -56,7 +56,7 @@ class LayoutTable:
         self.axis_parts = axis_parts
         self.max_padding = max_padding
         self._resolving: Operation | None = None
-        self._places: dict[tuple[LayoutRules, Whereabouts], tuple[str, ...]] = {}
+        self._places: dict[tuple[LayoutRules, ScopedName], tuple[str, ...]] = {}
         self._trivial = {d.name for d in mesh_shape if d.size == 1}
         self._resolved: dict[Tensor, ResolvedLayout] = {}
         self._chosen: set[Tensor] = set()
@@ -207,11 +207,11 @@ class LayoutTable:
         """The places of the rules where the operation is that is being laid out."""
         if self._resolving is None or not rules.has_places:
             return ((), ())
-        whereabouts = self._resolving.whereabouts
+        scoped_name = self._resolving.scoped_name
         for own in rules.every:
-            if (own, whereabouts) not in self._places:
-                self._places[own, whereabouts] = places_of(own, whereabouts)
-        return tuple(self._places[own, whereabouts] for own in rules.every)
+            if (own, scoped_name) not in self._places:
+                self._places[own, scoped_name] = places_of(own, scoped_name)
+        return tuple(self._places[own, scoped_name] for own in rules.every)
 
     def _placed_parameter(self, inputs: Sequence[Tensor], shape: Shape) -> ResolvedLayout | None:
         if not self.rule_set.has_places or self.rule_set.is_activation(shape) or any(self._here(self.rule_set)):

@@ -10,7 +10,7 @@ from meshtf.dimension import Shape
 from meshtf.errors import LayoutError, nearest
 from meshtf.graph.blocks import with_nested
 from meshtf.graph.operation import Operation
-from meshtf.layer_scopes import Whereabouts
+from meshtf.layer_scopes import ScopedName
 from meshtf.layout import Axes, LayoutRules
 
 _ONE_OF_A_SCAN = """\
@@ -95,7 +95,7 @@ def _overlaid(axes: Mapping[str, Axes], own: Mapping[str, Axes], fixed: Mapping[
     return {**left, **own}
 
 
-def places_of(rules: LayoutRules, whereabouts: Whereabouts) -> tuple[str, ...]:
+def places_of(rules: LayoutRules, scoped_name: ScopedName) -> tuple[str, ...]:
     """Those of the rules' places where an operation is.
 
     Raises:
@@ -103,10 +103,10 @@ def places_of(rules: LayoutRules, whereabouts: Whereabouts) -> tuple[str, ...]:
     """
     found = []
     for place, _ in rules.places:
-        names = whereabouts.names
+        names = scoped_name.names
         inside = [name for name in names if _is_in(place, name)]
         if inside and len(inside) < len(names):
-            label = next(scope.label for scope in whereabouts.layer_scopes if scope.is_stacked)
+            label = next(scope.label for scope in scoped_name.layer_scopes if scope.is_stacked)
             raise LayoutError(_ONE_OF_A_SCAN.format(place=place, label=label, count=len(names)))
         if inside:
             found.append(place)
@@ -130,7 +130,7 @@ def unused_rules(rules: LayoutRules, operations: Iterable[Operation], kind: str 
         if name not in names
     ]
     for place, own in rules.places:
-        there = [o for o in listed if any(_is_in(place, name) for name in o.whereabouts.names)]
+        there = [o for o in listed if any(_is_in(place, name) for name in o.scoped_name.names)]
         if not there:
             messages.append(f'{kind} "{place}{{{own}}}" has no effect: {_no_such_place(place, listed)}')
             continue
@@ -145,7 +145,7 @@ def unused_rules(rules: LayoutRules, operations: Iterable[Operation], kind: str 
 
 
 def _no_such_place(place: str, operations: Iterable[Operation]) -> str:
-    names = {name for operation in operations for name in operation.whereabouts.names}
+    names = {name for operation in operations for name in operation.scoped_name.names}
     scopes = {name[:end] for name in names for end in range(len(name)) if name[end] == "/"}
     outermost = sorted({name.partition("/")[0] for name in scopes})
     known = nearest(place, [*scopes, *names]) or f"; its outermost scopes are {', '.join(outermost) or 'none'}"

@@ -39,7 +39,7 @@ class Window:
 
 
 def read_window(
-    planner: Planner, value: Value, axis: int, window: Window, *, wrap: bool = False, fill: complex | bool = 0
+    planner: Planner, value: Value, dim: int, window: Window, *, wrap: bool = False, fill: complex | bool = 0
 ) -> Value:
     """Each core's window of a dimension; sums stay pending.
 
@@ -47,34 +47,34 @@ def read_window(
     counts as elements inside. The result is split as the value is, and its size is the number of parts times the
     window's length.
     """
-    axes, n = value.layout.axes[axis], value.slice_shape[axis]
+    axes, n = value.layout.axes[dim], value.slice_shape[dim]
     parts = axes_size(axes, planner.mesh_shape)
-    value = relabelled(planner.moves, value, value.shape.resize_dimension(value.shape[axis].name, parts * n))
+    value = relabelled(planner.moves, value, value.shape.resize_dimension(value.shape[dim].name, parts * n))
     fill = bool(fill) if value.dtype == tf.bool else fill
     assembly = _assembled_by(window, parts, n, n, wrap)
     held = value
     # One piece travels as it is: what it costs to gather two slices, without the place for both.
     if assembly.num_received(parts) > 1 and assembly.received(parts) >= n * (parts - 1):
-        held = planner.moves.once(value, ("whole", axis), lambda: planner.all_gather(value, axis))
+        held = planner.moves.once(value, ("whole", dim), lambda: planner.all_gather(value, dim))
         assembly = _assembled_by(window, parts, n * parts, 0, wrap)
     if assembly.is_whole_slice:
         return value
-    pieces = [_received(planner, held, axis, piece) for piece in assembly.pieces]
-    shape = value.shape.resize_dimension(value.shape[axis].name, parts * window.length)
+    pieces = [_received(planner, held, dim, piece) for piece in assembly.pieces]
+    shape = value.shape.resize_dimension(value.shape[dim].name, parts * window.length)
     size = value.layout.slice_shape(shape, planner.mesh_shape)
-    emit = assembly.kernel(axis, size, axes, value.dtype, fill)
+    emit = assembly.kernel(dim, size, axes, value.dtype, fill)
     spec = (shape, value.dtype, value.layout)
     return planner.compute("window", emit, pieces, [spec], pending=value.pending)[0]
 
 
-def part_of(planner: Planner, value: Value, axis: int, begin: int, size: int) -> Value:
+def part_of(planner: Planner, value: Value, dim: int, begin: int, size: int) -> Value:
     """A stretch of each core's own slice. Sums stay pending."""
-    n = value.slice_shape[axis]
+    n = value.slice_shape[dim]
     if size == n:
         return value
-    parts = axes_size(value.layout.axes[axis], planner.mesh_shape)
-    shape = value.shape.resize_dimension(value.shape[axis].name, parts * size)
-    starts = [begin if i == axis else 0 for i in range(shape.ndims)]
+    parts = axes_size(value.layout.axes[dim], planner.mesh_shape)
+    shape = value.shape.resize_dimension(value.shape[dim].name, parts * size)
+    starts = [begin if i == dim else 0 for i in range(shape.ndims)]
     sizes = value.layout.slice_shape(shape, planner.mesh_shape)
     spec = (shape, value.dtype, value.layout)
     return planner.compute(
@@ -122,12 +122,12 @@ class _Assembly:
         return sum(1 for p in self.pieces if p.distance % parts)
 
     def kernel(
-        self, axis: int, size: Sequence[int], axes: tuple[str, ...], dtype: tf.DType, fill: complex | bool
+        self, dim: int, size: Sequence[int], axes: tuple[str, ...], dtype: tf.DType, fill: complex | bool
     ) -> Emit:
         """From the pieces to the window."""
 
         def filled(n: int) -> list[tf.Tensor]:
-            shape = [n if i == axis else m for i, m in enumerate(size)]
+            shape = [n if i == dim else m for i, m in enumerate(size)]
             return [tf.fill(shape, tf.constant(fill, dtype))] if n else []
 
         def masked(core: Core, piece: _Piece, x: tf.Tensor) -> tf.Tensor:
@@ -139,12 +139,12 @@ class _Assembly:
         def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
             inner = [masked(core, piece, x) for piece, x in zip(self.pieces, slices, strict=True)]
             joined = [*filled(self.before), *inner, *filled(self.after)]
-            y = joined[0] if len(joined) == 1 else tf.concat(joined, axis)
+            y = joined[0] if len(joined) == 1 else tf.concat(joined, dim)
             if self.is_fixed:
                 return y
             position = core.coordinate(axes)
             start = self.window.start(position) - position * self.origin - (self.first - self.before)
-            return tf.slice(y, [start if i == axis else 0 for i in range(len(size))], size)
+            return tf.slice(y, [start if i == dim else 0 for i in range(len(size))], size)
 
         return emit
 
@@ -165,18 +165,18 @@ def _assembled_by(window: Window, parts: int, n: int, origin: int, wrap: bool) -
     return _Assembly(window, parts, pieces, origin, first, before, after, is_fixed, wrap)
 
 
-def _received(planner: Planner, value: Value, axis: int, piece: _Piece) -> Value:
+def _received(planner: Planner, value: Value, dim: int, piece: _Piece) -> Value:
     """The piece of the core that far along, on this one."""
-    axes = value.layout.axes[axis]
+    axes = value.layout.axes[dim]
     parts = axes_size(axes, planner.mesh_shape)
 
     def send() -> Value:
-        border = part_of(planner, value, axis, piece.begin, piece.end - piece.begin)
+        border = part_of(planner, value, dim, piece.begin, piece.end - piece.begin)
         return planner.permute(border, axes, lambda j: (j - piece.distance) % parts)
 
     if not piece.distance % parts:
-        return part_of(planner, value, axis, piece.begin, piece.end - piece.begin)
-    return planner.moves.once(value, (axis, piece), send)  # a gradient often needs the border that the operation needed
+        return part_of(planner, value, dim, piece.begin, piece.end - piece.begin)
+    return planner.moves.once(value, (dim, piece), send)  # a gradient often needs the border that the operation needed
 
 
 def read_whole_along(planner: Planner, operation: Operation, dim_name: str) -> Value:

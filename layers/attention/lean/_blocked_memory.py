@@ -13,7 +13,7 @@ MEMORY_BLOCKS = "memory_blocks"
 
 
 @dataclasses.dataclass(frozen=True)
-class Memory:
+class BlockedMemory:
     """What queries attend to: all of it, cut into blocks, or one block.
 
     kept: which weights dropout keeps, where that is drawn before. number: of the block, where it is drawn in each.
@@ -25,7 +25,7 @@ class Memory:
     kept: mtf.Tensor | None
     number: mtf.Tensor | None = None
 
-    def cut(self, blocks: Blocks) -> Memory:
+    def cut(self, blocks: Blocks) -> BlockedMemory:
         """What has `memory_length` is cut: one block has every n-th position."""
         inside, block = mtf.Dimension(MEMORY_LENGTH, blocks.size), mtf.Dimension(MEMORY_BLOCKS, blocks.count)
 
@@ -37,7 +37,7 @@ class Memory:
 
         return self.map(cut)
 
-    def numbered(self, count: int) -> Memory:
+    def numbered(self, count: int) -> BlockedMemory:
         """With the number of each of so many blocks."""
         return dataclasses.replace(self, number=mtf.range(self.k.mesh, mtf.Dimension(MEMORY_BLOCKS, count)))
 
@@ -53,12 +53,12 @@ class Memory:
         self.map(collect)
         return found
 
-    def block(self, parts: list[mtf.Tensor]) -> Memory:
+    def block(self, parts: list[mtf.Tensor]) -> BlockedMemory:
         """One block, of the parts of `sliced`."""
         left = iter(parts)
         return self.map(lambda x: next(left) if x.shape.has(MEMORY_BLOCKS) else x)
 
-    def map(self, fn: Callable[[mtf.Tensor], mtf.Tensor]) -> Memory:
+    def map(self, fn: Callable[[mtf.Tensor], mtf.Tensor]) -> BlockedMemory:
         """The same of every tensor that is given."""
         kept, number = (None if x is None else fn(x) for x in (self.kept, self.number))
-        return Memory(fn(self.k), fn(self.v), self.tokens.map(fn), kept, number)
+        return BlockedMemory(fn(self.k), fn(self.v), self.tokens.map(fn), kept, number)
