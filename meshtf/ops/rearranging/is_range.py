@@ -19,7 +19,7 @@ def is_range(x: Tensor) -> bool:
       x: a tensor of any shape.
 
     Examples:
-      >>> positions = mtf.range(mesh, "length:16")
+      >>> positions = mtf.range(mesh, ("length", 16))
       >>> mtf.is_range(positions), mtf.is_range(mtf.rename_dimension(positions, "length", "memory_length"))
       (True, True)
       >>> mtf.is_range(positions + 1)

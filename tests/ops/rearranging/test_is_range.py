@@ -12,7 +12,7 @@ pytestmark = pytest.mark.quick
 
 def test_a_range_is_known_under_every_name() -> None:
     mesh = mtf.Mesh(mtf.Graph())
-    positions = mtf.range(mesh, "length:6")
+    positions = mtf.range(mesh, ("length", 6))
     assert mtf.is_range(positions)
     assert mtf.is_range(mtf.rename_dimension(positions, "length", "memory_length"))
     assert mtf.is_range(mtf.rename_dimension(mtf.rename_dimension(positions, "length", "a"), "a", "b"))
@@ -20,7 +20,7 @@ def test_a_range_is_known_under_every_name() -> None:
 
 def test_what_may_be_other_numbers_is_no_range() -> None:
     mesh = mtf.Mesh(mtf.Graph())
-    positions = mtf.range(mesh, "length:6")
+    positions = mtf.range(mesh, ("length", 6))
     others = {
         "shifted": positions + 1,
         "an array": mtf.constant(mesh, [0, 1, 2], "length:3", positions.dtype),
