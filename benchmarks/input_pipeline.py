@@ -32,9 +32,9 @@ from meshtf.train.data import (
     Vocabulary,
     python_library,
 )
-from meshtf.train.data._shuffled_batches import READY_BATCHES
 from meshtf.train.data.arrangement import Arrangement
 from meshtf.train.data.objectives.objective import Objective
+from meshtf.train.data.shuffled_batches import READY_BATCHES
 from meshtf.train.task import Batch
 
 EXTRA_IDS = 100

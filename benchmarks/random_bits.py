@@ -17,7 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import tensorflow as tf
 
 from meshtf import random as positions
-from meshtf.random._compiled_segments import segment
+from meshtf.random.compiled_segments import segment
 
 CORES = 8
 KEY = (1, 2)

@@ -27,7 +27,11 @@ from meshtf.control_flow import (
 )
 from meshtf.dimension import Dimension, Shape, combined_dimension, convert_to_dimension, convert_to_shape
 from meshtf.function import Function, TensorSpec, function
-from meshtf.graph import Graph, Mesh, Operation, Tensor, VariableDType, current_graph, variable_scope
+from meshtf.graph.graph import Graph, current_graph, variable_scope
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
+from meshtf.graph.variable_dtype import VariableDType
 from meshtf.layout import LayoutRules, TensorLayout, convert_to_layout_rules
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.variable_store import VariableStore
@@ -41,6 +45,8 @@ from meshtf.mesh_impl.processor_groups import (
 from meshtf.mesh_impl.tpu.tpu_system import virtual_tpu
 from meshtf.mesh_impl.virtual_cpus import virtual_cpus
 from meshtf.ops import (
+    DropoutInBlocks,
+    DropoutInBoxes,
     Print,
     RandomNormal,
     RandomUniform,
@@ -121,6 +127,7 @@ from meshtf.ops import (
     import_tf_tensor,
     irfft,
     is_finite,
+    is_range,
     leaky_relu,
     left_halo_exchange,
     less,
@@ -242,6 +249,8 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Dimension",
+    "DropoutInBlocks",
+    "DropoutInBoxes",
     "Function",
     "Graph",
     "LayersAbreast",
@@ -358,6 +367,7 @@ __all__ = [
     "initialize_cluster",
     "irfft",
     "is_finite",
+    "is_range",
     "layer_stack",
     "layers_abreast",
     "leaky_relu",

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensors, is_differentiable, sum_dtype
+from meshtf.graph.dtypes import is_differentiable, sum_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensors
 from meshtf.ops.algebra.arithmetic import add_n
 from meshtf.ops.algebra.reduction import sum_to
 from meshtf.ops.elementwise.cast import cast

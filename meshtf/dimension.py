@@ -241,6 +241,14 @@ def convert_to_shape(x: ShapeLike | None) -> Shape | None:
     return Shape(x)
 
 
+def shape_of(x: ShapeLike) -> Shape:
+    """As `convert_to_shape`, for a shape that must be given."""
+    shape = convert_to_shape(x)
+    if shape is None:
+        raise ShapeError('a shape is needed here, and None was given; for a scalar give [] or ""')
+    return shape
+
+
 def parse_pairs(text: str, value_pattern: str, form: str, *, shown: str | None = None) -> list[tuple[str, str]]:
     """Splits `a:x;b:y` into pairs; the error underlines the token that is not of the form, in the text as `shown`.
 

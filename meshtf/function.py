@@ -13,10 +13,15 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.call_sites import says_where, user_site
-from meshtf.dimension import Shape, ShapeLike
+from meshtf.dimension import Shape, ShapeLike, shape_of
 from meshtf.errors import FeedError, GraphError, UsageError, counted, nearest
 from meshtf.garbage_collection import garbage_collection_paused
-from meshtf.graph import Graph, Mesh, Operation, Tensor, VariableDType, dtype_of, shape_of
+from meshtf.graph.dtypes import dtype_of
+from meshtf.graph.graph import Graph
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
+from meshtf.graph.variable_dtype import VariableDType
 from meshtf.layout import TensorLayout
 from meshtf.lowering.ahead.compilation import Compilation
 from meshtf.lowering.execution import Execution

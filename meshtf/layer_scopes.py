@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from meshtf.dimension import Dimension, Shape
 
 if TYPE_CHECKING:
-    from meshtf.graph import Tensor
+    from meshtf.graph.tensor import Tensor
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ class LayerScope:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Whereabouts:
-    """Where an operation is for rules by place: its name, and the scopes of layers that were open there.
+class ScopedName:
+    """The name of an operation, and the scopes of layers that were open there: rules by place go by both.
 
     What a gradient is made of is where the operation is that it is the gradient of.
     """

@@ -22,7 +22,7 @@ from meshtf.costs import Machine, NetworkLevel
 from meshtf.costs.seconds import RANDOM_BITS_OPERATIONS
 from meshtf.dimension import Dimension
 from meshtf.function import TensorSpec, function
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.mesh_impl.host_memory import host_memory
 from meshtf.mesh_impl.largest_cache import largest_cache
 from meshtf.mesh_impl.virtual_cpus import num_processors, virtual_cpus

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from meshtf.symbolic_values import SymbolicValue
 
 if TYPE_CHECKING:
-    from meshtf.graph import Tensor
+    from meshtf.graph.tensor import Tensor
 
 _registered: dict[str, Callable[..., Any]] = {}
 

@@ -17,12 +17,12 @@ import rich.table
 from meshtf.call_sites import says_where
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
 from meshtf.errors import LayoutError, UsageError
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import LayoutLike, LayoutRules, TensorLayout, convert_to_layout_rules
 from meshtf.mesh_impl.mesh_options import MeshOptions
 from meshtf.planning import core_positions
-from meshtf.planning.layout_table import LayoutTable
-from meshtf.planning.rules_by_place import RuleSet
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.layouts.rules_by_place import RuleSet
 
 _MOST_ROWS, _MOST_PANELS = 64, 16
 _NEEDS_MATPLOTLIB = "a picture is drawn with matplotlib: install it with `pip install meshtf[plots]`"

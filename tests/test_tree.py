@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,20 @@ def test_no_folder_of_tests_is_too_full() -> None:
     assert not {str(folder): n for folder, n in counts.items() if n > MOST_FILES}
 
 
+def test_no_module_imports_private_modules_of_another_package() -> None:
+    """A module whose name begins with an underscore is for the package that it is in, and the packages inside that."""
+    found = [(module, name) for module in modules() for name in _imported(TREE / module) if _is_private(name, module)]
+    assert not found, f"{found}: make the module public in its package, or move what is shared to where it belongs"
+
+
+def test_which_modules_are_private() -> None:
+    assert _is_private("meshtf.ops.grouped_products._by_tiles", "meshtf/lowering/passes/pacing.py")
+    assert _is_private("meshtf.layers.attention._scores", "models/transformer_lm.py")
+    assert not _is_private("meshtf.ops.grouped_products._by_tiles", "meshtf/ops/grouped_products/grouped_matmul.py")
+    assert not _is_private("meshtf.layers.attention._scores", "layers/attention/lean/lean_attention.py")
+    assert not _is_private("__future__.annotations", "meshtf/layout.py")
+
+
 def test_private_modules_and_packages_have_tests_of_their_names() -> None:
     assert own_tests("meshtf/planning/_splits.py") == "tests/planning/test_splits.py"
     assert own_tests("meshtf/random/__init__.py") == "tests/random/test_random.py"
@@ -71,3 +87,21 @@ def _is_room(room: Path) -> bool:
     return (TREE / "meshtf" / room).is_dir() or bool(
         room.parts and room.parts[0] in PACKAGES and (TREE / room).is_dir()
     )
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """The dotted names of what a module imports from modules: of `from a.b import c`, both a.b and a.b.c."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _is_private(name: str, module: str) -> bool:
+    """Whether the dotted name leads through a private module of ours which a module at this path may not know."""
+    parts, package = name.split("."), Path(module).parent.parts
+    own = package if package[0] in ("meshtf", "meshtf_programs") else ("meshtf", *package)
+    private = [i for i, part in enumerate(parts) if part.startswith("_") and not part.startswith("__")]
+    return bool(private) and parts[0] in PACKAGES and own[: private[0]] != tuple(parts[: private[0]])

@@ -35,7 +35,6 @@ from meshtf.layers.attention._zigzag import (
 from meshtf.layers.attention.options import DEFAULT_OPTIONS, DROPOUT, AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import D_KV, LENGTH, MEMORY_LENGTH, Tokens, as_memory
-from meshtf.ops.random.dropout_in_boxes import DropoutInBoxes
 
 Tensors = list[mtf.Tensor]
 
@@ -114,12 +113,12 @@ def _checked_length(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor) -> int:
     return of_queries
 
 
-def _drawn_in_boxes(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, ring: Ring) -> DropoutInBoxes:
+def _drawn_in_boxes(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, ring: Ring) -> mtf.DropoutInBoxes:
     """Which weights are kept, of a half of the queries with a half of the memory at each place of the ring."""
     whole = noise_shape_of(q, k, options)
     names = {LENGTH: LENGTH_IN_BLOCK, MEMORY_LENGTH: MEMORY_IN_BLOCK}
     inside = {name: mtf.Dimension(own, ring.size) for name, own in names.items()}
-    return DropoutInBoxes(q.mesh, whole, inside, rate=options.dropout_rate, name=DROPOUT)
+    return mtf.DropoutInBoxes(q.mesh, whole, inside, rate=options.dropout_rate, name=DROPOUT)
 
 
 def _padding_told(memory: Tokens, ring: Ring, mesh: mtf.Mesh) -> Tokens:
@@ -328,4 +327,4 @@ class _How:
 
     options: AttentionOptions
     kept: mtf.Tensor | None
-    boxes: DropoutInBoxes | None
+    boxes: mtf.DropoutInBoxes | None

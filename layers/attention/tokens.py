@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 import meshtf as mtf
 from meshtf.errors import DtypeError
-from meshtf.ops.inputs.constants import RangeOperation
-from meshtf.ops.rearranging.reshape import ReshapeOperation
 
 LENGTH, MEMORY_LENGTH, D_KV = "length", "memory_length", "d_kv"
 
@@ -75,12 +73,7 @@ def distance_ahead(query_positions: mtf.Tensor, memory_positions: mtf.Tensor) ->
 
 def is_index(positions: mtf.Tensor | None, name: str) -> bool:
     """Whether it is known while the graph is built that positions are 0, 1, 2, .. along the dimension of this name."""
-    if positions is None or positions.shape.dimension_names != [name]:
-        return False
-    operation = positions.operation
-    while isinstance(operation, ReshapeOperation) and operation.inputs[0].shape.ndims == 1:
-        operation = operation.inputs[0].operation
-    return isinstance(operation, RangeOperation)
+    return positions is not None and positions.shape.dimension_names == [name] and mtf.is_range(positions)
 
 
 def as_memory(x: mtf.Tensor) -> mtf.Tensor:

@@ -11,7 +11,7 @@ from meshtf.errors import DeviceError, LayoutError, counted
 from meshtf.mesh_impl.freed_memory import pool_of_processors
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
-from meshtf.planning.rules_by_place import unused_rules
+from meshtf.planning.layouts.rules_by_place import unused_rules
 from meshtf.train.trainer import mesh_of
 from meshtf.train.training import Training
 from meshtf_programs.command_lines.command_line import FlagError

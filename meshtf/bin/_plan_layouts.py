@@ -51,7 +51,7 @@ _TOO_MANY_CORES = "a page plans meshes of at most {most:,} cores, and [{shape}] 
 
 
 @dataclasses.dataclass
-class Planner:
+class LayoutPlanner:
     """Plans layouts of what files and bindings configure. Those of one program share its graph.
 
     Attributes:

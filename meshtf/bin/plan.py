@@ -14,7 +14,7 @@ from absl import flags
 from meshtf.bin._chosen_layout import read_with_layout, search_effort, told_progress
 from meshtf.bin._cluster import is_left_to_process_0
 from meshtf.bin._configuration_flags import gin_files, mesh_bindings
-from meshtf.bin._plan_layouts import Planner
+from meshtf.bin._plan_layouts import LayoutPlanner
 from meshtf.bin._run_program import run_program
 from meshtf.costs import load_machine
 from meshtf.files.replaced_file import replace_file
@@ -60,7 +60,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         print(chosen, file=sys.stderr if values.json else sys.stdout)
     with told_progress() as tell:
         effort = search_effort(values, tell)
-        planner = Planner(files, parameters, values.processes, machine, values.allow_unread_bindings, effort)
+        planner = LayoutPlanner(files, parameters, values.processes, machine, values.allow_unread_bindings, effort)
         others = planner.compared(values.compare)
     # Last, since gin's configuration is then that of which a page asks for more.
     training, first = planner.as_configured(_AS_CONFIGURED)
@@ -99,7 +99,7 @@ def _print_reports(layouts: Sequence[PlannedLayout]) -> None:
             )
 
 
-def _listening(port: int, planner: Planner, training: Training) -> PlanServer:
+def _listening(port: int, planner: LayoutPlanner, training: Training) -> PlanServer:
     def plan(settings: Settings, tell: Callable[[object], None]) -> PlannedLayout:
         return planner.again(training, settings, tell)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from meshtf.checkpoint._chunks import saved_shape
+from meshtf.checkpoint.chunks import saved_shape
 from meshtf.checkpoint.joined_checkpoint import Restorable
 from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.errors import OtherModelError, nearest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from meshtf.checkpoint._chunks import Chunk, chunks_of, is_put_together, saved_boxes
+from meshtf.checkpoint.chunks import Chunk, chunks_of, is_put_together, saved_boxes
 from meshtf.lowering.variable_store import VariableSlices, VariableStore
 from meshtf.mesh_impl.slices import on_host
 

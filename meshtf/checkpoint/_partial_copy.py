@@ -6,7 +6,7 @@ import os
 
 from meshtf.checkpoint._box import Box
 from meshtf.checkpoint._manifest_content import INDEX
-from meshtf.checkpoint.formats._tensor_index import StoredBox, stored_boxes
+from meshtf.checkpoint.formats.tensor_index import StoredBox, stored_boxes
 from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.files.remote.working_folder import PassingFolder
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.checkpoint._box import Box
-from meshtf.checkpoint._chunks import WHOLE_TYPES, Chunk
+from meshtf.checkpoint.chunks import WHOLE_TYPES, Chunk
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from meshtf.checkpoint._chunks import Chunk
 from meshtf.checkpoint._slices_on_the_way import SlicesOnTheWay, as_saved, is_on_the_way
 from meshtf.checkpoint.atomic_folder import atomic_folder
+from meshtf.checkpoint.chunks import Chunk
 from meshtf.checkpoint.formats.tensor_files import merge, write_chunks
 from meshtf.checkpoint.manifest import MANIFEST, Manifest, checked_state, tensors_of
 from meshtf.checkpoint.saved_checkpoint import PREFIX, described_file

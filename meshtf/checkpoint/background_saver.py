@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from meshtf.checkpoint._chunks import Chunk
 from meshtf.checkpoint._host_buffers import HostBuffers
 from meshtf.checkpoint._write_checkpoint import check_not_empty
 from meshtf.checkpoint.checkpoint_folder import CheckpointFolder, check_step
+from meshtf.checkpoint.chunks import Chunk
 from meshtf.checkpoint.manifest import checked_state
 from meshtf.lowering.variable_store import VariableStore
 

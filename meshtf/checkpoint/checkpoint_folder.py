@@ -11,9 +11,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from meshtf.checkpoint._chunks import Chunk, chunks_of
 from meshtf.checkpoint._write_checkpoint import cluster_that_writes, write_checkpoint
 from meshtf.checkpoint.atomic_folder import delete_folder, give_back_replaced, remove_unfinished
+from meshtf.checkpoint.chunks import Chunk, chunks_of
 from meshtf.checkpoint.remote_checkpoints import RemoteCheckpoints
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError, DamagedCheckpointError, SaveError

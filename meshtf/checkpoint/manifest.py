@@ -12,8 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.checkpoint._box import Box
-from meshtf.checkpoint._chunks import Chunk
 from meshtf.checkpoint._manifest_content import ManifestFault, check_content
+from meshtf.checkpoint.chunks import Chunk
 from meshtf.errors import CheckpointError, DamagedCheckpointError
 from meshtf.files.regular_file import is_absent, read_regular
 from meshtf_programs.strict_json import json_text

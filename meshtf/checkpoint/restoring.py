@@ -12,9 +12,9 @@ import tensorflow as tf
 from meshtf.axis_parts import AxisParts
 from meshtf.checkpoint._box import Box
 from meshtf.checkpoint._check_fits import check_fits
-from meshtf.checkpoint._chunks import boxes, layers_in
-from meshtf.checkpoint._name_rules import NameRules
+from meshtf.checkpoint.chunks import boxes, layers_in
 from meshtf.checkpoint.joined_checkpoint import Restorable
+from meshtf.checkpoint.name_rules import NameRules
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError
 from meshtf.function import Function

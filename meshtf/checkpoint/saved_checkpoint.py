@@ -13,11 +13,11 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.checkpoint._box import Box
-from meshtf.checkpoint._chunks import WHOLE_TYPES
 from meshtf.checkpoint._manifest_content import INDEX
 from meshtf.checkpoint._partial_copy import PartialCopy
-from meshtf.checkpoint.formats._tensor_index import LARGEST_INDEX, check_index
+from meshtf.checkpoint.chunks import WHOLE_TYPES
 from meshtf.checkpoint.formats.tensor_files import read_box
+from meshtf.checkpoint.formats.tensor_index import LARGEST_INDEX, check_index
 from meshtf.checkpoint.manifest import MANIFEST, Manifest, SavedFile, SavedTensor
 from meshtf.errors import CheckpointError, DamagedCheckpointError, nearest
 from meshtf.files.regular_file import is_absent, kind_of, open_regular

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from meshtf.checkpoint._box import Box
-from meshtf.checkpoint._chunks import layers_in
+from meshtf.checkpoint.chunks import layers_in
 from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
 from meshtf.lowering.variable_store import VariableStore
 

@@ -6,19 +6,20 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from meshtf.graph import Operation, with_nested
-from meshtf.planning.adding_in_place import Zeros
+from meshtf.graph.blocks import with_nested
+from meshtf.graph.operation import Operation
+from meshtf.planning.local_work.adding_in_place import Zeros
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.stored_variables import StoredVariable
-from meshtf.planning.work_facts import WorkFacts
 
 
 def lower_operations(operations: Sequence[Operation], owner: Operation, inner: Planner, outer: Planner) -> None:
     """Lowers the operations of a block. What `inner` does afterwards is the work of `owner`, which has the block."""
     for each in operations:
         inner.lower(each)
-    inner.attribute_to(owner)
+    inner.record.operation = owner
     outer.uses_random |= inner.uses_random
 
 

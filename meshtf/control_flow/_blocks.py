@@ -9,10 +9,13 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.errors import GraphError
-from meshtf.graph import Block, Mesh, Operation, Tensor, check_tensor, with_nested
+from meshtf.graph.blocks import Block, with_nested
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import add
 from meshtf.ops.variables.variable import Assign, ReadVariable
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.planner import Planner
 
 

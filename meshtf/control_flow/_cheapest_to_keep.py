@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 
 import networkx
 
-from meshtf.graph import Operation, Tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 
 _START, _END = "start", "end"
 

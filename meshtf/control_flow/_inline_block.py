@@ -6,8 +6,12 @@ from collections.abc import Sequence
 
 from meshtf.control_flow._blocks import has_side_effect, overrides_layout
 from meshtf.control_flow._inline_block_lowering import lower_inline
-from meshtf.graph import Block, Mesh, Operation, Tensor, is_differentiable
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.graph.blocks import Block
+from meshtf.graph.dtypes import is_differentiable
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
+from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.pending_sums import PendingSums, block_sums
 from meshtf.planning.planner import Planner
 

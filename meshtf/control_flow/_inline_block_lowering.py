@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from meshtf.control_flow._block_lowering import lower_operations
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.pending_sums import needed_inside
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 if TYPE_CHECKING:
     from meshtf.control_flow._inline_block import InlineOperation
@@ -24,27 +24,27 @@ def lower_inline(operation: InlineOperation, planner: Planner) -> None:
     inner = planner.inside(operation.pending_sums(planner.layouts), () if waits else operation.captures, leaving)
     _give(operation, planner, inner)
     lower_operations(needed_inside(block), operation, inner, planner)
-    values = [inner.left(t) for t in block.outputs]
-    for instruction in inner.instructions:
-        planner.add(instruction)
+    values = [inner.tensors.left(t) for t in block.outputs]
+    for instruction in inner.record.instructions:
+        planner.record.add(instruction)
     for output, value in zip(operation.outputs, values, strict=True):
         planner.write(output, value)
-    for name, value in inner.assigned.items():
-        planner.assign(name, value)
-    for check in inner.checks:
-        planner.check(check)
+    for name, value in inner.variables.assigned.items():
+        planner.variables.assign(name, value)
+    for check in inner.checks.open:
+        planner.checks.add(check)
 
 
 def _give(operation: InlineOperation, planner: Planner, inner: Planner) -> None:
-    signal = [planner.held(t) for t in operation.awaited]
+    signal = [planner.tensors.held(t) for t in operation.awaited]
     given = list(operation.given)
     if signal:
         given += [(x, x) for x in operation.captures if x not in operation.awaited]
         for x in operation.awaited:
-            inner.give(x, planner.read(x, fill=None))
+            inner.tensors.give(x, planner.read(x, fill=None))
     for outside, inside in given:
         value = planner.read(outside, fill=None)
-        inner.give(inside, _after(planner, value, signal) if signal else value)
+        inner.tensors.give(inside, _after(planner, value, signal) if signal else value)
 
 
 def _after(planner: Planner, value: Value, signal: Sequence[Value]) -> Value:

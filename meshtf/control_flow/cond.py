@@ -13,10 +13,13 @@ from meshtf.control_flow._blocks import as_tensors, build_block, gradients_by_in
 from meshtf.control_flow._cond_lowering import lower_branch
 from meshtf.control_flow.recompute_policy import RecomputePolicy, split_kept
 from meshtf.errors import DtypeError, ShapeError, counted
-from meshtf.graph import Block, Operation, Tensor, check_tensor, is_differentiable
+from meshtf.graph.blocks import Block
+from meshtf.graph.dtypes import is_differentiable
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.inputs.constants import zeros_like
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.planner import Planner
 
 

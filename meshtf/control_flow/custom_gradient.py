@@ -12,7 +12,10 @@ from meshtf.control_flow._inline_block import InlineOperation
 from meshtf.control_flow.recompute_grad import RecomputeOperation
 from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING
 from meshtf.errors import DtypeError, GraphError, ShapeError, counted
-from meshtf.graph import Block, Mesh, Tensor, check_tensor, is_differentiable
+from meshtf.graph.blocks import Block
+from meshtf.graph.dtypes import is_differentiable
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import add
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 

@@ -10,7 +10,10 @@ from meshtf.call_sites import language_function
 from meshtf.control_flow._blocks import as_tensors, build_block, explicit_tensors, gradients_by_input
 from meshtf.control_flow._inline_block import InlineOperation
 from meshtf.control_flow.recompute_policy import RecomputePolicy, split_kept, unnested_policy
-from meshtf.graph import Block, Mesh, Tensor, is_differentiable
+from meshtf.graph.blocks import Block
+from meshtf.graph.dtypes import is_differentiable
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.tensor import Tensor
 
 
 class RecomputeOperation(InlineOperation):

@@ -8,7 +8,9 @@ from collections.abc import Collection, Sequence
 from meshtf.control_flow._blocks import reads_or_assigns_state
 from meshtf.control_flow._cheapest_to_keep import cheapest_to_keep
 from meshtf.errors import GraphError, nearest
-from meshtf.graph import Graph, Operation, Tensor
+from meshtf.graph.graph import Graph
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 
 
 @dataclasses.dataclass(frozen=True)

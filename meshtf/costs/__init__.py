@@ -12,7 +12,7 @@ from meshtf.costs.prediction import (
 )
 from meshtf.costs.seconds import Work, collective_seconds, permute_seconds, seconds_of
 from meshtf.costs.step_timing import OperationTime, operation_seconds, part_of_step
-from meshtf.planning.work_facts import MatrixProduct
+from meshtf.planning.local_work.work_facts import MatrixProduct
 
 __all__ = [
     "CollectiveTime",

@@ -10,7 +10,7 @@ import tensorflow as tf
 from meshtf.costs.machine import Machine, TorusLinks
 from meshtf.costs.placement import Extent, Footprint, Placement
 from meshtf.layout import Axes
-from meshtf.planning.work_facts import MatrixProduct
+from meshtf.planning.local_work.work_facts import MatrixProduct
 
 RANDOM_BITS_OPERATIONS = 100
 """Integer operations for one element of random bits: twenty rounds of Threefry, and what makes of them a number."""

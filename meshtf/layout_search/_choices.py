@@ -17,9 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import networkx
 
-from meshtf.control_flow.loops._loop import LoopOperation
+from meshtf.control_flow.loops.loop import LoopOperation
 from meshtf.dimension import Shape
-from meshtf.graph import Graph, with_nested
+from meshtf.graph.blocks import with_nested
+from meshtf.graph.graph import Graph
 from meshtf.layout import LayoutRules, padding_share
 
 _MOST_PADDING = 1 / 8

@@ -12,7 +12,9 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from meshtf.graph import Graph, Operation, with_nested
+from meshtf.graph.blocks import with_nested
+from meshtf.graph.graph import Graph
+from meshtf.graph.operation import Operation
 from meshtf.layer_scopes import scopes_of
 from meshtf.layout import LayoutRules
 from meshtf.layout_search._choices import NO_NAMES, Choices, NamesOfShapes, SetsByAxis
@@ -154,7 +156,7 @@ class Overrides:
 
 def _in_every_layer(operation: Operation) -> str:
     """Where it is, as a pattern: with any number in place of a layer's."""
-    name = operation.whereabouts.name
-    for scope in reversed(scopes_of(name, operation.whereabouts.layer_scopes)):
+    name = operation.scoped_name.name
+    for scope in reversed(scopes_of(name, operation.scoped_name.layer_scopes)):
         name = scope.label + _ANY_NUMBER + name.removeprefix(scope.path)
     return name

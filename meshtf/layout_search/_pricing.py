@@ -12,7 +12,8 @@ from meshtf.costs import Machine, Prediction, predict
 from meshtf.dimension import Shape
 from meshtf.errors import LayoutError, LayoutWarning, MeshtfError
 from meshtf.garbage_collection import garbage_collection_paused
-from meshtf.graph import Tensor, with_nested
+from meshtf.graph.blocks import with_nested
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import LayoutRules
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS

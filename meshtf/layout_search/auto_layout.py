@@ -15,7 +15,7 @@ from meshtf.costs import Machine, load_machine
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import LayoutError, MeshtfError, UsageError
 from meshtf.function import Function
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import LayoutLike, LayoutRules, check_mesh_axes, convert_to_layout_rules
 from meshtf.layout_search._choices import Choices
 from meshtf.layout_search._overrides import Overrides
@@ -28,8 +28,8 @@ from meshtf.layout_search.search_progress import SearchProgress, Watch
 from meshtf.lowering.report.accounting import largest_at_peak
 from meshtf.lowering.report.text_table import bytes_text
 from meshtf.mesh_impl.mesh_options import MeshOptions
+from meshtf.planning.layouts.rules_by_place import unused_rules
 from meshtf.planning.plan import Plan
-from meshtf.planning.rules_by_place import unused_rules
 
 _RUNNERS_UP = 3
 _MESHES_SEARCHED = 2

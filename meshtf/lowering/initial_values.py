@@ -15,7 +15,9 @@ from meshtf.control_flow.loops.scan_body import ScanBody
 from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import MeshtfError, ShapeError
-from meshtf.graph import Graph, Mesh, Tensor, check_tensor
+from meshtf.graph.graph import Graph
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import LayoutRules, TensorLayout
 from meshtf.lowering.feeding import inputs_of
 from meshtf.lowering.make_plan import make_plan
@@ -30,7 +32,7 @@ from meshtf.ops.random.random_initializers import RandomNormal
 from meshtf.ops.rearranging.reshape import replace_dimensions
 from meshtf.ops.variables.get_variable import DEFAULT_STDDEV
 from meshtf.ops.variables.variable import Assign, Variable
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.plan import Plan
 from meshtf.planning.stored_variables import StoredVariable
 

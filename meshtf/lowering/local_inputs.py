@@ -11,10 +11,11 @@ from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Plan, Value
 
-Box = tuple[slice, ...]
+InputSlice = tuple[slice, ...]
+"""A part of an input that has an interval of each dimension."""
 
 
-def input_slices(plan: Plan, cores: Sequence[int]) -> dict[str, Box]:
+def input_slices(plan: Plan, cores: Sequence[int]) -> dict[str, InputSlice]:
     """By the name of each input that must be fed, the smallest box that holds all that these cores read of it.
 
     That is all of it where one process has all cores. Arrays that the program was built with are no such inputs.
@@ -31,7 +32,7 @@ def _fed(plan: Plan) -> dict[str, Value]:
     }
 
 
-def _box(fed: Value, plan: Plan, cores: Sequence[int]) -> Box:
+def _box(fed: Value, plan: Plan, cores: Sequence[int]) -> InputSlice:
     sizes = fed.shape.to_integer_list
     starts, stops = list(sizes), [0] * len(sizes)
     for core in cores:
@@ -42,7 +43,7 @@ def _box(fed: Value, plan: Plan, cores: Sequence[int]) -> Box:
     return tuple(slice(min(a, b), b) for a, b in zip(starts, stops, strict=True))
 
 
-def whole_inputs(parts: Mapping[str, np.ndarray], boxes: Mapping[str, Box], plan: Plan) -> dict[str, np.ndarray]:
+def whole_inputs(parts: Mapping[str, np.ndarray], boxes: Mapping[str, InputSlice], plan: Plan) -> dict[str, np.ndarray]:
     """Arrays of the inputs' whole sizes, which hold these parts in their boxes, and zeros elsewhere.
 
     Raises:

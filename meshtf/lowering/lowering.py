@@ -17,7 +17,10 @@ from meshtf.call_sites import says_where, user_site
 from meshtf.dimension import Shape
 from meshtf.errors import GraphError, LayoutError, LayoutWarning, MeshtfError, UsageError, nearest
 from meshtf.garbage_collection import garbage_collection_paused
-from meshtf.graph import Graph, Mesh, Operation, Tensor, check_tensor
+from meshtf.graph.graph import Graph
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.lowering.ahead.changes import Change
 from meshtf.lowering.ahead.compilation import Compilation
 from meshtf.lowering.ahead.compile_ahead import ToCompile, compile_for
@@ -39,11 +42,11 @@ from meshtf.mesh_impl.tpu.compile_cache import CompileCache
 from meshtf.mesh_impl.tpu.topology import TpuTopology
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.variables.program_step import count_step
-from meshtf.planning.divided_layouts import parts_that_help
-from meshtf.planning.layout_table import LayoutTable, warn_unused_rules
+from meshtf.planning.layouts.divided_layouts import parts_that_help
+from meshtf.planning.layouts.layout_table import LayoutTable, warn_unused_rules
+from meshtf.planning.layouts.rules_by_place import RuleSet
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import Check, Plan
-from meshtf.planning.rules_by_place import RuleSet
 from meshtf.planning.stored_variables import Storage
 from meshtf_programs.user_paths import user_path
 

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from meshtf.errors import MeshtfError
-from meshtf.graph import Graph, Operation, Tensor, with_nested
+from meshtf.graph.blocks import with_nested
+from meshtf.graph.graph import Graph
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.lowering.passes import run_passes
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import Check, Plan
 from meshtf.planning.planner import Planner

@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.errors import CollectiveError, ExecutionError, MeshtfError
-from meshtf.graph import Operation, with_nested
+from meshtf.graph.blocks import with_nested
+from meshtf.graph.operation import Operation
 from meshtf.host_array import host_array
 from meshtf.lowering.interpreter import Interpreter, KnownCore
 from meshtf.mesh_impl.spmd.step_errors import lost_its_text, short_text

@@ -18,7 +18,7 @@ from meshtf.layout import LayoutRules, TensorLayout
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.mesh_impl.slices import Slices, on_host, to_assign
 from meshtf.planning import core_positions
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.stored_variables import StoredVariable
 
 _OTHER_PARTS = """\

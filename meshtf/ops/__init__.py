@@ -88,10 +88,13 @@ from meshtf.ops.order.argmax import argmax, top_1
 from meshtf.ops.order.sorting import argsort, sort
 from meshtf.ops.order.top_k import nth_largest_element, nth_smallest_element, top_k
 from meshtf.ops.random.dropout import dropout
+from meshtf.ops.random.dropout_in_blocks import DropoutInBlocks
+from meshtf.ops.random.dropout_in_boxes import DropoutInBoxes
 from meshtf.ops.random.random_initializers import RandomNormal, RandomUniform, TruncatedNormal
 from meshtf.ops.random.random_tensors import random_normal, random_truncated_normal, random_uniform
 from meshtf.ops.random.sampling import sample_with_temperature
 from meshtf.ops.rearranging.concat_and_slice import concat, pad, slice, split, stack, unstack
+from meshtf.ops.rearranging.is_range import is_range
 from meshtf.ops.rearranging.reshape import rename_dimension, replace_dimensions, reshape
 from meshtf.ops.rearranging.with_layout import replicate, with_layout
 from meshtf.ops.reductions.cumulative import cummax, cumsum
@@ -115,6 +118,8 @@ from meshtf.ops.windows.shift import halo_exchange, left_halo_exchange, reverse,
 operators.register()
 
 __all__ = [
+    "DropoutInBlocks",
+    "DropoutInBoxes",
     "Print",
     "RandomNormal",
     "RandomUniform",
@@ -195,6 +200,7 @@ __all__ = [
     "import_tf_tensor",
     "irfft",
     "is_finite",
+    "is_range",
     "leaky_relu",
     "left_halo_exchange",
     "less",

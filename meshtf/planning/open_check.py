@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import MeshtfError
-from meshtf.graph import Operation
+from meshtf.graph.operation import Operation
 from meshtf.layout import Axes, TensorLayout, axes_size
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Check, Finding, OutputSpec, Value
-from meshtf.planning.work_facts import WorkFacts
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -20,11 +20,13 @@ from collections.abc import Iterable, Sequence
 
 import networkx
 
-from meshtf.graph import Block, Operation, Tensor
+from meshtf.graph.blocks import Block
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import TensorLayout, restricted
-from meshtf.planning.layout_table import LayoutTable
-from meshtf.planning.reshard import cheapest_route
-from meshtf.planning.wide_terms import term_dtype
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.local_work.wide_terms import term_dtype
+from meshtf.planning.moves.reshard import cheapest_route
 
 _MASK_SHARE = 16
 """A mask touches memory only: one sixteenth of what sending the tensor costs."""

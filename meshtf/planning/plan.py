@@ -16,12 +16,12 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.errors import MeshtfError
-from meshtf.graph import Operation
+from meshtf.graph.operation import Operation
 from meshtf.layout import Axes, TensorLayout
 from meshtf.planning.collectives.collective_step import CollectiveStep
+from meshtf.planning.local_work.work_facts import NOTHING_KNOWN, WorkFacts
 from meshtf.planning.pipeline_note import PipelineNote
 from meshtf.planning.process_spans import ProcessOfCore
-from meshtf.planning.work_facts import NOTHING_KNOWN, WorkFacts
 
 Cut: TypeAlias = tuple[int, Axes, int]
 """(dimension, mesh axes, size): the core's position along the axes, times the size."""

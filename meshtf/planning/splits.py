@@ -12,10 +12,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from meshtf.dimension import Shape
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import Axes, TensorLayout, axes_size, padding_share
-from meshtf.planning.layout_table import LayoutTable
-from meshtf.planning.reshard import cheapest_route
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.moves.reshard import cheapest_route
 
 
 def layout_over(shape: Shape, splits: Mapping[str, Axes]) -> TensorLayout:

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from meshtf.call_sites import Site
 from meshtf.dimension import Shape
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import TensorLayout
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
 
 
 class StoredVariable(Protocol):

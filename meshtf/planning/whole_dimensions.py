@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from meshtf.dimension import Dimension, Shape
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import Axes, axes_size
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.moves.reshard import cheapest_route
 from meshtf.planning.planner import Planner
-from meshtf.planning.reshard import cheapest_route
 from meshtf.planning.splits import layout_over
 
 Splits = Mapping[str, Axes]
@@ -70,7 +70,7 @@ def _spread(
 
 def bytes_sent(planner: Planner, inputs: Sequence[Tensor], outputs: Sequence[Tensor], splits: Splits) -> int:
     """What brings the inputs to these splits, and the outputs from them to their own layouts."""
-    sent = sum(planner.bytes_to_read(x, layout_over(x.shape, splits)) for x in inputs)
+    sent = sum(planner.tensors.bytes_to_read(x, layout_over(x.shape, splits)) for x in inputs)
     for y in outputs:
         source, size = layout_over(y.shape, splits), y.dtype.size
         sent += cheapest_route(source, (), planner.layouts[y], y.shape, size, planner.mesh_shape).bytes_sent

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from meshtf.random import distributions
-from meshtf.random._compiled_segments import draw
+from meshtf.random.compiled_segments import draw
 from meshtf.random.distributions import FLOATS, INTEGERS, check_dtype
 from meshtf.random.keys import Data, Key, fold_in, key_tensor, stable_hash
 from meshtf.random.positions import Begin

@@ -25,15 +25,19 @@ INDEX_BITS = 31  # a slice is drawn in parts of at most 2**30 elements, so that 
 
 
 @dataclasses.dataclass(frozen=True)
-class Box:
+class SliceGeometry:
     """The geometry of a slice in its whole, the place where it begins excepted."""
 
     strides: tuple[int, ...]  # elements of the whole between neighbours, for every axis of the tensor
     merged: tuple[tuple[int, int], ...]  # (size, stride) of the axes that remain, outermost first; the last stride is 1
 
     @classmethod
-    def plan(cls, slice_shape: Sequence[int], whole_shape: Sequence[int]) -> Box:
-        """The box of a slice. A ShapeError where the shapes do not fit each other or the whole has 2**63 elements."""
+    def plan(cls, slice_shape: Sequence[int], whole_shape: Sequence[int]) -> SliceGeometry:
+        """The geometry of a slice.
+
+        Raises:
+          ShapeError: the shapes do not fit each other, or the whole has 2**63 elements.
+        """
         check_shapes(slice_shape, whole_shape)
         strides = tuple(math.prod(whole_shape[axis + 1 :]) for axis in range(len(whole_shape)))
         merged: list[tuple[int, int]] = [(1, 1)]
@@ -85,8 +89,8 @@ def check_shapes(slice_shape: Sequence[int], whole_shape: Sequence[int]) -> None
 def counters(base: tf.Tensor, geometry: tf.Tensor, shape: tuple[int, int], axes: int) -> tuple[tf.Tensor, tf.Tensor]:
     """High and low word (uint32 `shape`) of the position of every element of a flat slice, padded to `shape`.
 
-    `base`: int64 []. `geometry`: uint64 [4, axes - 1] of `Box.geometry`. What stands beyond the slice's end is drawn
-    too, from positions without meaning, and cut off by the caller.
+    `base`: int64 []. `geometry`: uint64 [4, axes - 1] of `SliceGeometry.geometry`. What stands beyond the slice's end
+    is drawn too, from positions without meaning, and cut off by the caller.
     """
     # XLA has no range of an unsigned type, and stores a range as a constant: two short ones make the whole.
     row = tf.cast(tf.range(shape[0], dtype=tf.int32)[:, tf.newaxis] * shape[1], tf.uint64)

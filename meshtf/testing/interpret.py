@@ -14,7 +14,10 @@ from meshtf.call_sites import says_where
 from meshtf.dimension import ShapeLike
 from meshtf.errors import FeedError, GraphError, MeshtfError
 from meshtf.function import TensorSpec, check_parameters
-from meshtf.graph import Graph, Mesh, Operation, Tensor
+from meshtf.graph.graph import Graph
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.host_array import host_array
 from meshtf.layout import LayoutLike, LayoutRules, TensorLayout
 from meshtf.lowering.initial_values import initial_plan
@@ -26,9 +29,9 @@ from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.variables.program_step import count_step
 from meshtf.ops.variables.variable import Variable
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.layouts.rules_by_place import RuleSet
 from meshtf.planning.plan import Check, Feed, Plan
-from meshtf.planning.rules_by_place import RuleSet
 from meshtf.planning.stored_variables import StoredVariable
 
 

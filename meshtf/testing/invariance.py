@@ -14,7 +14,9 @@ from meshtf.autodiff import gradients
 from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
 from meshtf.function import TensorSpec, function
-from meshtf.graph import Mesh, Tensor, is_differentiable
+from meshtf.graph.dtypes import is_differentiable
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import LayoutLike, convert_to_layout_rules
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.testing.closeness import assert_close, largest

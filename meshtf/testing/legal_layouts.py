@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
-from meshtf.graph import Graph
+from meshtf.graph.graph import Graph
 from meshtf.layout import Axes, LayoutRules, axes_size, padding_share
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import meshtf as mtf
 from meshtf.costs import Machine
 from meshtf.errors import GraphError, LayoutError, MeshtfError, ShapeError, UsageError
-from meshtf.graph import with_nested
+from meshtf.graph.blocks import with_nested
 from meshtf.layers import PipelineSchedule
 from meshtf.layout_search import ANY_MESH_AXES, AUTO_MESH, LayoutChoice, auto_layout
 from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule

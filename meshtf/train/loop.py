@@ -17,7 +17,7 @@ from meshtf.train.agreement import Agreement
 from meshtf.train.batches.steps_ahead import StartedStep, StepsAhead
 from meshtf.train.callback import Callback, CallbackError, Outcome
 from meshtf.train.callbacks import TensorBoard
-from meshtf.train.callbacks._delivery import Delivery
+from meshtf.train.callbacks.delivery import Delivery
 from meshtf.train.evaluation import Evaluation
 from meshtf.train.monitoring.loss_curve import draw_loss_curve
 from meshtf.train.monitoring.metrics import DIGEST, MetricsLog, held_out_names

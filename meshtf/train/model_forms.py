@@ -9,7 +9,7 @@ import gin
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.checkpoint._chunks import saved_shape
+from meshtf.checkpoint.chunks import saved_shape
 from meshtf.checkpoint.conversion.optimizer_slots import Sides
 from meshtf.checkpoint.formats.tensor_source import described
 from meshtf.checkpoint.manifest import SavedTensor

@@ -13,7 +13,7 @@ from meshtf.checkpoint import WarmStart
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train.batches.feature_checks import check_features
 from meshtf.train.batches.own_rows import own_rows
-from meshtf.train.data._shuffled_batches import READY_BATCHES
+from meshtf.train.data.shuffled_batches import READY_BATCHES
 from meshtf.train.evaluation import Evaluation, Evaluator
 from meshtf.train.initial_checkpoint import initial_checkpoint_of
 from meshtf.train.step_programs import DENOMINATORS, LOSS, training_step

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from meshtf.bin._plan_layouts import Planner
+from meshtf.bin._plan_layouts import LayoutPlanner
 from meshtf.bin.plan import command_line, main
 from meshtf.costs import load_machine
 from meshtf.plan_view.plan_server import PlanServer
@@ -45,10 +45,10 @@ def test_layouts_that_share_a_graph_are_planned_as_those_that_do_not() -> None:
         "batch_size=128 layout=batch:cols",
     ]
 
-    def planner(*parameters: str) -> Planner:
+    def planner(*parameters: str) -> LayoutPlanner:
         mesh = Parameter("--mesh_shape", "Training.mesh_shape = 'rows:4;cols:2'")
         own = [Parameter("--gin_param", parameter) for parameter in parameters]
-        return Planner(files, [mesh, *own], None, load_machine("v4"), allow_unread=False)
+        return LayoutPlanner(files, [mesh, *own], None, load_machine("v4"), allow_unread=False)
 
     one = planner()
     training, first = one.as_configured("")

@@ -14,8 +14,8 @@ from meshtf.bin import tokenize
 from meshtf.errors import ExecutionError
 from meshtf.train.data import ByteVocabulary, JsonLines, LanguageModel
 from meshtf.train.data._tokenized_text import TextReader
-from meshtf.train.data.sources import _shards
-from meshtf.train.data.sources._shards import shards_of
+from meshtf.train.data.sources import shards
+from meshtf.train.data.sources.shards import shards_of
 from meshtf.train.data.token_folders.workers import tokens_of
 from meshtf_programs.exit_status import ExitStatus
 
@@ -56,7 +56,7 @@ def run(configuration: Path, *arguments: str) -> int:
 def test_processes_make_what_one_makes_and_their_failures_are_told(
     configuration: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_shards.shards_of, "__defaults__", (500,))
+    monkeypatch.setattr(shards.shards_of, "__defaults__", (500,))
     for processes in (1, 2):
         assert run(configuration, f"--output={tmp_path / str(processes)}", f"--processes={processes}") == 0
     for path in (tmp_path / "1").iterdir():

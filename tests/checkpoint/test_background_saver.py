@@ -13,8 +13,8 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.checkpoint import BackgroundSaver, CheckpointFolder, restore
-from meshtf.checkpoint._chunks import Chunk
 from meshtf.checkpoint._host_buffers import HostBuffers
+from meshtf.checkpoint.chunks import Chunk
 from meshtf.errors import CheckpointError, SaveError
 
 MESH = mtf.SpmdMeshImpl("rows:2;cols:2", "a:rows")

@@ -13,7 +13,7 @@ from small_training import SPECS, Trained, X, assert_same_bits, build, by_layer
 import meshtf as mtf
 from meshtf.checkpoint import CheckpointFolder, restore
 from meshtf.checkpoint._box import Box
-from meshtf.checkpoint._chunks import Chunk, chunks_of
+from meshtf.checkpoint.chunks import Chunk, chunks_of
 from meshtf.checkpoint.formats import tensor_files
 from meshtf.testing import assert_close
 

@@ -95,7 +95,7 @@ def test_local_work_that_is_not_as_planned_is_found(kernel: object, message: str
     x = mtf.placeholder(mtf.Mesh(mtf.Graph()), "a:12", tf.int32, name="x")
     planner = planner_of({x: ((),)}, MESH)
     (made,) = planner.compute("work", kernel, [planner.read(x)], [(x.shape, x.dtype, TensorLayout(((),)))])
-    plan = Plan(MESH, planner.instructions, (made,), (), False)
+    plan = Plan(MESH, planner.record.instructions, (made,), (), False)
     with pytest.raises(AssertionError, match=message):
         Interpreter(plan).run({"x": np.arange(12, dtype=np.int32)})
 

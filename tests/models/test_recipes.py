@@ -9,7 +9,7 @@ import pytest
 import meshtf as mtf
 from meshtf.errors import LayoutError
 from meshtf.layout import convert_to_layout_rules
-from meshtf.planning.rules_by_place import unused_rules
+from meshtf.planning.layouts.rules_by_place import unused_rules
 from meshtf.testing import assert_close, build, largest, rounding_bound
 from meshtf_programs.packaged_configurations import recipe_file, recipes
 from tests.models.transformers import MODELS, TERMS, TOKENS, WITH_TASKS_OR_EXPERTS, Case, case, like

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from meshtf.bin._plan_layouts import Planner
+from meshtf.bin._plan_layouts import LayoutPlanner
 from meshtf.costs import load_machine
 from meshtf.plan_view.planned_layout import PlannedLayout
 from meshtf.train.configuration import find_gin_file
@@ -18,13 +18,13 @@ NOT_POSSIBLE = "batch:nowhere"
 
 
 @pytest.fixture(scope="module")
-def planner() -> Planner:
+def planner() -> LayoutPlanner:
     mesh = ["Training.mesh_shape = 'rows:4;cols:2'", "Training.layout = 'batch:rows;hidden:cols'"]
-    return Planner([find_gin_file("digits_mlp.gin")], mesh, None, load_machine("v5e"), allow_unread=False)
+    return LayoutPlanner([find_gin_file("digits_mlp.gin")], mesh, None, load_machine("v5e"), allow_unread=False)
 
 
 @pytest.fixture(scope="module")
-def training_and_layouts(planner: Planner) -> tuple[Training, list[PlannedLayout]]:
+def training_and_layouts(planner: LayoutPlanner) -> tuple[Training, list[PlannedLayout]]:
     others = planner.compared(["data", NOT_POSSIBLE, "mesh_shape=rows:2;cols:1 batch_size=32"])
     training, first = planner.as_configured("as configured")
     return training, [first, *others]

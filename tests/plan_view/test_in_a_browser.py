@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from meshtf.bin._plan_layouts import Planner
+from meshtf.bin._plan_layouts import LayoutPlanner
 from meshtf.plan_view.html_page import html_page
 from meshtf.plan_view.page_data import page_data
 from meshtf.plan_view.plan_server import PlanServer
@@ -27,7 +27,7 @@ HOSTILE = "</script><img src=x onerror='window.hacked=1'>"
 @pytest.mark.timeout(600)
 def test_the_page_in_a_browser(
     browser: Any,
-    planner: Planner,
+    planner: LayoutPlanner,
     training: Training,
     layouts: list[PlannedLayout],
     tmp_path: Path,
@@ -177,7 +177,7 @@ def _counts_what_is_not_predicted(page: Page) -> None:
     assert "At operation" in page.text("#memory .detail")
 
 
-def _plans_again(page: Page, planner: Planner, training: Training, layouts: list[PlannedLayout]) -> None:
+def _plans_again(page: Page, planner: LayoutPlanner, training: Training, layouts: list[PlannedLayout]) -> None:
     server = PlanServer(0, lambda settings, tell: planner.again(training, settings, tell))
     server.page = html_page(page_data(layouts[0].headline, layouts[:1], plan_again=server.plan_path))
     thread = threading.Thread(target=server.serve)

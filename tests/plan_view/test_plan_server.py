@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from meshtf.bin._plan_layouts import Planner, settings_text
+from meshtf.bin._plan_layouts import LayoutPlanner, settings_text
 from meshtf.plan_view.plan_server import PlanServer, SettingsError, settings_of
 from meshtf.plan_view.planned_layout import PlannedLayout, Settings
 from meshtf.train.training import Training
@@ -28,7 +28,7 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def server(planner: Planner, training: Training) -> Iterator[PlanServer]:
+def server(planner: LayoutPlanner, training: Training) -> Iterator[PlanServer]:
     with served(lambda settings, tell: planner.again(training, settings, tell)) as server:
         yield server
 
@@ -95,7 +95,7 @@ def test_layouts_are_called_by_what_they_are() -> None:
     assert settings_text(usual, usual) == "batch:rows;hidden:cols"
 
 
-def test_a_layout_is_found_and_how_far_the_search_is_can_be_asked(planner: Planner, training: Training) -> None:
+def test_a_layout_is_found_and_how_far_the_search_is_can_be_asked(planner: LayoutPlanner, training: Training) -> None:
     told: list[str] = []
 
     def plan(settings: Settings, tell: Callable[[object], None]) -> PlannedLayout:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import meshtf as mtf
 from meshtf.layout import Axes, LayoutRules, TensorLayout
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.planner import Planner
 
@@ -30,5 +30,5 @@ def planner_of(layouts: Mapping[mtf.Tensor, Sequence[Axes]], mesh_shape: mtf.Sha
     for tensor in tensors:
         planner.lower(tensor.operation)
         planner.write(tensor, planner.read(tensor))
-    planner.attribute_to(operations[0])
+    planner.record.operation = operations[0]
     return planner

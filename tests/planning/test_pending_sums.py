@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.graph import Operation
+from meshtf.graph.operation import Operation
 from meshtf.layout import LayoutRules, TensorLayout
 from meshtf.lowering.make_plan import needed
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import Collective, Compute, Plan
 from meshtf.planning.planner import Planner

@@ -27,19 +27,19 @@ def test_a_layout_is_read_into_once() -> None:
     assert own.layout == TensorLayout((("rows",), ()))
     cols = TensorLayout(((), ("cols",)))
     first = planner.read(x, cols)
-    count = len(planner.instructions)
+    count = len(planner.record.instructions)
     assert planner.read(x, cols) is first
     assert planner.read(x) is own
-    assert len(planner.instructions) == count
+    assert len(planner.record.instructions) == count
 
 
 def test_what_is_waited_for_is_the_tensor_as_it_was_made() -> None:
     """And not its copy in the layout of one who read it, which would be kept for that, and comes later."""
     x = tensor()
     planner = planner_of({x: (("rows",), ())}, MESH)
-    made = planner.found(x)
+    made = planner.tensors.found(x)
     moved = planner.read(x, WHOLE)
-    assert planner.found(x) is made
+    assert planner.tensors.found(x) is made
     assert made is not moved
 
 
@@ -47,10 +47,10 @@ def test_the_nearest_version_is_the_source() -> None:
     x = tensor()
     planner = planner_of({x: (("rows",), ())}, MESH)
     target = TensorLayout(((), ("rows",)))
-    assert planner.bytes_to_read(x, target) == 4 * 8 * 4 // 2  # of its half a core sends a half
+    assert planner.tensors.bytes_to_read(x, target) == 4 * 8 * 4 // 2  # of its half a core sends a half
     planner.read(x, target)
-    assert planner.bytes_to_read(x, target) == 0
-    assert planner.bytes_to_read(x, TensorLayout(((), ("rows", "cols")))) == 0  # a slice of what is there
+    assert planner.tensors.bytes_to_read(x, target) == 0
+    assert planner.tensors.bytes_to_read(x, TensorLayout(((), ("rows", "cols")))) == 0  # a slice of what is there
 
 
 def test_tensors_that_share_a_value_share_its_moves() -> None:
@@ -66,15 +66,15 @@ def test_a_pending_sum_is_done_once_whoever_reads_first() -> None:
     mesh = mtf.Mesh(mtf.Graph())
     x, y = tensor(mesh), tensor(mesh, "y")
     planner = planner_of({x: ((), ()), y: ((), ())}, MESH)
-    pending = planner.value(y.shape, tf.float32, WHOLE, ("cols",))
+    pending = planner.record.value(y.shape, tf.float32, WHOLE, ("cols",))
     planner.write(y, pending)
-    assert planner.held(y) is pending
-    before = len(planner.instructions)
+    assert planner.tensors.held(y) is pending
+    before = len(planner.record.instructions)
     total = planner.read(y)
     assert total.pending == ()
     assert planner.read(y) is total
-    assert planner.whole_versions(y) == [total]
-    (reduction,) = planner.instructions[before:]
+    assert planner.tensors.whole_versions(y) == [total]
+    (reduction,) = planner.record.instructions[before:]
     assert reduction.operation is y.operation
 
 
@@ -82,18 +82,18 @@ def test_what_moves_nothing_adds_nothing() -> None:
     x = tensor()
     planner = planner_of({x: (("rows",), ())}, MESH)
     held = planner.read(x)
-    count = len(planner.instructions)
+    count = len(planner.record.instructions)
     assert planner.permute(held, ("rows",), lambda j: j) is held
     assert planner.all_gather(held, 1) is held
     assert planner.all_reduce(held, (), "max") is held
     assert planner.reshard(held, held.layout) is held
-    assert len(planner.instructions) == count
+    assert len(planner.record.instructions) == count
 
 
 def test_once_is_by_value_and_key() -> None:
     x = tensor()
     planner = planner_of({x: (("rows",), ())}, MESH)
-    held, made = planner.read(x), iter(planner.value(x.shape, tf.float32, WHOLE) for _ in range(2))
-    first = planner.once(held, "key", lambda: next(made))
-    assert planner.once(held, "key", lambda: next(made)) is first
-    assert planner.once(held, "other", lambda: next(made)) is not first
+    held, made = planner.read(x), iter(planner.record.value(x.shape, tf.float32, WHOLE) for _ in range(2))
+    first = planner.moves.once(held, "key", lambda: next(made))
+    assert planner.moves.once(held, "key", lambda: next(made)) is first
+    assert planner.moves.once(held, "other", lambda: next(made)) is not first

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
 from tests.properties.random_programs.cases import CASES, EVERY_CASE, control_flow, nested
 from tests.properties.random_programs.emission import Batch, Joint
 from tests.properties.random_programs.generate import names_in

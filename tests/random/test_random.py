@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from meshtf import random
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.random import _compiled_segments as segments
-from meshtf.random.positions import Box
+from meshtf.random import compiled_segments as segments
+from meshtf.random.positions import SliceGeometry
 from meshtf.random.threefry import threefry_2x32_of_ints
 from tests.fresh_process import run_fresh
 
@@ -190,7 +190,7 @@ def test_padding(size: int) -> None:
 
 @given(st.integers(0, 2**31 - 1), st.integers(1, 2**31 - 1))
 def test_division_by_a_reciprocal_is_exact(index: int, size: int) -> None:
-    geometry = Box(strides=(), merged=((2, 3 * size), (size, 1))).geometry()
+    geometry = SliceGeometry(strides=(), merged=((2, 3 * size), (size, 1))).geometry()
     divisor, reciprocal, shift, stride = (int(each) for each in geometry[:, 0])
     assert (divisor, stride) == (size, 3 * size)
     assert index * reciprocal < 2**64
@@ -208,7 +208,7 @@ def test_division_by_a_reciprocal_is_exact(index: int, size: int) -> None:
     ],
 )
 def test_contiguous_axes_are_merged(part: tuple, shape: tuple, merged: tuple) -> None:
-    assert Box.plan(part, shape).merged == merged
+    assert SliceGeometry.plan(part, shape).merged == merged
 
 
 def test_keys() -> None:

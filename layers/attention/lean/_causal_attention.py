@@ -19,12 +19,11 @@ from meshtf.layers.attention._running_softmax import (
     with_block,
 )
 from meshtf.layers.attention._scores import extra_logit, logits_dtype, logits_shape, make_logits
+from meshtf.layers.attention.lean._blocked_memory import MEMORY_BLOCKS, BlockedMemory
 from meshtf.layers.attention.lean._halving import BLOCKS, PAIRS, QUERY_BLOCKS, Halving, Level
-from meshtf.layers.attention.lean._memory import MEMORY_BLOCKS, Memory
 from meshtf.layers.attention.options import DROPOUT, AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import D_KV, LENGTH, MEMORY_LENGTH, Tokens, is_index
-from meshtf.ops.random.dropout_in_boxes import DropoutInBoxes
 
 MOST_DRAWN_ABREAST = 32
 """Blocks of the sequence: a program that draws which weights it keeps has operations of its own for each."""
@@ -77,7 +76,7 @@ class CausalAttention:
         k, v = (halving.cut(_with_last(x, MEMORY_LENGTH, D_KV), MEMORY_LENGTH) for x in (k, v))
         self._kept = None if of_queries is None else halving.cut(of_queries, LENGTH)
         kept = None if kept is None or of_queries is not None else halving.cut(kept, MEMORY_LENGTH)
-        self._memory = Memory(k, v, memory, kept)
+        self._memory = BlockedMemory(k, v, memory, kept)
         self._rows = self._q.shape[:-1]
         self._levels = halving.levels(pattern.mask.window)
 
@@ -190,7 +189,7 @@ class _Rectangles:
     """Queries side by side, and the memory that they see, in blocks or at once."""
 
     q: mtf.Tensor
-    memory: Memory
+    memory: BlockedMemory
     pattern: AttentionPattern
     how: _How
 
@@ -198,7 +197,7 @@ class _Rectangles:
         """The state of these rows, with what they see here."""
         shapes = [x.shape for x in state]
 
-        def step(carried: State, memory: Memory) -> State:
+        def step(carried: State, memory: BlockedMemory) -> State:
             return with_block(carried, self._logits(memory), lambda terms: self._weighted(terms, memory))
 
         found = self._over_blocks(step, [self._as_rows(x) for x in state])
@@ -209,7 +208,7 @@ class _Rectangles:
         shapes = [log_total.shape, log_total.shape + [self.q.shape.get_dim_by_name(D_KV)]]
         log_total = self._as_rows(log_total)
 
-        def step(carried: State, memory: Memory) -> State:
+        def step(carried: State, memory: BlockedMemory) -> State:
             own = block_sums(self._logits(memory), log_total, lambda terms: self._weighted(terms, memory))
             return [x + y for x, y in zip(carried, own, strict=True)]
 
@@ -218,7 +217,7 @@ class _Rectangles:
         return [mtf.transpose(x, shape) for x, shape in zip(found, shapes, strict=True)]
 
     def _over_blocks(
-        self, step: Callable[[State, Memory], State], initial: State, recompute: str | None = None
+        self, step: Callable[[State, BlockedMemory], State], initial: State, recompute: str | None = None
     ) -> State:
         if not self.memory.k.shape.has(MEMORY_BLOCKS):
             return step(initial, self.memory)
@@ -243,11 +242,11 @@ class _Rectangles:
     def _as_rows(self, x: mtf.Tensor) -> mtf.Tensor:
         return mtf.transpose(x, self._means if x.shape.has(D_KV) else self._rows)
 
-    def _logits(self, memory: Memory) -> mtf.Tensor:
+    def _logits(self, memory: BlockedMemory) -> mtf.Tensor:
         pattern = dataclasses.replace(self.pattern, memory=memory.tokens)
         return make_logits(self.q, memory.k, pattern, self.how.options, MEMORY_LENGTH)[0]
 
-    def _weighted(self, terms: mtf.Tensor, memory: Memory) -> mtf.Tensor:
+    def _weighted(self, terms: mtf.Tensor, memory: BlockedMemory) -> mtf.Tensor:
         kept = self.how.kept if memory.kept is None else memory.kept
         if self.how.draw is not None:
             kept = self.how.draw(memory.number)
@@ -255,9 +254,9 @@ class _Rectangles:
         return mtf.cast(mtf.einsum([terms, memory.v], output_shape=self._means), self.how.dtype)
 
 
-def _boxes(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, halving: Halving) -> DropoutInBoxes:
+def _boxes(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, halving: Halving) -> mtf.DropoutInBoxes:
     inside = {name: mtf.Dimension(name, halving.size) for name in (LENGTH, MEMORY_LENGTH)}
-    return DropoutInBoxes(q.mesh, noise_shape_of(q, k, options), inside, rate=options.dropout_rate, name=DROPOUT)
+    return mtf.DropoutInBoxes(q.mesh, noise_shape_of(q, k, options), inside, rate=options.dropout_rate, name=DROPOUT)
 
 
 def _with_last(x: mtf.Tensor, *names: str) -> mtf.Tensor:

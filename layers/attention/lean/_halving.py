@@ -23,7 +23,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.layers.attention._blocks import aligned
-from meshtf.layers.attention.lean._memory import MEMORY_BLOCKS
+from meshtf.layers.attention.lean._blocked_memory import MEMORY_BLOCKS
 from meshtf.layers.attention.tokens import LENGTH
 
 BLOCKS, PAIRS, QUERY_BLOCKS = "blocks", "pairs", "query_blocks"

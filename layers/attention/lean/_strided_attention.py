@@ -16,11 +16,10 @@ from meshtf.layers.attention._running_softmax import (
     with_block,
 )
 from meshtf.layers.attention._scores import extra_logit, logits_dtype, logits_shape, make_logits
-from meshtf.layers.attention.lean._memory import MEMORY_BLOCKS, Memory
+from meshtf.layers.attention.lean._blocked_memory import MEMORY_BLOCKS, BlockedMemory
 from meshtf.layers.attention.options import AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import D_KV, MEMORY_LENGTH
-from meshtf.ops.random.dropout_in_blocks import DropoutInBlocks
 
 
 class StridedAttention:
@@ -29,10 +28,10 @@ class StridedAttention:
     def __init__(
         self,
         q: mtf.Tensor,
-        memory: Memory,
+        memory: BlockedMemory,
         pattern: AttentionPattern,
         options: AttentionOptions,
-        drawn: DropoutInBlocks | None,
+        drawn: mtf.DropoutInBlocks | None,
     ) -> None:
         """drawn: where each block draws which weights are kept, the gradient's again."""
         self._q, self._memory, self._pattern, self._options, self._drawn = q, memory, pattern, options, drawn
@@ -85,11 +84,11 @@ class StridedAttention:
         carried, _ = mtf.scan(step, initial, sliced, block, recompute=recompute, name="lean_attention")
         return carried
 
-    def _logits(self, memory: Memory) -> mtf.Tensor:
+    def _logits(self, memory: BlockedMemory) -> mtf.Tensor:
         pattern = dataclasses.replace(self._pattern, memory=memory.tokens)
         return make_logits(self._q, memory.k, pattern, self._options, MEMORY_LENGTH)[0]
 
-    def _weighted(self, terms: mtf.Tensor, memory: Memory) -> mtf.Tensor:
+    def _weighted(self, terms: mtf.Tensor, memory: BlockedMemory) -> mtf.Tensor:
         kept = memory.kept
         if self._drawn is not None and memory.number is not None:
             kept = self._drawn.block(memory.number)

@@ -12,13 +12,12 @@ from meshtf.errors import GraphError
 from meshtf.layers.attention._blocks import Blocks
 from meshtf.layers.attention._dropped import is_independent, kept_weights, noise_shape_of
 from meshtf.layers.attention._scores import attend, check_operands
+from meshtf.layers.attention.lean._blocked_memory import BlockedMemory
 from meshtf.layers.attention.lean._causal_attention import CausalAttention, halving_of
-from meshtf.layers.attention.lean._memory import Memory
 from meshtf.layers.attention.lean._strided_attention import StridedAttention
 from meshtf.layers.attention.options import DEFAULT_OPTIONS, DROPOUT, AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import LENGTH, MEMORY_LENGTH, Tokens
-from meshtf.ops.random.dropout_in_blocks import DropoutInBlocks
 
 
 @language_function
@@ -87,10 +86,10 @@ def lean_attention(
         return attend(q, k, v, pattern, options, MEMORY_LENGTH)
     tokens = _padding_told(pattern.memory, blocks, q.mesh)
     if by_itself:
-        memory = Memory(k, v, tokens, None).cut(blocks).numbered(blocks.count)
+        memory = BlockedMemory(k, v, tokens, None).cut(blocks).numbered(blocks.count)
         drawn = _drawn_in_blocks(q, k, options, blocks)
     else:
-        memory, drawn = Memory(k, v, tokens, kept_weights(q, k, options)).cut(blocks), None
+        memory, drawn = BlockedMemory(k, v, tokens, kept_weights(q, k, options)).cut(blocks), None
     y = StridedAttention(q, memory, pattern, options, drawn).result()
     return mtf.transpose(mtf.cast(y, q.dtype), q.shape)
 
@@ -125,9 +124,9 @@ def _without_padding(blocks: Blocks, block_size: int) -> Blocks:
     return exact
 
 
-def _drawn_in_blocks(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, blocks: Blocks) -> DropoutInBlocks:
+def _drawn_in_blocks(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, blocks: Blocks) -> mtf.DropoutInBlocks:
     noise_shape = noise_shape_of(q, k, options)
-    return DropoutInBlocks(q.mesh, noise_shape, MEMORY_LENGTH, blocks.count, options.dropout_rate, DROPOUT)
+    return mtf.DropoutInBlocks(q.mesh, noise_shape, MEMORY_LENGTH, blocks.count, options.dropout_rate, DROPOUT)
 
 
 def _checked(block_size: int) -> int:

@@ -11,10 +11,10 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.checkpoint._box import Box
-from meshtf.checkpoint.formats._tensor_index import check_index
-from meshtf.checkpoint.formats._unreadable import unreadable
 from meshtf.checkpoint.formats.tensor_files import read_box
+from meshtf.checkpoint.formats.tensor_index import check_index
 from meshtf.checkpoint.formats.tensor_source import described
+from meshtf.checkpoint.formats.unreadable import unreadable
 from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.errors import CheckpointError, DamagedCheckpointError
 

@@ -17,8 +17,8 @@ from meshtf.checkpoint._box import Box
 from meshtf.checkpoint._manifest_content import shown
 from meshtf.checkpoint.formats._about import About
 from meshtf.checkpoint.formats._npz_entries import check_can_be_held, name_of, read_header
-from meshtf.checkpoint.formats._unreadable import unreadable
 from meshtf.checkpoint.formats.tensor_source import TensorSource, described, elements
+from meshtf.checkpoint.formats.unreadable import unreadable
 from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.errors import DamagedCheckpointError, SaveError
 from meshtf.files.regular_file import open_regular

@@ -20,8 +20,8 @@ from meshtf.checkpoint._atomic_file import atomic_file
 from meshtf.checkpoint._box import Box
 from meshtf.checkpoint._manifest_content import is_name, shown
 from meshtf.checkpoint.formats._about import About
-from meshtf.checkpoint.formats._unreadable import unreadable
 from meshtf.checkpoint.formats.tensor_source import TensorSource, described, elements
+from meshtf.checkpoint.formats.unreadable import unreadable
 from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.errors import DamagedCheckpointError, SaveError
 from meshtf.files.regular_file import open_regular

@@ -10,7 +10,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from meshtf.checkpoint._box import Box
-from meshtf.checkpoint._chunks import WHOLE_TYPES, Chunk
+from meshtf.checkpoint.chunks import WHOLE_TYPES, Chunk
 
 BYTES_AT_ONCE = 128 << 20
 """How much is handed to TensorFlow at once: what saving needs of memory beside the slices."""

@@ -198,7 +198,7 @@ from meshtf.compat.mesh_tensorflow.operations.made_operations import (
 )
 from meshtf.compat.mesh_tensorflow.operations.operation import Operation
 from meshtf.compat.mesh_tensorflow.runs.updates import Updates
-from meshtf.graph import VariableDType
+from meshtf.graph.variable_dtype import VariableDType
 from meshtf.mesh_impl.processor_groups import (
     pnum_to_group,
     pnum_to_processor_coordinates,

@@ -13,9 +13,10 @@ from meshtf.call_sites import language_function
 from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape, the_dimension
 from meshtf.compat.mesh_tensorflow._graph import is_of_tensorflow
 from meshtf.compat.mesh_tensorflow._language import for_graphs
-from meshtf.dimension import DimensionLike, ShapeLike, unused_name
+from meshtf.dimension import DimensionLike, ShapeLike, shape_of, unused_name
 from meshtf.errors import LayoutError
-from meshtf.graph import Mesh, Tensor, shape_of
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import LayoutLike, axes_size, convert_to_layout_rules
 
 abs = for_graphs(ops.abs)

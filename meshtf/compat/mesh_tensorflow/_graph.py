@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+import meshtf as language
 from meshtf import dimension
-from meshtf import graph as language
 from meshtf.compat.mesh_tensorflow._dimension import own_shape
 from meshtf.compat.mesh_tensorflow._splittability import splittability
 from meshtf.compat.mesh_tensorflow.runs.step_count import StepCount

@@ -12,7 +12,8 @@ import tensorflow as tf
 from meshtf.compat.mesh_tensorflow._dimension import the_dimension
 from meshtf.compat.mesh_tensorflow._graph import imported_scalar, is_of_tensorflow
 from meshtf.dimension import Dimension
-from meshtf.graph import Mesh, Tensor
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.tensor import Tensor
 
 P = ParamSpec("P")
 T = TypeVar("T")

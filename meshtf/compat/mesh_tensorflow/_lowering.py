@@ -20,7 +20,9 @@ from meshtf.compat.mesh_tensorflow.runs.session_runs import Lowerings, SessionRu
 from meshtf.compat.mesh_tensorflow.runs.update_groups import UpdateGroups
 from meshtf.compat.mesh_tensorflow.runs.updates import Updates
 from meshtf.errors import GraphError
-from meshtf.graph import Mesh, Operation, Tensor
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.lowering import lowering as language
 from meshtf.lowering.make_plan import needed
 from meshtf.lowering.report.report import Report

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from meshtf.graph import Operation
+from meshtf.graph.operation import Operation
 
 
 def splittability(operation: Operation) -> tuple[frozenset[str], frozenset[str]]:

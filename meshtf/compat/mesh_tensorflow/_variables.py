@@ -10,9 +10,13 @@ import tensorflow as tf
 from meshtf import ops
 from meshtf.call_sites import language_function
 from meshtf.compat.mesh_tensorflow._graph import device_of_masters, graph_of, imported_scalar, is_of_tensorflow
-from meshtf.dimension import ShapeLike
+from meshtf.dimension import ShapeLike, shape_of
 from meshtf.errors import GraphError
-from meshtf.graph import Mesh, Operation, Tensor, VariableDType, dtype_of, shape_of
+from meshtf.graph.dtypes import dtype_of
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
+from meshtf.graph.variable_dtype import VariableDType
 from meshtf.ops.variables.variable import Variable, variable_of
 
 Assigned: TypeAlias = "Variable | Tensor"

@@ -17,7 +17,7 @@ from meshtf import dimension as language
 from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
 from meshtf.compat.mesh_tensorflow._language import for_graphs
 from meshtf.errors import GraphError, ShapeError, counted
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 
 EOS_ID = 1
 INF = 1e7

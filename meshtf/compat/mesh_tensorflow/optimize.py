@@ -15,7 +15,8 @@ from meshtf.compat.mesh_tensorflow._dimension import Shape
 from meshtf.compat.mesh_tensorflow._graph import graph_of
 from meshtf.compat.mesh_tensorflow._variables import assign, assign_sub, get_variable
 from meshtf.compat.mesh_tensorflow.runs.updates import Updates
-from meshtf.graph import Operation, Tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.ops.variables.variable import Variable
 
 Rate: TypeAlias = "float | tf.Tensor | Tensor"

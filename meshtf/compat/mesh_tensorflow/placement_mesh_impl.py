@@ -10,8 +10,7 @@ from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.call_sites import says_where
 from meshtf.compat.mesh_tensorflow._layout import rules_of_mesh
 from meshtf.compat.mesh_tensorflow._mesh_impls import WrappedMeshImpl
-from meshtf.dimension import ShapeLike
-from meshtf.graph import shape_of
+from meshtf.dimension import ShapeLike, shape_of
 from meshtf.layout import LayoutLike
 from meshtf.mesh_impl.virtual_cpus import virtual_cpus
 

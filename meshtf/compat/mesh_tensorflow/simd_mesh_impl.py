@@ -13,9 +13,8 @@ from meshtf.call_sites import says_where
 from meshtf.compat.mesh_tensorflow._dimension import Shape
 from meshtf.compat.mesh_tensorflow._layout import rules_of_mesh
 from meshtf.compat.mesh_tensorflow._mesh_impls import WrappedMeshImpl
-from meshtf.dimension import ShapeLike
+from meshtf.dimension import ShapeLike, shape_of
 from meshtf.errors import DeviceError, LayoutError
-from meshtf.graph import shape_of
 from meshtf.layout import LayoutLike
 
 

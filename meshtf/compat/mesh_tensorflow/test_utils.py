@@ -12,7 +12,7 @@ from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
 from meshtf.compat.mesh_tensorflow._graph import Graph, Mesh
 from meshtf.compat.mesh_tensorflow._lowering import Lowering
 from meshtf.compat.mesh_tensorflow.placement_mesh_impl import PlacementMeshImpl
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 
 
 class NumpyConverter:

@@ -11,7 +11,8 @@ import tensorflow as tf
 from meshtf.control_flow._blocks import BlockInputOperation
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import GraphError
-from meshtf.graph import Mesh, Tensor
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.tensor import Tensor
 from meshtf.layer_scopes import LayerScope
 from meshtf.ops.variables.get_variable import MakesVariables
 from meshtf.ops.variables.variable import VariableSpec

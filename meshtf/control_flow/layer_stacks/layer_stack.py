@@ -20,7 +20,8 @@ from meshtf.control_flow.recompute_grad import recompute_grad
 from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING, RecomputePolicy, layers_policy
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
 from meshtf.errors import ShapeError
-from meshtf.graph import Mesh, Tensor
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.tensor import Tensor
 from meshtf.layer_scopes import LayerScope
 from meshtf.ops.rearranging.concat_and_slice import stack, unstack
 from meshtf.ops.variables.get_variable import make_variable

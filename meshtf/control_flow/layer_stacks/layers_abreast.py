@@ -18,7 +18,10 @@ from meshtf.control_flow.layer_stacks._layer_variables import (
 )
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import GraphError, ShapeError
-from meshtf.graph import Mesh, Operation, Tensor, check_mesh, with_nested
+from meshtf.graph.blocks import with_nested
+from meshtf.graph.mesh import Mesh, check_mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layer_scopes import Abreast, BatchCut, LayerScope, abreast_of
 from meshtf.ops.variables.get_variable import make_variable
 from meshtf.ops.variables.variable import VariableSpec

@@ -17,7 +17,9 @@ from meshtf.control_flow.loops.loop_spec import (
 )
 from meshtf.control_flow.recompute_policy import split_kept
 from meshtf.errors import GraphError
-from meshtf.graph import Operation, Tensor, is_differentiable
+from meshtf.graph.dtypes import is_differentiable
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.ops.algebra.arithmetic import add
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.elementwise.cast import cast
@@ -25,7 +27,7 @@ from meshtf.ops.inputs.constants import zeros_like
 from meshtf.planning.plan import UNBOUNDED
 
 if TYPE_CHECKING:
-    from meshtf.control_flow.loops._loop import LoopOperation
+    from meshtf.control_flow.loops.loop import LoopOperation
 
 
 def loop_gradient(loop: LoopOperation, grad_ys: Sequence[Tensor | None]) -> list[Tensor | None]:

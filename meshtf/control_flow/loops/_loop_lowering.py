@@ -22,19 +22,21 @@ from meshtf.control_flow.loops.loop_spec import (
 )
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import GraphError
-from meshtf.graph import Operation, Tensor, sum_dtype
+from meshtf.graph.dtypes import sum_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import TensorLayout
 from meshtf.ops.algebra.elementwise_operation import CastKernel
 from meshtf.ops.variables.variable import Variable
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.microbatch_cut import MicrobatchCut
 from meshtf.planning.open_check import OpenCheck
 from meshtf.planning.pending_sums import block_sums, needed_inside
 from meshtf.planning.plan import NOWHERE, Carried, Condition, Core, Loop, LoopCompilation, Sliced, Stacked, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 if TYPE_CHECKING:
-    from meshtf.control_flow.loops._loop import LoopOperation
+    from meshtf.control_flow.loops.loop import LoopOperation
 
 _SCALAR = (Shape([]), tf.int32, TensorLayout(()))
 
@@ -72,15 +74,15 @@ class _LoopLowering:
         lower_operations(operations, self.operation, inner, self.outer)
         leaving = [inner.read(c.leaving, self.outer.layouts[c.entering], None) for c in spec.carried]
         carried = [self._carry(entry, value) for entry, value in zip(entries, leaving, strict=True)]
-        assigned = {name: self._carry(entry, inner.assigned[name]) for name, entry in variables.items()}
+        assigned = {name: self._carry(entry, inner.variables.assigned[name]) for name, entry in variables.items()}
         totals = zip(spec.accumulated, self.operation.accumulated_outputs, strict=True)
         first = [entry.initial for entry in entries[:1]]
         accumulated = [self._accumulate(term, output, first) for term, output in totals]
-        checks = {check: self._carry_check(check) for check in inner.checks}
+        checks = {check: self._carry_check(check) for check in inner.checks.open}
         stacked = [self._stack(s, y) for s, y in zip(spec.stacked, self.operation.stacked_outputs, strict=True)]
-        trips = self.outer.value(*_SCALAR)
+        trips = self.outer.record.value(*_SCALAR)
         condition = self._condition(index, carried, assigned)
-        self.outer.add(
+        self.outer.record.add(
             Loop(
                 operation=self.operation,
                 length=spec.dim.size,
@@ -91,7 +93,7 @@ class _LoopLowering:
                 carried=(*carried, *assigned.values(), *accumulated, *(c for own in checks.values() for c in own)),
                 sliced=tuple(sliced),
                 stacked=tuple(stacked),
-                body=inner.instructions,
+                body=inner.record.instructions,
                 trips=trips,
                 pipeline=spec.pipeline,
                 compilation=LoopCompilation() if spec.asks_to_be_compiled else None,
@@ -102,22 +104,24 @@ class _LoopLowering:
         for output, value in zip(self.operation.outputs, results, strict=True):
             self.outer.write(output, value)
         for name, carry in assigned.items():
-            self.outer.assign(name, carry.result)
+            self.outer.variables.assign(name, carry.result)
         for check, carries in checks.items():
-            self.outer.check(check.outside([c.result for c in carries]))
+            self.outer.checks.add(check.outside([c.result for c in carries]))
 
     # The number of the iteration
 
     def _index(self) -> Value:
         """The number of the iteration, which random bits depend on."""
         inner, outer, numbering = self.inner, self.outer, self.spec.numbering
-        index = inner.value(*_SCALAR)
+        index = inner.record.value(*_SCALAR)
+        around = outer.loops
         if isinstance(numbering.counted, MicrobatchCut):
-            inner.microbatches = ((numbering.counted, index), *outer.microbatches)
+            microbatches = ((numbering.counted, index), *around.microbatches)
+            inner.loops = dataclasses.replace(around, microbatches=microbatches)
         elif numbering.counted is Counted.LAYERS:
-            inner.layers = self._numbers(numbering, outer.layers, index)
+            inner.loops = dataclasses.replace(around, layers=self._numbers(numbering, around.layers, index))
         elif numbering.counted is Counted.ITERATIONS:
-            inner.iterations = self._numbers(numbering, outer.iterations, index)
+            inner.loops = dataclasses.replace(around, iterations=self._numbers(numbering, around.iterations, index))
         return index
 
     def _numbers(self, numbering: Numbering, around: tuple[Value, ...], index: Value) -> tuple[Value, ...]:
@@ -128,7 +132,7 @@ class _LoopLowering:
         if numbering.is_segment:
             *outermost, segment = around
             (number,) = inner.compute("index", lambda core, s, i: s * dim.size + i, [segment, index], [_SCALAR])
-        for cut, microbatch in inner.microbatches:
+        for cut, microbatch in inner.loops.microbatches:
             if cut.dimension(Shape([dim])) is not None:
                 emit = functools.partial(_place_in_batch, cut, dim)
                 (number,) = inner.compute("index", emit, [number, microbatch], [_SCALAR])
@@ -142,8 +146,8 @@ class _LoopLowering:
         given = self.outer.read(whole, TensorLayout(tuple(() if i == axis else a for i, a in enumerate(own))), None)
         layout = TensorLayout(tuple(a for i, a in enumerate(own) if i != axis))
         shape = Shape([d for i, d in enumerate(whole.shape) if i != axis])
-        part = self.inner.value(shape, whole.dtype, layout)
-        self.inner.give(sliced.part, part)
+        part = self.inner.record.value(shape, whole.dtype, layout)
+        self.inner.tensors.give(sliced.part, part)
         return Sliced(given, axis, part)
 
     def _layout_of_parts(self, sliced: SlicedTensor) -> TensorLayout:
@@ -153,23 +157,23 @@ class _LoopLowering:
         again and again.
         """
         kept = _kept_elsewhere(sliced.whole, self.outer)
-        if kept is None or kept.axes[sliced.axis] or self.outer.iterations:
+        if kept is None or kept.axes[sliced.axis] or self.outer.loops.iterations:
             return self.outer.layouts[sliced.whole]
         return kept
 
     def _enter(self, carried: CarriedTensor) -> _Entry:
         inside, layout = carried.entering, self.outer.layouts[carried.entering]
-        entering = self.inner.value(inside.shape, inside.dtype, layout)
-        self.inner.give(inside, entering)
+        entering = self.inner.record.value(inside.shape, inside.dtype, layout)
+        self.inner.tensors.give(inside, entering)
         return _Entry(self.outer.read(carried.initial, layout, None), entering)
 
     def _enter_variables(self, operations: list[Operation]) -> dict[str, _Entry]:
         """Variables that the body assigns are carried; by their names."""
         entries = {}
         for name, variable in assigned_variables(operations).items():
-            initial = self.outer.stored(variable)
-            entering = self.inner.value(initial.shape, initial.dtype, initial.layout)
-            self.inner.set_stored(name, entering)
+            initial = self.outer.variables.stored(variable)
+            entering = self.inner.record.value(initial.shape, initial.dtype, initial.layout)
+            self.inner.variables.set_stored(name, entering)
             entries[name] = _Entry(initial, entering)
         return entries
 
@@ -177,21 +181,21 @@ class _LoopLowering:
 
     def _carry(self, entry: _Entry, leaving: Value) -> Carried:
         initial, entering = entry.initial, entry.entering
-        result = self.outer.value(initial.shape, initial.dtype, entering.layout, entering.pending)
+        result = self.outer.record.value(initial.shape, initial.dtype, entering.layout, entering.pending)
         return Carried(initial, entering, leaving, result)
 
     def _accumulate(self, accumulated: AccumulatedTensor, output: Tensor, after: Sequence[Value]) -> Carried:
         tensor, wanted = accumulated.term, None
         if accumulated.gradient_of is not None and _kept_elsewhere(accumulated.gradient_of, self.outer) is not None:
-            wanted = self.outer.layout_wanted_by_readers(output)
-        term = self.inner.left(tensor) if wanted is None else self.inner.read(tensor, wanted)
+            wanted = self.outer.readers.layout_wanted(output)
+        term = self.inner.tensors.left(tensor) if wanted is None else self.inner.read(tensor, wanted)
         # Many terms of which none changes the sum's few digits would be lost in them.
         return self._added_up(_converted(term, sum_dtype(tensor.dtype), self.inner), after)
 
     def _added_up(self, term: Value, after: Sequence[Value] = ()) -> Carried:
         """The sum of a term over the iterations; over cores it stays pending."""
         zeros = constant_like(self.outer, term, 0, after)
-        entering = self.inner.value(term.shape, term.dtype, term.layout, term.pending)
+        entering = self.inner.record.value(term.shape, term.dtype, term.layout, term.pending)
         spec = (term.shape, term.dtype, term.layout)
         add, pending = (lambda core, total, x: tf.add(total, x)), term.pending
         facts = WorkFacts(kernel=tf.add)
@@ -204,7 +208,7 @@ class _LoopLowering:
 
     def _first(self, place: Value) -> Carried:
         spec = (place.shape, place.dtype, place.layout)
-        entering = self.inner.value(*spec)
+        entering = self.inner.record.value(*spec)
         (leaving,) = self.inner.compute(
             "first", lambda core, first, now: tf.where(first == NOWHERE, now, first), [entering, place], [spec]
         )
@@ -218,16 +222,16 @@ class _LoopLowering:
         else:
             # One sum over the cores for all iterations; in another layout than the tensor's own it would need more
             # memory.
-            part = self.inner.left(tensor)
+            part = self.inner.tensors.left(tensor)
             part = part if part.layout == own else self.inner.read(tensor, fill=None)
         layout = TensorLayout(((), *part.layout.axes))
-        return Stacked(part, self.outer.value(stacked.shape, tensor.dtype, layout, part.pending))
+        return Stacked(part, self.outer.record.value(stacked.shape, tensor.dtype, layout, part.pending))
 
     def _layout_wanted_of_gradient(self, stacked: StackedTensor, output: Tensor) -> TensorLayout | None:
         """Of each iteration's part of a gradient, where all of its readers want it split as its variable is kept."""
         if stacked.gradient_of is None or _kept_elsewhere(stacked.gradient_of, self.outer) is None:
             return None
-        wanted = self.outer.layout_wanted_by_readers(output)
+        wanted = self.outer.readers.layout_wanted(output)
         if wanted is None or wanted.axes[0]:
             return None
         return TensorLayout(wanted.axes[1:])
@@ -239,21 +243,21 @@ class _LoopLowering:
         if block is None:
             return None
         inner = outer.inside(block_sums(block, block.outputs, outer.layouts), block.captures)
-        inner.iterations = (*outer.iterations, index)
+        inner.loops = dataclasses.replace(outer.loops, iterations=(*outer.loops.iterations, index))
         values = [c.entering for c in [*carried, *assigned.values()]]
-        entering = [inner.value(v.shape, v.dtype, v.layout) for v in values]
+        entering = [inner.record.value(v.shape, v.dtype, v.layout) for v in values]
         for tensor, value in zip(block.bound, entering, strict=False):
-            inner.give(tensor, value)
+            inner.tensors.give(tensor, value)
         for name, value in zip(assigned, entering[len(carried) :], strict=True):
-            inner.set_stored(name, value)
+            inner.variables.set_stored(name, value)
         lower_operations(needed_inside(block), self.operation, inner, outer)
         goes_on = inner.read(block.outputs[0])
-        for check in inner.checks:
+        for check in inner.checks.open:
             raise GraphError(
                 f"{check.operation.name} is checked in the condition of {self.operation.name}, where no step can be "
                 f"ended; compute it in the loop's body, and carry it to the condition\n  at {check.operation.site}"
             )
-        return Condition(tuple(entering), inner.instructions, goes_on)
+        return Condition(tuple(entering), inner.record.instructions, goes_on)
 
 
 def _place_in_batch(
@@ -271,7 +275,7 @@ def _kept_elsewhere(x: Tensor, planner: Planner) -> TensorLayout | None:
     """
     if not isinstance(x.operation, Variable):
         return None
-    kept, own = planner.stored_layout(x.operation), planner.layouts
+    kept, own = planner.variables.layout(x.operation), planner.layouts
     return None if kept in (own[x], own.kept.get(x.operation.full_name)) else kept
 
 

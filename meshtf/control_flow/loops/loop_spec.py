@@ -9,7 +9,9 @@ import tensorflow as tf
 
 from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING, RecomputePolicy
 from meshtf.dimension import Dimension, Shape
-from meshtf.graph import Block, Operation, Tensor
+from meshtf.graph.blocks import Block
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.planning.microbatch_cut import MicrobatchCut
 from meshtf.planning.pipeline_note import PipelineNote
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from meshtf.dimension import Dimension
 from meshtf.errors import GraphError, ShapeError
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.planning.pipeline_note import PipelineNote
 
 

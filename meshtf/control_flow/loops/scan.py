@@ -12,7 +12,7 @@ from meshtf.control_flow.loops.scan_body import ScanBody, tensor_list
 from meshtf.control_flow.recompute_policy import RecomputePolicy, layers_policy
 from meshtf.dimension import DimensionLike, convert_to_dimension
 from meshtf.errors import GraphError, ShapeError
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.planning.pipeline_note import PipelineNote
 
 

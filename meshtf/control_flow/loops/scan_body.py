@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshtf.control_flow._blocks import as_tensors, block_input, build_block
-from meshtf.control_flow.loops._loop import LoopOperation
+from meshtf.control_flow.loops.loop import LoopOperation
 from meshtf.control_flow.loops.loop_spec import (
     EACH_BY_ITSELF,
     CarriedTensor,
@@ -21,7 +21,7 @@ from meshtf.control_flow.loops.loop_spec import (
 from meshtf.control_flow.recompute_policy import RecomputePolicy
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Tensor, check_tensor
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.rearranging.reshape import replace_dimensions
 from meshtf.planning.pipeline_note import PipelineNote

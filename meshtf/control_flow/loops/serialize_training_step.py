@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from meshtf.autodiff import gradients
 from meshtf.call_sites import language_function
 from meshtf.control_flow._blocks import block_input, build_block
-from meshtf.control_flow.loops._loop import LoopOperation
+from meshtf.control_flow.loops.loop import LoopOperation
 from meshtf.control_flow.loops.loop_spec import (
     AccumulatedTensor,
     CarriedTensor,
@@ -20,7 +20,10 @@ from meshtf.control_flow.loops.loop_spec import (
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
 from meshtf.divisors import divisors
 from meshtf.errors import GraphError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype, with_nested
+from meshtf.graph.blocks import with_nested
+from meshtf.graph.dtypes import sum_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.inputs.constants import zeros

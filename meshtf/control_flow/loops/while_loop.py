@@ -9,13 +9,15 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.control_flow._blocks import as_tensors, block_input, build_block
-from meshtf.control_flow.loops._loop import LoopOperation
+from meshtf.control_flow.loops.loop import LoopOperation
 from meshtf.control_flow.loops.loop_spec import AccumulatedTensor, CarriedTensor, Iterations, LoopSpec
 from meshtf.control_flow.loops.scan_body import checked_carried
 from meshtf.control_flow.recompute_policy import RecomputePolicy, unnested_policy
 from meshtf.dimension import Dimension
 from meshtf.errors import DtypeError, GraphError, ShapeError, counted
-from meshtf.graph import Block, Operation, Tensor, check_tensor, with_nested
+from meshtf.graph.blocks import Block, with_nested
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.side_effects.check_finite import CheckFiniteOperation
 from meshtf.ops.side_effects.check_indices import CheckIndicesOperation

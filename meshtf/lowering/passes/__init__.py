@@ -25,7 +25,7 @@ from meshtf.lowering.passes.results_everywhere import gather_results
 from meshtf.lowering.passes.unasked_assignments import remove_unasked_assignments
 from meshtf.lowering.passes.update_fusion import fuse_updates
 from meshtf.lowering.passes.weight_update_sharding import sharded_updates
-from meshtf.planning.divided_layouts import parts_that_help
+from meshtf.planning.layouts.divided_layouts import parts_that_help
 from meshtf.planning.plan import Plan
 
 PlanPass: TypeAlias = Callable[[Plan, PassOptions], Plan]

@@ -33,6 +33,7 @@ from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.mesh_impl.blocks import merge_from_front, reshaped, split_to_front
 from meshtf.planning.collectives.collective_step import CollectiveStep
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import (
     AssignVariable,
     Collective,
@@ -45,7 +46,6 @@ from meshtf.planning.plan import (
     with_nested_changed,
 )
 from meshtf.planning.process_spans import crossing_axes
-from meshtf.planning.work_facts import WorkFacts
 
 
 def bucket_collectives(plan: Plan, options: PassOptions) -> Plan:

@@ -26,9 +26,9 @@ from meshtf.planning.collectives.all_gather import AllGather
 from meshtf.planning.collectives.all_reduce import AllReduce
 from meshtf.planning.collectives.all_to_all import AllToAll
 from meshtf.planning.collectives.reduce_scatter import ReduceScatter
+from meshtf.planning.local_work.reductions import stacked_reduce
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Collective, Compute, Core, Instruction, Plan, Value, walk, with_nested_changed
-from meshtf.planning.reductions import stacked_reduce
-from meshtf.planning.work_facts import WorkFacts
 
 _ONLY_SUMS = (tf.float64, tf.int64, tf.complex64, tf.complex128)
 _NOT_SCATTERED = (tf.float64, tf.uint64, tf.complex64, tf.complex128)

@@ -25,6 +25,7 @@ import tensorflow as tf
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.passes.trained_updates import leading_to_updates
 from meshtf.ops.algebra.elementwise_operation import CastKernel
+from meshtf.planning.local_work.work_facts import Kernel, WorkFacts
 from meshtf.planning.plan import (
     Collective,
     Compute,
@@ -35,7 +36,6 @@ from meshtf.planning.plan import (
     walk,
     with_nested_changed,
 )
-from meshtf.planning.work_facts import Kernel, WorkFacts
 
 
 def sum_gradients(plan: Plan, options: PassOptions) -> Plan:

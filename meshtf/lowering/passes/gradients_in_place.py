@@ -24,9 +24,10 @@ import tensorflow as tf
 from meshtf.dimension import Shape
 from meshtf.layout import TensorLayout
 from meshtf.lowering.passes.pass_options import PassOptions
-from meshtf.ops.algebra._mask import masking, zero_elsewhere
 from meshtf.ops.algebra.elementwise_operation import broadcasting_kernel
-from meshtf.planning.adding_in_place import AddToPart, Zeros
+from meshtf.ops.algebra.mask import masking, zero_elsewhere
+from meshtf.planning.local_work.adding_in_place import AddToPart, Zeros
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import (
     Carried,
     Compute,
@@ -39,7 +40,6 @@ from meshtf.planning.plan import (
     walk,
     with_nested_changed,
 )
-from meshtf.planning.work_facts import WorkFacts
 
 _MOST_ROWS = 64
 """Pieces of memory that one part is added to: with more, they are too short to be quick."""

@@ -22,8 +22,8 @@ import networkx
 import tensorflow as tf
 
 from meshtf.lowering.passes.pass_options import PassOptions
+from meshtf.planning.local_work.work_facts import Kernel, WorkFacts
 from meshtf.planning.plan import AssignVariable, Collective, Compute, Core, Instruction, Plan, Value
-from meshtf.planning.work_facts import Kernel, WorkFacts
 
 _FACTS = WorkFacts(is_update=True)
 Step: TypeAlias = tuple[Kernel, tuple[int, ...]]

@@ -25,7 +25,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import networkx
 
 from meshtf.dimension import Shape
-from meshtf.graph import Operation, Tensor, with_nested
+from meshtf.graph.blocks import with_nested
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import TensorLayout
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
@@ -33,8 +35,8 @@ from meshtf.ops.algebra.reduction import ReduceOperation
 from meshtf.ops.random.random_operation import RandomOperation
 from meshtf.ops.random.stochastic_rounding import VariableBits
 from meshtf.ops.variables.variable import Assign, ReadVariable, Variable
-from meshtf.planning.divided_layouts import MOST_PADDING, Divisible, divided
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.layouts.divided_layouts import MOST_PADDING, Divisible, divided
+from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.stored_variables import OpenStorage
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from meshtf.layout import Axes
 from meshtf.lowering.emit.plan_facts import PlanFacts
-from meshtf.planning.adding_in_place import AddToPart, Zeros
+from meshtf.planning.local_work.adding_in_place import AddToPart, Zeros
 from meshtf.planning.plan import Branch, Collective, Compute, Instruction, Loop, Value, walk
 
 AxesSet: TypeAlias = frozenset[str]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from meshtf.graph import Operation
+from meshtf.graph.operation import Operation
 from meshtf.layout import Axes
 from meshtf.lowering.report.accounting import collective_bytes
 from meshtf.planning.pipeline_note import PipelineNote

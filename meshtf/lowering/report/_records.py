@@ -11,7 +11,7 @@ from meshtf.layout import Axes, axes_size
 from meshtf.lowering.report import accounting
 from meshtf.lowering.report._pipelines import Pipeline
 from meshtf.planning.collectives.all_gather import AllGather
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.plan import Collective, Loop, Plan, Value, walk
 from meshtf.planning.process_spans import crossing_axes
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from meshtf.axis_parts import AxisParts
 from meshtf.layout import axes_size
 from meshtf.planning.collectives.collective_step import CollectiveStep
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.plan import Collective, Compute, Feed, Instruction, Loop, Plan, ReadVariable, Value, nested, walk
 
 _LISTED = 0.01

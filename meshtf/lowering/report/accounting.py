@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from meshtf.dimension import Shape
-from meshtf.graph import Operation
+from meshtf.graph.operation import Operation
 from meshtf.layout import Axes, axes_size
 from meshtf.lowering.passes.early_updates import is_part_of_update
 from meshtf.lowering.passes.update_fusion import updates_in_place

@@ -12,6 +12,7 @@ from meshtf.layout import Axes
 from meshtf.lowering.passes.early_updates import before_assignments
 from meshtf.lowering.report import accounting
 from meshtf.lowering.report._fusion_chains import FusedWork, fused_work
+from meshtf.planning.local_work.work_facts import MatrixProduct
 from meshtf.planning.plan import (
     AssignVariable,
     Branch,
@@ -27,7 +28,6 @@ from meshtf.planning.plan import (
     walk,
 )
 from meshtf.planning.process_spans import crossing_axes
-from meshtf.planning.work_facts import MatrixProduct
 
 Category: TypeAlias = Literal["product", "elementwise", "reduction", "other", "view", "collective", "loop", "branch"]
 

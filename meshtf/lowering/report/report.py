@@ -7,7 +7,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from meshtf.graph import Operation, Tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import LayoutRules
 from meshtf.lowering.report import accounting
 from meshtf.lowering.report._padding import PaddingRecord, padding_records
@@ -31,7 +32,7 @@ from meshtf.lowering.report.operation_records import (
     memory_moments,
     operation_records,
 )
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.plan import Plan
 
 

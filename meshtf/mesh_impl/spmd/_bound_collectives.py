@@ -15,13 +15,13 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.errors import UsageError
-from meshtf.graph import sum_dtype
+from meshtf.graph.dtypes import sum_dtype
 from meshtf.layout import axes_size
 from meshtf.mesh_impl.blocks import merge_from_front, split_to_front, static_shape
 from meshtf.mesh_impl.spmd import _bitcast as bitcast
 from meshtf.mesh_impl.spmd._group_facts import LARGEST_ALLTOALL
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
-from meshtf.planning.reductions import NATIVE, STACKED, Reduction, reduce_with, stacked_sum
+from meshtf.planning.local_work.reductions import NATIVE, STACKED, Reduction, reduce_with, stacked_sum
 
 _ALL_TO_ALL_TAKES = NATIVE
 _GATHER_TAKES = tuple(dtype for dtype in NATIVE if dtype != tf.bfloat16)

@@ -16,11 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import Shape
-from meshtf.graph import sum_dtype
-from meshtf.planning import extrema
+from meshtf.graph.dtypes import sum_dtype
 from meshtf.planning.collectives.collective_step import CollectiveStep
+from meshtf.planning.local_work import extrema
+from meshtf.planning.local_work.reductions import Reduction
 from meshtf.planning.process_spans import groups_over
-from meshtf.planning.reductions import Reduction
 
 _COMBINE: dict[Reduction, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
     "add": tf.add,

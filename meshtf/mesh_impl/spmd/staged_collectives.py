@@ -21,8 +21,8 @@ from meshtf.mesh_impl.spmd.shared_memory_collectives import (
     SlicesByCore,
     reduced,
 )
+from meshtf.planning.local_work.reductions import Reduction
 from meshtf.planning.process_spans import ProcessOfCore, by_process, crossing_axes, groups_over, span_of
-from meshtf.planning.reductions import Reduction
 
 _Stages = Callable[[BoundCollectives, Sequence[tf.Tensor], np.ndarray], Sequence[tf.Tensor]]
 """What each member in a process receives, of the collectives among one member of each process, of what the members in

@@ -17,7 +17,7 @@ from meshtf.layout import axes_size
 from meshtf.mesh_impl.blocks import static_shape
 from meshtf.mesh_impl.processor_groups import ordered_groups
 from meshtf.mesh_impl.tpu import _stablehlo as stablehlo
-from meshtf.planning.reductions import Reduction
+from meshtf.planning.local_work.reductions import Reduction
 
 _COMBINE: dict[Reduction, str] = {"add": "add", "multiply": "multiply", "max": "maximum", "min": "minimum"}
 _COMBINE_BOOL: dict[Reduction, str] = {"add": "or", "multiply": "and", "max": "or", "min": "and"}

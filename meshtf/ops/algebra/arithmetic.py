@@ -12,12 +12,13 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError
-from meshtf.graph import Tensor, check_tensor, check_tensors, same_dtype, sum_dtype
+from meshtf.graph.dtypes import sum_dtype
+from meshtf.graph.tensor import Tensor, check_tensor, check_tensors, same_dtype
 from meshtf.ops.algebra import wrapping_integers
-from meshtf.ops.algebra._mask import MaskOperation
 from meshtf.ops.algebra.broadcasting import broadcast_shape
 from meshtf.ops.algebra.einsum import einsum
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, ScalarKernel, conjugate
+from meshtf.ops.algebra.mask import MaskOperation
 from meshtf.ops.algebra.slopes import over_divisor, times_slope
 from meshtf.ops.inputs.accepted_dtypes import FLOATING, NUMBER, require
 from meshtf.ops.inputs.scalars import Operand, check_number, is_scalar, scalar_constant

@@ -10,19 +10,20 @@ from typing import Any
 from meshtf.call_sites import language_function
 from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import GraphError, ShapeError, nearest
-from meshtf.graph import Operation, Tensor, check_tensor, check_tensors, same_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor, check_tensors, same_dtype
 from meshtf.layout import Axes
-from meshtf.ops.algebra._contraction import Contraction, matrix_products
 from meshtf.ops.algebra.broadcasting import union
+from meshtf.ops.algebra.contraction import Contraction, matrix_products
 from meshtf.ops.algebra.elementwise_operation import conjugate, without_redundant_broadcasts
 from meshtf.ops.algebra.reduction import reduce_sum
 from meshtf.ops.algebra.transpose_and_broadcast import spread
 from meshtf.ops.inputs.scalars import check_number
-from meshtf.planning.layout_table import LayoutTable
-from meshtf.planning.padding import Fill
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.layouts.padding import Fill
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import choose_splits, layout_over
-from meshtf.planning.work_facts import WorkFacts
 
 _MISSPELT = 0.8  # how alike two names are, at least, when one is taken for a misspelling of the other
 

@@ -10,13 +10,14 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from meshtf.dimension import Shape
-from meshtf.graph import Operation, Tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.broadcasting import aligner, broadcast_shape
-from meshtf.planning.padding import Fill
+from meshtf.planning.layouts.padding import Fill
+from meshtf.planning.local_work.work_facts import Kernel, WorkFacts
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import Kernel, WorkFacts
 
 Gradient: TypeAlias = Callable[..., Sequence[Tensor | None]]
 """`gradient(operation, dy)`: gradients over the output's shape or the operand's."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from meshtf.dimension import Shape
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, conjugate
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Shape, ShapeLike
+from meshtf.dimension import Shape, ShapeLike, shape_of
 from meshtf.errors import ShapeError, nearest
-from meshtf.graph import Tensor, check_tensor, shape_of
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError, nearest
-from meshtf.graph import Tensor, check_tensor, same_dtype
+from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.broadcasting import size_clash
 from meshtf.ops.convolution._geometry import Geometry, Slide, slide, transposed_slide
 

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from meshtf.layout import Axes
 from meshtf.ops.convolution._geometry import Slide
+from meshtf.planning.moves.window_reads import Window
 from meshtf.planning.plan import Core
-from meshtf.planning.window_reads import Window
 
 
 class Cover:

@@ -13,18 +13,19 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from meshtf.dimension import Shape
-from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.layout import Axes, axes_size
 from meshtf.ops.convolution import _kernels as kernels
 from meshtf.ops.convolution._cover import Cover
 from meshtf.ops.convolution._geometry import Geometry
-from meshtf.planning.layout_table import LayoutTable
-from meshtf.planning.padding import Fill
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.layouts.padding import Fill
+from meshtf.planning.local_work.work_facts import BatchedRows, MatrixProduct, WorkFacts
+from meshtf.planning.moves.window_reads import Window, read_window
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import choose_splits, layout_over, summed_axes
-from meshtf.planning.window_reads import Window, read_window
-from meshtf.planning.work_facts import BatchedRows, MatrixProduct, WorkFacts
 
 
 class Splits:

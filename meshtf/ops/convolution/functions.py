@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from meshtf.call_sites import language_function
 from meshtf.dimension import Shape, ShapeLike
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.ops.convolution._arguments import (
     Steps,
     check_channels,

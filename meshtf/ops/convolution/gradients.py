@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Shape, ShapeLike
+from meshtf.dimension import Shape, ShapeLike, shape_of
 from meshtf.errors import ShapeError
-from meshtf.graph import Tensor, shape_of
+from meshtf.graph.tensor import Tensor
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.convolution._arguments import (
     Steps,

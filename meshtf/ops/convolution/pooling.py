@@ -17,7 +17,9 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Shape
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype
+from meshtf.graph.dtypes import sum_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import TensorLayout, axes_size
 from meshtf.ops.algebra.arithmetic import divide
 from meshtf.ops.convolution._arguments import Steps, numbers_by_name
@@ -26,12 +28,12 @@ from meshtf.ops.convolution._geometry import Slide, slide
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.elementwise.remainders_powers_extrema import maximum, minimum
 from meshtf.ops.inputs.constants import range as range_along
-from meshtf.planning import extrema
-from meshtf.planning.padding import LOWEST, Fill
+from meshtf.planning.layouts.padding import LOWEST, Fill
+from meshtf.planning.local_work import extrema
+from meshtf.planning.moves.window_reads import Window, read_window
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import can_split
-from meshtf.planning.window_reads import Window, read_window
 
 _EMPTY = -1  # the tap of a window in which nothing was chosen
 

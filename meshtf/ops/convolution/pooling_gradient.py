@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from meshtf.call_sites import language_function
 from meshtf.errors import ShapeError, UsageError, nearest
-from meshtf.graph import Tensor, check_tensor
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.convolution._arguments import Steps
 from meshtf.ops.convolution.pooling import avg_pool, max_pool

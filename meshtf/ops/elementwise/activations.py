@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.graph import Tensor, check_tensor
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import multiply, square
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 from meshtf.ops.elementwise.comparisons import greater, greater_equal

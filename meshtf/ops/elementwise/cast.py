@@ -5,7 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.graph import Tensor, check_tensor, dtype_of, is_differentiable
+from meshtf.graph.dtypes import dtype_of, is_differentiable
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.elementwise_operation import CastKernel, ElementwiseOperation
 
 

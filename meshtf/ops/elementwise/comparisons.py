@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.ops.elementwise.unary_and_binary import binary, unary
 from meshtf.ops.inputs.accepted_dtypes import BOOL, ORDERED
 from meshtf.ops.inputs.scalars import Operand

@@ -14,7 +14,7 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError
-from meshtf.graph import Tensor, check_tensor, same_dtype
+from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra import wrapping_integers
 from meshtf.ops.algebra.arithmetic import divide, negative
 from meshtf.ops.algebra.broadcasting import broadcast_shape
@@ -24,7 +24,7 @@ from meshtf.ops.elementwise.comparisons import equal, less
 from meshtf.ops.elementwise.math_functions import sign
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.constants import constant, zeros_like
-from meshtf.planning.work_facts import Kernel
+from meshtf.planning.local_work.work_facts import Kernel
 
 _PARTS = {tf.complex64: tf.float32, tf.complex128: tf.float64}
 _WHOLE = {part: whole for whole, part in _PARTS.items()}

@@ -7,7 +7,7 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike
 from meshtf.errors import UsageError
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.ops.algebra import wrapping_integers
 from meshtf.ops.algebra.arithmetic import multiply, negative
 from meshtf.ops.algebra.slopes import times_slope
@@ -24,7 +24,7 @@ from meshtf.ops.elementwise.unary_and_binary import binary, tensors_of_one_dtype
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.accepted_dtypes import ORDERED, SIGNED
 from meshtf.ops.inputs.scalars import Operand, is_scalar
-from meshtf.planning import extrema
+from meshtf.planning.local_work import extrema
 
 
 @language_function

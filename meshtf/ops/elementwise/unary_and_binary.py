@@ -8,15 +8,15 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.dimension import ShapeLike, convert_to_shape
-from meshtf.graph import Tensor, check_tensor, same_dtype
+from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.arithmetic import multiply
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, conjugate
 from meshtf.ops.algebra.slopes import times_slope
 from meshtf.ops.inputs.accepted_dtypes import ANY, FLOATING, require
 from meshtf.ops.inputs.constants import constant
 from meshtf.ops.inputs.scalars import Operand, is_scalar, scalar_constant
-from meshtf.planning.padding import Fill
-from meshtf.planning.work_facts import Kernel
+from meshtf.planning.layouts.padding import Fill
+from meshtf.planning.local_work.work_facts import Kernel
 
 
 def _with_slope(dy: Tensor, slope: Operand) -> Tensor:

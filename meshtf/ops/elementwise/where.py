@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike, convert_to_shape
-from meshtf.graph import Tensor, check_tensor
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 from meshtf.ops.elementwise.unary_and_binary import tensors_of_one_dtype
 from meshtf.ops.inputs.accepted_dtypes import BOOL, require

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from meshtf.dimension import Shape
 from meshtf.layout import Axes, TensorLayout, axes_size
-from meshtf.planning.reshard import cheapest_route
+from meshtf.planning.moves.reshard import cheapest_route
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

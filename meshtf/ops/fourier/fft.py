@@ -11,7 +11,8 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import TensorLayout
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.elementwise.cast import cast
@@ -20,12 +21,12 @@ from meshtf.ops.elementwise.where import where
 from meshtf.ops.fourier._pencil_decomposition import Stage, cheapest_stages
 from meshtf.ops.inputs.constants import range as positions
 from meshtf.ops.inputs.scalars import whole_number
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.local_work.work_facts import Kernel
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import layout_over
 from meshtf.planning.whole_dimensions import whole_because, whole_splits
-from meshtf.planning.work_facts import Kernel
 
 DimOrDims: TypeAlias = "DimensionLike | str | Sequence[DimensionLike | str]"
 
@@ -56,8 +57,8 @@ class FourierOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         (x,), (y,) = self.inputs, self.outputs
-        sources, dims = [v.layout for v in planner.whole_versions(x)], [x.shape.axis(name) for name in self.dim_names]
-        target = self._wanted(planner)
+        sources, target = [v.layout for v in planner.tensors.whole_versions(x)], self._wanted(planner)
+        dims = [x.shape.axis(name) for name in self.dim_names]
         stages = cheapest_stages(sources, target, x.shape, dims, x.dtype.size, planner.mesh_shape)
         value = planner.read(x, stages[0].layout)
         for stage in stages:
@@ -67,7 +68,7 @@ class FourierOperation(Operation):
     def _wanted(self, planner: Planner) -> TensorLayout:
         """The layout in which the first reader that has the dimensions will have them; else the result's own."""
         (y,) = self.outputs
-        for consumer in planner.consumers(y):
+        for consumer in planner.readers.consumers(y):
             for output in consumer.outputs:
                 if output.shape == y.shape:
                     return planner.layouts[output]

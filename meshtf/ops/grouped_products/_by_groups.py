@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from meshtf.graph import sum_dtype
+from meshtf.graph.dtypes import sum_dtype
 from meshtf.ops.algebra.wider_operands import wider_operands
 from meshtf.ops.grouped_products._row_groups import RowGroups
+from meshtf.planning.local_work.rows_in_place import with_rows
 from meshtf.planning.plan import Core
-from meshtf.planning.rows_in_place import with_rows
 
 
 def products(core: Core, x: tf.Tensor, w: tf.Tensor, groups: RowGroups, *, transpose_w: bool) -> tf.Tensor:

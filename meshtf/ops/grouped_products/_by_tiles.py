@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from meshtf.graph import sum_dtype
+from meshtf.graph.dtypes import sum_dtype
 from meshtf.ops.algebra.wider_operands import wider_operands
 from meshtf.ops.grouped_products._row_groups import RowGroups
 from meshtf.planning.plan import Core

@@ -16,8 +16,8 @@ from meshtf.ops.algebra.broadcasting import aligner
 from meshtf.ops.grouped_products import _by_groups, _by_tiles
 from meshtf.ops.grouped_products._dimensions import GroupedDimensions
 from meshtf.ops.grouped_products._row_groups import RowGroups
+from meshtf.planning.local_work.work_facts import MatrixProduct
 from meshtf.planning.plan import Core
-from meshtf.planning.work_facts import MatrixProduct
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

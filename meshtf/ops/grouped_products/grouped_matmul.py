@@ -10,17 +10,18 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.layout import Axes
 from meshtf.ops.algebra.elementwise_operation import conjugate
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.grouped_products._dimensions import GroupedDimensions
 from meshtf.ops.grouped_products._local_work import LocalProduct, LocalShapes, LocalSum
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.local_work.processor_work import ProcessorWork
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.planner import Planner
-from meshtf.planning.processor_work import ProcessorWork
 from meshtf.planning.splits import choose_splits, layout_over, summed_axes
-from meshtf.planning.work_facts import WorkFacts
 
 _DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32, tf.int64, tf.complex64, tf.complex128)
 

@@ -10,7 +10,8 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike
 from meshtf.errors import DtypeError, ShapeError, counted
-from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
@@ -20,10 +21,10 @@ from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.constants import constant
 from meshtf.ops.inputs.constants import range as positions
 from meshtf.ops.inputs.scalars import whole_number
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.moves.reshard import cheapest_route
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
-from meshtf.planning.reshard import cheapest_route
 
 _Layouts = tuple[TensorLayout, TensorLayout]
 

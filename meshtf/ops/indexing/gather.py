@@ -13,18 +13,20 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor, dtype_of
+from meshtf.graph.dtypes import dtype_of
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import Axes, restricted
 from meshtf.ops.algebra.broadcasting import aligner, union
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.indexing.local_gather import LookupShapes, rows_at, rows_in_memory_at, shifted, sums_at
 from meshtf.ops.inputs.constants import constant
 from meshtf.ops.inputs.scalars import Scalar, scalar_constant
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import cheapest_splits, layout_over
-from meshtf.planning.work_facts import WorkFacts
 
 
 class GatherOperation(Operation):

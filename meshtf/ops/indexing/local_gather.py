@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape
-from meshtf.graph import sum_dtype
+from meshtf.graph.dtypes import sum_dtype
 from meshtf.layout import Axes
-from meshtf.planning.kept_or_zeros import kept_or_zeros
+from meshtf.planning.local_work.kept_or_zeros import kept_or_zeros
 from meshtf.planning.plan import Core
 
 _WORTH_A_VIEW = 1 << 17

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from meshtf.errors import DtypeError
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 
 FLOATING, REAL, NUMBER, SIGNED, ORDERED = "floating", "real", "number", "signed", "ordered"
 BOOL, ANY = "bool", "any"

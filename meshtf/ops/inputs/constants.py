@@ -10,12 +10,15 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Mesh, Operation, Tensor, dtype_of
+from meshtf.graph.dtypes import dtype_of
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.ops.inputs.placeholder import import_tf_tensor, known_array
 from meshtf.ops.inputs.scalars import held_by
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 
 class FillOperation(Operation):

@@ -8,9 +8,12 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Shape, ShapeLike, convert_to_shape
+from meshtf.dimension import Shape, ShapeLike, convert_to_shape, shape_of
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Mesh, Operation, Tensor, check_mesh, dtype_of, shape_of
+from meshtf.graph.dtypes import dtype_of
+from meshtf.graph.mesh import Mesh, check_mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.host_array import host_array
 from meshtf.planning.planner import Planner
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 
 Scalar: TypeAlias = "int | float | bool | complex | np.generic"
 Operand: TypeAlias = "Tensor | Scalar"

@@ -6,7 +6,7 @@ As in TensorFlow: Murray 2016 for Cholesky; Walter, Lehmann and Lamour 2012 for 
 from __future__ import annotations
 
 from meshtf.dimension import Dimension, Shape, unused_name
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.ops.algebra.arithmetic import sub
 from meshtf.ops.algebra.einsum import einsum
 from meshtf.ops.algebra.elementwise_operation import conjugate

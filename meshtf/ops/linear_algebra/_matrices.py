@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from meshtf.dimension import Dimension, DimensionLike, Shape
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Tensor, check_tensor
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.reduction import reduced_dimension
 
 _DTYPES = (tf.float32, tf.float64, tf.complex64, tf.complex128)

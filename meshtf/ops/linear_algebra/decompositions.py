@@ -10,13 +10,14 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape
 from meshtf.errors import NonFiniteError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.broadcasting import aligner
 from meshtf.ops.linear_algebra._decomposition_gradients import cholesky_gradient, qr_gradient
 from meshtf.ops.linear_algebra._matrices import matrices_last, matrix_dims, square_dims
-from meshtf.ops.side_effects._first_place import Places, first_place
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.ops.side_effects.first_place import Places, first_place
+from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.open_check import OpenCheck, failed_if, failure_spec
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
@@ -61,7 +62,7 @@ class CholeskyOperation(Operation):
         finding = first_place(planner, places, [factor], lambda s: _has_no_factor(to_matrices(s)))
         matrix = f"the matrix over {self.rows.name} and {self.columns.name} in {x!r}"
         message = f"{matrix} is not positive definite"
-        planner.check(OpenCheck(self, message, failures, NonFiniteError, bool(batch.dims), finding))
+        planner.checks.add(OpenCheck(self, message, failures, NonFiniteError, bool(batch.dims), finding))
         planner.write(y, factor)
 
 

@@ -10,7 +10,8 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape
 from meshtf.errors import ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.broadcasting import aligner, union
 from meshtf.ops.algebra.einsum import einsum
 from meshtf.ops.algebra.elementwise_operation import conjugate
@@ -19,7 +20,7 @@ from meshtf.ops.elementwise.comparisons import greater_equal, less_equal
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.constants import range as positions
 from meshtf.ops.linear_algebra._matrices import matrices_last, square_dims
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import layout_over

@@ -10,11 +10,12 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import DimensionLike, Shape
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.indexing.gather import scatter_add
-from meshtf.planning import extrema
+from meshtf.planning.local_work import extrema
 from meshtf.planning.plan import Core, OutputSpec, Value
 from meshtf.planning.planner import Planner
 

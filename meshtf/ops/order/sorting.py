@@ -10,14 +10,15 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import DimensionLike
 from meshtf.errors import UsageError
-from meshtf.graph import Operation, Tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.ops.order.top_k import best_of, ordered_dimension
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.local_work.work_facts import Kernel
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import layout_over
 from meshtf.planning.whole_dimensions import whole_because, whole_splits
-from meshtf.planning.work_facts import Kernel
 
 _DIRECTIONS = ("ASCENDING", "DESCENDING")
 

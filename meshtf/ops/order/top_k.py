@@ -10,16 +10,17 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension, unused_name
 from meshtf.errors import DtypeError, ShapeError, counted
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import TensorLayout, restricted, without_split
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.indexing.gather import gather, scatter_add
 from meshtf.ops.inputs.scalars import whole_number
 from meshtf.ops.rearranging.reshape import rename_dimension
-from meshtf.planning import extrema
+from meshtf.planning.local_work import extrema
+from meshtf.planning.moves.reshard import cheapest_route
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.reshard import cheapest_route
 from meshtf.planning.splits import layout_over
 from meshtf.planning.whole_dimensions import bytes_sent, whole_splits
 
@@ -72,7 +73,7 @@ class TopKOperation(Operation):
         shape, own = self._candidates(planner), planner.layouts[x]
         whole = restricted(own, x.shape, self.outputs[0].shape)
         source = TensorLayout((*whole.axes[:-1], own.axes[x.shape.axis(self.dim)]))
-        sent = planner.bytes_to_read(x, own)
+        sent = planner.tensors.bytes_to_read(x, own)
         for y in self.outputs:
             to_whole = cheapest_route(source, (), whole, shape, y.dtype.size, planner.mesh_shape)
             back = cheapest_route(whole, (), planner.layouts[y], y.shape, y.dtype.size, planner.mesh_shape)

@@ -6,12 +6,12 @@ import tensorflow as tf
 
 from meshtf import random
 from meshtf.dimension import Dimension, Shape
-from meshtf.graph import Mesh
+from meshtf.graph.mesh import Mesh
 from meshtf.layout import TensorLayout
 from meshtf.ops.random.random_operation import KeyedOperation
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 _KEY = Dimension("random_key", 2)
 

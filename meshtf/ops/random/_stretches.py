@@ -87,7 +87,7 @@ def cuts_of(
     if own is not None and dim.name in own.names:
         cuts += [(own.count, number) for number in microbatches]
         neighbours.append(own.neighbours(dim))
-    for cut, number in planner.microbatches:
+    for cut, number in planner.loops.microbatches:
         if _is_cut(dim, shape, abreast, cut):
             cuts.append((cut.count, number))
             neighbours.append(cut.neighbours_along(dim))

@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from meshtf import random
 from meshtf.call_sites import language_function
-from meshtf.dimension import ShapeLike
+from meshtf.dimension import ShapeLike, shape_of
 from meshtf.errors import DtypeError, GraphError
-from meshtf.graph import Tensor, check_tensor, shape_of
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.broadcasting import union
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.random._stretches import Draw

@@ -6,37 +6,57 @@ import math
 
 import tensorflow as tf
 
-from meshtf.dimension import Dimension, Shape
+from meshtf.call_sites import says_where
+from meshtf.dimension import Dimension, Shape, ShapeLike, shape_of
 from meshtf.errors import ShapeError
-from meshtf.graph import Mesh, Operation, Tensor
+from meshtf.graph.mesh import Mesh, check_mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import TensorLayout
 from meshtf.ops.random._dropout_key import DropoutKey
 from meshtf.ops.random._stretches import Stretch, cuts_of, drawn_part
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 
 class DropoutInBlocks:
-    """Which elements `mtf.dropout` keeps, asked for a block at a time, as often as wanted.
+    """The mask of a dropout, drawn a block at a time and as often as wanted, so that nothing holds the whole mask.
 
-    Block j has every `count`-th position of a dimension from the j-th on. The key is made where this object is, so that
-    blocks drawn in loops, and again in a gradient, are those of one mask: that which `mtf.dropout` of the same name, in
-    the same place and of the whole shape, would have drawn.
+    Block j has every `count`-th position of a dimension from the j-th on. The random key is made where this object is,
+    so that blocks drawn in loops, and again in a gradient, are those of one mask: the mask that `mtf.dropout` of the
+    same name, in the same place and of the whole shape, draws.
+
+    Args:
+      mesh: where the mask is.
+      shape: of the whole mask.
+      cut: the name of the dimension that is cut into blocks.
+      count: how many blocks there are; it must divide the dimension.
+      rate: the probability with which an element is dropped.
+      name: of the operation, part of the random key.
+
+    Raises:
+      ShapeError: `shape` lacks the dimension, or the blocks do not divide it.
+
+    Examples:
+      >>> mask = mtf.DropoutInBlocks(mesh, "batch:4 length:16", "length", 2, rate=0.1, name="dropout")
+      >>> mask.block(mtf.constant(mesh, 0, dtype=tf.int32))
+      dropout_block [batch:4 length:8] bool
     """
 
-    def __init__(self, mesh: Mesh, shape: Shape, cut: str, count: int, rate: float, name: str) -> None:
-        """cut: the dimension of `shape` that is cut into `count` blocks, which must divide it. rate: of dropout."""
+    @says_where
+    def __init__(self, mesh: Mesh, shape: ShapeLike, cut: str, count: int, rate: float, name: str) -> None:
+        shape = shape_of(shape)
         dim = shape.get_dim_by_name(cut)
         if dim.size % count:
             raise ShapeError(f'dimension "{cut}" of [{shape}] does not divide into {count} blocks')
-        self.key = DropoutKey(mesh, name, rate=rate)
+        self.key = DropoutKey(check_mesh(mesh), name, rate=rate)
         self._shape = Shape([Dimension(cut, dim.size // count) if d == dim else d for d in shape])
         self._cut, self._count = cut, count
 
     def block(self, number: Tensor) -> Tensor:
         """bool, the shape with the block's positions: whether each is kept. number: int32 [], which block."""
-        return _DropoutBlock(self, number).outputs[0]
+        return _DropoutBlock(self, check_tensor(number, "number of a block")).outputs[0]
 
     @property
     def shape(self) -> Shape:

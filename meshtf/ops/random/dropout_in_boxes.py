@@ -7,28 +7,46 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from meshtf.dimension import Dimension, Shape
-from meshtf.graph import Mesh, Operation, Tensor
+from meshtf.call_sites import says_where
+from meshtf.dimension import Dimension, Shape, ShapeLike, shape_of
+from meshtf.graph.mesh import Mesh, check_mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import TensorLayout
 from meshtf.ops.random._dropout_key import DropoutKey
 from meshtf.ops.random._stretches import Stretch, cuts_of, drawn_part
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 
 class DropoutInBoxes:
-    """Which elements `mtf.dropout` keeps, of one box of the whole at each of several places, asked for as often as
-    wanted.
+    """The mask of a dropout, drawn a box at each of several places and as often as wanted.
 
-    At each place the box begins where it is told. The key is made where this object is, so that boxes drawn in loops,
-    and again in a gradient, are of one mask: that which `mtf.dropout` of the same name, in the same place and of the
-    whole shape, would have drawn. What a box has beyond the end of the whole may be anything.
+    At each place the box begins where it is told. The random key is made where this object is, so that boxes drawn in
+    loops, and again in a gradient, are of one mask: the mask that `mtf.dropout` of the same name, in the same place and
+    of the whole shape, draws. What a box has beyond the end of the whole may be anything.
+
+    Args:
+      mesh: where the mask is.
+      shape: of the whole mask.
+      inside: for names of its dimensions, the dimension that a box has in its place; along others a box is whole.
+      rate: the probability with which an element is dropped.
+      name: of the operation, part of the random key.
+
+    Examples:
+      >>> mask = mtf.DropoutInBoxes(
+      ...     mesh, "batch:4 length:16", {"length": mtf.Dimension("inside", 4)}, rate=0.1, name="dropout"
+      ... )
+      >>> mask.drawn({"length": mtf.constant(mesh, [0, 8], "places:2", tf.int32)})
+      dropout_boxes [places:2 batch:4 inside:4] bool
     """
 
-    def __init__(self, mesh: Mesh, shape: Shape, inside: Mapping[str, Dimension], *, rate: float, name: str) -> None:
-        """shape: of the whole. inside: of names of its dimensions, what a box has of each. rate: of dropout."""
-        self.key = DropoutKey(mesh, name, rate=rate)
+    @says_where
+    def __init__(
+        self, mesh: Mesh, shape: ShapeLike, inside: Mapping[str, Dimension], *, rate: float, name: str
+    ) -> None:
+        self.key, shape = DropoutKey(check_mesh(mesh), name, rate=rate), shape_of(shape)
         self.whole = Shape([d for d in shape if self.key.abreast is None or d.name != self.key.abreast.along.name])
         self.inside = dict(inside)
 

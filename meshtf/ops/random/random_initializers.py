@@ -7,7 +7,8 @@ import dataclasses
 import tensorflow as tf
 
 from meshtf.dimension import Shape
-from meshtf.graph import Mesh, Tensor
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.tensor import Tensor
 from meshtf.ops.random.random_tensors import random_normal, random_truncated_normal, random_uniform
 
 

@@ -13,14 +13,15 @@ import tensorflow as tf
 
 from meshtf import random
 from meshtf.dimension import Shape
-from meshtf.graph import Mesh, Operation
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
 from meshtf.layer_scopes import abreast_of, scopes_of, without_numbers
 from meshtf.layout import Axes, TensorLayout
 from meshtf.ops.random._stretches import Draw, Stretch, cuts_of, drawn_part
 from meshtf.ops.variables.program_step import program_step
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 
 class KeyedOperation(Operation):
@@ -49,7 +50,7 @@ class KeyedOperation(Operation):
 
     def _counts(self, planner: Planner, told_by: list[Value]) -> list[int | Value]:
         """What is folded into the key: of the layers, the step, and the loops around."""
-        return [*self._layer_numbers(planner, told_by), *map(planner.read, self._steps), *planner.iterations]
+        return [*self._layer_numbers(planner, told_by), *map(planner.read, self._steps), *planner.loops.iterations]
 
     def _key(self, planner: Planner, counts: list[int | Value]) -> Callable[[dict[Value, tf.Tensor]], random.Key]:
         """The key of one layer, of the counts that are known when the program runs."""
@@ -65,7 +66,7 @@ class KeyedOperation(Operation):
 
     def _layer_numbers(self, planner: Planner, told_by: list[Value]) -> list[int | Value]:
         """The numbers of the layers around, outermost first: known where they are unrolled, counted in a scan."""
-        counted = iter(planner.layers)
+        counted = iter(planner.loops.layers)
         named: list[int | Value] = []
         for scope in self._layer_scopes:
             if scope.abreast is not None:

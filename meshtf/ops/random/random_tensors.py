@@ -8,9 +8,11 @@ import tensorflow as tf
 
 from meshtf import random
 from meshtf.call_sites import language_function
-from meshtf.dimension import ShapeLike
+from meshtf.dimension import ShapeLike, shape_of
 from meshtf.errors import DtypeError, UsageError
-from meshtf.graph import Mesh, Tensor, dtype_of, shape_of
+from meshtf.graph.dtypes import dtype_of
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.tensor import Tensor
 from meshtf.ops.random.random_operation import RandomOperation
 from meshtf.random.distributions import FLOATS, INTEGERS, check_dtype
 

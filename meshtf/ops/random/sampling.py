@@ -12,7 +12,7 @@ from meshtf import random
 from meshtf.call_sites import language_function
 from meshtf.dimension import DimensionLike
 from meshtf.errors import DtypeError, UsageError
-from meshtf.graph import Tensor, check_tensor
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.order.argmax import argmax

@@ -10,15 +10,16 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from meshtf import random
-from meshtf.graph import Operation, Tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layer_scopes import without_numbers
 from meshtf.layout import Axes
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 from meshtf.ops.variables.program_step import program_step
 from meshtf.ops.variables.variable import Variable
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 
 class VariableBits(Operation):
@@ -54,7 +55,7 @@ class VariableBits(Operation):
             bits = random.random_bits(own, [s.begin(core) for s in stretches], part, whole)
             return tf.reshape(tf.bitcast(bits, tf.int32), size)
 
-        inputs, spec = [planner.read(step), *planner.iterations], (output.shape, output.dtype, layout)
+        inputs, spec = [planner.read(step), *planner.loops.iterations], (output.shape, output.dtype, layout)
         flops, facts = math.prod(size), WorkFacts(draws_random_bits=True)
         planner.write(output, planner.compute("random", emit, inputs, [spec], flops=flops, facts=facts)[0])
 

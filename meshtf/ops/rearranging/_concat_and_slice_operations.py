@@ -14,17 +14,18 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import Shape
-from meshtf.graph import Operation, Tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import Axes, TensorLayout, axes_size, restricted, without_split
 from meshtf.ops.algebra.broadcasting import aligner
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
-from meshtf.planning.layout_table import LayoutTable
-from meshtf.planning.padded_moves import relabelled
-from meshtf.planning.padding import Fill
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.layouts.padding import Fill
+from meshtf.planning.local_work.work_facts import WorkFacts
+from meshtf.planning.moves.padded_moves import relabelled
+from meshtf.planning.moves.window_reads import Window, read_whole_along, read_window
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.window_reads import Window, read_whole_along, read_window
-from meshtf.planning.work_facts import WorkFacts
 
 
 class ConcatOperation(Operation):
@@ -99,7 +100,7 @@ class ConcatOperation(Operation):
             for v, begin in zip(values, begins, strict=True)
         ]
         if len(windows) == 1:
-            planner.write(output, relabelled(planner, windows[0], output.shape))
+            planner.write(output, relabelled(planner.moves, windows[0], output.shape))
             return True
         emit = self._joining_kernel(begins, self._given_sizes, layout.axes[axis], length)
         spec = (output.shape, output.dtype, layout)
@@ -184,7 +185,7 @@ class SplitOperation(Operation):
         if is_split_for(planner, planner.layouts[x], axis, self.sizes):
             value = planner.read(x, fill=None)
             for output, begin in zip(self.outputs, begins, strict=False):
-                if planner.is_used(output):
+                if planner.readers.is_used(output):
                     planner.write(output, read_stretch(planner, value, axis, begin, output.shape))
             return
         value = planner.read(x, without_split(planner.layouts[x], x.shape, self.dim_name))
@@ -313,7 +314,7 @@ def is_split_for(planner: Planner, layout: TensorLayout, axis: int, sizes: Seque
 def read_stretch(planner: Planner, value: Value, axis: int, begin: int, shape: Shape) -> Value:
     """Elements of a split dimension from `begin` on, split in the same way: a value of this shape."""
     length = value.layout.slice_shape(shape, planner.mesh_shape)[axis]
-    return relabelled(planner, read_window(planner, value, axis, Window(begin, length, length)), shape)
+    return relabelled(planner.moves, read_window(planner, value, axis, Window(begin, length, length)), shape)
 
 
 def _gathers_few(layouts: LayoutTable, whole: Tensor, dim_name: str, sizes: Sequence[int]) -> str:

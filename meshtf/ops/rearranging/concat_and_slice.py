@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape
 from meshtf.errors import ShapeError, counted, nearest
-from meshtf.graph import Tensor, check_tensor, same_dtype
+from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.inputs.scalars import Scalar, scalar_constant
 from meshtf.ops.rearranging._concat_and_slice_operations import (

@@ -10,18 +10,19 @@ from typing import TypeAlias, cast, overload
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike
+from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, shape_of
 from meshtf.errors import ShapeError, counted
-from meshtf.graph import Operation, Tensor, check_tensor, shape_of
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import TensorLayout
-from meshtf.planning.layout_table import LayoutTable
-from meshtf.planning.padded_moves import relabelled, without_padding
-from meshtf.planning.padding import padded_shape, uneven_dims, whole_in
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.layouts.padding import padded_shape, uneven_dims, whole_in
+from meshtf.planning.local_work.work_facts import WorkFacts
+from meshtf.planning.moves.padded_moves import relabelled, without_padding
+from meshtf.planning.moves.refinement import Refinement, coarser, factor_shape, over_dimensions, refine
+from meshtf.planning.moves.reshard import cheapest_route
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.refinement import Refinement, coarser, factor_shape, over_dimensions, refine
-from meshtf.planning.reshard import cheapest_route
-from meshtf.planning.work_facts import WorkFacts
 
 Dims: TypeAlias = "DimensionLike | Sequence[DimensionLike]"
 
@@ -55,13 +56,13 @@ class ReshapeOperation(Operation):
         # Dimensions that the reshape keeps may be padded: what is reshaped is then the padded tensor.
         before, after = (padded_shape(s, planner.mesh_shape, own) for s, own in ((held.shape, held.layout),
                                                                                  (output.shape, layout)))  # fmt: skip
-        value = relabelled(planner, held, before)
+        value = relabelled(planner.moves, held, before)
         kept = _local(planner, value, after) if value.pending else None
         if kept is not None:
             result = _reshaped(planner, value, after, kept)
         else:
             result = _resharded(planner, planner.reduce_pending(value), after, layout)
-        planner.write(output, relabelled(planner, result, output.shape))
+        planner.write(output, relabelled(planner.moves, result, output.shape))
 
 
 def _kept_dims(source: Shape, target: Shape) -> list[tuple[int, int]]:
@@ -93,7 +94,7 @@ def _split_alike(planner: Planner, value: Value, shape: Shape, layout: TensorLay
     used = [a for own in axes for a in own]
     if len(used) == len(set(used)):
         return value, TensorLayout(tuple(axes))
-    value = without_padding(planner, value)
+    value = without_padding(planner.moves, value)
     return value, whole_in(layout, [j for _, j in kept])
 
 

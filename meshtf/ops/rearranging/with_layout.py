@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from meshtf.call_sites import language_function
 from meshtf.errors import LayoutError, nearest
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import LayoutLike, LayoutRules, TensorLayout, check_tensor_layout, convert_to_layout_rules
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.planner import Planner
 
 

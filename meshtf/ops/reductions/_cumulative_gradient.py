@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype
+from meshtf.graph.dtypes import sum_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import axes_size
 from meshtf.ops.indexing.gather import gather
 from meshtf.ops.indexing.local_gather import sums_at

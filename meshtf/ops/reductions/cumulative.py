@@ -14,12 +14,14 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike
 from meshtf.errors import DtypeError
-from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype
+from meshtf.graph.dtypes import sum_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import axes_size
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.reductions._cumulative_gradient import CumulativeMaxGradientOperation
-from meshtf.planning import extrema
-from meshtf.planning.padding import LOWEST, Fill
+from meshtf.planning.layouts.padding import LOWEST, Fill
+from meshtf.planning.local_work import extrema
 from meshtf.planning.plan import Core, Emit, Value
 from meshtf.planning.planner import Planner
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike
 from meshtf.errors import ShapeError
-from meshtf.graph import Tensor, check_tensor
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.reduction import reduce_mean, reduced_dimension
 from meshtf.ops.indexing.gather import gather
 from meshtf.ops.rearranging.reshape import replace_dimensions

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, ShapeLike
 from meshtf.errors import DtypeError
-from meshtf.graph import Tensor, check_tensor
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import divide, multiply
 from meshtf.ops.algebra.elementwise_operation import conjugate
 from meshtf.ops.algebra.reduction import ReduceOperation, Reduction, reduce, reduce_sum
@@ -17,8 +17,8 @@ from meshtf.ops.elementwise.comparisons import equal, greater_equal, less
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.constants import ones_like, range
 from meshtf.ops.windows.shift import shift
-from meshtf.planning import extrema
-from meshtf.planning.padding import HIGHEST, LOWEST
+from meshtf.planning.layouts.padding import HIGHEST, LOWEST
+from meshtf.planning.local_work import extrema
 
 
 @language_function

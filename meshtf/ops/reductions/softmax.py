@@ -15,7 +15,8 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor, same_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.layout import restricted, without_split
 from meshtf.ops.algebra.arithmetic import multiply, sub
 from meshtf.ops.algebra.broadcasting import aligner, union
@@ -26,10 +27,10 @@ from meshtf.ops.elementwise.math_functions import exp
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.constants import constant
 from meshtf.ops.inputs.scalars import Operand, is_scalar
-from meshtf.planning.padding import LOWEST, Fill
+from meshtf.planning.layouts.padding import LOWEST, Fill
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 
 class SoftmaxOperation(Operation):

@@ -17,16 +17,17 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.arithmetic import divide, multiply
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 from meshtf.ops.algebra.reduction import SUM, ReduceOperation, reduce_sum
 from meshtf.ops.inputs.constants import constant
-from meshtf.planning.padding import ZEROS
+from meshtf.planning.layouts.padding import ZEROS
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 SCALES = Dimension("scales_of_squares", 3)
 """Of a sum of squares: of the tensor made smaller, as it is, and made larger."""

@@ -9,9 +9,11 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, NonFiniteError
-from meshtf.graph import Operation, Tensor, check_tensor, is_differentiable
-from meshtf.ops.side_effects._first_place import Places, first_place
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.graph.dtypes import is_differentiable
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
+from meshtf.ops.side_effects.first_place import Places, first_place
+from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.open_check import OpenCheck, failed_if, failure_spec
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
@@ -43,7 +45,7 @@ class CheckFiniteOperation(Operation):
         finding = first_place(planner, places, [value], lambda s: tf.logical_not(_is_finite(s)))
         fact = f"a NaN or an infinity in {x!r}"
         message = f"{self._message}: {fact}" if self._message else fact
-        planner.check(OpenCheck(self, message, failures, NonFiniteError, bool(x.shape.dims), finding))
+        planner.checks.add(OpenCheck(self, message, failures, NonFiniteError, bool(x.shape.dims), finding))
         planner.write(self.outputs[0], value)
 
 

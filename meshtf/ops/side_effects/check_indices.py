@@ -12,12 +12,13 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import DtypeError, GraphError, IndexRangeError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import restricted
 from meshtf.ops.algebra.broadcasting import aligner
 from meshtf.ops.inputs.placeholder import InputOperation
-from meshtf.ops.side_effects._first_place import Places, first_place
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.ops.side_effects.first_place import Places, first_place
+from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.open_check import OpenCheck, failed_if, failure_spec
 from meshtf.planning.plan import Core, failure_text
 from meshtf.planning.planner import Planner
@@ -49,8 +50,8 @@ class CheckIndicesOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         if planner.is_program and all(_is_fed(x) for x in self.inputs):
-            planner.check_feed(CheckOfFeeds(self, self._limit, f"{self._message} {self._range}", self._advice))
-            planner.write(self.outputs[0], planner.held(self.inputs[0]))
+            planner.checks.add_of_feeds(CheckOfFeeds(self, self._limit, f"{self._message} {self._range}", self._advice))
+            planner.write(self.outputs[0], planner.tensors.held(self.inputs[0]))
         else:
             self._lower_on_cores(planner)
 
@@ -81,7 +82,7 @@ class CheckIndicesOperation(Operation):
         places = Places.of(indices.shape, value.layout, planner)
         finding = first_place(planner, places, values, is_outside, tells_first=True)
         fact = f"{self._message} {self._range} in {_described(indices, places.whole)}"
-        planner.check(OpenCheck(self, fact, failures, IndexRangeError, True, finding, self._advice))
+        planner.checks.add(OpenCheck(self, fact, failures, IndexRangeError, True, finding, self._advice))
         planner.write(self.outputs[0], value)
 
 

@@ -8,11 +8,12 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError
-from meshtf.graph import Operation, Tensor, check_tensor
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
+from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 
 class DependOperation(Operation):
@@ -36,7 +37,7 @@ class DependOperation(Operation):
         (output,) = self.outputs
         (x,) = planner.read_operands_as_they_are(self, fill=None)
         # A gradient that computes this again does not print again, and finds no printing to wait for.
-        held = [planner.found(y) for operation in self.dependencies for y in operation.outputs]
+        held = [planner.tensors.found(y) for operation in self.dependencies for y in operation.outputs]
         others = [value for value in held if value is not None]
 
         def emit(core: Core, x: tf.Tensor, *others: tf.Tensor) -> tf.Tensor:

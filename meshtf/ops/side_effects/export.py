@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError
-from meshtf.graph import Tensor, check_tensor, checked_name
+from meshtf.graph.scopes import checked_name
+from meshtf.graph.tensor import Tensor, check_tensor
 
 
 @language_function

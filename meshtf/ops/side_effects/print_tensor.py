@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.dimension import Shape
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import TensorLayout
 from meshtf.ops.side_effects.depend import DependOperation
 from meshtf.planning.plan import Core

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function, user_site
 from meshtf.errors import DtypeError, GraphError, ShapeError, UsageError
-from meshtf.graph import Graph, Tensor, check_tensor
+from meshtf.graph.graph import Graph
+from meshtf.graph.tensor import Tensor, check_tensor
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
-from meshtf.graph import Tensor, dtype_of
+from meshtf.graph.dtypes import dtype_of
+from meshtf.graph.tensor import Tensor
 from meshtf.ops.algebra.broadcasting import aligner, broadcast_shape
 from meshtf.ops.algebra.transpose_and_broadcast import broadcast
 from meshtf.ops.elementwise.unary_and_binary import tensors_of_one_dtype

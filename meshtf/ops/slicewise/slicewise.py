@@ -12,17 +12,19 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import GraphError, ShapeError, counted, nearest
-from meshtf.graph import Operation, Tensor, check_tensor, check_tensors, dtype_of, is_differentiable
+from meshtf.graph.dtypes import dtype_of, is_differentiable
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor, check_tensors
 from meshtf.layout import Axes, TensorLayout
 from meshtf.ops.algebra.broadcasting import union
 from meshtf.ops.inputs.constants import zeros_like
-from meshtf.ops.slicewise._local_function import as_tensors, check_local_function
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
-from meshtf.planning.padding import uneven_dims, whole_in
+from meshtf.ops.slicewise.local_function import as_tensors, check_local_function
+from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
+from meshtf.planning.layouts.padding import uneven_dims, whole_in
+from meshtf.planning.local_work.wide_terms import term_dtype
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.whole_dimensions import whole_because
-from meshtf.planning.wide_terms import term_dtype
 
 LocalFunction: TypeAlias = Callable[..., Any]
 """Takes one slice for each operand, and returns one, or a list, for the outputs."""

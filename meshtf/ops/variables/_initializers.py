@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.errors import GraphError, ShapeError
-from meshtf.graph import Mesh, Tensor
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.tensor import Tensor
 from meshtf.host_array import host_array
 from meshtf.ops.inputs.placeholder import import_tf_tensor
 

@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Tensor, check_tensor, dtype_of
+from meshtf.graph.dtypes import dtype_of
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import add, sub
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.elementwise.cast import cast

@@ -7,9 +7,13 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Shape, ShapeLike
+from meshtf.dimension import Shape, ShapeLike, shape_of
 from meshtf.errors import DtypeError, GraphError, ShapeError
-from meshtf.graph import Mesh, Tensor, VariableDType, check_mesh, checked_name, dtype_of, shape_of
+from meshtf.graph.dtypes import dtype_of
+from meshtf.graph.mesh import Mesh, check_mesh
+from meshtf.graph.scopes import checked_name
+from meshtf.graph.tensor import Tensor
+from meshtf.graph.variable_dtype import VariableDType
 from meshtf.layer_scopes import scopes_of
 from meshtf.ops.inputs.constants import zeros
 from meshtf.ops.variables._initializers import Initializer, initializer_of

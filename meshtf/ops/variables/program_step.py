@@ -5,7 +5,11 @@ from __future__ import annotations
 import tensorflow as tf
 
 from meshtf.dimension import Shape
-from meshtf.graph import Mesh, Operation, Tensor, VariableDType, with_nested
+from meshtf.graph.blocks import with_nested
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
+from meshtf.graph.variable_dtype import VariableDType
 from meshtf.ops.inputs.constants import ones, zeros
 from meshtf.ops.variables.assign import assign_add
 from meshtf.ops.variables.variable import Assign, Variable, VariableSpec

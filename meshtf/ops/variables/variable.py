@@ -9,11 +9,14 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape, described
 from meshtf.errors import GraphError
-from meshtf.graph import Mesh, Operation, Tensor, VariableDType
-from meshtf.layer_scopes import LayerScope, Whereabouts, layer_names, stacked_dims
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
+from meshtf.graph.variable_dtype import VariableDType
+from meshtf.layer_scopes import LayerScope, ScopedName, layer_names, stacked_dims
 from meshtf.ops.variables._initializers import Initializer
+from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.planner import Planner
-from meshtf.planning.work_facts import WorkFacts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +69,7 @@ class Variable(Operation):
         assert spec.dtype.activation_dtype is not None
         with mesh.graph.outermost(), mesh.graph.root_scope():
             super().__init__([], [(spec.shape, spec.dtype.activation_dtype)], name=spec.full_name, mesh=mesh)
-        self.whereabouts = Whereabouts(spec.full_name, spec.layer_scopes)
+        self.scoped_name = ScopedName(spec.full_name, spec.layer_scopes)
         self.spec = spec
         self.shape = spec.shape
         self.unpadded_shape = spec.unpadded_shape
@@ -103,7 +106,7 @@ class Variable(Operation):
         return layer_names(self.full_name, self.spec.layer_scopes)
 
     def lower(self, planner: Planner) -> None:
-        planner.write(self.value, _cast_value(planner, planner.stored(self), self.value.dtype))
+        planner.write(self.value, _cast_value(planner, planner.variables.stored(self), self.value.dtype))
 
 
 class ReadVariable(Operation):
@@ -114,11 +117,11 @@ class ReadVariable(Operation):
     def __init__(self, variable: Variable, dtype: tf.DType | None = None) -> None:
         spec = (variable.shape, dtype or variable.value.dtype)
         super().__init__([], [spec], name="read_variable", mesh=variable.mesh)
-        self.whereabouts = variable.whereabouts
+        self.scoped_name = variable.scoped_name
         self.variable = variable
 
     def lower(self, planner: Planner) -> None:
-        stored = planner.stored(self.variable)
+        stored = planner.variables.stored(self.variable)
         planner.write(self.outputs[0], _cast_value(planner, stored, self.outputs[0].dtype))
 
 
@@ -130,7 +133,7 @@ class Assign(Operation):
 
     def __init__(self, variable: Variable, value: Tensor, name: str = "assign") -> None:
         super().__init__([value], [(value.shape, variable.value.dtype)], name=name)
-        self.whereabouts = variable.whereabouts
+        self.scoped_name = variable.scoped_name
         self.variable = variable
 
     @property
@@ -138,10 +141,10 @@ class Assign(Operation):
         return False
 
     def lower(self, planner: Planner) -> None:
-        value = planner.read(self.inputs[0], planner.stored_layout(self.variable), fill=None)
+        value = planner.read(self.inputs[0], planner.variables.layout(self.variable), fill=None)
         stored = _cast_value(planner, value, self.variable.slice_dtype)
-        planner.assign(self.variable.full_name, stored)
-        if planner.is_used(self.outputs[0]):
+        planner.variables.assign(self.variable.full_name, stored)
+        if planner.readers.is_used(self.outputs[0]):
             planner.write(self.outputs[0], _cast_value(planner, stored, self.outputs[0].dtype))
 
 

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from meshtf.graph import Operation, Tensor, check_tensor, sum_dtype
+from meshtf.graph.dtypes import sum_dtype
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
+from meshtf.planning.moves.window_reads import Window, part_of, read_whole_along, read_window
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.window_reads import Window, part_of, read_whole_along, read_window
 
 
 class HaloOperation(Operation):

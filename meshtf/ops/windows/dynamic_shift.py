@@ -11,7 +11,8 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import axes_size, restricted
 from meshtf.ops.algebra.arithmetic import negative
 from meshtf.ops.algebra.broadcasting import aligner

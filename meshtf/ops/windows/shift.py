@@ -10,15 +10,16 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.dimension import DimensionLike
 from meshtf.errors import ShapeError
-from meshtf.graph import Operation, Tensor, check_tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import axes_size
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.windows._halo import HaloOperation
-from meshtf.planning.padded_moves import relabelled
-from meshtf.planning.padding import ZEROS, Fill
+from meshtf.planning.layouts.padding import ZEROS, Fill
+from meshtf.planning.moves.padded_moves import relabelled
+from meshtf.planning.moves.window_reads import Window, read_window
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.window_reads import Window, read_window
 
 
 class ShiftOperation(Operation):
@@ -44,7 +45,7 @@ class ShiftOperation(Operation):
         n = value.slice_shape[axis]
         fill = False if output.dtype == tf.bool else 0
         moved = read_window(planner, value, axis, Window(-self.offset, n, n), wrap=self.wrap, fill=fill)
-        planner.write(output, relabelled(planner, moved, output.shape))
+        planner.write(output, relabelled(planner.moves, moved, output.shape))
 
 
 class ReverseOperation(Operation):

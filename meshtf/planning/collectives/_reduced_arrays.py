@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from meshtf.graph import sum_dtype
-from meshtf.planning.reductions import Reduction
+from meshtf.graph.dtypes import sum_dtype
+from meshtf.planning.local_work.reductions import Reduction
 
 _COMBINE: dict[Reduction, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "add": lambda a, b: np.logical_or(a, b) if a.dtype == bool else a + b,

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from meshtf.planning.reductions import Reduction
+from meshtf.planning.local_work.reductions import Reduction
 
 
 class BackendCollectives(Protocol):

@@ -14,8 +14,8 @@ import tensorflow as tf
 from meshtf.dimension import Shape
 from meshtf.layout import Axes
 from meshtf.planning.collectives.backend_collectives import BackendCollectives
+from meshtf.planning.local_work.reductions import Reduction
 from meshtf.planning.process_spans import ProcessOfCore
-from meshtf.planning.reductions import Reduction
 
 if TYPE_CHECKING:
     from meshtf.planning.plan import Value

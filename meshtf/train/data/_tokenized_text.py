@@ -45,7 +45,7 @@ FEW = 100
 HASH_BYTES = 8
 
 
-class Tokens(Protocol):
+class TokenIds(Protocol):
     """Ids [tokens], of which slices with both ends are read."""
 
     def __len__(self) -> int: ...
@@ -65,7 +65,7 @@ class TokenizedText:
         these are in memory, to be computed.
     """
 
-    tokens: tuple[Tokens, ...]
+    tokens: tuple[TokenIds, ...]
     borders: tuple[np.ndarray, ...]
     num_bytes: int
     checksums: tuple[tuple[int, int], ...] | None = None

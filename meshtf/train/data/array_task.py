@@ -14,8 +14,8 @@ import meshtf as mtf
 from meshtf.errors import counted
 from meshtf.train.data._array_checks import check_arrays
 from meshtf.train.data._row_padding import at_rows
-from meshtf.train.data._shuffled_batches import ShuffledBatches
 from meshtf.train.data.fingerprints import CONTENTS, checksum
+from meshtf.train.data.shuffled_batches import ShuffledBatches
 from meshtf.train.task import WEIGHTS, Batch, Fingerprint, Position
 
 Features: TypeAlias = "Mapping[str, np.ndarray]"

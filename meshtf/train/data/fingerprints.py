@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from meshtf.errors import counted
-from meshtf.train.data._shuffled_batches import NUM_EXAMPLES
+from meshtf.train.data.shuffled_batches import NUM_EXAMPLES
 from meshtf.train.task import Fingerprint, Position, Task, TaskOfKnownData
 
 SOURCE, CONTENTS, IN_ANY_ORDER = "source", "contents", "in any order"

@@ -14,9 +14,9 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data._shuffled_batches import ShuffledBatches, shuffled
 from meshtf.train.data.fingerprints import fingerprint_of
 from meshtf.train.data.objectives.uniforms import Uniforms
+from meshtf.train.data.shuffled_batches import ShuffledBatches, shuffled
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 from meshtf.train.task import Batch, Fingerprint, Position, TaskByRows
 

@@ -18,12 +18,12 @@ from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data._packing import feature_dtype, lay_out
 from meshtf.train.data._row_padding import at_rows
-from meshtf.train.data._shuffled_batches import ShuffledBatches
 from meshtf.train.data._tokenized_text import TextReader, TextSplit, TokenizedText
 from meshtf.train.data.arrangement import Arrangement, Concatenate, Rows
 from meshtf.train.data.fingerprints import CONTENTS, SOURCE, checksum
 from meshtf.train.data.objectives.objective import Objective
 from meshtf.train.data.objectives.uniforms import Uniforms
+from meshtf.train.data.shuffled_batches import ShuffledBatches
 from meshtf.train.data.sources.document import Source
 from meshtf.train.data.token_folders.making import TokenFolder
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary

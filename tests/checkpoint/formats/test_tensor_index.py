@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meshtf.checkpoint.formats._tensor_index import check_index
+from meshtf.checkpoint.formats.tensor_index import check_index
 from meshtf.tensorflow_private.bundle_protos import BundleEntryProto
 
 MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)

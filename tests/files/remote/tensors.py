@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from meshtf.checkpoint import CheckpointFolder
 from meshtf.checkpoint._box import Box
-from meshtf.checkpoint._chunks import Chunk
+from meshtf.checkpoint.chunks import Chunk
 
 SHAPES = {"a": (3, 40, 5), "half": (64,), "scalar": (), "empty": (0, 4)}
 

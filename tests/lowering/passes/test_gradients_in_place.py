@@ -15,7 +15,7 @@ from meshtf.layers import PipelineSchedule, pipeline
 from meshtf.lowering.emit.sums_in_parts import SumsInParts
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.report import accounting
-from meshtf.ops.algebra._mask import WORTH_A_BRANCH, masking
+from meshtf.ops.algebra.mask import WORTH_A_BRANCH, masking
 from meshtf.planning.plan import Compute, Plan, walk
 from meshtf.testing import build
 from tests.lowering.passes.update_programs import known, started

@@ -16,7 +16,7 @@ from meshtf import optimize
 from meshtf.checkpoint import CheckpointFolder, restore
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.report import accounting
-from meshtf.planning.divided_layouts import MOST_PADDING
+from meshtf.planning.layouts.divided_layouts import MOST_PADDING
 from meshtf.planning.plan import Plan
 from meshtf.testing import assert_close, build
 from tests.lowering.passes.update_programs import EVERY_UPDATE_DIVIDED, OPTIMIZERS, TwoMatrices, known, started

@@ -7,7 +7,7 @@ import pytest
 
 import meshtf as mtf
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.ops.algebra._mask import WORTH_A_BRANCH
+from meshtf.ops.algebra.mask import WORTH_A_BRANCH
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret, plan
 
 ROWS, COLS, OUT = mtf.Dimension("rows", 4), mtf.Dimension("cols", 6), mtf.Dimension("out", 3)

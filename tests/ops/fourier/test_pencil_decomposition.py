@@ -10,7 +10,7 @@ import pytest
 from meshtf.dimension import convert_to_shape
 from meshtf.layout import TensorLayout
 from meshtf.ops.fourier._pencil_decomposition import cheapest_stages
-from meshtf.planning.reshard import cheapest_route
+from meshtf.planning.moves.reshard import cheapest_route
 from tests.planning.every_layout import every_layout
 
 pytestmark = pytest.mark.quick

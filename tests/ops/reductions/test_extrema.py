@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.ops.order.top_k import best_of
-from meshtf.planning.extrema import maximum
+from meshtf.planning.local_work.extrema import maximum
 from meshtf.testing import interpret
 
 pytestmark = pytest.mark.quick

@@ -17,7 +17,7 @@ import meshtf as mtf
 from meshtf.errors import DtypeError, LayoutError, ShapeError
 from meshtf.layout import LayoutRules
 from meshtf.ops.algebra.broadcasting import union
-from meshtf.planning.layout_table import LayoutTable
+from meshtf.planning.layouts.layout_table import LayoutTable
 from tests.properties.random_programs.program import Node, Program, Reference, Step
 from tests.properties.random_programs.roundings import shows_mistakes
 

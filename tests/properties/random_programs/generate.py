@@ -14,10 +14,10 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.divisors import divisors
 from meshtf.errors import LayoutError
-from meshtf.graph import with_nested
+from meshtf.graph.blocks import with_nested
 from meshtf.layout import Axes, LayoutRules
-from meshtf.planning.layout_table import LayoutTable
-from meshtf.planning.rules_by_place import RuleSet
+from meshtf.planning.layouts.layout_table import LayoutTable
+from meshtf.planning.layouts.rules_by_place import RuleSet
 from meshtf.testing.legal_layouts import choices_by_dimension, neighbours
 from tests.properties.random_programs.builder import (
     USUAL,

@@ -15,7 +15,7 @@ atexit.register(lambda: print(tokens[0:2].tolist()))  # runs last
 from pathlib import Path
 import numpy as np
 import tensorflow as tf
-from meshtf.train.data._shuffled_batches import ShuffledBatches
+from meshtf.train.data.shuffled_batches import ShuffledBatches
 from meshtf.train.data.token_folders.token_file import TokenFile
 
 tokens = TokenFile(Path(sys.argv[1]), np.dtype("int64"), 2, 10)

@@ -11,7 +11,9 @@ from meshtf.compat.mesh_tensorflow import _functions as mtf
 from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
 from meshtf.compat.mesh_tensorflow._variables import get_variable
 from meshtf.compat.mesh_tensorflow.layers.dense import without_dims
-from meshtf.graph import Mesh, Tensor, VariableDType
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.tensor import Tensor
+from meshtf.graph.variable_dtype import VariableDType
 
 MASKED = -1e9
 """What a mask adds to a score that does not count."""

@@ -14,7 +14,8 @@ from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
 from meshtf.compat.mesh_tensorflow._language import for_graphs
 from meshtf.compat.mesh_tensorflow._variables import get_variable
 from meshtf.compat.mesh_tensorflow.layers.dense import VarianceScalingInitializer, dense
-from meshtf.graph import Tensor, VariableDType
+from meshtf.graph.tensor import Tensor
+from meshtf.graph.variable_dtype import VariableDType
 
 _FILTER_DIMS = {1: ("filter_w",), 2: ("filter_h", "filter_w"), 3: ("filter_d", "filter_h", "filter_w")}
 

@@ -13,7 +13,8 @@ from meshtf.compat.mesh_tensorflow import _functions as mtf
 from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape, dims_of
 from meshtf.compat.mesh_tensorflow._variables import get_variable
 from meshtf.errors import ShapeError
-from meshtf.graph import Tensor, VariableDType
+from meshtf.graph.tensor import Tensor
+from meshtf.graph.variable_dtype import VariableDType
 
 OneOrMore: TypeAlias = "language.Dimension | Sequence[language.Dimension]"
 Activation: TypeAlias = Callable[[Tensor], Tensor]

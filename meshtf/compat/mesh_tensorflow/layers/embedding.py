@@ -9,7 +9,9 @@ import tensorflow as tf
 from meshtf.compat.mesh_tensorflow import _functions as mtf
 from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape, dims_of
 from meshtf.compat.mesh_tensorflow._variables import get_variable
-from meshtf.graph import Mesh, Tensor, VariableDType
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.tensor import Tensor
+from meshtf.graph.variable_dtype import VariableDType
 
 
 def embedding_weights(

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from meshtf.compat.mesh_tensorflow import _functions as mtf
 from meshtf.compat.mesh_tensorflow._dimension import Dimension
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 
 
 def softmax_cross_entropy_with_logits(

@@ -7,7 +7,7 @@ from typing import Any
 
 from meshtf.compat.mesh_tensorflow import _functions as mtf
 from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 
 
 def corr(x: Tensor, dim: Dimension, epsilon: float = 1e-20, name: str = "pearson_correlation") -> Tensor:

@@ -11,8 +11,8 @@ from meshtf.compat.mesh_tensorflow.operations.operation import Operation
 from meshtf.compat.mesh_tensorflow.operations.slice_lowering import SliceLowering
 from meshtf.compat.mesh_tensorflow.operations.slices_mesh_impl import SlicesMeshImpl
 from meshtf.errors import GraphError
-from meshtf.graph import Tensor
-from meshtf.planning.layout_table import LayoutTable, ResolvedLayout
+from meshtf.graph.tensor import Tensor
+from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 
 
 class GenericGradOperation(Operation):

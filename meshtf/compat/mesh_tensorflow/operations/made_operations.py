@@ -19,7 +19,10 @@ from meshtf.compat.mesh_tensorflow._variables import assign_slice, get_variable
 from meshtf.compat.mesh_tensorflow.runs.updates import Updates
 from meshtf.dimension import Shape
 from meshtf.errors import GraphError, UsageError
-from meshtf.graph import Mesh, Operation, Tensor, VariableDType
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
+from meshtf.graph.variable_dtype import VariableDType
 
 _OWN = """\
 {base} is an operation of meshtf, which no class derives from; call mtf.{function} in a function of yours, or derive \

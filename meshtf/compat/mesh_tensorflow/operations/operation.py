@@ -7,11 +7,14 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from meshtf import graph as language
+import meshtf as language
 from meshtf.compat.mesh_tensorflow._dimension import own_shape
 from meshtf.compat.mesh_tensorflow.operations.slice_lowering import SliceLowering
+from meshtf.dimension import shape_of
 from meshtf.errors import GraphError, counted
-from meshtf.graph import Mesh, Tensor, check_tensor, check_tensors, dtype_of, shape_of
+from meshtf.graph.dtypes import dtype_of
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.tensor import Tensor, check_tensor, check_tensors
 from meshtf.planning.planner import Planner
 
 

@@ -9,7 +9,9 @@ from meshtf.compat.mesh_tensorflow.operations.laid_out_tensor import LaidOutTens
 from meshtf.compat.mesh_tensorflow.operations.slices_mesh_impl import SlicesMeshImpl
 from meshtf.compat.mesh_tensorflow.runs.eager_mode import eager_mode
 from meshtf.errors import DtypeError, GraphError, LayoutError, MeshtfError, ShapeError
-from meshtf.graph import Graph, Operation, Tensor
+from meshtf.graph.graph import Graph
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.planning.planner import Planner
 
 

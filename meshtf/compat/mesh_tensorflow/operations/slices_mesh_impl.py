@@ -16,15 +16,17 @@ from meshtf.compat.mesh_tensorflow._mesh_impls import AnswersOfMesh, named_shape
 from meshtf.compat.mesh_tensorflow.operations.laid_out_tensor import LaidOutTensor
 from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike
 from meshtf.errors import GraphError, LayoutError, ShapeError
-from meshtf.graph import Operation, Tensor, is_differentiable
+from meshtf.graph.dtypes import is_differentiable
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.layout import Axes, LayoutRules, TensorLayout
-from meshtf.ops.slicewise._local_function import as_tensors, text_of, traced_results
+from meshtf.ops.slicewise.local_function import as_tensors, text_of, traced_results
 from meshtf.ops.slicewise.slicewise import local_gradient, name_of
 from meshtf.planning.collectives.all_to_all import AllToAll
-from meshtf.planning.padding import uneven_dims, whole_in
+from meshtf.planning.layouts.padding import uneven_dims, whole_in
+from meshtf.planning.local_work.reductions import Reduction
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-from meshtf.planning.reductions import Reduction
 
 _REDUCTIONS: dict[str, Reduction] = {"SUM": "add", "MAX": "max", "MIN": "min"}
 

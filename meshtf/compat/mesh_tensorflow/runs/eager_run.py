@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from meshtf.compat.mesh_tensorflow._graph import Graph
 from meshtf.compat.mesh_tensorflow.runs.session_runs import Lowerings, with_values
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.ops.variables.variable import Assign
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from meshtf.compat.mesh_tensorflow._graph import Graph
-from meshtf.graph import Tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.lowering.make_plan import needed
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.variables.variable import Assign

@@ -21,7 +21,8 @@ from meshtf.compat.mesh_tensorflow.runs.fed_inputs import fed_inputs
 from meshtf.compat.mesh_tensorflow.runs.step_count import StepCount
 from meshtf.compat.mesh_tensorflow.runs.update_groups import UpdateGroups
 from meshtf.errors import UsageError
-from meshtf.graph import Operation, Tensor
+from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import Tensor
 from meshtf.host_array import host_array
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.make_plan import needed

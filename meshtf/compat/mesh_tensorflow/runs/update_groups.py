@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import tensorflow as tf
 
-from meshtf.graph import Operation
+from meshtf.graph.operation import Operation
 
 
 class UpdateGroups:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from meshtf.graph import Operation
+from meshtf.graph.operation import Operation
 
 
 @dataclasses.dataclass(frozen=True)

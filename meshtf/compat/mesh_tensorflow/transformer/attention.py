@@ -13,7 +13,9 @@ from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
 from meshtf.compat.mesh_tensorflow.layers.attention import MASKED
 from meshtf.compat.mesh_tensorflow.layers.dense import without_dims
 from meshtf.compat.mesh_tensorflow.transformer.attention_params import AttentionParams
-from meshtf.graph import Mesh, Tensor, VariableDType
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.tensor import Tensor
+from meshtf.graph.variable_dtype import VariableDType
 
 __all__ = [
     "AttentionParams",

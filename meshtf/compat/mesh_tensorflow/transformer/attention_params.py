@@ -13,7 +13,9 @@ from meshtf.compat.mesh_tensorflow import _functions as mtf
 from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
 from meshtf.compat.mesh_tensorflow._variables import get_variable
 from meshtf.errors import GraphError, ShapeError
-from meshtf.graph import Mesh, Tensor, VariableDType
+from meshtf.graph.mesh import Mesh
+from meshtf.graph.tensor import Tensor
+from meshtf.graph.variable_dtype import VariableDType
 
 
 class AttentionParams:

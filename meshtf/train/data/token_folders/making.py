@@ -13,9 +13,9 @@ from typing import Any
 from meshtf.cluster.cluster import Cluster
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data._tokenized_text import ShardTokens, TextReader, TextSplit, check_sides
-from meshtf.train.data.sources._files_state import files_state
-from meshtf.train.data.sources._shards import shards_of
 from meshtf.train.data.sources.document import Source
+from meshtf.train.data.sources.files_state import files_state
+from meshtf.train.data.sources.shards import shards_of
 from meshtf.train.data.token_folders.manifest import MANIFEST, SIDES, Manifest
 from meshtf.train.data.token_folders.shares import Shares
 from meshtf.train.data.token_folders.token_writer import TokenWriter, nothing_yet, partial_folder

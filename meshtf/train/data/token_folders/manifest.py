@@ -14,7 +14,7 @@ import numpy as np
 from meshtf.files.regular_file import open_regular, read_regular
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data._tokenized_text import TextSplit, TokenizedText
-from meshtf.train.data.sources._files_state import is_same
+from meshtf.train.data.sources.files_state import is_same
 from meshtf.train.data.token_folders.token_file import TokenFile
 from meshtf_programs.strict_json import json_text
 

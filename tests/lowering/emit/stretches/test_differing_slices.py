@@ -6,7 +6,7 @@ from __future__ import annotations
 import meshtf as mtf
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.stretches.differing_slices import DifferingSlices
-from meshtf.planning.adding_in_place import AddToPart, Zeros
+from meshtf.planning.local_work.adding_in_place import AddToPart, Zeros
 from meshtf.planning.plan import Compute, Loop, Plan, Value, walk
 
 BATCH, D_MODEL, D_FF = mtf.Dimension("batch", 8), mtf.Dimension("d_model", 64), mtf.Dimension("d_ff", 512)

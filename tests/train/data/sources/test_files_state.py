@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from meshtf.train.data import HuggingFaceDataset, ParquetFiles, TextFiles, TfRecords
-from meshtf.train.data.sources import _files_state
-from meshtf.train.data.sources._files_state import files_state, is_same
+from meshtf.train.data.sources import files_state as states
 from meshtf.train.data.sources.document import Source
+from meshtf.train.data.sources.files_state import files_state, is_same
 
 
 def test_the_state_of_files(tmp_path: Path, many_texts: Source, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +27,7 @@ def test_the_state_of_files(tmp_path: Path, many_texts: Source, monkeypatch: pyt
 
     # What is as it was is not read; a copy with times of its own is, and is the same.
     with monkeypatch.context() as patch:
-        patch.setattr(_files_state, "open_regular", None)
+        patch.setattr(states, "open_regular", None)
         assert is_same(made, files_state(source, made))
         (folder / "a.txt").write_text("other")
         assert not is_same(made, files_state(source, made))

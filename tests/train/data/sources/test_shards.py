@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from meshtf.train.data import JsonLines, TextFiles
-from meshtf.train.data.sources._shards import shards_of
 from meshtf.train.data.sources.document import Source
+from meshtf.train.data.sources.shards import shards_of
 
 
 def contents(source: Source) -> list[bytes]:

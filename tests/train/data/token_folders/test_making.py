@@ -12,7 +12,7 @@ import pytest
 
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import Pack, Pad, SpanCorruption, TextFiles, TextTask
-from meshtf.train.data.sources import _shards
+from meshtf.train.data.sources import shards
 from meshtf.train.data.sources.document import Document, Source
 from meshtf.train.data.token_folders import token_writer
 
@@ -21,7 +21,7 @@ MakeTask = Callable[..., TextTask]
 
 @pytest.fixture(autouse=True)
 def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_shards.shards_of, "__defaults__", (300,))
+    monkeypatch.setattr(shards.shards_of, "__defaults__", (300,))
 
 
 def first_batches(task: TextTask) -> list[dict[str, np.ndarray]]:

@@ -14,7 +14,7 @@ from meshtf.files import appearing
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import TextTask
 from meshtf.train.data._tokenized_text import TextReader
-from meshtf.train.data.sources import _shards
+from meshtf.train.data.sources import shards
 from meshtf.train.data.token_folders import shares
 from meshtf.train.data.token_folders.making import TokenFolder
 from meshtf.train.data.token_folders.shares import Shares
@@ -25,7 +25,7 @@ MakeTask = Callable[..., TextTask]
 
 @pytest.fixture(autouse=True)
 def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_shards.shards_of, "__defaults__", (300,))
+    monkeypatch.setattr(shards.shards_of, "__defaults__", (300,))
 
 
 @pytest.fixture

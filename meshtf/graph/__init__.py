@@ -1,0 +1,1 @@
+"""Graphs over named dimensions: pure Python on names and sizes, no TensorFlow op and no device."""

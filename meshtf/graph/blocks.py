@@ -1,0 +1,45 @@
+"""Blocks: lists of operations that run inside another, such as the body of a loop."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from meshtf.graph.operation import Operation
+    from meshtf.graph.tensor import Tensor
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """Where an operation is: in the program itself, or in a block of it."""
+
+    what: str
+
+
+PROGRAM = Place("the program")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Block:
+    """Operations that run inside another: the body of a loop, or a branch. `bound` are the tensors given to it."""
+
+    operations: tuple[Operation, ...]
+    bound: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    @property
+    def captures(self) -> list[Tensor]:
+        """Tensors from outside that the operations use, or that are returned as they are."""
+        inside = {*self.bound, *(t for o in self.operations for t in o.outputs)}
+        used = [*(x for o in self.operations for x in o.inputs), *self.outputs]
+        return list(dict.fromkeys(x for x in used if x not in inside))
+
+
+def with_nested(operations: Iterable[Operation]) -> Iterator[Operation]:
+    """Operations, and those of their blocks."""
+    for operation in operations:
+        yield operation
+        for block in operation.blocks:
+            yield from with_nested(block.operations)

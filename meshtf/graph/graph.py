@@ -1,0 +1,191 @@
+"""The graph of a program: its operations, its variables, and the blocks that are being built."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from meshtf.call_sites import user_site
+from meshtf.dimension import Shape
+from meshtf.errors import GraphError
+from meshtf.graph.blocks import PROGRAM, Place, with_nested
+from meshtf.graph.scopes import Scopes, checked_name
+from meshtf.graph.tensor import Tensor
+from meshtf.graph.variable_dtype import VariableDType
+
+if TYPE_CHECKING:
+    from meshtf.graph.operation import Operation
+
+_current_graph: contextvars.ContextVar[Graph | None] = contextvars.ContextVar("meshtf_graph", default=None)
+
+
+class Graph(Scopes):
+    """Operations in the order in which they were made, the variables they use, and the scopes that name them.
+
+    Args:
+      name: of the program, in messages and reports.
+      variable_dtype: of variables whose layer says none; `VariableDType()` by default, float32.
+      is_initial: whether the program computes initial values: its random bits then do not depend on a step.
+      layers_keep: what the gradients of scans and stacks of layers keep at most, whatever these say; see
+        `RecomputePolicy`.
+
+    Examples:
+      >>> graph = mtf.Graph("program")
+      >>> with graph:
+      ...     y = mtf.ones(mtf.Mesh(graph), "n:3") + 1.0
+      >>> graph.operations
+      [FillOperation(constant), ElementwiseOperation(add)]
+    """
+
+    def __init__(
+        self,
+        name: str = "program",
+        variable_dtype: VariableDType | None = None,
+        *,
+        is_initial: bool = False,
+        layers_keep: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.name = checked_name(name, "a graph")
+        self.is_initial = is_initial
+        self.layers_keep = layers_keep
+        self.variable_dtype = variable_dtype or VariableDType()
+        self.operations: list[Operation] = []
+        self._outside: list[list[Operation]] = []
+        self._places: list[frozenset[Place]] = [frozenset([PROGRAM])]
+        self.place = PROGRAM
+        self.variables: dict[str, Operation] = {}
+        self.summaries: dict[str, Any] = {}
+        """What goes to TensorBoard; see `mtf.scalar_summary`."""
+        self.exports: dict[str, Tensor] = {}
+        """Tensors that may be fetched by name; see `mtf.export`."""
+        self.makes_variables: list[Any] = []
+        """What `mtf.get_variable` asks inside a stack of layers, innermost last; see `mtf.layer_stack`."""
+
+    @property
+    def trainable_variables(self) -> list[Any]:
+        return [v for v in self.variables.values() if v.trainable]  # type: ignore[attr-defined]
+
+    def operand(self, value: Any, beside: Tensor) -> Any:
+        """What an operator is given that stands between a tensor and a value: the value itself."""
+        return value
+
+    def tensor(self, operation: Operation, shape: Shape, dtype: tf.DType, index: int) -> Tensor:
+        """A result of an operation, which a graph may have a class of its own for."""
+        return Tensor(operation, shape, dtype, index)
+
+    def label_variable(self, variable: Operation, name: str) -> None:
+        """Called where a program sets the name of a variable that is there."""
+        raise GraphError(f"{variable!r} is made, and keeps its name; give mtf.get_variable the name {name!r}")
+
+    def attribute_of(self, operation: Operation, name: str) -> Any:
+        """What an operation is asked for that its class does not have."""
+        raise AttributeError(f"{operation!r} has no attribute {name!r}", name=name, obj=operation)
+
+    @contextlib.contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """At its end, what was made inside is forgotten: operations, variables, and names that were used up."""
+        tables: list[dict[str, Any]] = [self.variables, self.summaries, self.exports, self._names]
+        before = [dict(table) for table in tables]
+        lists = [*self._outside, self.operations]
+        lengths = [len(operations) for operations in lists]
+        try:
+            with self.capture("a rehearsal"):
+                yield
+        finally:
+            for table, kept in zip(tables, before, strict=True):
+                table.clear()
+                table.update(kept)
+            for operations, length in zip(lists, lengths, strict=True):
+                del operations[length:]
+
+    @contextlib.contextmanager
+    def capture(
+        self, what: str = "a block", given: Iterable[Tensor] = (), beside: Iterable[Operation] = ()
+    ) -> Iterator[list[Operation]]:
+        """Operations made inside go to a list of their own: the body of a loop or of a branch.
+
+        Args:
+          what: names the block in messages.
+          given: tensors that belong to the block.
+          beside: operations of other blocks that may be used, as those of a forward pass are by its gradient.
+        """
+        (outside, self.operations), (before, self.place) = (self.operations, []), (self.place, Place(what))
+        for tensor in given:
+            tensor.operation.place = self.place
+        self._outside.append(outside)
+        self._places.append(self._places[-1] | {self.place} | {o.place for o in beside})
+        try:
+            yield self.operations
+        finally:
+            self.operations, self.place = self._outside.pop(), before
+            self._places.pop()
+
+    @contextlib.contextmanager
+    def outermost(self) -> Iterator[None]:
+        """Operations made inside go to the program itself, before the loop whose body is being built."""
+        inside, self.operations = self.operations, (self._outside or [self.operations])[0]
+        place, self.place = self.place, PROGRAM
+        try:
+            yield
+        finally:
+            self.operations, self.place = inside, place
+
+    @property
+    def program_operations(self) -> list[Operation]:
+        """The operations of the program itself, without those of the block that is being built, if one is."""
+        return (self._outside or [self.operations])[0]
+
+    def every_operation(self) -> Iterator[Operation]:
+        """All operations made so far, in blocks too, those of blocks that are being built included."""
+        for operations in [*self._outside, self.operations]:
+            yield from with_nested(operations)
+
+    def check_in_reach(self, tensor: Tensor) -> None:
+        """GraphError for a tensor of a block that has ended: it is there inside the block only."""
+        if tensor.operation.place not in self._places[-1]:
+            raise GraphError(
+                f"{tensor}, made at {tensor.operation.site}, is inside {tensor.operation.place.what}, and is used "
+                f"outside; let the function return it"
+            )
+
+    def __enter__(self) -> Graph:
+        self._tokens = [*getattr(self, "_tokens", []), _current_graph.set(self)]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _current_graph.reset(self._tokens.pop())
+
+
+def current_graph() -> Graph:
+    """The graph being built. Set by `mtf.function` and by `with graph:`; GraphError outside.
+
+    Examples:
+      >>> mtf.current_graph() is mesh.graph
+      True
+    """
+    graph = _current_graph.get()
+    if graph is None:
+        raise GraphError(
+            "no graph is being built here; call this inside the body of an mtf.function, or inside `with graph:`\n"
+            f"  at {user_site()}"
+        )
+    return graph
+
+
+@contextlib.contextmanager
+def variable_scope(name: str | None = None, default_name: str | None = None) -> Iterator[str]:
+    """Opens a scope of the current graph that names variables, operations and random keys.
+
+    Examples:
+      >>> with mtf.variable_scope("decoder"), mtf.variable_scope("layer_0") as path:
+      ...     w = mtf.get_variable(mesh, "kernel", "hidden:8")
+      >>> path, w
+      ('decoder/layer_0', decoder/layer_0/kernel [hidden:8] float32)
+    """
+    with current_graph().variable_scope(name, default_name) as path:
+        yield path

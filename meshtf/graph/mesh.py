@@ -1,0 +1,32 @@
+"""The mesh of a graph's tensors, as long as nobody has said how large it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from meshtf.errors import GraphError
+
+if TYPE_CHECKING:
+    from meshtf.graph.graph import Graph
+
+
+class Mesh:
+    """A tag that says on which mesh a tensor lives; its shape comes with the lowering.
+
+    Examples:
+      >>> mtf.zeros(mtf.Mesh(mtf.Graph()), "batch:4")
+      constant [batch:4] float32
+    """
+
+    def __init__(self, graph: Graph, name: str = "mesh") -> None:
+        self.graph = graph
+        self.name = name
+
+
+def check_mesh(x: object) -> Mesh:
+    if not isinstance(x, Mesh):
+        raise GraphError(
+            f"an mtf.Mesh is needed, not {type(x).__name__}; it is `x.mesh` of any tensor, and what the body of an "
+            f"mtf.function is given as `mesh`"
+        )
+    return x

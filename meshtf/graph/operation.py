@@ -1,0 +1,164 @@
+"""Operations: the nodes of a graph, which the planner lowers."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from meshtf.call_sites import Site, user_site
+from meshtf.dimension import Shape
+from meshtf.errors import GraphError
+from meshtf.graph.dtypes import is_differentiable
+from meshtf.graph.mesh import Mesh, check_mesh
+from meshtf.graph.tensor import Tensor
+from meshtf.layer_scopes import ScopedName
+
+if TYPE_CHECKING:
+    from meshtf.graph.blocks import Block, Place
+    from meshtf.graph.graph import Graph
+    from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
+    from meshtf.planning.planner import Planner
+
+
+class Operation(abc.ABC):
+    """A node of the graph. Its shape rule, its gradient and its lowering stand together in its class.
+
+    A subclass checks its inputs, then calls this constructor, which appends the operation to the graph: an operation
+    that is refused leaves no trace.
+
+    Args:
+      inputs: the tensors that it is of, all on one mesh.
+      outputs: named shape and dtype of each result.
+      name: under the open scopes, made unique.
+      mesh: where it is, if it has no inputs.
+
+    Raises:
+      GraphError: inputs of different graphs or meshes, or from inside a loop that has ended, or none and no mesh.
+
+    Examples:
+      >>> operation = (2.0 * x).operation
+      >>> isinstance(operation, mtf.Operation), operation.name, operation.inputs, operation.outputs
+      (True, 'multiply', (x [batch:4 hidden:8] float32,), (multiply [batch:4 hidden:8] float32,))
+    """
+
+    passes_pending_sums: bool = False
+    """Linear in all inputs together: sums of its inputs over cores may be left to its consumers."""
+
+    prefers_sums_done: bool = False
+    """It rounds, so that where it costs nothing its inputs' sums over cores are done first."""
+
+    takes_any_layout: bool = False
+    """Works on its input as it is held, whatever layout that is; its output may then be brought to its own."""
+
+    takes_padding: bool = False
+    """Works on slices of which the last end before they are full, and leaves such: see `Planner.read`."""
+
+    is_product: bool = False
+    """A contraction or a convolution: costly, and worth keeping rather than computing again."""
+
+    is_cheap: bool = False
+    """Element by element, from its inputs alone: it costs less to do again than a large result to keep."""
+
+    has_side_effect: bool = False
+    """Lowered although no fetch needs it (assignments, prints, checks)."""
+
+    why_not_compiled: str = ""
+    """Why a loop that has it cannot be compiled by XLA, as words that follow its name; empty where it can."""
+
+    def __init__(
+        self,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[tuple[Shape, tf.DType]],
+        *,
+        name: str,
+        mesh: Mesh | None = None,
+    ) -> None:
+        if mesh is None and not inputs:
+            raise GraphError(f"operation {name} has no input and was given no mesh")
+        self.mesh: Mesh = check_mesh(mesh) if mesh is not None else inputs[0].mesh
+        for x in inputs:
+            if x.mesh is not self.mesh:
+                raise GraphError(
+                    f"{inputs[0]} and {x} belong to different {'graphs' if x.graph is not self.graph else 'meshes'}; "
+                    f"hand values from one program to another as inputs, or in variables of a shared store"
+                )
+            self.graph.check_in_reach(x)
+        self.inputs: tuple[Tensor, ...] = tuple(inputs)
+        self.name: str = self.graph.unique_name(name)
+        self.site: Site = user_site()
+        self.scoped_name: ScopedName = self.graph.scoped_name(self.name)
+        tensor = self.graph.tensor
+        self.outputs: tuple[Tensor, ...] = tuple(tensor(self, s, d, i) for i, (s, d) in enumerate(outputs))
+        self.place: Place = self.graph.place
+        self.dependencies: tuple[Operation, ...] = ()
+        self.blocks: tuple[Block, ...] = ()
+        self.overrides_layout: bool = any(x.operation.overrides_layout for x in inputs)
+        self.like: Tensor | None = None
+        """The tensor whose layout the one output has, where it is that tensor's gradient."""
+        self.source: Tensor | None = None
+        """What it is in a block, or is there a part of, where it is given to a block."""
+        self.graph.operations.append(self)
+
+    @property
+    def graph(self) -> Graph:
+        return self.mesh.graph
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether gradients flow through it: some input and some output are floating or complex."""
+        return any(is_differentiable(t.dtype) for t in self.inputs) and any(
+            is_differentiable(t.dtype) for t in self.outputs
+        )
+
+    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """Gradients of the inputs, from those of the outputs (None: unconnected).
+
+        One may have dimensions that its input lacks, as that of a broadcast has: autodiff sums over them.
+        """
+        raise GraphError(f"operation {self.name} ({type(self).__name__}) has no gradient")
+
+    def output_layouts(self, layouts: LayoutTable) -> Sequence[ResolvedLayout]:
+        """Layouts of the outputs: by name from the inputs that were overridden, else from the rules."""
+        return [layouts.inherited(self.inputs, output.shape) for output in self.outputs]
+
+    def needs_whole(self, name: str) -> bool:
+        """Whether it must see its tensors whole along a dimension of this name, where that is padded. All of those that
+        do not take padding must; but for one that treats the positions along a dimension alike."""
+        return not self.takes_padding
+
+    def lay_out_like(self, x: Tensor) -> None:
+        """Gives the one output the layout of another tensor of its shape."""
+        self.like = x
+        self.overrides_layout = x.is_overridden
+
+    def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
+        """Mesh axes over which this operation itself leaves its output a pending sum."""
+        return ()
+
+    def gathers_because(self, layouts: LayoutTable) -> str:
+        """Why it gathers what is split, where that is for want of a way to work on slices; empty where it is not.
+
+        What operands or results are gathered for because their layouts say so is no such want.
+        """
+        return ""
+
+    def output_pending_axes(self, layouts: LayoutTable) -> Sequence[tuple[str, ...]]:
+        """The same for each output, in an operation whose outputs differ in it."""
+        return [self.pending_axes(layouts)] * len(self.outputs)
+
+    @abc.abstractmethod
+    def lower(self, planner: Planner) -> None:
+        """Adds this operation's instructions to the plan."""
+
+    if not TYPE_CHECKING:  # a type checker would take it for a promise of every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if "mesh" not in vars(self):  # it is being made
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+            return self.graph.attribute_of(self, name)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name})"

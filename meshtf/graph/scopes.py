@@ -1,0 +1,140 @@
+"""The scopes that are open while a graph is built, and the names that they give."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from meshtf.call_sites import says_where
+from meshtf.dimension import Dimension
+from meshtf.errors import GraphError
+from meshtf.layer_scopes import LayerScope, ScopedName
+
+if TYPE_CHECKING:
+    from meshtf.graph.operation import Operation
+
+
+class Scopes:
+    """The scopes that are open, and the names that are taken. A graph has one set of them.
+
+    A path names variables, operations and random keys. Scopes of a stack's layers also say which layers there are.
+    """
+
+    def __init__(self) -> None:
+        self._scopes: list[str] = []
+        self._layer_scopes: list[LayerScope] = []
+        self._scoped_name: ScopedName | None = None
+        self._names: dict[str, int] = {}
+        self._scope_of_tensorflow = _scope_of_tensorflow()
+
+    @property
+    def scope(self) -> str:
+        """The path of the open scopes, as `decoder/layer_000`; empty outside."""
+        return "/".join(self._scopes)
+
+    @property
+    def layer_scopes(self) -> tuple[LayerScope, ...]:
+        """The open scopes that are a layer's, outermost first."""
+        return tuple(self._layer_scopes)
+
+    def scoped(self, name: str) -> str:
+        return f"{self.scope}/{name}" if self._scopes else name
+
+    def check_scope_of_tensorflow(self) -> None:
+        """GraphError inside a tf.variable_scope opened since the graph began: it does not name what is made here."""
+        opened = _scope_of_tensorflow()
+        if opened != self._scope_of_tensorflow:
+            name = opened.removeprefix(f"{self._scope_of_tensorflow}/")
+            raise GraphError(
+                f'tf.variable_scope("{opened}") is open, and does not name variables of meshtf, so that layers in '
+                f'scopes of different names would share theirs; open mtf.variable_scope("{name}") in its place'
+            )
+
+    def unique_name(self, name: str, mark_as_used: bool = True) -> str:
+        """`name` under the open scopes, with `_1`, `_2`, ... appended where it is taken."""
+        base = self.scoped(checked_name(name, "an operation"))
+        candidate, count = base, self._names.get(base, 0)
+        while candidate in self._names:
+            candidate, count = f"{base}_{count}", count + 1
+        if mark_as_used:
+            self._names[base] = max(count, 1)
+            self._names.setdefault(candidate, 1)
+        return candidate
+
+    @contextlib.contextmanager
+    def variable_scope(self, name: str | None = None, default_name: str | None = None) -> Iterator[str]:
+        """Opens a scope: `name` as it is (entering it again shares its variables), or `default_name` made unique."""
+        if not (name or default_name):
+            raise GraphError("a scope needs a name or a default_name")
+        if name is None:
+            name = self.unique_name(f"{default_name}").rsplit("/", 1)[-1]
+        self._scopes.append(checked_name(name, "a scope"))
+        try:
+            yield self.scope
+        finally:
+            self._scopes.pop()
+
+    @contextlib.contextmanager
+    def layer_scope(self, name: str, dim: Dimension, number: int | None = None) -> Iterator[None]:
+        """Opens the scope of one layer of a stack, or of all of them where no number is given."""
+        with self.inside_layers(LayerScope(self.scoped(name), dim, number)):
+            yield
+
+    @contextlib.contextmanager
+    def inside_layers(self, scope: LayerScope) -> Iterator[None]:
+        """Opens a scope of layers, in place of the open scopes."""
+        self._layer_scopes.append(scope)
+        try:
+            with self.root_scope(), self.variable_scope(scope.path):
+                yield
+        finally:
+            self._layer_scopes.pop()
+
+    @contextlib.contextmanager
+    def variable_scopes_of(self, full_name: str, layer_scopes: Sequence[LayerScope]) -> Iterator[None]:
+        """Opens a scope of a variable's whole name, inside the scopes of layers that it was made in."""
+        before, self._layer_scopes = self._layer_scopes, [*layer_scopes]
+        try:
+            with self.root_scope(), self.variable_scope(full_name):
+                yield
+        finally:
+            self._layer_scopes = before
+
+    @contextlib.contextmanager
+    def gradient_of(self, operation: Operation) -> Iterator[None]:
+        """Opens the scope of gradients. What is made inside is for rules by place where the operation is."""
+        before, self._scoped_name = self._scoped_name, operation.scoped_name
+        try:
+            with self.variable_scope("gradients"):
+                yield
+        finally:
+            self._scoped_name = before
+
+    def scoped_name(self, name: str) -> ScopedName:
+        """The name of an operation that is made now, with the scopes of layers around it."""
+        return self._scoped_name or ScopedName(name, self.layer_scopes)
+
+    @contextlib.contextmanager
+    def root_scope(self) -> Iterator[None]:
+        """Leaves all scopes."""
+        scopes, self._scopes = self._scopes, []
+        try:
+            yield
+        finally:
+            self._scopes = scopes
+
+
+@says_where
+def checked_name(name: object, what: str) -> str:
+    """A name, which is text. GraphError for what is none, and for one that is empty or has an empty part."""
+    if not isinstance(name, str) or not all(name.split("/")):
+        raise GraphError(f'the name of {what} is text, such as "decoder" or "decoder/layer", and not {name!r}')
+    return name
+
+
+def _scope_of_tensorflow() -> str:
+    """The name of the innermost open tf.variable_scope; empty outside of all."""
+    return tf.compat.v1.get_variable_scope().name

@@ -1,0 +1,92 @@
+"""Tensors of a graph: outputs of operations, with a named shape and a dtype and no value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from meshtf.dimension import Shape
+from meshtf.errors import DtypeError, GraphError
+from meshtf.tensor_operators import TensorOperators
+
+if TYPE_CHECKING:
+    from meshtf.graph.graph import Graph
+    from meshtf.graph.mesh import Mesh
+    from meshtf.graph.operation import Operation
+
+
+class Tensor(TensorOperators):
+    """A tensor over named dimensions: an output of an operation. It has no value while the graph is built.
+
+    Attributes:
+      operation: what it is made by.
+      shape: its named shape.
+      dtype: its element type.
+      index: which of the operation's outputs it is.
+
+    Examples:
+      >>> isinstance(x, mtf.Tensor), x.name, x.shape, x.dtype.name
+      (True, 'x', Shape[batch:4 hidden:8], 'float32')
+      >>> 1.0 - x / 2.0
+      sub [batch:4 hidden:8] float32
+    """
+
+    def __init__(self, operation: Operation, shape: Shape, dtype: tf.DType, index: int = 0) -> None:
+        self.operation = operation
+        self.shape = shape
+        self.dtype = dtype
+        self.index = index
+
+    @property
+    def name(self) -> str:
+        return f"{self.operation.name}:{self.index}" if self.index else self.operation.name
+
+    @property
+    def graph(self) -> Graph:
+        return self.operation.graph
+
+    @property
+    def mesh(self) -> Mesh:
+        return self.operation.mesh
+
+    @property
+    def size(self) -> int:
+        return self.shape.size
+
+    def _operand(self, other: Any) -> Any:
+        return self.graph.operand(other, self)
+
+    @property
+    def is_overridden(self) -> bool:
+        """Whether the layout comes, in part, from `with_layout` or `replicate`."""
+        return self.operation.overrides_layout
+
+    def __repr__(self) -> str:
+        return f"{self.name} [{self.shape}] {self.dtype.name}"
+
+
+def check_tensor(x: object, what: str = "operand") -> Tensor:
+    if not isinstance(x, Tensor):
+        raise GraphError(
+            f"the {what} must be an mtf.Tensor, not {type(x).__name__}; bring values in as inputs of mtf.function, "
+            f"or with mtf.constant or mtf.import_tf_tensor"
+        )
+    return x
+
+
+def check_tensors(xs: Any) -> list[Tensor]:
+    """A list of tensors, from one or several."""
+    if isinstance(xs, Tensor):
+        return [xs]
+    return [check_tensor(x) for x in xs] if isinstance(xs, Iterable) else [check_tensor(xs)]
+
+
+def same_dtype(tensors: Sequence[Tensor]) -> tf.DType:
+    """The one dtype of all; DtypeError that names those that differ. There is no implicit promotion."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype != dtype:
+            raise DtypeError(f"{tensors[0].dtype.name} and {x.dtype.name} meet; convert one with mtf.cast")
+    return dtype

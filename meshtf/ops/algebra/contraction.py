@@ -1,0 +1,254 @@
+"""Local contractions over named dimensions, as matrix products with as few transposes as possible."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeAlias
+
+import opt_einsum
+import tensorflow as tf
+
+from meshtf.graph.dtypes import sum_dtype
+from meshtf.ops.algebra import wrapping_integers
+from meshtf.ops.algebra.wider_operands import wider_operands
+from meshtf.planning.local_work.work_facts import MatrixProduct
+from meshtf.planning.plan import Core
+
+Names: TypeAlias = tuple[str, ...]
+
+_MATMUL_DTYPES = (tf.bfloat16, tf.float16, tf.float32, tf.float64, tf.int32, tf.int64, tf.complex64, tf.complex128)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Contraction:
+    """Local work: the product of slices, summed over names.
+
+    names: of each operand's dimensions. output: of the result's, as far as operands have them, in order. size: of the
+    result. new: axes of it that no operand has, along which it is repeated.
+    """
+
+    names: tuple[Names, ...]
+    output: Names
+    size: tuple[int, ...]
+    new: tuple[int, ...] = ()
+
+    def __call__(self, core: Core, *slices: tf.Tensor) -> tf.Tensor:
+        y = contract(core, slices, self.names, self.output)
+        if self.new:
+            y = tf.broadcast_to(tf.reshape(y, [1 if i in self.new else n for i, n in enumerate(self.size)]), self.size)
+        return y
+
+    def with_names(self, operand: int, names: Names) -> Contraction:
+        """The same, of an operand whose dimensions stand in another order."""
+        own = (*self.names[:operand], names, *self.names[operand + 1 :])
+        return dataclasses.replace(self, names=own)
+
+    def read_transposed(self, sizes: Mapping[str, int]) -> tuple[int, Names] | None:
+        """Of one product of two matrices, the operand that the kernel is given as its second, if that is transposed,
+        and the order of names in which it would be given as it is."""
+        if len(self.names) != 2:
+            return None
+        a, b = self.names
+        is_plain = _is_matrix_product(a, b, {*self.output}) and {*a} ^ {*b} <= {*self.output}
+        plan = MatrixPlan.best(a, b, self.output, sizes)
+        if not is_plain or math.prod(sizes[n] for n in plan.batch) != 1:
+            return None
+        if plan.is_swapped:
+            return None if plan.transpose_a else (0, plan.batch + plan.contracted + plan.rows)
+        return (1, plan.batch + plan.contracted + plan.columns) if plan.transpose_b else None
+
+
+def contract(core: Core, slices: Sequence[tf.Tensor], names: Sequence[Names], output: Names) -> tf.Tensor:
+    """Sums the product of slices over every name that `output` lacks. Output names must be among the inputs'."""
+    sizes = {n: s for x, own in zip(slices, names, strict=True) for n, s in zip(own, x.shape.as_list(), strict=True)}
+    operands = list(zip(slices, names, strict=True))
+    for pair in _order(names, output, sizes):
+        taken = [operands.pop(i) for i in sorted(pair, reverse=True)][::-1]
+        needed = {*output, *(n for _, own in operands for n in own)}
+        operands.append(_contract_some(core, taken, needed, output if not operands else None, sizes))
+    (x, own) = operands[0]
+    return _summed_and_ordered(core, x, own, output)
+
+
+def matrix_products(names: Sequence[Names], output: Names, sizes: Mapping[str, int]) -> tuple[MatrixProduct, ...]:
+    """The products of matrices that `contract` does, in order; what it multiplies element by element is not there."""
+    operands, found = list(names), []
+    for pair in _order(names, output, sizes):
+        taken = [operands.pop(i) for i in sorted(pair, reverse=True)][::-1]
+        needed = {*output, *(n for own in operands for n in own)}
+        if len(taken) == 1:
+            operands.append(taken[0])
+            continue
+        a = tuple(n for n in taken[0] if n in needed or n in taken[1])
+        b = tuple(n for n in taken[1] if n in needed or n in taken[0])
+        if _is_matrix_product(a, b, needed):
+            groups = (
+                [n for n in a if n in b and n in needed],
+                [n for n in a if n not in b],
+                [n for n in b if n not in a],
+                [n for n in a if n in b and n not in needed],
+            )
+            transposed = MatrixPlan.best(a, b, _wanted(a, b, needed, None if operands else output), sizes).transposed(
+                sizes
+            )
+            found.append(
+                MatrixProduct(*(math.prod(sizes[n] for n in group) for group in groups), transposed=transposed)
+            )
+        operands.append(_wanted(a, b, needed, None if operands else output))
+    return tuple(found)
+
+
+def _order(names: Sequence[Names], output: Names, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
+    """Which operands to contract, pair by pair (Smith and Gray 2018, opt_einsum)."""
+    if len(names) <= 2:
+        return [tuple(range(len(names)))]
+    symbol = {n: opt_einsum.get_symbol(i) for i, n in enumerate(sizes)}
+    equation = ",".join("".join(symbol[n] for n in own) for own in names)
+    equation += "->" + "".join(symbol[n] for n in output)
+    shapes = [tuple(sizes[n] for n in own) for own in names]
+    path, _ = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize="auto")
+    return [tuple(pair) for pair in path]
+
+
+def _contract_some(
+    core: Core,
+    taken: Sequence[tuple[tf.Tensor, Names]],
+    needed: set[str],
+    output: Names | None,
+    sizes: Mapping[str, int],
+) -> tuple[tf.Tensor, Names]:
+    if len(taken) == 1:
+        return taken[0]
+    (a, a_names), (b, b_names) = taken
+    a, a_names = _summed(a, a_names, needed | set(b_names))
+    b, b_names = _summed(b, b_names, needed | set(a_names))
+    wanted = _wanted(a_names, b_names, needed, output)
+    if a.dtype in _MATMUL_DTYPES and _is_matrix_product(a_names, b_names, needed):
+        return _matrix_product(core, a, b, MatrixPlan.best(a_names, b_names, wanted, sizes)), wanted
+    longest = max(a_names, b_names, key=len)
+    full = longest if {*a_names, *b_names} <= {*longest} else tuple(dict.fromkeys((*wanted, *a_names, *b_names)))
+    narrow = a.dtype
+    if any(n not in wanted for n in full):  # products are rounded together with their sum
+        a, b = tf.cast(a, sum_dtype(narrow)), tf.cast(b, sum_dtype(narrow))
+    product = wrapping_integers.product(_expanded(core, a, a_names, full), _expanded(core, b, b_names, full))
+    return tf.cast(_summed_and_ordered(core, product, full, wanted), narrow), wanted
+
+
+def _wanted(a: Names, b: Names, needed: Collection[str], output: Names | None) -> Names:
+    """Names of the product of two operands, in order: the output's, of the last product."""
+    return output or tuple(n for n in dict.fromkeys((*a, *b)) if n in needed)
+
+
+def _is_matrix_product(a: Names, b: Names, needed: set[str]) -> bool:
+    """Whether something is contracted, and the result is more than a batch of scalars (those are faster as a sum)."""
+    is_contracted = any(n in b and n not in needed for n in a)
+    has_rows_or_columns = any((n in a) != (n in b) for n in (*a, *b))
+    return is_contracted and has_rows_or_columns
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MatrixPlan:
+    """How two operands become matrices: their orders of names, whether they are read transposed, the result's order."""
+
+    batch: Names
+    rows: Names
+    columns: Names
+    contracted: Names
+    a_order: Names
+    b_order: Names
+    transpose_a: bool
+    transpose_b: bool
+    is_swapped: bool
+    output: Names
+    a_names: Names
+    b_names: Names
+
+    @classmethod
+    def best(cls, a: Names, b: Names, output: Names, sizes: Mapping[str, int]) -> MatrixPlan:
+        """The plan that transposes the fewest elements."""
+        batch = tuple(n for n in output if n in a and n in b)
+        rows = tuple(n for n in a if n in output and n not in b)
+        columns = tuple(n for n in b if n in output and n not in a)
+        contracted = tuple(n for n in a if n in b and n not in output)
+        choices = itertools.product(
+            _orders(batch, output, a, b), _orders(rows, a, output), _orders(columns, b, output),
+            _orders(contracted, a, b),
+        )  # fmt: skip
+        plans = [cls._made(a, b, output, *choice) for choice in choices]
+        return min(plans, key=lambda plan: plan.transposed(sizes))
+
+    @classmethod
+    def _made(
+        cls, a: Names, b: Names, output: Names, batch: Names, rows: Names, columns: Names, contracted: Names
+    ) -> MatrixPlan:
+        # An operand that must be moved keeps its innermost name innermost: such transposes are the fast ones.
+        transpose_a = a == batch + contracted + rows or (a != batch + rows + contracted and a[-1] in rows)
+        transpose_b = b == batch + columns + contracted or (b != batch + contracted + columns and b[-1] in contracted)
+        return cls(
+            batch, rows, columns, contracted,
+            a_order=batch + contracted + rows if transpose_a else batch + rows + contracted,
+            b_order=batch + columns + contracted if transpose_b else batch + contracted + columns,
+            transpose_a=transpose_a, transpose_b=transpose_b,
+            is_swapped=bool(columns) and bool(rows) and output[-1] in rows,
+            output=output, a_names=a, b_names=b,
+        )  # fmt: skip
+
+    @property
+    def product(self) -> Names:
+        """Names of the matrix product, in order."""
+        return self.batch + (self.columns + self.rows if self.is_swapped else self.rows + self.columns)
+
+    def transposed(self, sizes: Mapping[str, int]) -> int:
+        """Elements of which the order in memory changes."""
+        moved = [(self.a_names, self.a_order), (self.b_names, self.b_order), (self.output, self.product)]
+        return sum(math.prod(sizes[n] for n in names) for names, order in moved if names != order)
+
+
+def _matrix_product(core: Core, a: tf.Tensor, b: tf.Tensor, plan: MatrixPlan) -> tf.Tensor:
+    sizes = dict(zip(plan.a_names, a.shape.as_list(), strict=True))
+    sizes |= dict(zip(plan.b_names, b.shape.as_list(), strict=True))
+    groups = [plan.batch, plan.rows, plan.columns, plan.contracted]
+    batch, m, n, k = (math.prod(sizes[name] for name in group) for group in groups)
+    lead = [batch] if plan.batch and batch != 1 else []
+    a = core.reshaped(_ordered(core, a, plan.a_names, plan.a_order), lead + ([k, m] if plan.transpose_a else [m, k]))
+    b = core.reshaped(_ordered(core, b, plan.b_names, plan.b_order), lead + ([n, k] if plan.transpose_b else [k, n]))
+    dtype = core.product_dtype(a.dtype)
+    wide_a, wide_b = wider_operands(a, b, dtype)
+    if plan.is_swapped:
+        product = tf.linalg.matmul(wide_b, wide_a, transpose_a=not plan.transpose_b, transpose_b=not plan.transpose_a)
+    else:
+        product = tf.linalg.matmul(wide_a, wide_b, transpose_a=plan.transpose_a, transpose_b=plan.transpose_b)
+    product = tf.cast(product, a.dtype)
+    shape = [sizes[name] for name in plan.product]
+    return _ordered(core, core.reshaped(product, shape), plan.product, plan.output)
+
+
+def _orders(group: Names, *like: Names) -> list[Names]:
+    return list(dict.fromkeys(tuple(n for n in names if n in group) for names in like))
+
+
+def _summed(x: tf.Tensor, names: Names, kept: set[str]) -> tuple[tf.Tensor, Names]:
+    axes = [i for i, n in enumerate(names) if n not in kept]
+    if not axes:
+        return x, names
+    total = tf.reduce_sum(tf.cast(x, sum_dtype(x.dtype)), axes)
+    return tf.cast(total, x.dtype), tuple(n for n in names if n in kept)
+
+
+def _summed_and_ordered(core: Core, x: tf.Tensor, names: Names, output: Names) -> tf.Tensor:
+    x, names = _summed(x, names, set(output))
+    return _ordered(core, x, names, output)
+
+
+def _ordered(core: Core, x: tf.Tensor, names: Names, order: Names) -> tf.Tensor:
+    return x if names == order else core.transposed(x, [names.index(n) for n in order])
+
+
+def _expanded(core: Core, x: tf.Tensor, names: Names, full: Names) -> tf.Tensor:
+    order = tuple(n for n in full if n in names)
+    x = _ordered(core, x, names, order)
+    sizes = dict(zip(order, x.shape.as_list(), strict=True))
+    return core.reshaped(x, [sizes.get(n, 1) for n in full])

@@ -1,0 +1,31 @@
+"""What is known of positions while a graph is built."""
+
+from __future__ import annotations
+
+from meshtf.call_sites import language_function
+from meshtf.graph.tensor import Tensor, check_tensor
+from meshtf.ops.inputs.constants import RangeOperation
+from meshtf.ops.rearranging.reshape import ReshapeOperation
+
+
+@language_function
+def is_range(x: Tensor) -> bool:
+    """Tells whether x is known, while the graph is built, to be 0, 1, 2, ... along its one dimension.
+
+    This is so for what `mtf.range` gives, also after its dimension was renamed. A layer whose positions are a range
+    knows which scores a causal mask hides, and need not compute them.
+
+    Args:
+      x: a tensor of any shape.
+
+    Examples:
+      >>> positions = mtf.range(mesh, ("length", 16))
+      >>> mtf.is_range(positions), mtf.is_range(mtf.rename_dimension(positions, "length", "memory_length"))
+      (True, True)
+      >>> mtf.is_range(positions + 1)
+      False
+    """
+    operation = check_tensor(x).operation
+    while isinstance(operation, ReshapeOperation) and operation.inputs[0].shape.ndims == 1:
+        operation = operation.inputs[0].operation
+    return x.shape.ndims == 1 and isinstance(operation, RangeOperation)

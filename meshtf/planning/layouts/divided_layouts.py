@@ -1,0 +1,112 @@
+"""How the cores along some mesh axes divide a variable among themselves, and which axes to take apart for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from meshtf.axis_parts import WHOLE_AXES, AxisParts, part_names
+from meshtf.dimension import Dimension, Shape
+from meshtf.layout import Axes, TensorLayout, axes_size
+from meshtf.planning.layouts.padding import padded_shape
+
+MOST_PADDING = 1 / 8
+"""Of what a core holds of a variable and sends: where more would be padding, its update is not divided."""
+
+MOST_MESH_AXES = 6
+"""Of a mesh with axes taken apart: a route between two layouts is searched for among all orders of the axes."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Divisible:
+    """What is to be divided: a shape, how it is split already, and the mesh axes over which it is repeated.
+
+    most_padding: of what a core holds; 0 where padding could not be left out.
+    """
+
+    shape: Shape
+    layout: TensorLayout
+    repeated: frozenset[str]
+    most_padding: float = MOST_PADDING
+
+
+def divided(variable: Divisible, mesh_shape: Shape, axis_parts: AxisParts) -> TensorLayout:
+    """Its layout with the repeated axes added: each to one dimension, or its parts to several.
+
+    An axis that divides nothing, not even with some padding, is left out.
+    """
+    axes = variable.layout.axes
+    for group in _repeated_axes(variable, mesh_shape, axis_parts):
+        found = [
+            (len(set(places)), padding, after)
+            for places in itertools.product(range(variable.shape.ndims), repeat=len(group))
+            for after in [_placed(axes, group, places)]
+            for padding in [_padding(variable, after, mesh_shape)]
+            if padding <= variable.most_padding
+        ]
+        if found:
+            axes = min(found, key=lambda dims_padding_and_axes: dims_padding_and_axes[:2])[2]
+    return TensorLayout(axes)
+
+
+def parts_that_help(variables: Sequence[Divisible], mesh_shape: Shape) -> AxisParts:
+    """The axes to take apart, and how, so that the most elements of these variables are divided. Perhaps none."""
+    sizes: dict[str, tuple[int, int]] = {}
+    for axis in mesh_shape.dims[: max(0, MOST_MESH_AXES - mesh_shape.ndims)]:
+        if any(mesh_shape.has(part) for part in part_names(axis.name, 2)):
+            continue
+        waiting = Counter(v for v in variables if axis.name in v.repeated - divided(v, mesh_shape, WHOLE_AXES).used)
+        gains = {pair: _elements_divided(waiting, axis, pair, mesh_shape) for pair in _pairs(axis.size)}
+        best = max(gains, key=gains.__getitem__, default=None)
+        if best is not None and gains[best]:
+            sizes[axis.name] = best
+    return AxisParts.of(mesh_shape, sizes)
+
+
+def _elements_divided(
+    variables: Mapping[Divisible, int], axis: Dimension, pair: tuple[int, int], mesh_shape: Shape
+) -> int:
+    """How many elements are in those of the variables that an axis in these parts divides."""
+    axis_parts = AxisParts.of(mesh_shape, {axis.name: pair})
+    finer = axis_parts.taken_apart(mesh_shape)
+    total = 0
+    for variable, count in variables.items():
+        repeated = frozenset(axis_parts.axes_taken_apart(tuple(variable.repeated)))
+        layout = axis_parts.layout_taken_apart(variable.layout)
+        after = divided(dataclasses.replace(variable, layout=layout, repeated=repeated), finer, axis_parts)
+        if set(axis_parts.axes_taken_apart((axis.name,))) <= after.used:
+            total += count * variable.shape.size
+    return total
+
+
+def _pairs(size: int) -> Iterator[tuple[int, int]]:
+    """Every product of two that `size` is, the most even ones first."""
+    for smaller in range(math.isqrt(size), 1, -1):
+        if size % smaller == 0:
+            yield from dict.fromkeys([(smaller, size // smaller), (size // smaller, smaller)])
+
+
+def _repeated_axes(variable: Divisible, mesh_shape: Shape, axis_parts: AxisParts) -> Iterator[Axes]:
+    """The repeated axes that do not split it yet, in the mesh's order; of an axis that is taken apart, its parts."""
+    free = variable.repeated - variable.layout.used
+    for axis in axis_parts.joined(mesh_shape).dimension_names:
+        if group := tuple(part for part in axis_parts.axes_taken_apart((axis,)) if part in free):
+            yield group
+
+
+def _placed(axes: tuple[Axes, ...], added: Axes, places: Sequence[int]) -> tuple[Axes, ...]:
+    """`axes` with each of the added ones at the end of those of the dimension of its place."""
+    return tuple(
+        (*own, *(axis for axis, place in zip(added, places, strict=True) if place == i)) for i, own in enumerate(axes)
+    )
+
+
+def _padding(variable: Divisible, axes: tuple[Axes, ...], mesh_shape: Shape) -> float:
+    """Of what the cores hold in this layout: infinite where a dimension that is split already would be padded."""
+    for dim, before, after in zip(variable.shape, variable.layout.axes, axes, strict=True):
+        if before and dim.size % axes_size(after, mesh_shape):
+            return math.inf
+    return padded_shape(variable.shape, mesh_shape, TensorLayout(axes)).size / max(1, variable.shape.size) - 1

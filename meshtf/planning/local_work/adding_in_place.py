@@ -1,0 +1,134 @@
+"""Local work of sums that are added to part by part: zeros to begin with, and the addition.
+
+Called as any other work, both make new tensors, of which a compiler reuses the memory. On processors, where TensorFlow
+executes operation by operation, it would copy the whole sum to add to a part: there `in_place` writes over it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.planning.local_work.kept_or_zeros import kept_or_zeros
+from meshtf.planning.local_work.rows_in_place import with_rows
+
+if TYPE_CHECKING:
+    from meshtf.planning.plan import Core
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Zeros:
+    """Zeros, made after something is there: no other tensor is in the memory that `in_place` takes."""
+
+    size: tuple[int, ...]
+    dtype: tf.DType
+
+    def __call__(self, core: Core, *awaited: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies(awaited):
+            return tf.fill(self.size, tf.cast(0, self.dtype))
+
+    def in_place(self, *awaited: tf.Tensor) -> tf.Tensor:
+        """In memory of their own: TensorFlow would make one tensor of several constants that are alike, and keep it
+        from one run to the next."""
+        with tf.control_dependencies(awaited):
+            return tf.raw_ops.Empty(shape=self.size, dtype=self.dtype, init=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AddToPart:
+    """A term added to what is at one position of each of some dimensions; all else stays.
+
+    size: of the total. axes: of the dimensions, in the order in which their positions are given. checked: those of them
+    whose positions may be outside, where nothing is added.
+    """
+
+    size: tuple[int, ...]
+    axes: tuple[int, ...]
+    checked: tuple[int, ...] = ()
+
+    @property
+    def num_rows(self) -> int:
+        """In how many pieces of memory the part lies."""
+        return math.prod(self.size[n] for n in self._others)
+
+    @property
+    def num_parts(self) -> int:
+        """In how many pieces of memory the total lies, in any of which a part may be."""
+        return math.prod(self.size[: self._num_leading])
+
+    @property
+    def row_size(self) -> tuple[int, ...]:
+        """Of such a piece."""
+        return self.size[self._num_leading :]
+
+    def __call__(self, core: Core, total: tf.Tensor, term: tf.Tensor, *positions: tf.Tensor) -> tf.Tensor:
+        is_inside, own = self._inside(positions)
+        if is_inside is not None:
+            term = tf.where(is_inside, term, tf.zeros([], term.dtype))
+        rows, row_size = self._rows(own), self.row_size
+        together = tf.reshape(total, [-1, *row_size])
+        sums = tf.tensor_scatter_nd_add(together, rows[:, tf.newaxis], tf.reshape(term, [self.num_rows, *row_size]))
+        return tf.reshape(sums, self.size)
+
+    def in_place(self, total: tf.Tensor, term: tf.Tensor, *positions: tf.Tensor) -> tf.Tensor:
+        """Written over the total, which nothing else may read."""
+        rows, term = self.rows_and_term(positions, term)
+        row_size = self.row_size
+        together = tf.reshape(total, [self.num_parts, *row_size])
+        terms = tf.reshape(term, [self.num_rows, *row_size])
+        if self.num_rows > 1:
+            return tf.reshape(tf.raw_ops.InplaceAdd(x=together, i=rows, v=terms), self.size)
+        # The part is a view: it is read where it is, and the sum takes the memory of the term.
+        part = tf.slice(together, _joined(rows, [0] * len(row_size)), [1, *row_size])
+        return tf.reshape(with_rows(together, rows, part + terms), self.size)
+
+    def rows_and_term(
+        self, positions: Sequence[tf.Tensor], term: tf.Tensor
+    ) -> tuple[tf.Tensor | np.ndarray, tf.Tensor]:
+        """On processors: int32 [rows], pieces of memory by number, and what is added there."""
+        is_inside, own = self._inside(positions)
+        return self._rows(own), term if is_inside is None else kept_or_zeros(term, is_inside)
+
+    def _inside(self, positions: Sequence[tf.Tensor]) -> tuple[tf.Tensor | None, list[tf.Tensor]]:
+        """Whether all are inside, if that has to be asked, and positions that are."""
+        scalars = [tf.reshape(p, []) if p.shape.rank else p for p in positions]
+        if not self.checked:
+            return None, scalars
+        limits = [(p, self.size[axis]) for p, axis in zip(scalars, self.axes, strict=True) if axis in self.checked]
+        is_inside = [tf.logical_and(p >= 0, p < size) for p, size in limits]
+        own = [
+            tf.clip_by_value(p, 0, self.size[axis] - 1) if axis in self.checked else p
+            for p, axis in zip(scalars, self.axes, strict=True)
+        ]
+        return functools.reduce(tf.logical_and, is_inside), own
+
+    def _rows(self, positions: Sequence[tf.Tensor]) -> tf.Tensor | np.ndarray:
+        """int32 [rows]: which, of all positions of the leading dimensions, row-major."""
+        strides = [math.prod(self.size[n + 1 : self._num_leading]) for n in range(self._num_leading)]
+        known = [tf.get_static_value(p) for p in positions]
+        if all(p is not None for p in known):  # as in an unrolled loop
+            first = np.int32(sum(int(p) * strides[n] for n, p in zip(self.axes, known, strict=True)))
+        else:
+            first = tf.add_n([tf.cast(p, tf.int32) * strides[n] for n, p in zip(self.axes, positions, strict=True)])
+        sizes = [self.size[n] for n in self._others]
+        steps = np.indices(sizes, np.int32).reshape(len(sizes), self.num_rows)
+        return first + np.array([strides[n] for n in self._others], np.int32) @ steps
+
+    @property
+    def _num_leading(self) -> int:
+        """Dimensions that are gone through row by row: up to the last that has a position."""
+        return 1 + max(self.axes)
+
+    @property
+    def _others(self) -> list[int]:
+        return [n for n in range(self._num_leading) if n not in self.axes]
+
+
+def _joined(begin: tf.Tensor | np.ndarray, more: list[int]) -> tf.Tensor | np.ndarray:
+    return tf.concat([begin, more], 0) if isinstance(begin, tf.Tensor) else np.array([*begin, *more], np.int32)

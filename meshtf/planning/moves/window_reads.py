@@ -1,0 +1,188 @@
+"""What a core needs of the slices beside its own: windows along a dimension that may be split.
+
+Only what a core lacks is sent: the border of a slice, or of several where a window reaches further.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from meshtf.graph.operation import Operation
+from meshtf.layout import axes_size, without_split
+from meshtf.planning.moves.padded_moves import relabelled
+from meshtf.planning.plan import Core, Emit, Value
+
+if TYPE_CHECKING:
+    from meshtf.planning.planner import Planner
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Window:
+    """`length` elements from (j * step + begin) // divisor on, for the core at position j of a split.
+
+    They are counted in the whole dimension, and may lie outside it.
+    """
+
+    begin: int
+    step: int
+    length: int
+    divisor: int = 1
+
+    def start(self, position: Any) -> Any:
+        """Of an integer, or of an int32 tensor."""
+        start = position * self.step + self.begin
+        return start if self.divisor == 1 else start // self.divisor
+
+
+def read_window(
+    planner: Planner, value: Value, dim: int, window: Window, *, wrap: bool = False, fill: complex | bool = 0
+) -> Value:
+    """Each core's window of a dimension; sums stay pending.
+
+    Elements outside the dimension are `fill`, or with `wrap` those of the other end. Where it is padded, its padding
+    counts as elements inside. The result is split as the value is, and its size is the number of parts times the
+    window's length.
+    """
+    axes, n = value.layout.axes[dim], value.slice_shape[dim]
+    parts = axes_size(axes, planner.mesh_shape)
+    value = relabelled(planner.moves, value, value.shape.resize_dimension(value.shape[dim].name, parts * n))
+    fill = bool(fill) if value.dtype == tf.bool else fill
+    assembly = _assembled_by(window, parts, n, n, wrap)
+    held = value
+    # One piece travels as it is: what it costs to gather two slices, without the place for both.
+    if assembly.num_received(parts) > 1 and assembly.received(parts) >= n * (parts - 1):
+        held = planner.moves.once(value, ("whole", dim), lambda: planner.all_gather(value, dim))
+        assembly = _assembled_by(window, parts, n * parts, 0, wrap)
+    if assembly.is_whole_slice:
+        return value
+    pieces = [_received(planner, held, dim, piece) for piece in assembly.pieces]
+    shape = value.shape.resize_dimension(value.shape[dim].name, parts * window.length)
+    size = value.layout.slice_shape(shape, planner.mesh_shape)
+    emit = assembly.kernel(dim, size, axes, value.dtype, fill)
+    spec = (shape, value.dtype, value.layout)
+    return planner.compute("window", emit, pieces, [spec], pending=value.pending)[0]
+
+
+def part_of(planner: Planner, value: Value, dim: int, begin: int, size: int) -> Value:
+    """A stretch of each core's own slice. Sums stay pending."""
+    n = value.slice_shape[dim]
+    if size == n:
+        return value
+    parts = axes_size(value.layout.axes[dim], planner.mesh_shape)
+    shape = value.shape.resize_dimension(value.shape[dim].name, parts * size)
+    starts = [begin if i == dim else 0 for i in range(shape.ndims)]
+    sizes = value.layout.slice_shape(shape, planner.mesh_shape)
+    spec = (shape, value.dtype, value.layout)
+    return planner.compute(
+        "border", lambda core, x: tf.slice(x, starts, sizes), [value], [spec], pending=value.pending
+    )[0]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Piece:
+    """Elements [begin, end) of the slice of the core that is `distance` further along the split."""
+
+    distance: int
+    begin: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Assembly:
+    """How cores put their windows together: pieces in order, between elements outside the dimension."""
+
+    window: Window
+    parts: int
+    pieces: tuple[_Piece, ...]
+    origin: int
+    """How much further on the slice of each next core begins: 0 where all hold the whole dimension."""
+    first: int
+    """Where the pieces begin, relative to the core's own slice."""
+    before: int
+    after: int
+    is_fixed: bool
+    """Whether the window is all of this on every core."""
+    wrap: bool
+
+    @property
+    def is_whole_slice(self) -> bool:
+        """Whether each core's window is its slice."""
+        return self.is_fixed and self.origin == self.window.length and self.pieces == (_Piece(0, 0, self.origin),)
+
+    def received(self, parts: int) -> int:
+        """How many elements a core does not hold itself."""
+        return sum(p.end - p.begin for p in self.pieces if p.distance % parts)
+
+    def num_received(self, parts: int) -> int:
+        """In how many pieces."""
+        return sum(1 for p in self.pieces if p.distance % parts)
+
+    def kernel(
+        self, dim: int, size: Sequence[int], axes: tuple[str, ...], dtype: tf.DType, fill: complex | bool
+    ) -> Emit:
+        """From the pieces to the window."""
+
+        def filled(n: int) -> list[tf.Tensor]:
+            shape = [n if i == dim else m for i, m in enumerate(size)]
+            return [tf.fill(shape, tf.constant(fill, dtype))] if n else []
+
+        def masked(core: Core, piece: _Piece, x: tf.Tensor) -> tf.Tensor:
+            if self.wrap or not piece.distance:
+                return x
+            source = core.coordinate(axes) + piece.distance
+            return tf.where((source >= 0) & (source < self.parts), x, tf.constant(fill, dtype))
+
+        def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
+            inner = [masked(core, piece, x) for piece, x in zip(self.pieces, slices, strict=True)]
+            joined = [*filled(self.before), *inner, *filled(self.after)]
+            y = joined[0] if len(joined) == 1 else tf.concat(joined, dim)
+            if self.is_fixed:
+                return y
+            position = core.coordinate(axes)
+            start = self.window.start(position) - position * self.origin - (self.first - self.before)
+            return tf.slice(y, [start if i == dim else 0 for i in range(len(size))], size)
+
+        return emit
+
+
+def _assembled_by(window: Window, parts: int, n: int, origin: int, wrap: bool) -> _Assembly:
+    """The least that makes up the windows of all cores, of slices of n elements."""
+    starts = [window.start(j) for j in range(parts)]
+    wanted = [(s, s + window.length) for s in starts]
+    if not wrap:
+        wanted = [(max(start, 0), min(end, n if not origin else parts * n)) for start, end in wanted]
+    inside = [(start - j * origin, end - j * origin) for j, (start, end) in enumerate(wanted) if start < end and n]
+    first, end = (min(s for s, _ in inside), max(e for _, e in inside)) if inside else (0, 0)
+    distances = range(first // n, -(-end // n)) if inside else ()
+    pieces = tuple(_Piece(d, max(first - d * n, 0), min(end - d * n, n)) for d in distances)
+    offsets = [s - j * origin - first for j, s in enumerate(starts)]
+    before, after = max(0, -min(offsets)), max(0, max(offsets) + window.length - (end - first))
+    is_fixed = len(set(offsets)) == 1 and end - first + before + after == window.length
+    return _Assembly(window, parts, pieces, origin, first, before, after, is_fixed, wrap)
+
+
+def _received(planner: Planner, value: Value, dim: int, piece: _Piece) -> Value:
+    """The piece of the core that far along, on this one."""
+    axes = value.layout.axes[dim]
+    parts = axes_size(axes, planner.mesh_shape)
+
+    def send() -> Value:
+        border = part_of(planner, value, dim, piece.begin, piece.end - piece.begin)
+        return planner.permute(border, axes, lambda j: (j - piece.distance) % parts)
+
+    if not piece.distance % parts:
+        return part_of(planner, value, dim, piece.begin, piece.end - piece.begin)
+    return planner.moves.once(value, (dim, piece), send)  # a gradient often needs the border that the operation needed
+
+
+def read_whole_along(planner: Planner, operation: Operation, dim_name: str) -> Value:
+    """The one input of an operation that passes pending sums, with a dimension whole on every core."""
+    (x,) = operation.inputs
+    (held,) = planner.read_operands_as_they_are(operation)
+    if held.pending and not held.layout.axes[x.shape.axis(dim_name)]:
+        return held
+    return planner.read(x, without_split(planner.layouts[x], x.shape, dim_name))
