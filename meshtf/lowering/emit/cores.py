@@ -79,12 +79,14 @@ class SeparateCores:
             coordinates = list(core_positions.coordinates(core, self._plan.mesh_shape).values())
             with tf.device(home_device(device)):
                 slices = fed.of(core, device)
-                results[core] = self.function([
-                    tf.constant(coordinates, tf.int32, [len(coordinates)]),
-                    *self._collectives.arguments(core),
-                    *(slices[f.name] for f in self._plan.feeds),
-                    *(self._slices[name][core].handle for name in self._plan.variable_names),
-                ])
+                results[core] = self.function(
+                    [
+                        tf.constant(coordinates, tf.int32, [len(coordinates)]),
+                        *self._collectives.arguments(core),
+                        *(slices[f.name] for f in self._plan.feeds),
+                        *(self._slices[name][core].handle for name in self._plan.variable_names),
+                    ]
+                )
         return results
 
     def _core_program(self, coordinates: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:

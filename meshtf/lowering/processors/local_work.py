@@ -12,9 +12,9 @@ from meshtf.lowering.emit.control_flow import emit_loop
 from meshtf.lowering.emit.core import TracedCore
 from meshtf.lowering.emit.core_program import CoreProgram
 from meshtf.lowering.processors.compiled_loops import emit_compiled
-from meshtf.planning.adding_in_place import AddToPart, Zeros
+from meshtf.planning.local_work.adding_in_place import AddToPart, Zeros
+from meshtf.planning.local_work.processor_work import ProcessorWork
 from meshtf.planning.plan import Compute, Loop
-from meshtf.planning.processor_work import ProcessorWork
 
 
 @dataclasses.dataclass(frozen=True)
