@@ -95,10 +95,12 @@ def sizes_of_parts(x: str | Mapping[str, Sequence[int]] | SizesOfParts) -> Sizes
             for name, sizes in pairs
         ]
     except (ShapeError, TypeError, ValueError) as error:
-        raise LayoutError(f'bad axis_parts, {error}; write "data:16x32", or {{"data": (16, 32)}}') from None
+        raise LayoutError(f'axis_parts: {error}; write "data:16x32", or {{"data": (16, 32)}}') from None
     for name, own in found:
         if len(own) < 2 or not all(isinstance(n, int) and n > 0 for n in own):
-            raise LayoutError(f'mesh axis "{name}" is to be taken apart into {own}; give two positive sizes or more')
+            raise LayoutError(
+                f'axis_parts: mesh axis "{name}" is to be taken apart into {own}; give two positive sizes or more'
+            )
     return tuple(found)
 
 

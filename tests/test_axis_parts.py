@@ -77,7 +77,7 @@ def test_one_axis_splits_two_dimensions_by_its_parts() -> None:
     [
         ("data:3x5", "", "axis_parts has 3x5 = 15 cores along data, and mesh [data:12 model:2] has 12"),
         ("dat:3x4", "", 'names mesh axis "dat", which mesh [data:12 model:2] does not have; did you mean "data"?'),
-        ("data:12", "", "bad axis_parts, not of the form axis:sizexsize:\n    data:12"),
+        ("data:12", "", "axis_parts: not of the form axis:sizexsize:\n    data:12"),
         ({"data": (12,)}, "", 'mesh axis "data" is to be taken apart into (12,); give two positive sizes or more'),
         ((), "width:data.0", 'for parts of data give axis_parts, such as "data:2x4"'),
         ("data:3x4", "width:data.2", 'names mesh axis "data.2", which mesh'),

@@ -1,15 +1,21 @@
 """Runs the tests that speak of a module: `python -m tests.tests_of meshtf/ops/order/argmax.py`.
 
-They are in the test file that lies and is called as the module, here tests/ops/order/test_argmax.py; where there is
-none, what tests/speaks_of.toml lists.
+They are, in this order:
+
+1. The test file that lies and is called as the module, here tests/ops/order/test_argmax.py.
+2. What tests/speaks_of.toml lists for the module or for its folder: tests that no rule finds, since they lie elsewhere.
+3. The test files of the module's room that import it or name something that it defines; where there are none, those of
+   the room above, and so on.
+4. The test files, by 1 and 3, of the modules in the same part of the tree that import it.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 
@@ -19,7 +25,8 @@ TREE = Path(__file__).resolve().parents[1]
 PACKAGES = ("meshtf", "layers", "models", "meshtf_programs")
 
 
-def modules() -> list[str]:
+@functools.cache
+def modules() -> Sequence[str]:
     """The paths of all modules of the packages, from the root of the tree; without packages that only import."""
     paths = [path for package in PACKAGES for path in (TREE / package).rglob("*.py")]
     return sorted(p.relative_to(TREE).as_posix() for p in paths if p.name != "__init__.py" or _defines_something(p))
@@ -32,21 +39,110 @@ def own_tests(module: str) -> str:
     return f"tests/{path.parent}/test_{name.lstrip('_')}.py".replace("/./", "/")
 
 
+@functools.cache
 def speaks_of() -> Mapping[str, Sequence[str]]:
-    """The tests that are listed for modules without a test file."""
+    """The tests that are listed for modules, and for folders of modules."""
     return tomllib.loads((TREE / "tests" / "speaks_of.toml").read_text())
+
+
+def listed_tests(module: str) -> Sequence[str]:
+    """The tests that are listed for a module or for its folder."""
+    return speaks_of().get(module, speaks_of().get(str(PurePosixPath(module).parent), ()))
 
 
 def speaking_tests(module: str) -> Sequence[str]:
     """The test files, tests or folders that speak of a module; none where it is not known."""
-    own = own_tests(module)
-    return [own] if (TREE / own).exists() else speaks_of().get(module, ())
+    if module not in modules():
+        return ()
+    return _own(module) or listed_tests(module) or found_tests(module)
+
+
+def found_tests(module: str) -> Sequence[str]:
+    """The test files that the rules find for a module without a test file of its name."""
+    if found := _naming(module):
+        return found
+    part, name = _rooms(module)[-1], _dotted(module)
+    users = [user for user in modules() if name in _imports(user) and _rooms(user)[-1] == part]
+    return sorted({test for user in users for test in _own(user) or _naming(user)})
 
 
 def is_there(test: str) -> bool:
     """Whether there is a folder, a test file or a test of a file, `tests/test_tree.py::test_what_is_listed_exists`."""
     path, _, name = test.partition("::")
     return (TREE / path).exists() and (not name or name in _functions(TREE / path))
+
+
+def _own(module: str) -> Sequence[str]:
+    own = own_tests(module)
+    return [own] if (TREE / own).exists() else []
+
+
+@functools.cache
+def _naming(module: str) -> Sequence[str]:
+    """The test files that import a module or name something that it defines, in the nearest room that has some."""
+    name, defined = _dotted(module), _definitions(module)
+    for room in _rooms(module):
+        files = sorted(path.relative_to(TREE).as_posix() for path in (TREE / room).glob("test_*.py"))
+        if found := [file for file in files if name in _imports(file) or defined & _words(file)]:
+            return found
+    return []
+
+
+def _rooms(module: str) -> Sequence[str]:
+    """The folders of tests of a module's room and of those above it, the nearest first: tests/ops/order, tests/ops."""
+    room = PurePosixPath(own_tests(module)).parent
+    return [str(room), *(str(above) for above in room.parents if len(above.parts) > 1)]
+
+
+def _dotted(path: str) -> str:
+    """The name by which a module is imported; layers/ and models/ install under meshtf."""
+    parts = PurePosixPath(path.removesuffix("/__init__.py")).with_suffix("").parts
+    return ".".join(("meshtf", *parts) if parts[0] in ("layers", "models") else parts)
+
+
+@functools.cache
+def _parsed(path: str) -> ast.Module:
+    return ast.parse((TREE / path).read_text())
+
+
+@functools.cache
+def _imports(path: str) -> set[str]:
+    """The dotted names of the modules that a file imports, and of whatever it imports from them."""
+    return set(_imported_names(_parsed(path)))
+
+
+def _imported_names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _definitions(path: str) -> set[str]:
+    """The public functions, classes and constants of a module."""
+    found = set()
+    for node in _parsed(path).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return {name for name in found if not name.startswith("_")}
+
+
+@functools.cache
+def _words(path: str) -> set[str]:
+    """Names that a test file takes from modules: attributes, imported names, and names as text."""
+    found = set()
+    for node in ast.walk(_parsed(path)):
+        if isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.alias):
+            found.add(node.name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+    return found
 
 
 def _functions(path: Path) -> set[str]:

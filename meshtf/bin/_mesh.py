@@ -45,7 +45,7 @@ def mesh_for(values: flags.FlagValues, training: Training) -> MeshImpl:
             tf.config.list_logical_devices()  # starts TensorFlow, which feeds the programs
         return mtf.TpuMeshImpl(training.mesh_shape, training.layout, options=training.mesh_options)
     shape = MeshShapeRule.parse(training.mesh_shape).shape(num_local_devices(backend))
-    with NATIVE_OUTPUT.kept_back(), pool_of_processors(is_wanted=training.keep_freed_memory):
+    with NATIVE_OUTPUT.kept_back(), pool_of_processors(is_wanted=training.mesh_options.keep_freed_memory):
         devices = mtf.virtual_cpus(shape.size) if backend == "cpu" else _gpus(shape)
         tf.config.list_logical_devices()  # starts them
     return mesh_of(training, devices)

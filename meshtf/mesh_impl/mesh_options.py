@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 import tensorflow as tf
@@ -11,16 +11,42 @@ import tensorflow as tf
 from meshtf.axis_parts import AxisParts, SizesOfParts, axis_parts_of, sizes_of_parts
 from meshtf.call_sites import says_where
 from meshtf.dimension import Shape
-from meshtf.errors import DeviceError, UsageError, counted, nearest
+from meshtf.errors import DeviceError, LayoutError, UsageError, counted, nearest
 from meshtf.layout import MAX_PADDING, LayoutLike, LayoutRules, convert_to_layout_rules
 from meshtf.planning.process_spans import ProcessOfCore, laid_over
 
 SUM_DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 """In which gradients may be summed over cores, by name."""
 
+_ON_OR_OFF = ("shard_weight_update", "check_memory", "keep_freed_memory", "share_memory", "compile_loops")
+_BYTES_END = 2**63
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MeshOptions:
+class MeshOptionFields:
+    """Declares the options of a mesh, each with its default; `MeshOptions` says what they mean, and checks them.
+
+    gin gives them to `meshtf.train.Training`, which has these fields too.
+    """
+
+    parameter_layout: LayoutLike | None = None
+    activation_layout: LayoutLike | None = None
+    axis_parts: str | Mapping[str, Sequence[int]] | SizesOfParts = ()
+    shard_weight_update: bool = True
+    bucket_bytes: int = 4 << 20
+    gradient_sum_dtype: tf.DType | None = None
+    collective_timeout_seconds: float = 300.0
+    max_padding: float = MAX_PADDING
+    check_memory: bool = True
+    keep_freed_memory: bool = True
+    share_memory: bool = True
+    compile_loops: bool = True
+    axes_over_processes: tuple[str, ...] = ()
+    num_processes: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeshOptions(MeshOptionFields):
     """How programs are planned and run on a mesh, beside its shape and the layout.
 
     None changes what a program computes; `gradient_sum_dtype`, `share_memory` and `compile_loops` change how it is
@@ -58,8 +84,7 @@ class MeshOptions:
       DeviceError: `collective_timeout_seconds` or `num_processes` is not positive.
       LayoutError: `parameter_layout` or `activation_layout` is no layout, `axis_parts` are no parts.
       UsageError: `bucket_bytes` are no number of bytes, gradients cannot be summed in `gradient_sum_dtype`,
-        `max_padding` is no share, or `check_memory`, `keep_freed_memory`, `share_memory` or `compile_loops` is neither
-        True nor False.
+        `max_padding` is no share, or an option that is on or off is neither True nor False.
 
     Examples:
       >>> options = mtf.MeshOptions(parameter_layout="hidden:rows", bucket_bytes=0)
@@ -67,41 +92,24 @@ class MeshOptions:
       0
     """
 
-    parameter_layout: LayoutLike | None = None
-    activation_layout: LayoutLike | None = None
-    axis_parts: str | Mapping[str, Sequence[int]] | SizesOfParts = ()
-    shard_weight_update: bool = True
-    bucket_bytes: int = 4 << 20
-    gradient_sum_dtype: tf.DType | None = None
-    collective_timeout_seconds: float = 300.0
-    max_padding: float = MAX_PADDING
-    check_memory: bool = True
-    keep_freed_memory: bool = True
-    share_memory: bool = True
-    compile_loops: bool = True
-    axes_over_processes: tuple[str, ...] = ()
-    num_processes: int | None = None
-
     @says_where
     def __post_init__(self) -> None:
         for name in ("parameter_layout", "activation_layout"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, convert_to_layout_rules(getattr(self, name)))
+                object.__setattr__(self, name, _rules(name, getattr(self, name)))
         object.__setattr__(self, "axis_parts", sizes_of_parts(self.axis_parts))
-        _check_bucket_bytes(self.bucket_bytes)
         object.__setattr__(self, "gradient_sum_dtype", _checked_sum_dtype(self.gradient_sum_dtype))
+        _check_bucket_bytes(self.bucket_bytes)
+        for name in _ON_OR_OFF:
+            if not isinstance(getattr(self, name), bool):
+                raise UsageError(f"{name} must be True or False, and is {getattr(self, name)!r}")
         if not isinstance(self.collective_timeout_seconds, int | float) or not self.collective_timeout_seconds > 0:
             raise DeviceError(
                 f"collective_timeout_seconds must be positive, and is {self.collective_timeout_seconds!r}"
             )
         if not isinstance(self.max_padding, int | float) or not 0 <= self.max_padding <= 1:
-            raise UsageError(f"max_padding is a share, from 0 to 1, and is {self.max_padding!r}")
-        for name in ("check_memory", "keep_freed_memory", "share_memory", "compile_loops"):
-            if not isinstance(getattr(self, name), bool):
-                raise UsageError(f"{name} must be True or False, and is {getattr(self, name)!r}")
-        if isinstance(self.axes_over_processes, str):
-            raise UsageError(f'axes_over_processes is a tuple of names, not the text "{self.axes_over_processes}"')
-        object.__setattr__(self, "axes_over_processes", tuple(self.axes_over_processes))
+            raise UsageError(f"max_padding must be a share, from 0 to 1, and is {self.max_padding!r}")
+        object.__setattr__(self, "axes_over_processes", _checked_axes(self.axes_over_processes))
         number = self.num_processes
         if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
             raise DeviceError(f"num_processes must be positive, or None for one, and is {number!r}")
@@ -152,11 +160,20 @@ class MeshOptionKeywords(TypedDict, total=False):
     num_processes: int | None
 
 
+def _rules(name: str, layout: LayoutLike) -> LayoutRules:
+    """LayoutError, with the name of the option, where it is no layout."""
+    try:
+        return convert_to_layout_rules(layout)
+    except LayoutError as error:
+        raise LayoutError(f"{name}: {error}") from None
+
+
 def _check_bucket_bytes(number: int) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < _BYTES_END:
+        bounds = "less than 2^63" if isinstance(number, int) and number >= _BYTES_END else "0 or more"
         raise UsageError(
-            f"bucket_bytes is the number of bytes that small collectives may have together, 0 for each alone; "
-            f"it is {number!r}"
+            f"bucket_bytes must be an integer, {bounds}, and is {number!r}: small collectives travel together in "
+            f"buckets of so many bytes, and each alone where it is 0"
         )
 
 
@@ -168,7 +185,13 @@ def _checked_sum_dtype(dtype: Any) -> tf.DType | None:
     if name in SUM_DTYPES:
         return SUM_DTYPES[name]
     raise UsageError(
-        f"gradient_sum_dtype is the dtype in which gradients are summed over cores: "
-        f"{' or '.join(f'tf.{fitting}' for fitting in SUM_DTYPES)}, or None for each in its own; "
-        f"it is {given}{nearest(name, SUM_DTYPES)}"
+        f"gradient_sum_dtype must be one of {', '.join(SUM_DTYPES)}, or None, and is {given}"
+        f"{nearest(name, SUM_DTYPES)}: gradients are summed over cores in it, or each in its own dtype"
     )
+
+
+def _checked_axes(names: Any) -> tuple[str, ...]:
+    """UsageError where they are no list of names."""
+    if isinstance(names, str) or not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
+        raise UsageError(f'axes_over_processes must be a list of names, as ("rows",), and is {names!r}')
+    return tuple(names)

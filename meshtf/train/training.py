@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import gin
@@ -13,7 +13,7 @@ import meshtf as mtf
 from meshtf.divisors import divisors
 from meshtf.errors import MeshtfError, counted, nearest
 from meshtf.layout import LayoutLike
-from meshtf.mesh_impl.mesh_options import SUM_DTYPES
+from meshtf.mesh_impl.mesh_options import MeshOptionFields
 from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
 from meshtf.train.callback import Callback
 from meshtf.train.configuration import ConfigurationError, configuration_errors
@@ -44,11 +44,11 @@ class Model(Protocol):
 
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
-class Training(mtf.MeshOptions):
+class Training(MeshOptionFields):
     """What to train, how, on which mesh, and what to write down when.
 
-    The options of its mesh are parameters of its own, with the defaults of `mtf.MeshOptions`. None, which older
-    configurations may have, is the default.
+    The options of its mesh are parameters of its own: `mtf.MeshOptions` describes them. None, which older
+    configurations may have, is the default of an option. In gin a layout is text.
 
     Attributes:
       model: turns features into metrics, "loss" among them.
@@ -69,20 +69,6 @@ class Training(mtf.MeshOptions):
       log_every: steps between two lines of metrics, shown and written.
       check_gradients: whether a step whose gradients are not finite ends training before it is taken, although its loss
         is; their norm is then written, too. This wants whole gradients, where updates may need parts of them only.
-      parameter_layout: see `mtf.MeshOptions`, as are the next thirteen. A layout is text, or what Python has for it.
-      activation_layout: of what flows between layers.
-      axis_parts: mesh axes in parts.
-      shard_weight_update: whether repeated updates are divided.
-      bucket_bytes: of the largest bucket of collectives.
-      gradient_sum_dtype: by its name.
-      collective_timeout_seconds: of one collective.
-      max_padding: how much of what cores hold along a dimension that does not divide may be padding.
-      check_memory: whether a training that needs more memory than the machine has left is refused.
-      keep_freed_memory: whether the process keeps memory that a step has freed for the next one.
-      share_memory: whether virtual CPUs of one process hand one another their slices in memory.
-      compile_loops: whether loops that ask for it, as those of decoding, are compiled.
-      axes_over_processes: laid over the processes of a cluster before the others.
-      num_processes: over how many processes to plan.
       initial_checkpoint: from which a training at step 0 takes its weights: the path of an imported folder, of a run
         or of a checkpoint, or an `InitialCheckpoint`, which has rules.
       callbacks: are told of steps, evaluations and checkpoints, and may end training; TensorBoard's is there anyway.
@@ -115,19 +101,12 @@ class Training(mtf.MeshOptions):
         self._check_is("optimizer", isinstance(self.optimizer, mtf.optimize.Optimizer))
         self._check_integers(1, "batch_size", "num_steps", "num_microbatches", "keep_checkpoints", "log_every")
         self._check_integers(0, "seed")
-        self._check_integers(0, "bucket_bytes", may_be_none=True)
         self._check_integers(1, "evaluate_every", "checkpoint_every_steps", may_be_none=True)
-        self._check_positive("checkpoint_every_minutes", "collective_timeout_seconds", "peak_flops_per_core")
+        self._check_positive("checkpoint_every_minutes", "peak_flops_per_core")
         self._check_text("mesh_shape")
         self._check_mesh()
-        self._check_boolean("shard_weight_update")
         self._check_boolean("check_gradients")
-        self._check_boolean("check_memory")
-        self._check_boolean("keep_freed_memory")
-        self._check_boolean("share_memory")
-        self._check_boolean("compile_loops")
-        self._check_dtype("activation_dtype", _ACTIVATION_DTYPES)
-        self._check_dtype("gradient_sum_dtype", SUM_DTYPES, may_be_none=True)
+        self._check_activation_dtype()
         self._check_callbacks()
         initial_checkpoint_of(self.initial_checkpoint)
         self._check_microbatches()
@@ -144,8 +123,8 @@ class Training(mtf.MeshOptions):
 
     @property
     def mesh_options(self) -> mtf.MeshOptions:
-        """Those of the mesh, alone."""
-        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(mtf.MeshOptions)}
+        """The options of the mesh."""
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(MeshOptionFields)}
         return mtf.MeshOptions(**{name: value for name, value in given.items() if value is not None})
 
     @property
@@ -167,15 +146,17 @@ class Training(mtf.MeshOptions):
             )
 
     def _check_mesh(self) -> None:
-        """What is no mesh and no layout is told here, where the bindings are known."""
-        names = ("layout", "parameter_layout", "activation_layout")
-        layouts = [name for name in names if name == "layout" or getattr(self, name) is not None]
-        parsers = {"mesh_shape": MeshShapeRule.parse} | dict.fromkeys(layouts, mtf.convert_to_layout_rules)
-        for name, parse in parsers.items():
+        """Refuses what is no mesh, no layout or no option of a mesh, here where the bindings are known."""
+        parts: dict[str, Callable[[], object]] = {
+            "Training.mesh_shape: ": lambda: MeshShapeRule.parse(self.mesh_shape),
+            "Training.layout: ": lambda: mtf.convert_to_layout_rules(self.layout),
+            "Training.": lambda: self.mesh_options,  # whose errors begin with the option's name
+        }
+        for name, make in parts.items():
             try:
-                parse(getattr(self, name))
+                make()
             except MeshtfError as error:
-                raise ConfigurationError(f"Training.{name}: {str(error).rpartition(_AT)[0] or error}") from error
+                raise ConfigurationError(f"{name}{str(error).rpartition(_AT)[0] or error}") from error
 
     def _check_vocabulary(self) -> None:
         """Refuses ids that the model has no row for: a model of text has a `vocabulary` with a `vocab_size`."""
@@ -218,12 +199,12 @@ class Training(mtf.MeshOptions):
         if not isinstance(getattr(self, name), bool):
             raise ConfigurationError(f"Training.{name} must be True or False, and is {getattr(self, name)!r}")
 
-    def _check_dtype(self, name: str, fitting: Mapping[str, tf.DType], *, may_be_none: bool = False) -> None:
-        value = getattr(self, name)
-        if not (isinstance(value, str | tf.DType) and value in fitting) and not (may_be_none and value is None):
-            choices = ", ".join([*fitting, "or None"] if may_be_none else fitting)
+    def _check_activation_dtype(self) -> None:
+        value = self.activation_dtype
+        if not isinstance(value, str) or value not in _ACTIVATION_DTYPES:
             raise ConfigurationError(
-                f"Training.{name} must be one of {choices}, and is {value!r}{nearest(str(value), fitting)}"
+                f"Training.activation_dtype must be one of {', '.join(_ACTIVATION_DTYPES)}, and is {value!r}"
+                f"{nearest(str(value), _ACTIVATION_DTYPES)}"
             )
 
     def _check_positive(self, *names: str) -> None:

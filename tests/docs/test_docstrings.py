@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import meshtf as mtf
 
 sys.path.insert(0, str(Path(__file__).parent))  # makes public_names importable
 from public_names import docstring, everything, signature
@@ -52,10 +55,11 @@ def test_a_docstring_begins_with_a_verb_or_the_thing(name: str, thing: Callable[
 
 @THINGS
 def test_many_parameters_are_listed(name: str, thing: Callable[..., Any]) -> None:
-    """All of them, under the names that they have."""
+    """All of them, under the names that they have, here or in the docstring that "`mtf.Name` describes them" names."""
     names = [p.name for p in parameters(thing)]
     if len(names) < MANY:
         return
     text = docstring(thing)
+    text += "".join(docstring(getattr(mtf, other)) for other in re.findall(r"`mtf\.(\w+)` describes them", text))
     assert "Args:" in text or "Attributes:" in text, f"{name} does not list its parameters"
     assert [n for n in names if f"{n}: " not in text] == []

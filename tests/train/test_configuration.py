@@ -122,20 +122,28 @@ def test_how_gradients_are_summed_reaches_the_mesh() -> None:
 
 
 WRONG = {
-    "gradient_sum_dtype = 'floats32'": "or None, and is 'floats32'; did you mean \"float32\"?",
+    "gradient_sum_dtype = 'floats32'": "or None, and is 'floats32'; did you mean \"float32\"?: gradients",
     "gradient_sum_dtype = 'int32'": "one of float32, bfloat16, or None, and is 'int32'",
     "activation_dtype = 'float16'": "one of float32, bfloat16, and is 'float16'",
     "bucket_bytes = -1": "must be an integer, 0 or more, and is -1",
     "shard_weight_update = 'no'": "must be True or False, and is 'no'",
+    "keep_freed_memory = 1": "must be True or False, and is 1",
+    "max_padding = 2": "must be a share, from 0 to 1, and is 2",
+    "collective_timeout_seconds = 0": "must be positive, and is 0",
+    "num_processes = 0": "must be positive, or None for one, and is 0",
+    "axes_over_processes = 'rows'": "must be a list of names",
+    "axis_parts = 'rows'": ": not of the form axis:sizexsize",
+    "activation_layout = 'batch'": ": bad layout, not of the form dimension:axis",
 }
 
 
 @pytest.mark.parametrize("binding", WRONG)
 def test_a_wrong_value_says_what_would_do(binding: str) -> None:
+    name, words = f"Training.{binding.split()[0]}", WRONG[binding]
     with pytest.raises(ConfigurationError) as caught:
         training(f"Training.{binding}")
-    assert f"Training.{binding.split()[0]} must be " in str(caught.value)
-    assert WRONG[binding] in str(caught.value)
+    assert str(caught.value).startswith((f"{name} must be ", f"{name}: "))
+    assert words in str(caught.value)
 
 
 def test_a_model_may_be_the_first_to_use_a_layer() -> None:
