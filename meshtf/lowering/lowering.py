@@ -205,7 +205,7 @@ class Lowering:
 
     @property
     def _computes_on_processors(self) -> bool:
-        """Whether virtual CPUs share their memory. On paper, where no device says otherwise, cores are taken for such."""
+        """Whether virtual CPUs share their memory. On paper no device says otherwise, and cores are taken for such."""
         return (
             self._options.share_memory
             and not self.mesh_impl.compiles_programs

@@ -62,7 +62,7 @@ class SeparateCores:
 
     @functools.cached_property
     def function(self) -> TracedFunction:
-        """What every core calls: of its coordinates, what its collectives take, its feeds and its variables' handles."""
+        """What every core calls with its coordinates, what its collectives take, its feeds and its variables."""
         plan = self._plan
         signature = [tf.TensorSpec([plan.mesh_shape.ndims], tf.int32), *self._collectives.signature()]
         signature += [tf.TensorSpec(f.output.slice_shape, f.output.dtype) for f in plan.feeds]

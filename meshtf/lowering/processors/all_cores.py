@@ -1,8 +1,8 @@
 """The cores of a process side by side: the `Scope` of control flow in which each core has a tensor of its own.
 
-Virtual CPUs share one memory. A loop of a plan becomes one loop of TensorFlow's that carries the tensors of all cores,
-and a value that several cores hold alike is there, and carried, once. With x split over `rows` on a mesh "rows:2;cols:2"
-the loop carries two tensors for its four cores.
+Virtual CPUs share one memory. A loop of a plan becomes one loop of TensorFlow's that carries the tensors of all cores.
+A value that several cores hold alike is carried once: with x split over `rows`, on a mesh "rows:2;cols:2", the loop
+carries two tensors of x for four cores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Loops that XLA compiles on virtual CPUs, such as the loop of decoding, whose iterations are hundreds of small operations.
+"""Loops that XLA compiles on virtual CPUs: that of decoding has hundreds of small operations in an iteration.
 
 A loop without collectives becomes one function that each core calls. Loops over layers inside it are unrolled, and
 what they cut out of a stack or put into it, such as the caches of all layers, is handed on in parts: XLA would copy it

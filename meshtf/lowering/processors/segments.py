@@ -9,8 +9,7 @@ from meshtf.layout import Axes
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.processors.differing_slices import DifferingSlices
 from meshtf.lowering.processors.work_done_once import parts_of_work
-from meshtf.ops.variables.variable import Assign
-from meshtf.planning.plan import AssignVariable, Collective, Compute, Feed, Instruction, Plan, Value, free_values
+from meshtf.planning.plan import AssignVariable, Feed, Instruction, Value, free_values
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +48,7 @@ def segments_of_program(
     tells, has segments of its own."""
     plan = facts.plan
     own = [i for i in plan.instructions if not isinstance(i, AssignVariable)]
-    pieces = _pieces(own, facts, is_together, _patient(plan))
+    pieces = _pieces(own, facts, is_together)
     if pieces[-1].together:
         pieces.append(_Piece())
     pieces[-1].instructions += facts.late_assignments
@@ -92,125 +91,25 @@ def _divided(pieces: Sequence[_Piece], differing: DifferingSlices | None, facts:
     return found
 
 
-def _pieces(
-    instructions: Sequence[Instruction],
-    facts: PlanFacts,
-    is_together: IsTogether,
-    patient: frozenset[Instruction] = frozenset(),
-) -> list[_Piece]:
-    """As few as the order of the instructions allows: a piece ends where something needs what is done together.
+def _pieces(instructions: Sequence[Instruction], facts: PlanFacts, is_together: IsTogether) -> list[_Piece]:
+    """As few pieces as the order of the instructions allows.
 
-    A core begins with a piece when all is there that enters it; what is done together takes place when its own inputs
-    are there. Patient instructions are put off, if a piece ends soon anyway. A permute of what was there before a piece
-    takes place before it: it hands slices on where they are, and what needs them then ends no piece.
+    A piece ends where something needs what is done together. A core begins with a piece when all values are there that
+    enter it, and what is done together takes place when its own inputs are there.
     """
-    cutting = _Cutting(instructions, facts, is_together, patient)
-    for n, instruction in enumerate(instructions):
-        cutting.place(instruction, n)
-    while cutting.put_off:
-        cutting.cut(len(instructions))
-    return cutting.pieces
-
-
-_SOON = 32
-"""Instructions. What is put off holds a weight's gradient for as long."""
-
-
-class _Cutting:
-    """Pieces so far."""
-
-    def __init__(
-        self,
-        instructions: Sequence[Instruction],
-        facts: PlanFacts,
-        is_together: IsTogether,
-        patient: frozenset[Instruction],
-    ) -> None:
-        self._instructions, self._facts, self._is_together, self._patient = instructions, facts, is_together, patient
-        self.pieces = [_Piece()]
-        self.put_off: list[Instruction] = []
-        self._waited_for: set[Value] = set()
-        self._behind: set[Value] = set()
-        """Outputs of what was put off."""
-
-    def place(self, instruction: Instruction, n: int) -> None:
-        """Puts it into the last piece, into a new one, or off; `n` instructions were looked at before it."""
-        joins = self._is_together(instruction)
-        needed = self._facts.needed_by(instruction)
-        if joins and _only_hands_on(instruction) and self._was_there(needed):
-            if len(self.pieces) == 1:
-                self.pieces.insert(0, _Piece())
-            self.pieces[-2].together.append(instruction)
-            return
-        while True:
-            is_behind = not self._behind.isdisjoint(needed)
-            # One that is done together may follow another in the same place.
-            waits = not joins and not self._waited_for.isdisjoint(needed)
-            if not (is_behind or waits):
-                break
-            if instruction in self._patient and (is_behind or self._ends_soon(instruction, n)):
-                self.put_off.append(instruction)
-                self._behind.update(instruction.outputs)
-                return
-            self.cut(n)
-        (self.pieces[-1].together if joins else self.pieces[-1].instructions).append(instruction)
-        if joins:
-            self._waited_for.update(instruction.outputs)
-
-    def cut(self, n: int) -> None:
-        """Begins a piece, with what was put off."""
-        self.pieces.append(_Piece())
-        waiting, self.put_off = self.put_off, []
-        self._waited_for, self._behind = set(), set()
-        for instruction in waiting:
-            self.place(instruction, n)
-
-    def _was_there(self, needed: Sequence[Value]) -> bool:
-        """Whether the last piece, and what follows it, makes none of this, nor what was put off."""
-        made = {v for i in (*self.pieces[-1].instructions, *self.pieces[-1].together) for v in i.outputs}
-        return made.isdisjoint(needed) and self._behind.isdisjoint(needed)
-
-    def _ends_soon(self, put_off: Instruction, n: int) -> bool:
-        """Whether something that is not patient ends the piece, among the next instructions."""
-        waited_for, behind = set(self._waited_for), {*self._behind, *put_off.outputs}
-        for instruction in self._instructions[n + 1 : n + 1 + _SOON]:
-            needed = self._facts.needed_by(instruction)
-            if not behind.isdisjoint(needed):
-                behind.update(instruction.outputs)
-            elif self._is_together(instruction):
-                waited_for.update(instruction.outputs)
-            elif not waited_for.isdisjoint(needed):
-                if instruction not in self._patient:
-                    return True
-                behind.update(instruction.outputs)
-        return False
-
-
-def _only_hands_on(instruction: Instruction) -> bool:
-    """Whether it is a permute, which costs nothing in one memory."""
-    return isinstance(instruction, Collective) and instruction.step.destinations is not None
-
-
-def _patient(plan: Plan) -> frozenset[Instruction]:
-    """Updates of variables, from the reduced gradient on: nothing waits for them but the end of the program."""
-    wanted = {*plan.fetches, *(c.value for c in plan.checks)}
-    found = []
-    for instruction in reversed(plan.instructions):
-        if isinstance(instruction, AssignVariable):
+    pieces = [_Piece()]
+    waited_for: set[Value] = set()
+    """What is done together behind the last piece."""
+    for instruction in instructions:
+        if is_together(instruction):  # several may follow one another in one place
+            pieces[-1].together.append(instruction)
+            waited_for.update(instruction.outputs)
             continue
-        if wanted.isdisjoint(instruction.outputs) and _may_be_patient(instruction):
-            found.append(instruction)
-        else:
-            wanted.update(instruction.inputs)
-    return frozenset(found)
-
-
-def _may_be_patient(instruction: Instruction) -> bool:
-    if isinstance(instruction, Collective):
-        return not instruction.step.reduction
-    operation = instruction.operation
-    has_effect = operation.has_side_effect and not isinstance(operation, Assign)
-    return isinstance(instruction, Compute) and not instruction.facts.products and not has_effect
+        if not waited_for.isdisjoint(facts.needed_by(instruction)):
+            pieces.append(_Piece())
+            waited_for = set()
+        pieces[-1].instructions.append(instruction)
+    return pieces
 
 
 def _segments(
