@@ -9,7 +9,7 @@ import pytest
 from tests.tests_of import PACKAGES, TREE, is_there, main, modules, own_tests, speaking_tests, speaks_of
 
 TESTS = TREE / "tests"
-PROMISES = ("docs", "errors", "packaging", "properties", "reports", "xla")
+PROMISES = ("docs", "english", "errors", "packaging", "properties", "reports", "xla")
 """Folders of tests that speak of what the whole promises, not of a room of the tree."""
 
 MOST_FILES = 20
