@@ -1,4 +1,4 @@
-"""Functions whose gradient the user gives."""
+"""`custom_gradient`: functions whose gradient the user gives."""
 
 from __future__ import annotations
 
@@ -27,9 +27,12 @@ class CustomGradientOperation(InlineOperation):
         self._num_results = len(block.outputs)
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """What the user's function gives, as a block that is given what it uses of the forward operations.
+        """The gradients of the user's function, as a block.
 
-        For a second derivative these are asked, too: what they are made of is then differentiated as it stands.
+        The block is given the forward operations' results that it uses.
+
+        A second derivative asks for gradients of these results, too. The forward operations are then differentiated as
+        they stand.
         """
         forward, every, n = self.block.operations, self.all_inputs, self._num_results
         asked = [(t, g) for t, g in zip(self.block.outputs[n:], grad_ys[n:], strict=True) if g is not None]
@@ -75,7 +78,7 @@ class CustomGradientOperation(InlineOperation):
 def custom_gradient(
     fn: Callable[..., Any], grad_fn: Callable[..., Any], explicit_inputs: Tensor | Sequence[Tensor]
 ) -> Any:
-    """`fn(*explicit_inputs)`, with the gradient that `grad_fn` gives.
+    """`fn(*explicit_inputs)`, with the gradient that `grad_fn` returns.
 
     Args:
       fn: returns a tensor or a list of tensors. It is called once.
@@ -85,7 +88,8 @@ def custom_gradient(
       explicit_inputs: arguments of `fn`.
 
     Raises:
-      GraphError, ShapeError: when gradients are taken, if `grad_fn` returns too many, too few, or wrong shapes.
+      GraphError, ShapeError, DtypeError: `grad_fn` returns too many or too few gradients, or one that does not
+        fit its input.
 
     Examples:
       >>> def as_if_not_rounded(explicit_inputs, all_inputs, forward_operations, outputs, output_grads):

@@ -1,9 +1,9 @@
 """Functions compiled by XLA whose bodies TensorFlow's graph optimizers cannot see.
 
-In a `tf.function(jit_compile=True)` called from a traced program, Grappler rewrites the body before XLA compiles it:
-normals drawn there differed in the last bit from those of an eager call. Here the body is lowered to StableHLO once,
-and the function is a single op that carries it. So the same instructions run wherever it is called. It is cheaper too:
-TensorFlow analyses the body at every place that calls it on every core, at a millisecond for 200 ops.
+Grappler rewrites the body of a `tf.function(jit_compile=True)` that a traced program calls, before XLA compiles it.
+Normal numbers drawn there differed in the last bit from those of an eager call. Here the body is lowered to StableHLO
+once, and the function is a single op that carries it. The same instructions therefore run wherever it is called. It is
+also cheaper: TensorFlow analyses a body at every place that calls it on every core, in about a millisecond for 200 ops.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ MODULE_VERSION = 9  # of the XlaCallModule op
 def as_xla_call(
     function: Callable[..., tf.Tensor], signature: Sequence[tf.TensorSpec]
 ) -> tf.types.experimental.ConcreteFunction:
-    """The compiled `function` of one result, for arguments of static shapes; traced outside of every graph and device.
+    """Compiles `function`, which has one result, for arguments of static shapes.
 
-    Concrete: a `tf.function` would be traced again for each device and graph that calls it.
+    Traces it outside of every graph and device.
+
+    The result is a concrete function: a `tf.function` would be traced again for each device and graph that calls it.
     """
     with tf.init_scope(), tf.device(None):
         concrete = tf.function(function, jit_compile=True, autograph=False).get_concrete_function(*signature)
         result = concrete.structured_outputs
-        # What the public `experimental_get_compiler_ir` calls, which also draws from the user's seeded random numbers.
+        # The public `experimental_get_compiler_ir` calls this too, but also draws from the user's seeded random
+        # numbers.
         module = cast("Any", context.context()).get_compiler_ir(
             device_name="",
             platform_name="CPU",

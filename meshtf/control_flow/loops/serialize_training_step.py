@@ -1,4 +1,9 @@
-"""Micro-batches: a training step in parts, of which the gradients are summed."""
+"""Micro-batches: a training step in parts whose gradients are summed.
+
+For a batch of 6 examples and 3 micro-batches, micro-batch 0 holds examples 0 and 3, micro-batch 1 holds 1 and 4, and
+micro-batch 2 holds 2 and 5. With the batch split over 2 cores, the first core holds examples 0, 1, 2: one of each
+micro-batch. No example moves.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +44,12 @@ def serialize_training_step(
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Runs a model over `num_splits` micro-batches one after the other, and sums their gradients.
 
-    Micro-batch k holds every `num_splits`-th example from the k-th on, so that the batch stays split over the mesh as
-    it is. Random bits, dropout's too, are those that each example has in the whole batch, also where reshapes make
-    other dimensions of the batch. For results equal to the whole batch's, the loss is a sum over examples, or a mean
-    divided by `num_splits`; what looks at several examples at once, as batch normalization does, sees those of its
-    micro-batch.
+    Micro-batch k holds every `num_splits`-th example from the k-th on, so the batch stays split over the mesh as it is.
+    Each example has the random bits, such as dropout's, that it has in the whole batch. That holds also where reshapes
+    make other dimensions of the batch.
+
+    For results equal to the whole batch's, the loss must be a sum over examples, or a mean divided by `num_splits`. A
+    layer that looks at several examples at once, such as batch normalization, sees the examples of its micro-batch.
 
     Args:
       features: inputs by name; those that have `batch_dim` are cut.
@@ -126,7 +132,7 @@ def _called(
 
 
 def _microbatch_cut(batch: Dimension, count: int, operations: Iterable[Operation]) -> MicrobatchCut:
-    """How the batch is cut in all tensors of a model of these operations."""
+    """The cut of the batch, in all tensors that the model's operations make of it."""
     cut = MicrobatchCut.of_batch(batch, count)
     for operation in with_nested(operations):
         if isinstance(operation, ReshapeOperation):
