@@ -65,7 +65,7 @@ def recompute_grad(
         random operations give the same bits again.
       explicit_inputs: its arguments.
       recompute: what is kept: "nothing" (True), "products", "everything", or a `RecomputePolicy`.
-      name: of the operation.
+      name: the operation's name.
 
     Examples:
       >>> (y,) = mtf.recompute_grad(lambda x: [mtf.tanh(mtf.square(x))], [x])

@@ -18,7 +18,7 @@ class RecomputePolicy:
     Attributes:
       keep: "everything"; "nothing" but what the block is given; "products"; or what is "costly": all but what
         elementwise operations make again, from what takes less memory than it.
-      names: of operations whose results are kept beside these.
+      names: the names of operations whose results are kept, too.
       nested: whether a scan keeps what enters every sqrt(n)-th of n iterations alone.
 
     Examples:

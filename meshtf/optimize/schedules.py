@@ -255,7 +255,7 @@ class NoamSchedule(Schedule):
     This is Mesh-TensorFlow's `learning_rate_schedule_noam`, after the schedule of Vaswani et al. (2017).
 
     Attributes:
-      total_steps: of the training.
+      total_steps: the number of steps of the training.
       warmup_steps: the number of steps in which the rate is constant.
       linear_decay_fraction: the part of `total_steps` at the end in which the rate goes to 0; 0 for none.
       multiplier: a factor of every value.
@@ -290,7 +290,7 @@ class SlantedTriangularSchedule(Schedule):
     """Goes up to `max_learning_rate` in a short straight line and down in a long one (Howard & Ruder 2018).
 
     Attributes:
-      total_steps: of the training.
+      total_steps: the number of steps of the training.
       cut_fraction: the part of the steps from `start_step` on in which the rate goes up.
       ratio: how many times lower the rate is at both ends.
       max_learning_rate: the rate at which the lines meet.

@@ -62,6 +62,9 @@ NO_SUBJECT = re.compile(
 )
 """Words that open no docstring: no verb and no thing follows them, or only after a detour."""
 
+OF_WHAT = re.compile(r"^\w+(, \w+)*: of ")
+"""`dtype: of the result`, which leaves out what of the result is meant."""
+
 INVERTED = re.compile(r"(of|what|those|whose)(?=[\s,.])", re.IGNORECASE)
 """Words that open no sentence anywhere: the subject or its noun would come last, or never."""
 
@@ -79,7 +82,10 @@ QUOTED = re.compile(r"`[^`]*`|\"[^\"\n]*\"|\([^()]*\)|\[[^\[\]]*\]")
 EXAMPLE = re.compile(r"```.*?```|(Examples:\s*)?^ *>>>.*?(?=\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
 """Code with its results, up to the next blank line."""
 
-BREAK = re.compile(r"\n\s*\n|\n\s*(?=[-*] |\w+: )|::\n|(?<=Args:)|(?<=Attributes:)|(?<=Raises:)")
+COLUMNS = re.compile(r"\S {3,}\S|=|^ *(\S ){3,}\S$")
+"""A mark of code, of a table, or of a picture in single characters."""
+
+BREAK = re.compile(r"\n\s*\n|\n\s*(?=[-*] |\w+(?:, \w+)*: )|::\n|(?<=Args:)|(?<=Attributes:)|(?<=Raises:)")
 """Ends of paragraphs, of list items and of the descriptions of arguments."""
 
 MOST_COMMAS = 4
@@ -165,6 +171,8 @@ def _of_sentences(text: str) -> Iterator[tuple[str, str]]:
         first = INVERTED.match(sentence)
         if number and first and not sentence.endswith("?"):
             yield f"begins with {first.group()!r}, so put the subject first", sentence
+        if OF_WHAT.match(sentence):
+            yield "describes an argument by 'of', so name the thing", sentence
         if BARE_VERB.search(words.rstrip(".")):
             yield "ends with a bare verb, so say what the thing is, has or does", sentence
         if home_made := HOME_MADE.search(words):
@@ -183,13 +191,13 @@ def _sentences(text: str) -> Iterator[str]:
         if _is_example(lines):
             continue
         joined = " ".join(" ".join(lines).split())
-        yield from (part for part in re.split(r"(?<=[.;!?])\s+(?=[A-Z`\[])", joined) if part)
+        yield from (part for part in re.split(r"(?<=[.;!?])\s+(?=[A-Z`\"\[])", joined) if part)
 
 
 def _is_example(lines: Sequence[str]) -> bool:
     """Whether a paragraph is code, a table or a picture: every line is indented, and has code or columns."""
     filled = [line for line in lines if line.strip()]
-    return bool(filled) and all(re.match(r" {4,}\S", line) and re.search(r"\S {3,}\S|=", line) for line in filled)
+    return bool(filled) and all(re.match(r" {4,}\S", line) and COLUMNS.search(line) for line in filled)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""What queries attend to, block by block."""
+"""The memory to which queries attend, block by block."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ MEMORY_BLOCKS = "memory_blocks"
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """What queries attend to: all of it, cut into blocks, or one block.
+    """The memory to which queries attend: all of it, cut into blocks, or one block.
 
-    kept: which weights dropout keeps, where that is drawn before. number: of the block, where it is drawn in each.
+    kept: the weights that dropout keeps, if they are drawn before.
+    number: the block's number, if weights are drawn in each block.
     """
 
     k: mtf.Tensor
@@ -26,7 +27,7 @@ class Memory:
     number: mtf.Tensor | None = None
 
     def cut(self, blocks: Blocks) -> Memory:
-        """What has `memory_length` is cut: one block has every n-th position."""
+        """Cuts the tensors that have `memory_length`, so that one block has every n-th position."""
         inside, block = mtf.Dimension(MEMORY_LENGTH, blocks.size), mtf.Dimension(MEMORY_BLOCKS, blocks.count)
 
         def cut(x: mtf.Tensor) -> mtf.Tensor:
@@ -38,7 +39,7 @@ class Memory:
         return self.map(cut)
 
     def numbered(self, count: int) -> Memory:
-        """With the number of each of so many blocks."""
+        """The memory with the numbers of its `count` blocks."""
         return dataclasses.replace(self, number=mtf.range(self.k.mesh, mtf.Dimension(MEMORY_BLOCKS, count)))
 
     def sliced(self) -> list[mtf.Tensor]:
@@ -54,11 +55,11 @@ class Memory:
         return found
 
     def block(self, parts: list[mtf.Tensor]) -> Memory:
-        """One block, of the parts of `sliced`."""
+        """One block, made of the parts of the tensors in `sliced`."""
         left = iter(parts)
         return self.map(lambda x: next(left) if x.shape.has(MEMORY_BLOCKS) else x)
 
     def map(self, fn: Callable[[mtf.Tensor], mtf.Tensor]) -> Memory:
-        """The same of every tensor that is given."""
+        """The memory with `fn` applied to every tensor that is given."""
         kept, number = (None if x is None else fn(x) for x in (self.kept, self.number))
         return Memory(fn(self.k), fn(self.v), self.tokens.map(fn), kept, number)

@@ -174,7 +174,7 @@ def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None,
       mesh: where it will be.
       tf_tensor: of a placeholder, an iterator, a variable; sizes that are not known must be those of `shape`.
       shape: names its dimensions; None for a scalar.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: its rank or sizes are not those of `shape`.

@@ -131,7 +131,7 @@ class Mesh(language.Mesh):
 
     Args:
       graph: an `mtf.Graph` of this module.
-      name: of the mesh.
+      name: the mesh's name.
       variable_placer: says for each master the device that it is on; by default the host's first CPU.
 
     Raises:

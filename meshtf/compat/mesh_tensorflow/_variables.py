@@ -127,7 +127,7 @@ def assign(var: Assigned, new_val: Any, assign_fn: AssignFn = assign_slice, name
       var: the variable, or its tensor.
       new_val: a tensor of its shape, or a scalar of TensorFlow's for a scalar variable.
       assign_fn: `(variable, present value, new_val) -> value`, in the language, in the dtype in which it is kept.
-      name: of the operation; not used.
+      name: the operation's name; not used.
 
     Raises:
       GraphError: it is no variable.

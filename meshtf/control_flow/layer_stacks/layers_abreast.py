@@ -116,7 +116,7 @@ def layers_abreast(
       dims: the variables' dimensions that count the layers, in row-major order. In files each layer has its own name,
         `<scope>/<name>_000/...` and so on, as with `mtf.layer_stack`.
       along: one of `dims`. If that counts more layers than are computed at once, a smaller dimension of its name.
-      name: of the layers' scope.
+      name: the name of the layers' scope.
 
     Raises:
       ShapeError: `along` is none of `dims`.

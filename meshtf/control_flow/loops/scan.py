@@ -41,7 +41,7 @@ def scan(
       recompute: what the gradient keeps of each iteration: "everything" (the default), "products", "nothing" (True),
         "nested" (nothing but the values carried into every sqrt(n)-th of n iterations), or a `RecomputePolicy`.
       draws_alike: whether random operations draw the same bits for every element, rather than others for each.
-      name: of the operation.
+      name: the operation's name.
 
     Returns:
       The values carried after the last element, and the results of all elements, each over [dim, ...].

@@ -53,7 +53,7 @@ def while_loop(  # noqa: PLR0913  # the original's parameters, and four of ours
         also run on virtual CPUs of one process, and be inside no other loop. The program's report says whether the
         loop is compiled, and why not. A compiled loop's floats may differ in their last bits.
       recompute: what the gradient keeps of each iteration, as for `scan`.
-      name: of the operation.
+      name: the operation's name.
 
     Returns:
       The final values, then the sums.

@@ -31,7 +31,7 @@ def add(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -64,7 +64,7 @@ def sub(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -120,7 +120,7 @@ def multiply(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, na
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -154,7 +154,7 @@ def divide(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.

@@ -87,7 +87,7 @@ def einsum(
       output_shape: dimensions of the result, in order; one that no operand has is broadcast.
       reduced_dims: dimensions to sum over; the others are kept, in order of first appearance.
         With neither, dimensions that stand in one operand only are kept.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, a reduced dimension is in no operand, or the two arguments contradict each other.
@@ -135,7 +135,7 @@ def matmul(
       b: a tensor.
       output_shape: the result's dimensions, in order; all others are summed.
       reduced_dims: what is summed, where there is no `output_shape`; by default what both have.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: a dimension is missing, or has two sizes.

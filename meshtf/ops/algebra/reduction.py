@@ -189,10 +189,10 @@ def reduce_sum(
 
     Args:
       x: numbers.
-      disable_positional_args: nothing: what follows is given by name.
+      disable_positional_args: not used; give the arguments after it by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not; with neither, none is left.
-      name: of the operation.
+      reduced_dim: the dimension that is not left; with neither argument, none is left.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
@@ -231,10 +231,10 @@ def reduce_mean(
 
     Args:
       x: floating or complex.
-      disable_positional_args: nothing: what follows is given by name.
+      disable_positional_args: not used; give the arguments after it by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not; with neither, none is left.
-      name: of the operation.
+      reduced_dim: the dimension that is not left; with neither argument, none is left.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or has no elements to take the mean of; or `output_shape` and `reduced_dim` are
@@ -294,10 +294,10 @@ def reduce_any(
 
     Args:
       x: bool.
-      disable_positional_args: nothing: what follows is given by name.
+      disable_positional_args: not used; give the arguments after it by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not; with neither, none is left.
-      name: of the operation.
+      reduced_dim: the dimension that is not left; with neither argument, none is left.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
@@ -324,10 +324,10 @@ def reduce_all(
 
     Args:
       x: bool.
-      disable_positional_args: nothing: what follows is given by name.
+      disable_positional_args: not used; give the arguments after it by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not; with neither, none is left.
-      name: of the operation.
+      reduced_dim: the dimension that is not left; with neither argument, none is left.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.

@@ -45,10 +45,10 @@ def convolution(
         {"height": "filter_height", "width": "filter_width"}.
       output_shape: the result's dimensions, in order; their sizes along the windows are those that the strides leave.
         By default those of the image, then of the filter, without those that are summed.
-      strides: from one window to the next.
+      strides: the steps from one window to the next.
       padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
-      dilations: from one element of a window to the next.
-      name: of the operation.
+      dilations: the steps from one element of a window to the next.
+      name: the operation's name.
 
     Raises:
       ShapeError: a dimension is missing, sizes disagree, or a window does not fit in.
@@ -85,10 +85,10 @@ def conv1d(
     Args:
       conv_input: a sequence, with any number of other dimensions before.
       conv_filter: [filter_length, in, out], the first with names that the image does not have.
-      strides: from one window to the next: a number, one for each dimension, or some by name.
+      strides: the steps from one window to the next: a number, one for each dimension, or some by name.
       padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
-      dilations: from one element of a window to the next.
-      name: of the operation.
+      dilations: the steps from one element of a window to the next.
+      name: the operation's name.
 
     Raises:
       ShapeError: dimensions do not fit together, or a window does not fit in.
@@ -120,10 +120,10 @@ def conv2d(
     Args:
       conv_input: an image, with any number of other dimensions before.
       conv_filter: the filter; its first dimensions have names that the image does not have.
-      strides: from one window to the next: a number, one for each dimension, or some by name.
+      strides: the steps from one window to the next: a number, one for each dimension, or some by name.
       padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
-      dilations: from one element of a window to the next.
-      name: of the operation.
+      dilations: the steps from one element of a window to the next.
+      name: the operation's name.
 
     Raises:
       ShapeError: dimensions do not fit together, or a window does not fit in.
@@ -155,10 +155,10 @@ def conv3d(
       conv_input: [.., depth, height, width, in], with any number of other dimensions before.
       conv_filter: [filter_depth, filter_height, filter_width, in, out], the first
         three with names that the image does not have.
-      strides: from one window to the next: a number, one for each dimension, or some by name.
+      strides: the steps from one window to the next: a number, one for each dimension, or some by name.
       padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
-      dilations: from one element of a window to the next.
-      name: of the operation.
+      dilations: the steps from one element of a window to the next.
+      name: the operation's name.
 
     Raises:
       ShapeError: dimensions do not fit together, or a window does not fit in.
@@ -189,10 +189,10 @@ def conv1d_transpose(
     Args:
       conv_input: [.., length, in], with any number of other dimensions before.
       conv_filter: [filter_length, out, in], the first with names that the image does not have.
-      strides: of the convolution whose gradient this is: a number, one for each dimension, or some by name.
+      strides: the strides of the convolution whose gradient this is: a number, one for each dimension, or some by name.
       padding: "SAME" or "VALID", of that convolution.
-      dilations: of that convolution.
-      name: of the operation.
+      dilations: the dilations of that convolution.
+      name: the operation's name.
 
     Raises:
       ShapeError: dimensions do not fit together.
@@ -224,10 +224,10 @@ def conv2d_transpose(
     Args:
       conv_input: with any number of other dimensions before.
       conv_filter: the filter; its first dimensions have names that the image does not have.
-      strides: of the convolution whose gradient this is: a number, one for each dimension, or some by name.
+      strides: the strides of the convolution whose gradient this is: a number, one for each dimension, or some by name.
       padding: "SAME" or "VALID", of that convolution.
-      dilations: of that convolution.
-      name: of the operation.
+      dilations: the dilations of that convolution.
+      name: the operation's name.
 
     Raises:
       ShapeError: dimensions do not fit together.
@@ -259,10 +259,10 @@ def conv3d_transpose(
       conv_input: [.., depth, height, width, in], with any number of other dimensions before.
       conv_filter: [filter_depth, filter_height, filter_width, out, in], the first
         three with names that the image does not have.
-      strides: of the convolution whose gradient this is: a number, one for each dimension, or some by name.
+      strides: the strides of the convolution whose gradient this is: a number, one for each dimension, or some by name.
       padding: "SAME" or "VALID", of that convolution.
-      dilations: of that convolution.
-      name: of the operation.
+      dilations: the dilations of that convolution.
+      name: the operation's name.
 
     Raises:
       ShapeError: dimensions do not fit together.
@@ -293,10 +293,10 @@ def depthwise_conv1d(
     Args:
       conv_input: [.., length, in], with any number of other dimensions before.
       conv_filter: [filter_length, in, ..], the first with names that the image does not have.
-      strides: from one window to the next: a number, one for each dimension, or some by name.
+      strides: the steps from one window to the next: a number, one for each dimension, or some by name.
       padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
-      dilations: from one element of a window to the next.
-      name: of the operation.
+      dilations: the steps from one element of a window to the next.
+      name: the operation's name.
 
     Raises:
       ShapeError: dimensions do not fit together, or a window does not fit in.
@@ -327,10 +327,10 @@ def depthwise_conv2d(
     Args:
       conv_input: [.., height, width, in], with any number of other dimensions before.
       conv_filter: [filter_height, filter_width, in, ..], the first with names that the image does not have.
-      strides: from one window to the next: a number, one for each dimension, or some by name.
+      strides: the steps from one window to the next: a number, one for each dimension, or some by name.
       padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
-      dilations: from one element of a window to the next.
-      name: of the operation.
+      dilations: the steps from one element of a window to the next.
+      name: the operation's name.
 
     Raises:
       ShapeError: dimensions do not fit together, or a window does not fit in.
@@ -362,10 +362,10 @@ def depthwise_conv3d(
       conv_input: [.., depth, height, width, in], with any number of other dimensions before.
       conv_filter: [filter_depth, filter_height, filter_width, in, ..], the first
         three with names that the image does not have.
-      strides: from one window to the next: a number, one for each dimension, or some by name.
+      strides: the steps from one window to the next: a number, one for each dimension, or some by name.
       padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
-      dilations: from one element of a window to the next.
-      name: of the operation.
+      dilations: the steps from one element of a window to the next.
+      name: the operation's name.
 
     Raises:
       ShapeError: dimensions do not fit together, or a window does not fit in.

@@ -34,13 +34,13 @@ def conv2d_backprop_input(
     """The gradient of `conv2d` by its image: [.., height, width, in], of [.., height, width, out] and the filter.
 
     Args:
-      input_shape: of the image.
+      input_shape: the image's shape.
       conv_filter: [filter_height, filter_width, in, out].
       dy: the gradient of the result, of its dimensions in any order.
-      strides: of the convolution, as are the others.
+      strides: the convolution's strides.
       padding: "SAME" or "VALID".
-      name: of the operation.
-      dilations: from one element of a window to the next.
+      name: the operation's name.
+      dilations: the steps from one element of a window to the next.
 
     Raises:
       ShapeError: the shapes are not those of such a convolution.
@@ -72,12 +72,12 @@ def conv2d_backprop_filter(
 
     Args:
       conv_input: the image.
-      filter_shape: of the filter, which is the result's.
+      filter_shape: the filter's shape, which is the result's.
       dy: the gradient of the result of `conv2d`.
-      strides: as it was given.
-      padding: as it was given, "SAME" or "VALID".
-      name: of the operation.
-      dilations: as they were given.
+      strides: the strides that it was given.
+      padding: the padding that it was given, "SAME" or "VALID".
+      name: the operation's name.
+      dilations: the dilations that it was given.
 
     Raises:
       ShapeError: dimensions do not fit together; dy has another shape than the result.
@@ -108,13 +108,13 @@ def conv2d_transpose_backprop_input(
     """The gradient of `conv2d_transpose` by its image.
 
     Args:
-      input_shape: of the image, which is the result's.
+      input_shape: the image's shape, which is the result's.
       conv_filter: the filter.
       dy: the gradient of the result of `conv2d_transpose`.
-      strides: as it was given.
-      padding: as it was given, "SAME" or "VALID".
-      name: of the operation.
-      dilations: as they were given.
+      strides: the strides that it was given.
+      padding: the padding that it was given, "SAME" or "VALID".
+      name: the operation's name.
+      dilations: the dilations that it was given.
 
     Raises:
       ShapeError: dimensions do not fit together; dy has another shape than the result.
@@ -146,12 +146,12 @@ def conv2d_transpose_backprop_filter(
 
     Args:
       conv_input: the image.
-      filter_shape: of the filter, which is the result's.
+      filter_shape: the filter's shape, which is the result's.
       dy: the gradient of the result of `conv2d_transpose`.
-      strides: as it was given.
-      padding: as it was given, "SAME" or "VALID".
-      name: of the operation.
-      dilations: as they were given.
+      strides: the strides that it was given.
+      padding: the padding that it was given, "SAME" or "VALID".
+      name: the operation's name.
+      dilations: the dilations that it was given.
 
     Raises:
       ShapeError: dimensions do not fit together; dy has another shape than the result.
@@ -182,13 +182,13 @@ def conv3d_backprop_input(
     """The gradient of `conv3d` by its image.
 
     Args:
-      input_shape: of the image, which is the result's.
+      input_shape: the image's shape, which is the result's.
       conv_filter: the filter.
       dy: the gradient of the result of `conv3d`.
-      strides: as it was given.
-      padding: as it was given, "SAME" or "VALID".
-      name: of the operation.
-      dilations: as they were given.
+      strides: the strides that it was given.
+      padding: the padding that it was given, "SAME" or "VALID".
+      name: the operation's name.
+      dilations: the dilations that it was given.
 
     Raises:
       ShapeError: dimensions do not fit together; dy has another shape than the result.
@@ -220,12 +220,12 @@ def conv3d_backprop_filter(
 
     Args:
       conv_input: the image.
-      filter_shape: of the filter, which is the result's.
+      filter_shape: the filter's shape, which is the result's.
       dy: the gradient of the result of `conv3d`.
-      strides: as it was given.
-      padding: as it was given, "SAME" or "VALID".
-      name: of the operation.
-      dilations: as they were given.
+      strides: the strides that it was given.
+      padding: the padding that it was given, "SAME" or "VALID".
+      name: the operation's name.
+      dilations: the dilations that it was given.
 
     Raises:
       ShapeError: dimensions do not fit together; dy has another shape than the result.
@@ -256,13 +256,13 @@ def conv3d_transpose_backprop_input(
     """The gradient of `conv3d_transpose` by its image.
 
     Args:
-      input_shape: of the image, which is the result's.
+      input_shape: the image's shape, which is the result's.
       conv_filter: the filter.
       dy: the gradient of the result of `conv3d_transpose`.
-      strides: as it was given.
-      padding: as it was given, "SAME" or "VALID".
-      name: of the operation.
-      dilations: as they were given.
+      strides: the strides that it was given.
+      padding: the padding that it was given, "SAME" or "VALID".
+      name: the operation's name.
+      dilations: the dilations that it was given.
 
     Raises:
       ShapeError: dimensions do not fit together; dy has another shape than the result.
@@ -294,12 +294,12 @@ def conv3d_transpose_backprop_filter(
 
     Args:
       conv_input: the image.
-      filter_shape: of the filter, which is the result's.
+      filter_shape: the filter's shape, which is the result's.
       dy: the gradient of the result of `conv3d_transpose`.
-      strides: as it was given.
-      padding: as it was given, "SAME" or "VALID".
-      name: of the operation.
-      dilations: as they were given.
+      strides: the strides that it was given.
+      padding: the padding that it was given, "SAME" or "VALID".
+      name: the operation's name.
+      dilations: the dilations that it was given.
 
     Raises:
       ShapeError: dimensions do not fit together; dy has another shape than the result.

@@ -267,13 +267,13 @@ def max_pool(
     """The largest element of each window. Of equal ones the first of the window has the gradient.
 
     Args:
-      x: of an ordered type.
+      x: a tensor of an ordered dtype.
       ksize: sizes of the windows along dimensions of x, as {"height": 2, "width": 2}.
-      strides: from one window to the next: a number, one for each dimension of `ksize`, or some by name. By default
+      strides: the steps from one window to the next: a number, one for each dimension of `ksize`, or some by name. By default
         windows stand side by side.
       padding: "VALID" (only windows that lie inside) or "SAME" (size / stride windows, rounded up; elements outside do
         not count).
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or a window does not fit in.
@@ -301,10 +301,10 @@ def avg_pool(
     Args:
       x: a floating tensor.
       ksize: sizes of the windows along dimensions of x, as {"height": 2, "width": 2}.
-      strides: from one window to the next: a number, one for each dimension of `ksize`, or some by name. By default
+      strides: the steps from one window to the next: a number, one for each dimension of `ksize`, or some by name. By default
         windows stand side by side.
       padding: "VALID" (only windows that lie inside) or "SAME" (size / stride windows, rounded up).
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or a window does not fit in.

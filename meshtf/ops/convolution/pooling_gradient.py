@@ -32,9 +32,9 @@ def pool_backprop(
       y: the result.
       dy: its gradient.
       ksize: sizes of the windows by dimension, or of the last dimensions before the channels, in order.
-      strides: from one window to the next.
+      strides: the steps from one window to the next.
       pool_fn_string: "MAX_2D", "AVG_2D", "MAX_3D" or "AVG_3D": over two dimensions or three.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       UsageError: there is no such pooling.

@@ -38,7 +38,7 @@ def complex(real: Tensor, imag: Tensor, output_shape: ShapeLike | None = None, n
       real: the real part.
       imag: the imaginary part, of the same dtype.
       output_shape: the order of the result's dimensions.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.

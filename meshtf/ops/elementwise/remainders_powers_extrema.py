@@ -38,7 +38,7 @@ def floordiv(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, na
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -63,7 +63,7 @@ def mod(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -93,7 +93,7 @@ def maximum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, nam
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -124,7 +124,7 @@ def minimum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, nam
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -157,7 +157,7 @@ def pow(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.

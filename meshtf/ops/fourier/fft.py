@@ -161,9 +161,9 @@ def rfft(x: Tensor, dims: DimOrDims, half_dim: str | None = None, name: str | No
 
     Args:
       x: float32 or float64.
-      dims: of x.
+      dims: dimensions of x.
       half_dim: another name for the last of them in the result, which may be split otherwise.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, one is given twice, or x has `half_dim` already.
@@ -191,10 +191,10 @@ def irfft(
 
     Args:
       x: complex64 or complex128.
-      dims: of x.
+      dims: dimensions of x.
       size: of the last of them in the result; of m elements come 2 (m - 1) unless 2 m - 1 is given.
       whole_dim: another name for it in the result.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, one is given twice, x has `whole_dim` already, or `size` does not fit.

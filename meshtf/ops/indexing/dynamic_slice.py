@@ -116,11 +116,11 @@ def dynamic_slice(
     does).
 
     Args:
-      x: of any dtype.
+      x: a tensor of any dtype.
       begin: int32 or int64, a scalar.
       size: a number known now.
       slice_dim_name: of x.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension or has fewer elements than `size`, or `begin` is no scalar.
@@ -151,11 +151,11 @@ def dynamic_update_slice(
     XLA does).
 
     Args:
-      x: of any dtype.
+      x: a tensor of any dtype.
       update: of x's dtype and dimensions, in any order, with another size of `dim`.
       begin: int32 or int64, a scalar.
-      dim: of x.
-      name: of the operation.
+      dim: a dimension of x.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, `update` has more elements of it or other dimensions, or `begin` is no scalar.

@@ -201,7 +201,7 @@ def gather(
     Args:
       weights: of any dtype.
       indices: int32 or int64, or one index known now. Dimensions that `weights` has too are the same index in both.
-      dim: of `weights`, and not of `indices`.
+      dim: a dimension of `weights`, and not of `indices`.
       output_shape: the result's dimensions in another order than those of `indices`, then the others of `weights`.
 
     Raises:
@@ -255,8 +255,8 @@ def one_hot(
       output_dim: the new dimension, of which they are indices.
       on_value: what stands at the index.
       off_value: what stands elsewhere.
-      dtype: of the result.
-      name: of the operation.
+      dtype: the dtype of the result.
+      name: the operation's name.
 
     Raises:
       ShapeError: `indices` has the dimension already.

@@ -135,7 +135,7 @@ def scatter_add(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike 
       x: [.., dim, ..], a number.
       indices: int32 or int64. Dimensions that x has too are the same index in both.
       updates: of x's dtype, over the dimensions of `indices` and those of x but `dim`, in any order.
-      dim: of x, and not of `indices`.
+      dim: a dimension of x, and not of `indices`.
 
     Raises:
       ShapeError: x lacks the dimension, or `updates` has other dimensions.
@@ -163,7 +163,7 @@ def scatter_update(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLi
       x: [.., dim, ..], of any dtype.
       indices: int32 or int64. Dimensions that x has too are the same index in both.
       updates: of x's dtype, over the dimensions of `indices` and those of x but `dim`, in any order.
-      dim: of x, and not of `indices`.
+      dim: a dimension of x, and not of `indices`.
 
     Raises:
       ShapeError: x lacks the dimension, or `updates` has other dimensions.

@@ -98,7 +98,7 @@ def fill(mesh: Mesh, value: Any, shape: ShapeLike, dtype: tf.DType = tf.float32)
       mesh: where it will be.
       value: a number.
       shape: named shape.
-      dtype: of the result.
+      dtype: the dtype of the result.
 
     Raises:
       ShapeError: the value is an array.
@@ -167,7 +167,7 @@ def range(mesh: Mesh, dim: DimensionLike, dtype: tf.DType = tf.int32, name: str 
       mesh: where they will be.
       dim: the dimension.
       dtype: of integers or floating.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: no dimension is given.

@@ -55,7 +55,7 @@ def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None,
       tf_tensor: keeps its dtype. Numbers of Python, and lists of them, become int32 (int64 where they need it), float32
         or bool, as in TensorFlow.
       shape: names its dimensions; None for a scalar.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: its rank or sizes are not those of `shape`.

@@ -136,7 +136,7 @@ def cholesky(
         NonFiniteError (see `check_finite`).
       rows_dim: the matrices' rows.
       columns_dim: their columns, as many.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or they have different sizes.
@@ -167,7 +167,7 @@ def qr(
       rows_dim: the matrices' rows.
       columns_dim: their columns, no more than rows.
       inner_dim: the name of the new dimension, as large as the columns.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, has `inner_dim` already, or has fewer rows than columns.

@@ -105,11 +105,11 @@ def triangular_solve(
       matrix: [.., rows, columns, ..], of which one triangle is read.
       rhs: with the dimension `rows_dim`, and y has `columns_dim` in its place; with `adjoint` the other way round. Its
         other dimensions are the matrix's own (a system each) or new ones (right sides of one system).
-      rows_dim: of the matrix.
-      columns_dim: of the matrix.
+      rows_dim: the rows of the matrix.
+      columns_dim: the columns of the matrix.
       lower: whether the matrix is lower triangular.
       adjoint: whether to solve with its adjoint.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: a dimension is missing, the matrix is not square, or the right side has both dimensions.

@@ -90,10 +90,10 @@ def sort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", name
     """x with the elements along a dimension in order; gradients follow them. NaN counts as -inf.
 
     Args:
-      x: of a dtype with an order.
-      dim: of x.
+      x: a tensor of an ordered dtype.
+      dim: a dimension of x.
       direction: "ASCENDING" or "DESCENDING".
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension.
@@ -115,9 +115,9 @@ def argsort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", n
 
     Args:
       x: numbers. NaN counts as -inf.
-      dim: of x.
+      dim: a dimension of x.
       direction: "ASCENDING" or "DESCENDING".
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension.

@@ -139,9 +139,9 @@ def top_k(
 
     Args:
       x: numbers.
-      reduced_dim: of x.
+      reduced_dim: a dimension of x.
       k_dim: the new dimension; its size says how many there are.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension or has `k_dim` already, or there are fewer elements than `k_dim.size`.
@@ -165,8 +165,8 @@ def nth_largest_element(x: Tensor, n: int, reduced_dim: DimensionLike | str, nam
     Args:
       x: numbers. NaN counts as, and becomes, -inf.
       n: counts from 0.
-      reduced_dim: of x.
-      name: of the operation.
+      reduced_dim: a dimension of x.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, or it has no n-th element.
@@ -186,8 +186,8 @@ def nth_smallest_element(x: Tensor, n: int, reduced_dim: DimensionLike | str, na
     Args:
       x: numbers. NaN counts as, and becomes, -inf.
       n: counts from 0.
-      reduced_dim: of x.
-      name: of the operation.
+      reduced_dim: a dimension of x.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, or it has no n-th element.

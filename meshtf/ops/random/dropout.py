@@ -32,7 +32,7 @@ def dropout(
       keep_prob: give this or `rate`.
       rate: give this or `keep_prob`.
       noise_shape: dimensions of x along which elements are dropped independently; along the others, together.
-      name: of the operation, part of the random key.
+      name: the operation's name, part of the random key.
 
     Raises:
       GraphError: neither or both probabilities are given, or one that is not in (0, 1].

@@ -32,7 +32,7 @@ def random_uniform(
       dtype: floating, int32 or int64.
       minval: the least.
       maxval: above all; 1 by default, and must be given for integers.
-      name: of the operation, part of the random key.
+      name: the operation's name, part of the random key.
 
     Raises:
       ShapeError: no shape is given.
@@ -73,9 +73,9 @@ def random_normal(
       mesh: where they will be.
       shape: named shape.
       dtype: floating.
-      mean: of the distribution.
+      mean: the mean of the distribution.
       stddev: its standard deviation.
-      name: of the operation, part of the random key.
+      name: the operation's name, part of the random key.
 
     Raises:
       ShapeError: no shape is given.
@@ -111,7 +111,7 @@ def random_truncated_normal(
       dtype: floating.
       mean: of the distribution before.
       stddev: its standard deviation before.
-      name: of the operation, part of the random key.
+      name: the operation's name, part of the random key.
 
     Raises:
       ShapeError: no shape is given.

@@ -32,7 +32,7 @@ def sample_with_temperature(
       logits: a floating tensor. What is -inf is never drawn.
       dim: of the logits; the result has their other dimensions.
       temperature: 0 gives the index of the largest logit.
-      name: of the operation, part of the random key.
+      name: the operation's name, part of the random key.
 
     Raises:
       ShapeError: the logits lack the dimension, or it has size 0.

@@ -89,7 +89,7 @@ def rounded_to_bfloat16(x: Tensor, variable: Variable, name: str = "rounding") -
     Args:
       x: float32 [variable.shape].
       variable: whose name, layers and place in the program's steps key the random bits.
-      name: of the operations.
+      name: the operations' name.
 
     Returns:
       float32 numbers that bfloat16 has: with 16 bits of 0 at their ends.

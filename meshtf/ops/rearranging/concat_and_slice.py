@@ -31,7 +31,7 @@ def concat(xs: Sequence[Tensor], concat_dim_name: str | Dimension, name: str | N
     Args:
       xs: tensors of one dtype. Their other dimensions are the same, in any order; the result has the first's.
       concat_dim_name: a dimension of each.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: an operand lacks the dimension, or differs in another.
@@ -56,9 +56,9 @@ def split(
 
     Args:
       x: a tensor.
-      split_dim: of x.
+      split_dim: a dimension of x.
       num_or_size_splits: how many equal ones, or the size of each.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, the number does not divide its size, or the sizes do not add up to it.
@@ -82,7 +82,7 @@ def stack(xs: Sequence[Tensor], dim_name: str | Dimension, axis: int = 0, name: 
       xs: tensors of one dtype and the same dimensions, in any order; the result has the first's.
       dim_name: of the new dimension.
       axis: its position in the result, counted from the end where it is negative.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: the operands differ, have the dimension already, or the position is not there.
@@ -131,7 +131,7 @@ def slice(x: Tensor, begin: int, size: int, slice_dim_name: str | Dimension, nam
       begin: the first.
       size: how many.
       slice_dim_name: the dimension.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, or begin or size leads out of it.
@@ -161,7 +161,7 @@ def pad(
       x: a tensor.
       paddings: [before, after]: how many.
       dim_name: the dimension.
-      name: of the operation.
+      name: the operation's name.
       pad_value: what they are. None: anything, for those that nothing uses. Where x is split unevenly they may then be
         what its padding is, and nothing is copied.
 

@@ -200,11 +200,11 @@ def cumsum(
     """Running sums along a dimension, in the dtype of x.
 
     Args:
-      x: of any number type.
-      dim: of x.
+      x: a tensor of numbers.
+      dim: a dimension of x.
       exclusive: whether each sum leaves out the element itself.
       reverse: whether to sum from the end.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension.
@@ -228,10 +228,10 @@ def cummax(x: Tensor, dim: DimensionLike | str, reverse: bool = False, name: str
     """Running maxima along a dimension. Of equal elements the first, in the direction of the scan, has the gradient.
 
     Args:
-      x: of an ordered type.
-      dim: of x.
+      x: a tensor of an ordered dtype.
+      dim: a dimension of x.
       reverse: whether to go from the end.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension.

@@ -35,10 +35,10 @@ def reduce_prod(
 
     Args:
       x: numbers.
-      disable_positional_args: nothing: what follows is given by name.
+      disable_positional_args: not used; give the arguments after it by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not; with neither, none is left.
-      name: of the operation.
+      reduced_dim: the dimension that is not left; with neither argument, none is left.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
@@ -64,10 +64,10 @@ def reduce_max(
 
     Args:
       x: numbers that have an order.
-      disable_positional_args: nothing: what follows is given by name.
+      disable_positional_args: not used; give the arguments after it by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not; with neither, none is left.
-      name: of the operation.
+      reduced_dim: the dimension that is not left; with neither argument, none is left.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or has no elements to choose from; or `output_shape` and `reduced_dim` are both
@@ -97,10 +97,10 @@ def reduce_min(
 
     Args:
       x: numbers that have an order.
-      disable_positional_args: nothing: what follows is given by name.
+      disable_positional_args: not used; give the arguments after it by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not; with neither, none is left.
-      name: of the operation.
+      reduced_dim: the dimension that is not left; with neither argument, none is left.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or has no elements to choose from; or `output_shape` and `reduced_dim` are both

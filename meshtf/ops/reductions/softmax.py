@@ -186,9 +186,9 @@ def reduce_logsumexp(
 
     Args:
       x: a floating tensor.
-      reduced_dim: of x.
+      reduced_dim: a dimension of x.
       extra_logit: a number, or a tensor without the dimension: one more element of every row. It has a gradient.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, or `extra_logit` has it.
@@ -213,9 +213,9 @@ def log_softmax(
 
     Args:
       x: floating.
-      reduced_dim: of x.
+      reduced_dim: a dimension of x.
       extra_logit: a number, or a tensor without the dimension, whose exponential adds to the sum.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, or `extra_logit` has it.
@@ -242,10 +242,10 @@ def softmax(
 
     Args:
       x: floating.
-      reduced_dim: of x.
+      reduced_dim: a dimension of x.
       extra_logit: a number, or a tensor without the dimension, whose exponential adds to the sum, so that a row
         adds up to less than 1.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, or `extra_logit` has it.

@@ -161,7 +161,7 @@ def check_indices(
       weights: of the dimensions of `indices`, or some of them: where it is 0, an index may be anything, as padding is.
       message: what an index is, as "a label".
       advice: a line of the error that says what to do.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       DtypeError: the indices are not int32 or int64.

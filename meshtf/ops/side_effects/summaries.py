@@ -30,7 +30,7 @@ def scalar_summary(name: str, x: Tensor) -> Tensor:
     Without a writer (`with writer.as_default(step=...)`) nothing is computed, sent or written for it.
 
     Args:
-      name: of the curve, under the open scopes.
+      name: the curve's name, under the open scopes.
       x: a scalar that the program computes, outside loops and branches.
 
     Raises:
@@ -53,7 +53,7 @@ def histogram_summary(name: str, x: Tensor) -> Tensor:
     Without a writer nothing is computed, sent or written for it. With one, the slices are put together on the host.
 
     Args:
-      name: of the histogram, under the open scopes.
+      name: the histogram's name, under the open scopes.
       x: numbers of any shape that the program computes, outside loops and branches.
 
     Raises:

@@ -190,7 +190,7 @@ def slicewise(
         They may be split between cores; all others are gathered first. None by default.
       grad_function: `grad_function(operation, *dys)` gives a gradient for each operand, in the language; 0: no
         gradient; None: TensorFlow's own, to any order, with zeros where it finds no connection.
-      name: of the operation.
+      name: the operation's name.
 
     Returns:
       A tensor; a tuple of them where a list of shapes or dtypes was given.
@@ -228,7 +228,7 @@ def cwise(
       xs: operands.
       output_dtype: by default that of the first operand.
       grad_function: as for `slicewise`.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: operands have one dimension in two sizes.

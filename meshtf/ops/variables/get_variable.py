@@ -117,9 +117,9 @@ def like_variable(
 
     Args:
       variable: of the graph.
-      name: of the state.
+      name: the state's name.
       shape: dimensions of the variable; all of them by default.
-      dtype: of the state.
+      dtype: the state's dtype.
 
     Raises:
       ShapeError: a dimension is not one of the variable's.

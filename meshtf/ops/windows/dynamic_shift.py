@@ -108,9 +108,9 @@ def dynamic_shift(x: Tensor, offset: Tensor, dim: DimensionLike | str, wrap: boo
     """x moved along a dimension by an offset computed in the program: y[.., i] = x[.., i - offset[..]].
 
     Args:
-      x: of any dtype.
+      x: a tensor of any dtype.
       offset: int32 or int64, over some of the dimensions of x, without `dim`.
-      dim: of x.
+      dim: a dimension of x.
       wrap: whether what leaves at one end enters at the other; else zeros (False) enter.
 
     Raises:

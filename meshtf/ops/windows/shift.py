@@ -88,11 +88,11 @@ def shift(x: Tensor, offset: int, dim: DimensionLike | str, wrap: bool, name: st
     """x moved by `offset` along a dimension: y[i] = x[i - offset].
 
     Args:
-      x: of any dtype.
+      x: a tensor of any dtype.
       offset: a whole number, of either sign and any size.
-      dim: of x.
+      dim: a dimension of x.
       wrap: whether what leaves at one end enters at the other; else zeros (False) enter.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, or the offset is no whole number known now.
@@ -119,8 +119,8 @@ def roll(x: Tensor, offset: int, dim: DimensionLike | str, name: str | None = No
     Args:
       x: a tensor.
       offset: by how many elements; a whole number known now, negative to the other side.
-      dim: of x.
-      name: of the operation.
+      dim: a dimension of x.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, or the offset is no whole number known now.

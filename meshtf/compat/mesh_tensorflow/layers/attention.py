@@ -127,14 +127,14 @@ def multihead_attention(  # noqa: PLR0913  # the original's parameters
       query_antecedent: what queries are made of.
       memory_antecedent: what keys and values are made of; None for the queries' own, under `memory_length`.
       mask: added to the scores, with dimensions of batch, heads, length and memory_length.
-      kv_channels: of a head.
+      kv_channels: the dimension of a head.
       heads: how many.
       is_training: whether weights are dropped.
       dropout: of weights.
       dropout_broadcast_dims: dimensions along which they are dropped alike.
-      master_dtype: of the variables in files.
-      slice_dtype: of the variables on the mesh.
-      name: of their scope.
+      master_dtype: the dtype of variables in files.
+      slice_dtype: the dtype of variables on the mesh.
+      name: the name of their scope.
 
     Returns:
       The shape of `query_antecedent`.
@@ -170,9 +170,9 @@ def multihead_self_attention_incremental(
       prev_k: keys so far, [batch..., heads, memory_length, kv_channels]; zeros where there are none yet.
       prev_v: values so far, the same.
       step_num: int32 scalar, the position.
-      master_dtype: of the variables in files.
-      slice_dtype: of the variables on the mesh.
-      name: of their scope.
+      master_dtype: the dtype of variables in files.
+      slice_dtype: the dtype of variables on the mesh.
+      name: the name of their scope.
 
     Returns:
       The result, [batch..., io_channels], and the keys and values with this position's.
@@ -228,16 +228,16 @@ def masked_local_attention_1d(  # noqa: PLR0913  # the original's parameters
 
     Args:
       x: [..., length, io_channels].
-      kv_channels: of a head.
+      kv_channels: the dimension of a head.
       heads: how many.
       is_training: nothing is dropped either way.
       window_size: how many positions before its own a block sees.
-      master_dtype: of the variables in files.
-      slice_dtype: of the variables on the mesh.
+      master_dtype: the dtype of variables in files.
+      slice_dtype: the dtype of variables on the mesh.
       length_per_split: of the length, so many positions are on a core; None where it is not split.
       return_kv: a list that gets keys and values, each [..., heads, length, kv_channels].
       params: of `multihead_attention_params`; None makes one variable, `qkvo`.
-      name: of its scope.
+      name: the name of its scope.
 
     Returns:
       The shape of `x`.
@@ -279,10 +279,10 @@ def masked_local_attention_1d_incremental(
       prev_k: keys so far, [batch..., heads, window_length, kv_channels]; zeros where there are none yet, which count.
       prev_v: values so far, the same.
       step_num: int32 scalar, the position.
-      master_dtype: of the variables in files.
-      slice_dtype: of the variables on the mesh.
+      master_dtype: the dtype of variables in files.
+      slice_dtype: the dtype of variables on the mesh.
       params: of `multihead_attention_params`; None makes one variable, `qkvo`.
-      name: of its scope.
+      name: the name of its scope.
 
     Returns:
       The result, [batch..., io_channels], and the keys and values with this position's.

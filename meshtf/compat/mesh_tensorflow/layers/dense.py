@@ -30,7 +30,7 @@ class VarianceScalingInitializer(DenseInitializer):
     """Numbers of variance scale / n, with n the size of what is summed over ("fan_in"), made ("fan_out") or their mean.
 
     Args:
-      scale: of the variance.
+      scale: a factor of the variance.
       mode: "fan_in", "fan_out" or "fan_avg".
       distribution: "normal", cut at two deviations and not corrected for it, or "uniform".
 
@@ -81,12 +81,12 @@ def dense(  # noqa: PLR0913  # the original's parameters
       expert_dims: dimensions of x for each of whose elements there is another kernel.
       use_bias: whether there is a bias.
       activation: applied to the result.
-      master_dtype: of the kernel in files.
-      slice_dtype: of the kernel on the mesh.
+      master_dtype: the kernel's dtype in files.
+      slice_dtype: the kernel's dtype on the mesh.
       variable_dtype: in place of these two and the dtype of x.
       kernel_initializer: a `DenseInitializer`, or an initializer of TensorFlow's.
       kernel_weights: in place of a variable.
-      name: of the scope.
+      name: the scope's name.
 
     Returns:
       [..., new_dims].

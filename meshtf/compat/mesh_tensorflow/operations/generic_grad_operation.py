@@ -25,7 +25,7 @@ class GenericGradOperation(Operation):
     Args:
       forward_op: of a class derived from `mtf.Operation`.
       grad_ys: gradients of its outputs.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       GraphError: the operation is of another class; there are no gradients.

@@ -53,7 +53,7 @@ class MadeOperation(type):
     """The type of these classes: to call one makes an operation, and `isinstance` asks for the language's class.
 
     Args:
-      name: of the class.
+      name: the class's name.
       make: what makes it: its outputs, or itself.
       kinds: the names of the language's classes of such operations.
       function: of `mtf`, which does the same.

@@ -20,7 +20,7 @@ class EagerRun:
     exported has the value from before.
 
     Args:
-      graph: of the program.
+      graph: the program's graph.
       lowerings: make the lowering that does some assignments, from these.
       fill: gives the slices of a variable a master's value.
       masters_follow: whether an update gives the masters the new values.

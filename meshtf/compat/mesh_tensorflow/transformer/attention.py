@@ -80,7 +80,7 @@ def attention(  # noqa: PLR0913  # the original's parameters
       v: [..., memory_length_dim, value_dim].
       memory_length_dim: positions of the memory.
       key_dim: summed over for the scores.
-      value_dim: of the result.
+      value_dim: the dimension of the result.
       bias: added to the scores.
       dropout_rate: of weights, where `context.train` says so.
       dropout_broadcast_dims: dimensions along which they are dropped alike.
@@ -140,7 +140,7 @@ def local_attention_1d(  # noqa: PLR0913  # the original's parameters
       v: [..., length_dim, value_dim].
       length_dim: positions.
       key_dim: summed over for the scores.
-      value_dim: of the result.
+      value_dim: the dimension of the result.
       fully_autoregressive: whether nothing ahead is seen.
       length_dim_num_splits: ignored: the layout says how positions are split.
       radius: how far is seen.

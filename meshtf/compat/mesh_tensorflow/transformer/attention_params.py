@@ -28,7 +28,7 @@ class AttentionParams:
       value_dim: channels of a head's values.
       query_heads_dims: heads of queries and outputs.
       memory_heads_dims: heads of keys and values: all of the queries', some, or none.
-      variable_dtype: of the variables.
+      variable_dtype: the dtypes of variables.
       shared_kv: whether keys are the values too, of one variable `kv`.
       no_query: whether there is no variable `q`.
       combine_dims: whether heads and channels are one dimension in the variables.
