@@ -51,7 +51,7 @@ def embedding_weights(
     """The variable of this name [vocab_dim, output_dim], with a vector for each id.
 
     Args:
-      mesh: where it lives.
+      mesh: the mesh of the variable.
       vocab_dim: the ids. May be split.
       output_dim: the vectors.
       vocab_size: how many ids there are, if `vocab_dim` is padded. The rows behind them start at zero, and are no

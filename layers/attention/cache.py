@@ -60,7 +60,7 @@ class KeyValueCache:
           config: the sizes, heads and d_kv.
           dtype: the dtype of keys and values.
           window: the window of the attention's mask, if it is causal. The cache then has room for no more positions.
-          beam: of `batch_dims`, the hypotheses of a beam search, which change their beams while keys and values stay
+          beam: the dimension of a beam search's hypotheses, which change their beams while keys and values stay
             where they are (see `BeamSlots`): the cache has `beam_slots` in its place, behind the heads.
         """
         is_window = window is not None and window < max_length
@@ -94,8 +94,8 @@ class KeyValueCache:
           position: int32 over the dimensions of `batch_dims` or fewer: a scalar where all are at the same position.
             With `memory_length` for many tokens at once (a prompt), in ascending order. Nothing is written at
             positions that are negative or, without a window, beyond the end.
-          k, v: [.., (memory_length), (heads), d_kv], as `project_keys_and_values` gives them, with `memory_length`, of
-            its own size, if `position` has it.
+          k, v: [.., (memory_length), (heads), d_kv], as `project_keys_and_values` gives them. They have a
+            `memory_length` of their own size if `position` has it.
 
         Raises:
           ShapeError: `k` or `v` does not have the dimensions of the cache.

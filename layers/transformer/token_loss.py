@@ -22,7 +22,7 @@ class TokenLoss:
     Attributes:
       label_smoothing: the share of a target that all ids get alike (Szegedy et al. 2016).
       z_loss: the coefficient of the square of the normaliser's logarithm.
-      padding_id: of targets that do not count, where no weights are given, in the vocabulary or not, as -100; None: all
+      padding_id: the id of targets that do not count without weights, in the vocabulary or not (-100); None: all
         count.
       check_targets: whether a step with a target that counts and is in no vocabulary raises IndexRangeError.
     """

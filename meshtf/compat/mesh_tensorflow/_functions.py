@@ -171,7 +171,7 @@ def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None,
     """Brings an array, or a tensor of TensorFlow's, into the graph. A session computes it in each run that needs it.
 
     Args:
-      mesh: where it will be.
+      mesh: the mesh of the result.
       tf_tensor: of a placeholder, an iterator, a variable; sizes that are not known must be those of `shape`.
       shape: names its dimensions; None for a scalar.
       name: the operation's name.

@@ -95,8 +95,8 @@ def beam_search(  # noqa: PLR0913  # the original's parameters
       logits_fn: of ids [batch, beam, length] it makes logits [batch, beam, vocab].
       initial_ids: int32 [batch, beam, length], zeros: what is found is added to them.
       alpha: the exponent of the length penalty.
-      states: the states of the first step. Each goes with its beam: by its dimension `beam`, or where it has none by a dimension
-        of the batch's name and size batch * beam; other states are the same for all.
+      states: the states of the first step. A state follows its beam if it has a dimension `beam`, or one with the
+        batch's name and size batch * beam. Other states are the same for all.
       eos_id: ends a sequence.
       stop_early: ends when no open sequence can become better than the worst finished one.
       decode_length: of the longest sequence, an int32 scalar; `length` by default.

@@ -42,7 +42,7 @@ class LayersAbreast:
     Attributes:
       fn: `fn(inputs) -> outputs`, of one layer.
       along: the dimension of the layers that are computed at once.
-      mesh: where they live.
+      mesh: the mesh of the layers.
       scope: the layers' scope.
       specs: one layer's variables.
       weights: the variables of all layers, each [*dims, ...]; see `mtf.layers_abreast`.
@@ -109,7 +109,7 @@ def layers_abreast(
     """Makes layers with variables of their own, to be computed several at once. Pipelines are made of them.
 
     Args:
-      mesh: where they live.
+      mesh: the mesh of the layers.
       fn: `fn(inputs) -> outputs`, for one layer. It is called once here, in a rehearsal that is forgotten, to see which
         variables it makes, and again whenever the result is called.
       inputs: the shape and dtype of each input, with `along`.

@@ -24,7 +24,7 @@ from meshtf.planning.planner import Planner
 from meshtf.planning.splits import choose_splits, layout_over
 from meshtf.planning.work_facts import WorkFacts
 
-_MISSPELT = 0.8  # how alike two names are, at least, when one is taken for a misspelling of the other
+_MISSPELT = 0.8  # the least likeness of two names at which one counts as a misspelling of the other
 
 
 class EinsumOperation(Operation):
@@ -83,10 +83,10 @@ def einsum(
     """The product of any number of tensors, summed over dimensions by name.
 
     Args:
-      xs: tensors of one dtype; dimensions of one name are one index.
+      xs: tensors of one dtype. Dimensions of the same name are one index.
       output_shape: dimensions of the result, in order; one that no operand has is broadcast.
-      reduced_dims: dimensions to sum over; the others are kept, in order of first appearance.
-        With neither, dimensions that stand in one operand only are kept.
+      reduced_dims: dimensions to sum over. The others are kept, in order of first appearance.
+        With neither argument, dimensions that only one operand has are kept.
       name: the operation's name.
 
     Raises:
@@ -134,7 +134,7 @@ def matmul(
       a: a tensor.
       b: a tensor.
       output_shape: the result's dimensions, in order; all others are summed.
-      reduced_dims: what is summed, where there is no `output_shape`; by default what both have.
+      reduced_dims: dimensions to sum over, without an `output_shape`; by default those that both have.
       name: the operation's name.
 
     Raises:
@@ -185,7 +185,11 @@ def _output_shape(
 
 
 def _check_spelling(output_shape: Shape, everything: Shape) -> None:
-    """A new dimension of the output is broadcast, unless it looks like one of the operands' that would be summed."""
+    """Checks the output's new dimensions, which are broadcast: none may look like an operand's that would be summed.
+
+    Raises:
+      ShapeError: one does.
+    """
     summed = [d for d in everything if not output_shape.has(d.name)]
     for dim in output_shape:
         alike = [d.name for d in summed if d.size == dim.size]

@@ -1,4 +1,4 @@
-"""Reductions over named dimensions: sums, means, whether any or all hold.
+"""Reductions over named dimensions: sums, means, and whether any or all elements are true.
 
 float16 and bfloat16 are added and multiplied in float32, and rounded once.
 """
@@ -29,8 +29,11 @@ from meshtf.planning.work_facts import WorkFacts
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reduction:
-    """What to do on a slice, and between cores. `of_some` names what there is of no elements none of; `neutral` is
-    what changes nothing."""
+    """A reduction: the work on a slice, and the reduction between cores.
+
+    of_some: the name of the result in messages, if there is none without elements, as of a mean.
+    neutral: the number that changes no result, with which padding is filled.
+    """
 
     name: str
     local: Callable[..., tf.Tensor]
@@ -41,7 +44,7 @@ class Reduction:
 
     @property
     def adds_up(self) -> bool:
-        """Whether each element adds a rounding, where it is not done in a wider dtype."""
+        """Whether each element adds a rounding error, unless a wider dtype is used."""
         return self.across in ("add", "multiply")
 
 
@@ -55,7 +58,7 @@ def _wide_sum_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
 
 SUM = Reduction("reduce_sum", tf.reduce_sum, "add", 0, _sum_gradient)
 WIDE_SUM = dataclasses.replace(SUM, gradient=_wide_sum_gradient)
-"""A sum of a narrow dtype that stays in float32, for what is still to be done to it."""
+"""A sum of a narrow dtype that stays in float32, for further work."""
 ANY = Reduction("reduce_any", tf.reduce_any, "max", False)
 ALL = Reduction("reduce_all", tf.reduce_all, "min", True)
 
@@ -106,12 +109,12 @@ class ReduceOperation(Operation):
 
     @property
     def is_sum(self) -> bool:
-        """Whether it is linear, so that cores may hold terms of what it gives."""
+        """Whether the reduction is linear, so that cores may hold terms of its result."""
         return self.reduction.across == "add"
 
     @property
     def local(self) -> Callable[[tf.Tensor, Sequence[int]], tf.Tensor]:
-        """What a core's slice comes to, along some dimensions; the same function for all operations of a kind."""
+        """The reduction of a core's slice along some dimensions: the same function for all operations of a kind."""
         return self.reduction.local
 
     def _reduced_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
@@ -122,7 +125,7 @@ class ReduceOperation(Operation):
 
 
 def reduced_shape(x: Tensor, output_shape: ShapeLike | None, reduced_dim: DimensionLike | str | None) -> Shape:
-    """The shape that a reduction leaves: `output_shape`, or `x` without one dimension, or nothing."""
+    """The shape that a reduction leaves: `output_shape`, `x` without one dimension, or no dimension."""
     if output_shape is not None and reduced_dim is not None:
         raise ShapeError("give output_shape or reduced_dim, not both")
     if reduced_dim is not None:
@@ -137,14 +140,22 @@ def reduced_shape(x: Tensor, output_shape: ShapeLike | None, reduced_dim: Dimens
 
 
 def check_some_elements(x: Tensor, shape: Shape, what: str) -> None:
-    """ShapeError where each element of `shape` is what is computed of none: a mean, or a maximum."""
+    """Checks that no element of `shape` is the mean or the maximum of no elements.
+
+    Raises:
+      ShapeError: one is.
+    """
     if not x.size and shape.size:
         empty = ", ".join(f'"{d.name}"' for d in x.shape if not d.size)
         raise ShapeError(f"[{x.shape}] has no elements along {empty}, and so no {what} of them")
 
 
 def reduced_dimension(x: Tensor, reduced_dim: DimensionLike | str) -> Dimension:
-    """The dimension of `x` that is meant; ShapeError where it has none such."""
+    """The dimension of `x` that the argument names.
+
+    Raises:
+      ShapeError: x has no such dimension.
+    """
     if isinstance(reduced_dim, str):
         return x.shape.get_dim_by_name(reduced_dim)
     dim = convert_to_dimension(reduced_dim)
@@ -161,7 +172,7 @@ def reduce(
     reduced_dim: DimensionLike | str | None,
     name: str | None,
 ) -> Tensor:
-    """What a public reduction of these arguments is: x itself where it has nothing to reduce."""
+    """The result of a public reduction with these arguments; x itself if it has nothing to reduce."""
     if positional is not None:
         raise UsageError("name the second argument: output_shape=... or reduced_dim=...")
     x = check_tensor(x)
@@ -183,9 +194,9 @@ def reduce_sum(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The sum over `reduced_dim`, or over what `output_shape` lacks (by default everything).
+    """The sum over `reduced_dim`, or over the dimensions that `output_shape` lacks (by default all).
 
-    A sum of integers has their type, and wraps around where it is too large for it: cast int8 to int32 first.
+    A sum of integers keeps their dtype, and wraps around if it is too large: cast int8 to int32 first.
 
     Args:
       x: numbers.
@@ -227,7 +238,7 @@ def reduce_mean(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The mean over `reduced_dim`, or over what `output_shape` lacks (by default everything).
+    """The mean over `reduced_dim`, or over the dimensions that `output_shape` lacks (by default all).
 
     Args:
       x: floating or complex.
@@ -258,8 +269,10 @@ def reduce_mean(
 
 
 def _divided(total: Tensor, count: int) -> Tensor:
-    """One over the count, rounded, would make the means of equal numbers others than these; so would terms divided one
-    by one."""
+    """The total divided by the count.
+
+    Multiplying by 1 / count, or dividing term by term, would round means of equal numbers.
+    """
     kernel = ScalarKernel(tf.divide, total.dtype.as_numpy_dtype(count).item(), total.dtype)
     operation = ElementwiseOperation(
         "divide", kernel, [total], gradient=lambda op, dy: (dy * (1 / count),), is_linear=True
@@ -290,7 +303,7 @@ def reduce_any(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Whether any element is true, over `reduced_dim` or over what `output_shape` lacks.
+    """Whether any element is true, over `reduced_dim` or over the dimensions that `output_shape` lacks.
 
     Args:
       x: bool.
@@ -320,7 +333,7 @@ def reduce_all(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Whether all elements are true, over `reduced_dim` or over what `output_shape` lacks.
+    """Whether all elements are true, over `reduced_dim` or over the dimensions that `output_shape` lacks.
 
     Args:
       x: bool.

@@ -1,8 +1,10 @@
-"""Convolution and its two gradients. Each is a gradient of the others, so they can be differentiated again and again.
+"""Convolution and its two gradients.
 
-Dimensions split over the mesh: those of the batch, groups and outer channels need nothing; a sum over split inner
-channels is left pending; along a split spatial dimension neighbours exchange the borders that windows reach over.
-Padding is zeros along dimensions that are summed, and along those that windows slide along.
+Each is a gradient of the others, so they can be differentiated any number of times.
+
+Dimensions may be split over the mesh. Batch, groups and outer channels need no communication. A sum over split inner
+channels is left pending. Along a split spatial dimension, neighbours exchange the borders that windows reach over.
+Padding holds zeros along dimensions that are summed, and along those in which windows slide.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class Splits:
 
 
 class ConvolutionOperation(Operation):
-    """From image and kernel the result."""
+    """Makes the result from image and kernel."""
 
     is_product, takes_padding = True, True
 
@@ -80,7 +82,7 @@ class ConvolutionOperation(Operation):
 
 
 class ConvolutionImageOperation(Operation):
-    """The gradient by the image, from that of the result and the kernel: a transposed convolution."""
+    """Makes the gradient of the image from the kernel and the gradient of the result: a transposed convolution."""
 
     is_product, takes_padding = True, True
 
@@ -131,7 +133,7 @@ class ConvolutionImageOperation(Operation):
 
 
 class ConvolutionKernelOperation(Operation):
-    """The gradient by the kernel, from the image and the gradient of the result."""
+    """Makes the gradient of the kernel from the image and the gradient of the result."""
 
     is_product, takes_padding = True, True
 
@@ -175,7 +177,10 @@ class ConvolutionKernelOperation(Operation):
 def _read_windows(
     planner: Planner, image: Tensor, geometry: Geometry, splits: dict[str, Axes], *, summed: Sequence[str]
 ) -> tuple[Value, kernels.Sliding]:
-    """The image with the borders that a core's windows reach over; where it is whole, zeros are left to the kernel."""
+    """The image with the borders that a core's windows reach over.
+
+    Along a whole dimension, the kernel adds the zeros.
+    """
     value = planner.read(image, layout_over(geometry.image, splits), _zeros([*geometry.sliding, *summed]))
     paddings = []
     for slide in geometry.slides:
@@ -193,8 +198,9 @@ def _read_windows(
 def _partly_padding(
     geometry: Geometry, splits: dict[str, Axes], planner: Planner
 ) -> dict[int, Callable[[Core], tf.Tensor]]:
-    """Of dimensions along which windows beyond the result's end take in elements of the image: which of a core's
-    windows are the result's."""
+    """Which of a core's windows are the result's, for dimensions in which windows beyond the result's end read the
+    image.
+    """
 
     def windows(axes: Axes, count: int, end: int) -> Callable[[Core], tf.Tensor]:
         return lambda core: core.coordinate(axes) * count + tf.range(count) < end
@@ -209,7 +215,7 @@ def _partly_padding(
 
 
 def _split_batch(geometry: Geometry, splits: dict[str, Axes]) -> str | None:
-    """The first dimension of the batch that is split."""
+    """The first dimension of the batch that is split, or None."""
     return next((name for name in geometry.batch if splits[name]), None)
 
 
@@ -246,8 +252,11 @@ def _write(
 def _product(
     geometry: Geometry, result: Sequence[int], kernel: Sequence[int], contracted: Sequence[str] | None
 ) -> MatrixProduct:
-    """Of slices of these sizes, one for each group; a matrix of the kernel, of which names are contracted, or None
-    where its gradient is made, which contracts positions."""
+    """The matrix product for slices of these sizes, one for each group.
+
+    The kernel is a matrix, of which the names `contracted` are summed. None stands for the kernel's gradient, which
+    sums over positions.
+    """
     sizes = {d.name: n for d, n in zip(geometry.kernel, kernel, strict=True)}
     sizes = {name: n for name, n in sizes.items() if name not in geometry.groups}
     channels = math.prod(n for name, n in sizes.items() if name in geometry.outer)
@@ -262,7 +271,7 @@ def _product(
 
 
 def _canonical(geometry: Geometry, which: str) -> Callable[[tf.Tensor], tf.Tensor]:
-    """A function that brings slices of a tensor to the form that `kernels` takes."""
+    """A function that brings slices of a tensor to the form of `kernels`."""
     shape: Shape = getattr(geometry, which)
     order: list[str] = getattr(geometry, f"{which}_order")
     permutation = [shape.axis(name) for name in order]
@@ -285,7 +294,7 @@ def _canonical(geometry: Geometry, which: str) -> Callable[[tf.Tensor], tf.Tenso
 def _restored(
     shape: Shape, order: Sequence[str], size: Sequence[int], batch: str | None = None
 ) -> Callable[[tf.Tensor], tf.Tensor]:
-    """The way back, to a slice of this size; of several cores' rows, to as many times that size along `batch`."""
+    """The way back to a slice of this size. With the rows of several cores, the slice is larger along `batch`."""
     inside = [size[shape.axis(name)] for name in order]
     permutation = [list(order).index(d.name) for d in shape]
     elements = math.prod(inside)
@@ -299,5 +308,5 @@ def _restored(
 
 
 def _reshaped(x: tf.Tensor, size: list[int]) -> tf.Tensor:
-    """No operation where the shape is the same: a network has six for each convolution."""
+    """x in this size; no operation if it has it already, since a network has six reshapes for each convolution."""
     return x if x.shape.as_list() == size else tf.reshape(x, size)

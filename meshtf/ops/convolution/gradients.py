@@ -1,4 +1,7 @@
-"""The gradients of convolutions, as functions: for gradients of one's own. Elsewhere `mtf.gradients` makes them."""
+"""The gradients of convolutions as functions, for gradients that you write yourself.
+
+Otherwise `mtf.gradients` makes them.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +34,12 @@ def conv2d_backprop_input(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv2d` by its image: [.., height, width, in], of [.., height, width, out] and the filter.
+    """The gradient of `conv2d` with respect to its image: [.., height, width, in].
 
     Args:
       input_shape: the image's shape.
       conv_filter: [filter_height, filter_width, in, out].
-      dy: the gradient of the result, of its dimensions in any order.
+      dy: the gradient of the result [.., height, width, out], its dimensions in any order.
       strides: the convolution's strides.
       padding: "SAME" or "VALID".
       name: the operation's name.
@@ -68,7 +71,7 @@ def conv2d_backprop_filter(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv2d` by its filter.
+    """The gradient of `conv2d` with respect to its filter.
 
     Args:
       conv_input: the image.
@@ -105,7 +108,7 @@ def conv2d_transpose_backprop_input(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv2d_transpose` by its image.
+    """The gradient of `conv2d_transpose` with respect to its image.
 
     Args:
       input_shape: the image's shape, which is the result's.
@@ -142,7 +145,7 @@ def conv2d_transpose_backprop_filter(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv2d_transpose` by its filter.
+    """The gradient of `conv2d_transpose` with respect to its filter.
 
     Args:
       conv_input: the image.
@@ -179,7 +182,7 @@ def conv3d_backprop_input(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv3d` by its image.
+    """The gradient of `conv3d` with respect to its image.
 
     Args:
       input_shape: the image's shape, which is the result's.
@@ -216,7 +219,7 @@ def conv3d_backprop_filter(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv3d` by its filter.
+    """The gradient of `conv3d` with respect to its filter.
 
     Args:
       conv_input: the image.
@@ -253,7 +256,7 @@ def conv3d_transpose_backprop_input(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv3d_transpose` by its image.
+    """The gradient of `conv3d_transpose` with respect to its image.
 
     Args:
       input_shape: the image's shape, which is the result's.
@@ -290,7 +293,7 @@ def conv3d_transpose_backprop_filter(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv3d_transpose` by its filter.
+    """The gradient of `conv3d_transpose` with respect to its filter.
 
     Args:
       conv_input: the image.

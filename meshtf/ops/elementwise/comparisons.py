@@ -1,4 +1,4 @@
-"""Comparisons, and the logic of what they give."""
+"""Comparisons, and logical operations on their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements in order along a dimension."""
+"""Sorting along a dimension."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DIRECTIONS = ("ASCENDING", "DESCENDING")
 
 
 class ArgsortOperation(Operation):
-    """The int32 indices that bring a dimension into order, those of equal elements in their own order."""
+    """The int32 indices that sort a dimension. Equal elements keep their order."""
 
     def __init__(self, x: Tensor, dim_name: str, *, is_ascending: bool, name: str) -> None:
         super().__init__([x], [(x.shape, tf.int32)], name=name)
@@ -50,7 +50,7 @@ class ArgsortOperation(Operation):
 
 
 class ReorderOperation(Operation):
-    """x along a dimension in the order of a permutation of its indices, or, the inverse of that, put back from it."""
+    """x along a dimension in the order of a permutation of its indices; the inverse operation puts it back."""
 
     def __init__(
         self, x: Tensor, order: Tensor, dim_name: str, *, is_inverse: bool = False, name: str = "sort"
@@ -87,7 +87,7 @@ class ReorderOperation(Operation):
 
 @language_function
 def sort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", name: str | None = None) -> Tensor:
-    """x with the elements along a dimension in order; gradients follow them. NaN counts as -inf.
+    """x with the elements along a dimension in order. Gradients follow them. NaN counts as -inf.
 
     Args:
       x: a tensor of an ordered dtype.
@@ -111,7 +111,7 @@ def sort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", name
 
 @language_function
 def argsort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", name: str | None = None) -> Tensor:
-    """The int32 indices along a dimension that bring x into order; equal elements keep theirs, in both directions.
+    """The int32 indices along a dimension that sort x. Equal elements keep their order, in both directions.
 
     Args:
       x: numbers. NaN counts as -inf.
@@ -136,7 +136,7 @@ def argsort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", n
 
 
 def _exchange_with_last(ndims: int, axis: int) -> Kernel:
-    """A function that exchanges a dimension with the last, and undoes itself."""
+    """A function that exchanges a dimension with the last one. It is its own inverse."""
     order = list(range(ndims))
     order[axis], order[-1] = order[-1], order[axis]
 

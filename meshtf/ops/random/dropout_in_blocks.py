@@ -1,4 +1,4 @@
-"""The mask of dropout, drawn block by block: the same bits, of which never more than a block is held."""
+"""A dropout mask drawn block by block: the same bits, but never more than a block of them at once."""
 
 from __future__ import annotations
 
@@ -18,15 +18,19 @@ from meshtf.planning.work_facts import WorkFacts
 
 
 class DropoutInBlocks:
-    """Which elements `mtf.dropout` keeps, asked for a block at a time, as often as wanted.
+    """The elements that `mtf.dropout` keeps, one block at a time, as often as wanted.
 
-    Block j has every `count`-th position of a dimension from the j-th on. The key is made where this object is, so that
-    blocks drawn in loops, and again in a gradient, are those of one mask: that which `mtf.dropout` of the same name, in
-    the same place and of the whole shape, would have drawn.
+    Block j has every `count`-th position of a dimension from the j-th on. The key is made where this object is made.
+    Blocks that are drawn in loops, and again in a gradient, therefore belong to one mask: the one that `mtf.dropout` of
+    the same name, place and whole shape would draw.
     """
 
     def __init__(self, mesh: Mesh, shape: Shape, cut: str, count: int, rate: float, name: str) -> None:
-        """cut: the dimension of `shape` that is cut into `count` blocks, which must divide it. rate: of dropout."""
+        """Makes the key of the mask.
+
+        cut: the dimension of `shape` that is cut into `count` blocks, which must divide it.
+        rate: the rate of dropout.
+        """
         dim = shape.get_dim_by_name(cut)
         if dim.size % count:
             raise ShapeError(f'dimension "{cut}" of [{shape}] does not divide into {count} blocks')
@@ -35,16 +39,19 @@ class DropoutInBlocks:
         self._cut, self._count = cut, count
 
     def block(self, number: Tensor) -> Tensor:
-        """bool, the shape with the block's positions: whether each is kept. number: int32 [], which block."""
+        """bool, the shape with the block's positions: whether each element is kept.
+
+        `number` is the block's, int32 [].
+        """
         return _DropoutBlock(self, number).outputs[0]
 
     @property
     def shape(self) -> Shape:
-        """Of a block."""
+        """The shape of a block."""
         return self._shape
 
     def stretch(self, stretch: Stretch, name: str, number: Value) -> Stretch:
-        """What a core draws of a dimension of this name, for one block."""
+        """The segment of a dimension of this name that a core draws for one block."""
         if name != self._cut:
             return stretch
         return Stretch(stretch.whole, stretch.size, stretch.axes, ((self._count, number),))

@@ -1,4 +1,4 @@
-"""The mask of dropout, drawn box by box: the same bits, of which each core holds what it works on."""
+"""A dropout mask drawn box by box: the same bits, but each core holds only the box that it works on."""
 
 from __future__ import annotations
 
@@ -18,30 +18,34 @@ from meshtf.planning.work_facts import WorkFacts
 
 
 class DropoutInBoxes:
-    """Which elements `mtf.dropout` keeps, of one box of the whole at each of several places, asked for as often as
-    wanted.
+    """The elements that `mtf.dropout` keeps in one box of the whole at each of several places, as often as wanted.
 
-    At each place the box begins where it is told. The key is made where this object is, so that boxes drawn in loops,
-    and again in a gradient, are of one mask: that which `mtf.dropout` of the same name, in the same place and of the
-    whole shape, would have drawn. What a box has beyond the end of the whole may be anything.
+    At each place the box begins at a given position. The key is made where this object is made. Boxes that are drawn in
+    loops, and again in a gradient, therefore belong to one mask: the one that `mtf.dropout` of the same name, place and
+    whole shape would draw. Elements beyond the end of the whole may be anything.
     """
 
     def __init__(self, mesh: Mesh, shape: Shape, inside: Mapping[str, Dimension], *, rate: float, name: str) -> None:
-        """shape: of the whole. inside: of names of its dimensions, what a box has of each. rate: of dropout."""
+        """Makes the key of the mask.
+
+        shape: the shape of the whole.
+        inside: the dimensions of a box, by names of dimensions of the whole.
+        rate: the rate of dropout.
+        """
         self.key = DropoutKey(mesh, name, rate=rate)
         self.whole = Shape([d for d in shape if self.key.abreast is None or d.name != self.key.abreast.along.name])
         self.inside = dict(inside)
 
     def drawn(self, begins: Mapping[str, Tensor]) -> Tensor:
-        """bool, [places, and the shape of a box]: whether each element is kept.
+        """bool [places, box]: whether each element is kept.
 
-        begins: for each name of `inside`, int32 [places], where in the whole the boxes begin; of any one dimension.
+        `begins` has int32 [places] for each name of `inside`: the position in the whole at which the boxes begin.
         """
         return _DropoutBoxes(self, [begins[name] for name in self.inside]).outputs[0]
 
     @property
     def box(self) -> Shape:
-        """The shape of one."""
+        """The shape of one box."""
         return Shape([self.inside.get(d.name, d) for d in self.whole])
 
 
@@ -89,7 +93,7 @@ class _DropoutBoxes(Operation):
         planner.write(output, planner.compute("random", emit, inputs, [spec], flops=flops, facts=facts)[0])
 
     def _stretches(self, planner: Planner, begins: Mapping[str, Value], told_by: Sequence[Value]) -> list[Stretch]:
-        """What a core draws of each dimension of the whole."""
+        """The segment of each dimension of the whole that a core draws."""
         (output,), mask = self.outputs, self._mask
         layout, first = planner.layouts[output], self._num_layers + 1
         size = layout.slice_shape(output.shape, planner.mesh_shape)[first:]

@@ -1,7 +1,7 @@
-"""Random tensors and dropout, the same under every layout.
+"""The operations that draw random bits, the same under every layout.
 
-The bits are a function of the program's seed, the operation's scope path and name, the program's step, and the position
-in the whole tensor. Each core computes those of its slice.
+The bits depend on the program's seed, the operation's scope path and name, the program's step, and the position in the
+whole tensor. Each core computes the bits of its slice.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ from meshtf.planning.work_facts import WorkFacts
 
 
 class KeyedOperation(Operation):
-    """An operation with a key of random bits. Its inputs, where it has some: what layers that are computed at once are
-    told apart by, along a dimension that its result then has; and the program's step."""
+    """An operation with a key of random bits.
+
+    Its inputs tell layers apart that are computed at once, along a dimension that its result then has. The program's
+    step is an input, too.
+    """
 
     takes_padding = True
 
@@ -44,15 +47,15 @@ class KeyedOperation(Operation):
         return False
 
     def _told_by(self, planner: Planner, axes: Axes) -> list[Value]:
-        """The layers' numbers, and those of their micro-batches, of the layers that this core has."""
+        """The numbers of the layers that this core has, and of their micro-batches."""
         return [planner.read(x, TensorLayout((axes,))) for x in (self.abreast.inputs if self.abreast else [])]
 
     def _counts(self, planner: Planner, told_by: list[Value]) -> list[int | Value]:
-        """What is folded into the key: of the layers, the step, and the loops around."""
+        """The counts that are folded into the key: those of layers, of the step, and of the loops around."""
         return [*self._layer_numbers(planner, told_by), *map(planner.read, self._steps), *planner.iterations]
 
     def _key(self, planner: Planner, counts: list[int | Value]) -> Callable[[dict[Value, tf.Tensor]], random.Key]:
-        """The key of one layer, of the counts that are known when the program runs."""
+        """A function that makes the key of one layer, from counts that are known when the program runs."""
         key = planner.random_key(without_numbers(self.name, self._layer_scopes))
 
         def of_layer(given: dict[Value, tf.Tensor]) -> random.Key:
@@ -64,7 +67,10 @@ class KeyedOperation(Operation):
         return of_layer
 
     def _layer_numbers(self, planner: Planner, told_by: list[Value]) -> list[int | Value]:
-        """The numbers of the layers around, outermost first: known where they are unrolled, counted in a scan."""
+        """The numbers of the layers around, outermost first.
+
+        They are known if layers are unrolled, and counted in a scan.
+        """
         counted = iter(planner.layers)
         named: list[int | Value] = []
         for scope in self._layer_scopes:

@@ -1,4 +1,4 @@
-"""An order among operations, where no value gives one."""
+"""`depend`: an order among operations that no value gives."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DependOperation(Operation):
     def lower(self, planner: Planner) -> None:
         (output,) = self.outputs
         (x,) = planner.read_operands_as_they_are(self, fill=None)
-        # A gradient that computes this again does not print again, and finds no printing to wait for.
+        # A gradient that computes this again does not print again, so it has no printing to wait for.
         held = [planner.found(y) for operation in self.dependencies for y in operation.outputs]
         others = [value for value in held if value is not None]
 
@@ -49,9 +49,9 @@ class DependOperation(Operation):
 
 @language_function
 def depend(x: Tensor, dependencies: Sequence[Tensor | Operation]) -> Tensor:
-    """x, which is not there before the dependencies have been computed (or printed).
+    """x, computed only after the dependencies have been computed (or printed).
 
-    Assignments are no use here: they all take place when the program ends.
+    Assignments need no order: they all happen when the program ends.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")

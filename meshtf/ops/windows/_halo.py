@@ -1,4 +1,8 @@
-"""The operations behind halo exchange: blocks with the ends of their neighbours, and the way back."""
+"""The operations behind halo exchange: blocks with the ends of their neighbours, and the way back.
+
+With a halo of 1, the blocks 1 2 | 3 4 become 0 1 2 3 | 2 3 4 0. The way back (the gradient) adds each halo to the
+element that it was copied from: a b c d | e f g h becomes b, c + e | d + f, g.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from meshtf.planning.window_reads import Window, part_of, read_whole_along, read
 
 
 class HaloOperation(Operation):
-    """Each block between `halo` = (left, right) elements of those before and after it."""
+    """Each block with `halo` = (left, right) elements from the blocks before and after it."""
 
     passes_pending_sums = True
 
@@ -46,7 +50,7 @@ class HaloOperation(Operation):
             )
             planner.write(output, nothing[0])
             return
-        # Of the outermost block that a core's first or last block needs a stretch may do; those between it needs whole.
+        # A core's first or last block may need only a segment of the outermost block; blocks between need it whole.
         reach = [max(0, -(-halo // n) - 1) for halo in self.halo]
         inner = read_window(planner, value, along, Window(-reach[0], b, reach[0] + b + reach[1]), wrap=self.wrap)
         outer = [s for s in (stretches[0], stretches[-1]) if s[0]]
@@ -81,7 +85,7 @@ class HaloOperation(Operation):
 
 
 class HaloSumOperation(Operation):
-    """Blocks without their halos, which are added where they came from."""
+    """Blocks without their halos, which are added to the elements that they were copied from."""
 
     passes_pending_sums = True
 
@@ -122,7 +126,7 @@ class HaloSumOperation(Operation):
 
 
 def _stretches(n: int, halo: tuple[int, int]) -> list[tuple[int, int, int]]:
-    """(distance of the block, begin in it, size) of what makes up a block of n with its halos, in order."""
+    """The parts of a block of n with its halos, in order: (distance of the part's block, begin in it, size)."""
     left = [(-d, n - min(n, halo[0] - (d - 1) * n), min(n, halo[0] - (d - 1) * n)) for d in _distances(n, halo[0])]
     right = [(d, 0, min(n, halo[1] - (d - 1) * n)) for d in _distances(n, halo[1])]
     return [*reversed(left), (0, 0, n), *right]
@@ -133,7 +137,7 @@ def _distances(n: int, halo: int) -> range:
 
 
 def _moved(planner: Planner, value: Value, blocks: str, distance: int, wrap: bool) -> Value:
-    """For each block, what the one `distance` further on holds."""
+    """The values of the block `distance` further on, for each block."""
     axis = value.shape.axis(blocks)
     n = value.slice_shape[axis]
     fill = False if value.dtype == tf.bool else 0

@@ -20,7 +20,7 @@ class AttentionParams:
     """Variables `q`, `k`, `v` and `o`, and what they make of activations.
 
     Args:
-      mesh: where they live.
+      mesh: the mesh of the layers.
       query_input_dim: channels that queries are made of.
       memory_input_dim: channels that keys and values are made of.
       output_dim: channels of the result.
