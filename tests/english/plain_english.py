@@ -29,7 +29,6 @@ NOT_YET: tuple[str, ...] = (
     "meshtf/call_sites.py",
     "meshtf/checkpoint",
     "meshtf/cluster",
-    "meshtf/compat",
     "meshtf/costs",
     "meshtf/divisors.py",
     "meshtf/files",

@@ -31,7 +31,7 @@ from meshtf.ops.slicewise.slicewise import SlicewiseOperation
 from meshtf.ops.variables.variable import Assign, Variable
 
 _PROGRAMS = threading.RLock()
-"""Held while a program of some lowering runs: a process runs one at a time, and a session asks for several at once."""
+"""The lock that a running program of any lowering holds. A process runs one at a time, and sessions ask for several."""
 
 _NOT_HERE = {
     "tensors": "slices are not tensors of the session's graph; fetch whole ones with lowering.export_to_tf_tensor(x)",
@@ -45,20 +45,22 @@ _NOT_HERE = {
 class Lowering:
     """A graph on a mesh, for sessions of TensorFlow.
 
-    Exports and updates are nodes of TensorFlow's default graph; when a session runs one, the program runs on the mesh,
-    and its results come back. Exports that depend on the same inputs are one program; what an update needs of them is
-    computed again in its own. In one run, exports are of the values before the updates, and updates that tf.group holds
-    together start from the same values.
+    Exports and updates are nodes of TensorFlow's default graph. When a session runs one, the program runs on the mesh
+    and its results come back to the session. Exports that depend on the same inputs are one program. An update has a
+    program of its own and computes again what it needs of them.
 
-    Masters are copied to slices by `copy_masters_to_slices`, and before the first run where that was not called. On a
-    mesh of one core masters are the variables: they are copied in before, and back after, each run.
+    All exports of one run have the values from before the updates. Updates that tf.group joins start from the same
+    values.
+
+    `copy_masters_to_slices` copies masters to slices. The first run does it if the program did not. On a mesh of one
+    core the masters are the variables: each run copies them in before and back after.
 
     Args:
-      graph: what to run.
-      mesh_to_impl: the graph's mesh, and what it is.
-      autostack: ignored: small variables are updated together without it.
-      log_file: ignored: see `report`.
-      seed: of random bits.
+      graph: the graph to run.
+      mesh_to_impl: the graph's mesh, with the mesh that implements it.
+      autostack: ignored. Small variables are updated together without it.
+      log_file: ignored. See `report`.
+      seed: the seed of all random bits.
 
     Raises:
       LayoutError: the layout does not fit the mesh or the program.
@@ -108,16 +110,21 @@ class Lowering:
         return self._lowerings.updating(frozenset())
 
     def mesh_impl(self, x: Mesh | Tensor | Operation) -> MeshImpl:
-        """What the mesh of a tensor, an operation, or a mesh itself is."""
+        """Returns the mesh that implements a mesh, or the mesh of a tensor or an operation."""
         return self._mesh_impl
 
     def report(self, updates: Sequence[Operation] = (), fetches: Sequence[Tensor] = ()) -> Report:
-        """Layouts, memory per core and every collective of the program that does these updates: see `mtf.Report`."""
+        """Reports layouts, memory per core and every collective of the program that does these updates.
+
+        See `mtf.Report`.
+        """
         return self._lowerings.updating(frozenset(_assignments(updates))).report(fetches)
 
     @says_where
     def export_to_tf_tensor(self, x: Tensor) -> tf.Tensor:
-        """The whole value of a tensor: at once where eager execution is on, else a node of the default graph.
+        """Returns the whole value of a tensor.
+
+        With eager execution it has a value at once, else it is a node of the graph.
 
         Raises:
           GraphError: it is of another graph, or was made after this one was lowered.
@@ -135,10 +142,10 @@ class Lowering:
 
     @says_where
     def lowered_operation(self, op: Operation | Tensor | Updates) -> tf.Operation | None:
-        """The operation of TensorFlow's that does an assignment, or all of an optimizer's.
+        """Returns the operation of TensorFlow's that does an assignment, or all assignments of an optimizer.
 
-        Where eager execution is on, this does all assignments of the graph at once, from the same values, at the first
-        call and not again, and returns None.
+        With eager execution the first call does all assignments of the graph at once, from the same values. Further
+        calls do nothing. Each returns None.
 
         Raises:
           GraphError: it is no assignment of this graph.
@@ -155,9 +162,9 @@ class Lowering:
         return done
 
     def copy_masters_to_slices(self) -> tf.Operation | None:
-        """Gives the slices the masters' values: to be run when these have been initialized or restored.
+        """Gives the slices the masters' values. Run it after initializing or restoring the masters.
 
-        Where eager execution is on, it is done at once, and None is returned.
+        With eager execution the copy happens at once and the result is None.
         """
         if tf.executing_eagerly():
             with _PROGRAMS:
@@ -175,8 +182,10 @@ class Lowering:
                 return tf.numpy_function(self._filled, [], tf.int64).op
 
     def copy_slices_to_masters(self) -> tf.Operation | None:
-        """Gives the masters the slices' values: to be run before these are saved. Done at once where eager execution
-        is on."""
+        """Gives the masters the slices' values. Run it before saving the masters.
+
+        With eager execution the copy happens at once and the result is None.
+        """
         if tf.executing_eagerly():
             with _PROGRAMS:
                 return self._eager.copy_to_masters()
@@ -184,8 +193,10 @@ class Lowering:
             return tf.group([self._assigned_to_master(name) for name in self.graph.masters])
 
     def _check_functions(self, tensors: Sequence[Tensor]) -> None:
-        """Plans what these need where that has functions of the program's own that no plan has traced: what is wrong
-        with them is then told here, and not by a session that runs."""
+        """Plans the program for these tensors if it has functions of the user's that no plan has traced yet.
+
+        Their errors then appear in the program's own lines and not inside a session's run.
+        """
         own = {o for o in needed([t.operation for t in tensors]) if isinstance(o, SlicewiseOperation | OwnOperation)}
         if own - self._checked:
             with _PROGRAMS, eager_mode():
@@ -193,7 +204,10 @@ class Lowering:
             self._checked |= own
 
     def _masters_follow(self, node: tf.Operation, operations: Sequence[Operation]) -> tf.Operation:
-        """On one core the masters are the variables, in files as in the session."""
+        """Adds copies to the masters on a mesh of one core.
+
+        There the masters are the variables, in files and in the session.
+        """
         if self._mesh_impl.shape.size > 1:
             return node
         names = [o.variable.full_name for o in operations if isinstance(o, Assign)]
@@ -206,7 +220,7 @@ class Lowering:
         return master.assign(tf.ensure_shape(value, master.shape), read_value=False)
 
     def _begun(self) -> tf.Tensor:
-        """The node that each run of a session begins with; it gives the run's number."""
+        """Returns the node that each run of a session begins with. Its value is the run's number."""
         if self._begin is None:
             with tf.name_scope("begin_run"), tf.control_dependencies(None):
                 wanted = tf.numpy_function(self._needs_masters, [], tf.bool)
@@ -220,7 +234,7 @@ class Lowering:
             return tf.constant(1, tf.int64)
 
     def _node(self, fn: Callable[..., Any], inputs: Sequence[InputOperation], dtype: tf.DType, name: str) -> tf.Tensor:
-        """A node that calls a function with the run's number and arrays by the inputs' names."""
+        """Makes a node that calls a function with the run's number and the inputs' arrays by name."""
 
         def call(number: np.int64, *arrays: np.ndarray) -> Any:
             return fn(int(number), arrays={o.name: a for o, a in zip(inputs, arrays, strict=True)})

@@ -1,4 +1,4 @@
-"""What Mesh TensorFlow says of how a model is trained: optimizer, batches, mesh, checkpoints."""
+"""Rules for the gin parameters of training: optimizer, batches, mesh, checkpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from meshtf.layout import convert_to_layout_rules
 
 _DIMENSIONS = frozenset({"batch", "length", "d_model", "d_ff", "heads", "d_kv", "vocab"})
 _OF_OTHER_MODELS = frozenset({"ensemble", "experts"})
-"""Dimensions of layout rules that a model has only with ensembles or experts, which are told of by themselves."""
+"""Dimensions of layout rules that only models with ensembles or experts have. Other rules report those models."""
 
 _DATA = "data: a task reads them, as meshtf.train.data.TextTask"
 _EVALUATION = "evaluation: Training.evaluate_every, and flags of meshtf-eval"
@@ -69,7 +69,7 @@ def _layout(binding: Binding, source: Source) -> Outcome:
         axes = _axes(source)
     except (LayoutError, ShapeError) as error:
         return lost(f"not a layout here: {error}")
-    # In Mesh TensorFlow, too, a rule does nothing whose axis the mesh lacks.
+    # A rule whose axis the mesh lacks does nothing in Mesh TensorFlow either.
     used = {d: a for d, a in rules.items() if axes is None or set(a) <= set(axes)}
     kept = {d: a for d, a in used.items() if d in _DIMENSIONS}
     unknown = sorted(set(used) - _DIMENSIONS - _OF_OTHER_MODELS)
@@ -214,4 +214,4 @@ MODULES = {
     "beam_search": "decoding: flags of meshtf-decode",
     **dict.fromkeys(("MoE1D", "MoE2D"), EXPERTS),
 }
-"""By what a parameter is of, what it means that it has no counterpart."""
+"""The meaning of a parameter without a counterpart, by the function or class that it belongs to."""

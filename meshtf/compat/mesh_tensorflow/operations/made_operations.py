@@ -1,6 +1,6 @@
-"""Operation classes that programs call: `mtf.Constant(mesh, 0, shape, dtype).outputs[0]`, and `isinstance` asks for.
+"""Operation classes that programs call or name in `isinstance`: `mtf.Constant(mesh, 0, shape, dtype).outputs[0]`.
 
-Each is made by a function of the language, which gives an operation of the language's.
+A call of such a class calls a function of the language, whose operation it returns.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from mtf.Operation, whose `lower` works on slices"""
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """What several operations of meshtf's make where Mesh TensorFlow had one.
+    """The results of several operations that were one operation in Mesh TensorFlow.
 
     Attributes:
-      outputs: its results.
+      outputs: the results.
     """
 
     outputs: tuple[Tensor, ...]
@@ -50,13 +50,15 @@ class Results:
 
 
 class MadeOperation(type):
-    """The type of these classes: to call one makes an operation, and `isinstance` asks for the language's class.
+    """The type of these classes.
+
+    Calling a class makes an operation, and `isinstance` looks for the language's class.
 
     Args:
       name: the class's name.
-      make: what makes it: its outputs, or itself.
-      kinds: the names of the language's classes of such operations.
-      function: of `mtf`, which does the same.
+      make: the function that makes the operation. It returns the outputs or the operation.
+      kinds: the names of the language's classes that such operations have.
+      function: the name of the function of `mtf` that does the same.
     """
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> MadeOperation:
@@ -221,7 +223,7 @@ def _loop(cond_fn: Any, body_fn: Any, inputs: Any, tf_kwargs: Any = None, has_ac
 
 
 def _renamed(made: Tensor, name: str | None) -> Tensor:
-    """What a function made that takes no name, under a name."""
+    """Gives the result of a function that takes no name its name."""
     if name is not None:
         made.operation.name = made.graph.unique_name(name.replace(" ", "_"))
     return made
