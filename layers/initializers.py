@@ -29,7 +29,7 @@ CUT_STDDEV = 0.8796256610342398
 
 
 class DenseInitializer(Protocol):
-    """A function that makes the initializer of a kernel [expert_dims, reduced_dims, new_dims].
+    """Makes the initializer of a kernel [expert_dims, reduced_dims, new_dims].
 
     Dimensions of the kernel that are in neither argument are parallel copies. They count in no fan.
 

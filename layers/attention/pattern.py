@@ -11,8 +11,7 @@ from meshtf.layers.attention.tokens import Tokens
 
 
 class PositionBias(Protocol):
-    """A function that makes the bias of logits, from positions as in `Tokens`: a tensor over their dimensions and,
-    perhaps, heads.
+    """Makes the bias of logits from positions as in `Tokens`: a tensor over their dimensions and perhaps heads.
 
     It is called once for each place that makes logits, for example once per block. Variables are made before.
 

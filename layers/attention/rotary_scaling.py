@@ -11,7 +11,7 @@ import numpy as np
 
 
 class RotaryScaling(Protocol):
-    """A function from the angles per position without scaling to those with it: float64 of any shape.
+    """Scales the angles per position, float64 of any shape. The result has the same shape.
 
     Examples:
       >>> halved: mtf.layers.RotaryScaling = lambda frequencies: frequencies / 2.0

@@ -85,7 +85,7 @@ class Shape(language.Shape):
         object.__setattr__(self, "dims", Shape(value).dims)
 
     def cumprod_to_tensor_axis(self, cumprod: int) -> int | None:
-        """Returns the number of the last dimension before which the sizes multiply to this number, or None."""
+        """The number of the last dimension before which the sizes multiply to this number, or None."""
         return max((i for i, n in enumerate(self.cumprod) if n == cumprod), default=None)
 
     def rename_dimension(self, old_name: str, new_name: str) -> Shape:
@@ -115,12 +115,12 @@ class Shape(language.Shape):
 
 
 def own_dimension(dim: language.Dimension) -> Dimension:
-    """Returns the dimension as a `Dimension` of this module."""
+    """The dimension as a `Dimension` of this module."""
     return dim if isinstance(dim, Dimension) else Dimension(dim.name, dim.size)
 
 
 def own_shape(shape: language.Shape) -> Shape:
-    """Returns the shape as a `Shape` of this module."""
+    """The shape as a `Shape` of this module."""
     return shape if isinstance(shape, Shape) else Shape(shape.dims)
 
 
@@ -148,12 +148,12 @@ def convert_to_shape(x: ShapeLike | None) -> Shape:
 
 
 def combined_dimension(dims: Iterable[DimensionLike], name: str | None = None) -> Dimension:
-    """Returns one dimension whose size is the product of the sizes. Without a name it is named like the first."""
+    """One dimension whose size is the product of the sizes. Without a name it is named like the first."""
     return own_dimension(language.combined_dimension(dims, name))
 
 
 def the_dimension(x: DimensionLike | Iterable[DimensionLike], what: str) -> Dimension:
-    """Returns the dimension itself, or the only one of a list, where a program may give either.
+    """The dimension itself, or the only one of a list, where a program may give either.
 
     Raises:
       ShapeError: the list has none or several.
@@ -169,7 +169,7 @@ def the_dimension(x: DimensionLike | Iterable[DimensionLike], what: str) -> Dime
 
 
 def dims_of(x: language.Dimension | Iterable[DimensionLike]) -> list[language.Dimension]:
-    """Returns a list of dimensions, given one or several."""
+    """A list of dimensions, given one or several."""
     return list(language.Shape([x] if isinstance(x, language.Dimension) else x))
 
 

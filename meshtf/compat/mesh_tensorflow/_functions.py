@@ -145,7 +145,7 @@ def list_product(l: Iterable[int]) -> int:  # noqa: E741  # its name there
 
 
 def transpose_list_of_lists(lol: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Returns the list of first elements, the list of second elements and so on."""
+    """The list of first elements, the list of second elements and so on."""
     return [list(column) for column in zip(*lol, strict=True)]
 
 
@@ -196,12 +196,12 @@ def import_fully_replicated(mesh: Mesh, tf_tensor: Any, shape: ShapeLike, name: 
 
 
 def anonymous_shape(shape: ShapeLike) -> Shape:
-    """Returns a shape with the same sizes under names that no layout rule has."""
+    """A shape with the same sizes under names that no layout rule has."""
     return Shape([Dimension(f"_anonymous_{i}", d.size) for i, d in enumerate(shape_of(shape))])
 
 
 def anonymize(x: Tensor) -> Tensor:
-    """Returns the tensor whole on every core. Its dimensions get names that no layout rule has."""
+    """The tensor whole on every core. Its dimensions get names that no layout rule has."""
     return reshape(x, anonymous_shape(x.shape))
 
 
@@ -211,7 +211,7 @@ def gradients(
     grad_ys: Sequence[Tensor | None] | None = None,
     operations: object = None,
 ) -> list[Tensor | None]:
-    """Returns the gradients of the sum of `ys`, with None where no path leads to an x. `operations` is ignored."""
+    """The gradients of the sum of `ys`, with None where no path leads to an x. `operations` is ignored."""
     return for_graphs(autodiff.gradients)(ys, xs, grad_ys)
 
 
@@ -257,14 +257,14 @@ def Print(x: Tensor, data: Sequence[Tensor], message: str, **kwargs: Any) -> Ten
 
 
 def tensor_dim_to_mesh_dim_size(layout: LayoutLike, mesh_shape: ShapeLike, tensor_dim: DimensionLike) -> int:
-    """Returns the number of parts that the layout splits a dimension into."""
+    """The number of parts that the layout splits a dimension into."""
     mesh = shape_of(mesh_shape)
     axes = convert_to_layout_rules(layout).axes(Shape([tensor_dim])[0].name)
     return axes_size([a for a in axes if mesh.has(a)], mesh)
 
 
 def tensor_dim_to_size_per_split(layout: LayoutLike, mesh_shape: ShapeLike, tensor_dim: DimensionLike) -> int:
-    """Returns the size of one part of a dimension.
+    """The size of one part of a dimension.
 
     Raises:
       LayoutError: the parts are not equal.

@@ -102,7 +102,7 @@ class Graph(language.Graph):
         return "\n".join(str(operation) for operation in self.operations)
 
     def unique_name(self, name: str, mark_as_used: bool = True) -> str:
-        """Returns a name that no operation has. Names that differ only in capital letters count as the same."""
+        """A name that no operation has. Names that differ only in capital letters count as the same."""
         found, own = super().unique_name(name.lower(), mark_as_used), self.scoped(name)
         return own + found[len(own) :]
 
@@ -113,7 +113,7 @@ class Graph(language.Graph):
         """Ignores a program's own label. The variable is stored and saved under its name."""
 
     def attribute_of(self, operation: language.Operation, name: str) -> Any:
-        """Returns an attribute that the original's operations have and the language's lack."""
+        """An attribute that the original's operations have and the language's lack."""
         if name in _ATTRIBUTES:
             return _ATTRIBUTES[name](operation)
         return super().attribute_of(operation, name)
@@ -153,7 +153,7 @@ class Mesh(language.Mesh):
 
 
 def device_of_masters(mesh: language.Mesh) -> AbstractContextManager[Any]:
-    """Returns a context in which TensorFlow makes variables on the device that the mesh's placer chooses.
+    """A context in which TensorFlow makes variables on the device that the mesh's placer chooses.
 
     Eager execution takes no function as a device. There the first CPU holds all masters.
     """
@@ -162,7 +162,7 @@ def device_of_masters(mesh: language.Mesh) -> AbstractContextManager[Any]:
 
 
 def graph_of(mesh: language.Mesh) -> Graph:
-    """Returns the `Graph` of a mesh.
+    """The `Graph` of a mesh.
 
     Raises:
       GraphError: the mesh belongs to a graph of another class.
@@ -176,7 +176,7 @@ def graph_of(mesh: language.Mesh) -> Graph:
 
 
 def is_of_tensorflow(value: object) -> bool:
-    """Tells whether the value is a tensor or a variable of TensorFlow's."""
+    """Whether the value is a tensor or a variable of TensorFlow's."""
     return isinstance(value, tf.Tensor | tf.Variable) or (
         tf.is_tensor(value) and not isinstance(value, language.Tensor)
     )

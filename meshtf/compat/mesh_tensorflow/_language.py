@@ -44,13 +44,13 @@ def for_graphs(fn: Callable[P, T]) -> Callable[P, T]:
 
 
 def _dimension_parameters(fn: Callable[..., Any]) -> dict[int, str]:
-    """Returns the names of the parameters that mean one dimension, by position."""
+    """The names of the parameters that mean one dimension, by position."""
     parameters = inspect.signature(fn).parameters.values()
     return {i: p.name for i, p in enumerate(parameters) if str(p.annotation).startswith("DimensionLike")}
 
 
 def _one(x: Any, name: str | None) -> Any:
-    """Returns the dimension of a list of one. Mesh TensorFlow accepted such a list for a dimension."""
+    """The dimension of a list of one. Mesh TensorFlow accepted such a list for a dimension."""
     is_list = name is not None and isinstance(x, list | tuple) and any(isinstance(d, Dimension) for d in x)
     return the_dimension(x, f"`{name}`") if is_list and len(x) == 1 else x
 

@@ -38,12 +38,12 @@ class LayoutRules(language.LayoutRules):
         return {(name, axis) for name, axes in self.rules for axis in axes}
 
     def tensor_dimension_to_mesh_axis(self, tensor_dimension: DimensionLike, mesh_shape: ShapeLike) -> int | None:
-        """Returns the number of the mesh axis that splits a dimension, or None where no axis does."""
+        """The number of the mesh axis that splits a dimension, or None where no axis does."""
         mesh, (dim,) = shape_of(mesh_shape), shape_of([tensor_dimension])
         return next((mesh.axis(a) for a in self.axes(dim.name) if mesh.has(a)), None)
 
     def mesh_dimension_name_to_tensor_dimension_names(self, mesh_dimension_name: str) -> list[str]:
-        """Returns the dimensions that a mesh axis splits."""
+        """The dimensions that a mesh axis splits."""
         return [name for name, axes in self.rules if mesh_dimension_name in axes]
 
     def __eq__(self, other: object) -> bool:
@@ -77,7 +77,7 @@ class TensorLayout(language.TensorLayout):
         object.__setattr__(self, "tensor_axis_to_mesh_axis", numbers)
 
     def mesh_axis_to_tensor_axis(self, mesh_ndims: int) -> tuple[int | None, ...]:
-        """Returns for each of `mesh_ndims` mesh axes the number of the dimension that it splits, or None."""
+        """The number of the dimension that each of `mesh_ndims` mesh axes splits, or None."""
         numbers = self.tensor_axis_to_mesh_axis
         return tuple(numbers.index(i) if i in numbers else None for i in range(mesh_ndims))
 
@@ -106,7 +106,7 @@ def _joined(first: str | tuple[str, ...], second: str | tuple[str, ...]) -> tupl
 
 
 def numbered(layout: language.TensorLayout, mesh_shape: Shape) -> TensorLayout:
-    """Returns a layout with the numbers of its axes. A dimension over several axes has the number of the first."""
+    """A layout with the numbers of its axes. A dimension over several axes has the number of the first."""
     return TensorLayout([mesh_shape.axis(axes[0]) if axes else None for axes in layout.axes], layout.axes)
 
 
@@ -126,7 +126,7 @@ def convert_to_layout_rules(x: LayoutLike) -> LayoutRules:
 
 
 def rules_of_mesh(layout: LayoutLike, shape: Shape) -> LayoutRules:
-    """Returns the rules for axes that the mesh has. In Mesh TensorFlow one text of rules serves several meshes.
+    """The rules for axes that the mesh has. In Mesh TensorFlow one text of rules serves several meshes.
 
     Raises:
       LayoutError: two rules are for one dimension, and the mesh has both axes.

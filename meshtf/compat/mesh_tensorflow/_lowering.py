@@ -110,7 +110,7 @@ class Lowering:
         return self._lowerings.updating(frozenset())
 
     def mesh_impl(self, x: Mesh | Tensor | Operation) -> MeshImpl:
-        """Returns the mesh that implements a mesh, or the mesh of a tensor or an operation."""
+        """The mesh that implements a mesh, or the mesh of a tensor or an operation."""
         return self._mesh_impl
 
     def report(self, updates: Sequence[Operation] = (), fetches: Sequence[Tensor] = ()) -> Report:
@@ -122,7 +122,7 @@ class Lowering:
 
     @says_where
     def export_to_tf_tensor(self, x: Tensor) -> tf.Tensor:
-        """Returns the whole value of a tensor.
+        """The whole value of a tensor.
 
         With eager execution it has a value at once, else it is a node of the graph.
 
@@ -142,7 +142,7 @@ class Lowering:
 
     @says_where
     def lowered_operation(self, op: Operation | Tensor | Updates) -> tf.Operation | None:
-        """Returns the operation of TensorFlow's that does an assignment, or all assignments of an optimizer.
+        """The operation of TensorFlow's that does an assignment, or all assignments of an optimizer.
 
         With eager execution the first call does all assignments of the graph at once, from the same values. Further
         calls do nothing. Each returns None.
@@ -220,7 +220,7 @@ class Lowering:
         return master.assign(tf.ensure_shape(value, master.shape), read_value=False)
 
     def _begun(self) -> tf.Tensor:
-        """Returns the node that each run of a session begins with. Its value is the run's number."""
+        """The node that each run of a session begins with. Its value is the run's number."""
         if self._begin is None:
             with tf.name_scope("begin_run"), tf.control_dependencies(None):
                 wanted = tf.numpy_function(self._needs_masters, [], tf.bool)

@@ -52,26 +52,26 @@ class AnswersOfMesh(abc.ABC):
         return True
 
     def tensor_layout(self, x: ShapeLike) -> TensorLayout:
-        """Returns the layout of a tensor of this shape: a mesh axis number, or None, for each dimension."""
+        """The layout of a tensor of this shape: a mesh axis number, or None, for each dimension."""
         return numbered(self.layout_rules.tensor_layout(named_shape(x), self.shape), self.shape)
 
     def mesh_axis_to_cumprod(self, x: ShapeLike) -> list[int | None]:
-        """Returns for each mesh axis the product of the sizes before the dimension that it splits, or None."""
+        """The product of the sizes before the dimension that each mesh axis splits, or None."""
         before = named_shape(x).cumprod
         axes = self.tensor_layout(x).mesh_axis_to_tensor_axis(self.ndims)
         return [None if axis is None else before[axis] for axis in axes]
 
     def slice_shape(self, x: ShapeLike) -> list[int]:
-        """Returns the sizes of one core's slice of a tensor of this shape."""
+        """The sizes of one core's slice of a tensor of this shape."""
         shape = named_shape(x)
         return list(self.tensor_layout(shape).slice_shape(shape, self.shape))
 
     def tensor_dimension_to_mesh_axis(self, dim: DimensionLike) -> int | None:
-        """Returns the number of the mesh axis that splits a dimension, or None."""
+        """The number of the mesh axis that splits a dimension, or None."""
         return self.layout_rules.tensor_dimension_to_mesh_axis(dim, self.shape)
 
     def slice_begin(self, x: ShapeLike, pnum: int) -> list[int]:
-        """Returns the indices at which a core's slice of a tensor of this shape begins."""
+        """The indices at which a core's slice of a tensor of this shape begins."""
         shape = named_shape(x)
         layout = self.tensor_layout(shape)
         sizes = layout.slice_shape(shape, self.shape)
@@ -158,5 +158,5 @@ class WrappedMeshImpl(MeshImpl):
 
 
 def named_shape(x: Any) -> Shape:
-    """Returns the shape of a tensor, or makes one of a shape's description."""
+    """The shape of a tensor, or makes one of a shape's description."""
     return convert_to_shape(getattr(x, "shape", x))

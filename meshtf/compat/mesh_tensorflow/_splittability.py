@@ -9,7 +9,7 @@ from meshtf.graph import Operation
 
 
 def splittability(operation: Operation) -> tuple[frozenset[str], frozenset[str]]:
-    """Returns the names of the dimensions that Mesh TensorFlow could split, and of those that it could not.
+    """The names of the dimensions that Mesh TensorFlow could split, and of those that it could not.
 
     The answer is the original's. Here every operation works in every layout, and the report lists what it gathers.
     """
@@ -24,7 +24,7 @@ def _dims(operation: Any) -> frozenset[str]:
 
 
 def _said(operation: Any) -> Iterable[str]:
-    """Returns the names that the last of several operations carries, if together they stand for one of Mesh
+    """The names that the last of several operations carries, if together they stand for one of Mesh
     TensorFlow's.
     """
     return vars(operation).get("whole_names", ())

@@ -39,7 +39,7 @@ def get_variable(  # noqa: PLR0913  # the original's parameters
     trainable: bool = True,
     **kwargs: Any,
 ) -> Tensor:
-    """Returns the variable of this name under the open tf.variable_scopes.
+    """The variable of this name under the open tf.variable_scopes.
 
     Makes it and its master if it does not exist yet.
 
@@ -83,7 +83,7 @@ def get_variable(  # noqa: PLR0913  # the original's parameters
 
 
 def _is_of_the_language(initializer: Any) -> bool:
-    """Tells whether the initializer takes (mesh, shape, dtype), as the language's do.
+    """Whether the initializer takes (mesh, shape, dtype), as the language's do.
 
     TensorFlow's take (shape, dtype).
     """
@@ -100,7 +100,7 @@ def _policy(dtype: tf.DType | VariableDType, *each: tf.DType | None) -> Variable
 
 
 def get_master(variable: Assigned) -> tf.Variable:
-    """Returns the variable of TensorFlow's that a variable is initialized from and saved in.
+    """The variable of TensorFlow's that a variable is initialized from and saved in.
 
     Raises:
       GraphError: the argument is no variable of a graph of this module.
@@ -113,17 +113,17 @@ def get_master(variable: Assigned) -> tf.Variable:
 
 
 def assign_slice(variable: Variable, present: Tensor, value: Tensor) -> Tensor:
-    """Returns the new value: the default of `assign`."""
+    """The new value: the default of `assign`."""
     return value
 
 
 def assign_add_slice(variable: Variable, present: Tensor, value: Tensor) -> Tensor:
-    """Returns the present value plus the new one."""
+    """The present value plus the new one."""
     return present + value
 
 
 def assign_sub_slice(variable: Variable, present: Tensor, value: Tensor) -> Tensor:
-    """Returns the present value minus the new one."""
+    """The present value minus the new one."""
     return present - value
 
 

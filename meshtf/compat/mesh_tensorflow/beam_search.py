@@ -221,13 +221,13 @@ class _BeamSearch:
         return [step + 1, open_ids, left, found_ids, scores, is_finished, *after]
 
     def _penalty(self, count: Tensor | int) -> Tensor | float:
-        """Returns the length penalty of a sequence with `count` tokens."""
+        """The length penalty of a sequence with `count` tokens."""
         if isinstance(count, int):
             return float(((5.0 + count) / 6.0) ** self.alpha)
         return ops.pow((ops.cast(count, self.dtype) + 5.0) / 6.0, self.alpha)
 
     def _of_beams(self, state: Tensor, before: Tensor, sources: Tensor) -> Tensor:
-        """Returns the state with the entries that each beam's source made.
+        """The state with the entries that each beam's source made.
 
         Its dimensions keep the order that they had before.
         """

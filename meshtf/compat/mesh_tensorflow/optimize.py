@@ -33,7 +33,7 @@ class Optimizer:
     """
 
     def apply_grads(self, grads: Sequence[Tensor | None], variables: Sequence[Variable]) -> list[Updates]:
-        """Returns one update of all these variables, in a list, for `lowering.lowered_operation`.
+        """One update of all these variables, in a list, for `lowering.lowered_operation`.
 
         A variable without a gradient stays as it is, with a warning.
         """
@@ -46,7 +46,7 @@ class Optimizer:
         return [Updates.of(operations)]
 
     def apply_grad(self, grad: Tensor, var: Variable) -> list[Operation]:
-        """Returns the assignments that a gradient makes to one variable and to the optimizer's state for it."""
+        """The assignments that a gradient makes to one variable and to the optimizer's state for it."""
         raise NotImplementedError(f"{type(self).__name__} must say in apply_grad(grad, var) what one gradient does")
 
 
@@ -180,7 +180,7 @@ class AdafactorOptimizer(Optimizer):
         return [assign_sub(var, change), *operations]
 
     def _direction(self, grad: Tensor, var: Variable) -> tuple[Tensor, list[Operation]]:
-        """Returns the gradient over the root of its second moment, and the assignments that update the moment."""
+        """The gradient over the root of its second moment, and the assignments that update the moment."""
         squares = mtf.square(grad) + self._epsilon1
         dims = self._factored_dims(var.shape)
         if dims is None:
@@ -224,12 +224,12 @@ def adafactor_decay_rate_adam(beta2: float) -> tf.Tensor:
 
 
 def reduce_rms(x: Tensor, **kwargs: Any) -> Tensor:
-    """Returns the root of the mean square, over the dimensions that `mtf.reduce_mean` takes."""
+    """The root of the mean square, over the dimensions that `mtf.reduce_mean` takes."""
     return mtf.sqrt(mtf.reduce_mean(mtf.square(x), **kwargs))
 
 
 def slot(var: Variable, name: str, shape: language.Shape, initializer: Callable[..., Any] | None = None) -> Tensor:
-    """Returns the state of an optimizer, [shape] float32: a variable that is not trained and starts with zeros."""
+    """The state of an optimizer, [shape] float32: a variable that is not trained and starts with zeros."""
     start = initializer or tf.compat.v1.zeros_initializer()
     return get_variable(var.mesh, name, shape, tf.float32, initializer=start, trainable=False)
 

@@ -85,7 +85,7 @@ class HierarchicalTiling:
 
     @classmethod
     def spec_to_mesh_shape(cls, spec: Sequence[tuple[str, Sequence[int] | None]], num_processors: int) -> Shape:
-        """Returns the mesh's shape, given only the number of cores.
+        """The mesh's shape, given only the number of cores.
 
         Raises:
           LayoutError: the boxes need another number of cores.
@@ -101,7 +101,7 @@ class HierarchicalTiling:
 def auto_logical_to_physical_tpu(
     logical_shape: Sequence[int], physical_shape: Sequence[int], return_coordinates: bool = False
 ) -> list[Any]:
-    """Returns the cores of a TPU in row-major order. `SimdMeshImpl` lays the mesh onto the torus itself.
+    """The cores of a TPU in row-major order. `SimdMeshImpl` lays the mesh onto the torus itself.
 
     Raises:
       LayoutError: the shapes have other numbers of cores.

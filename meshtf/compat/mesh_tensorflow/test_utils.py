@@ -40,7 +40,7 @@ class NumpyConverter:
         return mtf.constant(self.mesh, x, shape, dtype)
 
     def convert_mtf_tensor_to_np_array(self, x_mtf: Tensor) -> np.ndarray:
-        """Returns the value of a tensor, with the initial values of all variables."""
+        """The value of a tensor, with the initial values of all variables."""
         _, value = self.convert_mtf_tensor_to_tf_tensor(x_mtf)
         if tf.executing_eagerly():
             return value.numpy()
@@ -48,6 +48,6 @@ class NumpyConverter:
         return self.session.run(value)
 
     def convert_mtf_tensor_to_tf_tensor(self, mtf_tensor: Tensor) -> tuple[Lowering, tf.Tensor]:
-        """Returns a lowering and the tensor that it exports."""
+        """A lowering and the tensor that it exports."""
         lowering = Lowering(self.graph, {self.mesh: PlacementMeshImpl([], {}, [""])})
         return lowering, lowering.export_to_tf_tensor(mtf_tensor)

@@ -12,7 +12,7 @@ from meshtf.errors import DeviceError, counted
 
 
 def outside_all_rewrites() -> contextlib.AbstractContextManager[None]:
-    """Returns a context whose operations wait for no control dependency that is open outside."""
+    """A context whose operations wait for no control dependency that is open outside."""
     return tf.control_dependencies(None)
 
 
@@ -35,7 +35,7 @@ class BalancedVariablePlacer:
         self._last = devices[0]
 
     def device_function(self, operation: tf.Operation) -> str:
-        """Returns the device of a node. A node that is no variable gets the device of the last variable."""
+        """The device of a node. A node that is no variable gets the device of the last variable."""
         if operation.type in ("VarHandleOp", "VariableV2", "Variable"):
             elements = tf.TensorShape(operation.get_attr("shape")).num_elements()
             self._last = min(self._usage, key=lambda device: (self._usage[device], device))

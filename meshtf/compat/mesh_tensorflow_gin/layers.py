@@ -202,7 +202,7 @@ _UNITRANSFORMER: Mapping[str, Rule] = {
 
 
 def is_of_unused_layer(owner: str, source: Source) -> bool:
-    """Tells whether a parameter belongs to a kind of layer that no stack of the source has, as in a file of
+    """Whether a parameter belongs to a kind of layer that no stack of the source has, as in a file of
     defaults.
     """
     stacks = [b.resolved for b in source.bindings if b.plain_name == "make_layer_stack.layers"]

@@ -113,7 +113,7 @@ def _total_steps(source: Source) -> object:
 
 
 def _rate(source: Source) -> _Rate | None:
-    """Returns the schedule as one product, or None if it has no counterpart."""
+    """The schedule as one product, or None if it has no counterpart."""
     given = source.find(_SCHEDULE)
     parts = [] if given is None else _PART.findall(given.resolved)
     if [reference(part) for part in parts] == ["learning_rate_schedule_noam"]:
@@ -162,7 +162,7 @@ def _as_numbers(text: str) -> list[float] | None:
 
 
 def _numbers(source: Source, function: str) -> list[float] | None:
-    """Returns the values of a function's parameters. None means another function, or a parameter that is no number."""
+    """The values of a function's parameters. None means another function, or a parameter that is no number."""
     if function not in _DEFAULTS:
         return None
     values = [source.value(f"{function}.{name}", default=value) for name, value in _DEFAULTS[function].items()]

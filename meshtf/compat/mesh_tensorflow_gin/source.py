@@ -50,11 +50,11 @@ class Source:
         return default if found is None else literal(found)
 
     def is_replaced(self, binding: Binding) -> bool:
-        """Tells whether a later line binds the same name."""
+        """Whether a later line binds the same name."""
         return self._by_name[binding.name] is not binding
 
     def agrees(self, parameter: str) -> bool:
-        """Tells whether encoder and decoder have the same value."""
+        """Whether encoder and decoder have the same value."""
         found = [self.find(parameter, side) for side in SIDES]
         return len({None if each is None else each.resolved for each in found}) == 1
 
@@ -64,19 +64,19 @@ Rule = Callable[[Binding, Source], Outcome]
 
 
 def literal(binding: Binding) -> Any:
-    """Returns the value of a binding, or NOT_LITERAL."""
+    """The value of a binding, or NOT_LITERAL."""
     return binding.value if binding.value is not None or binding.resolved == "None" else NOT_LITERAL
 
 
 def reference(text: str) -> str:
-    """Returns the name that a text refers to without its modules: `constant` for
+    """The name that a text refers to without its modules: `constant` for
     `@learning_rate_schedules.constant`.
     """
     return text.strip().lstrip("@").removesuffix("()").rpartition("/")[2].rpartition(".")[2]
 
 
 def is_adafactor(source: Source) -> bool:
-    """Tells whether the optimizer is Mesh TensorFlow's usual one."""
+    """Whether the optimizer is Mesh TensorFlow's usual one."""
     given = source.find("run.optimizer")
     return given is None or reference(given.resolved) == "AdafactorOptimizer"
 

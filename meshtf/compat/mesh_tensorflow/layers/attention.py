@@ -32,7 +32,7 @@ def multihead_attention_params(
     variable_dtype: VariableDType,
     combine: bool = False,
 ) -> list[Tensor]:
-    """Returns the projections of queries, keys, values and outputs, each [heads, io_channels, kv_channels].
+    """The projections of queries, keys, values and outputs, each [heads, io_channels, kv_channels].
 
     The variables are `q`, `k`, `v` and `o`. With `combine` they are one variable `qkvo`. Scores are not scaled: instead
     the projections of queries and keys start smaller.
@@ -67,7 +67,7 @@ def multihead_attention_vars(
     slice_dtype: tf.DType,
     activation_dtype: tf.DType,
 ) -> list[Tensor]:
-    """Returns the projections of `multihead_attention_params` from one variable `qkvo`."""
+    """The projections of `multihead_attention_params` from one variable `qkvo`."""
     dtype = VariableDType(master_dtype, slice_dtype, activation_dtype)
     return multihead_attention_params(mesh, heads, io_channels, kv_channels, dtype, combine=True)
 
@@ -82,7 +82,7 @@ def dot_product_attention(
     dropout_broadcast_dims: Sequence[language.Dimension] | None = None,
     extra_logit: float | Tensor | None = None,
 ) -> Tensor:
-    """Returns the mean of the values, weighted by the softmax of q . k. The scores are not scaled.
+    """The mean of the values, weighted by the softmax of q . k. The scores are not scaled.
 
     Args:
       q: [..., length_q, depth_k].

@@ -173,22 +173,22 @@ def _kernel(
 
 
 def max_pool2d(x: Tensor, ksize: Sequence[int] = (2, 2), name: str = "max_pool2d") -> Tensor:
-    """Returns the largest element of each window of the two dimensions before the last. Windows do not overlap."""
+    """The largest element of each window of the two dimensions before the last. Windows do not overlap."""
     return for_graphs(ops.max_pool)(x, _windows(x, ksize), name=name)
 
 
 def max_pool3d(x: Tensor, ksize: Sequence[int] = (2, 2, 2), name: str = "max_pool3d") -> Tensor:
-    """Returns the largest element of each window of the three dimensions before the last. Windows do not overlap."""
+    """The largest element of each window of the three dimensions before the last. Windows do not overlap."""
     return for_graphs(ops.max_pool)(x, _windows(x, ksize), name=name)
 
 
 def avg_pool2d(x: Tensor, ksize: Sequence[int] = (2, 2), name: str = "avg_pool2d") -> Tensor:
-    """Returns the mean of each window of the two dimensions before the last. Windows do not overlap."""
+    """The mean of each window of the two dimensions before the last. Windows do not overlap."""
     return for_graphs(ops.avg_pool)(x, _windows(x, ksize), name=name)
 
 
 def avg_pool3d(x: Tensor, ksize: Sequence[int] = (2, 2, 2), name: str = "avg_pool3d") -> Tensor:
-    """Returns the mean of each window of the three dimensions before the last. Windows do not overlap."""
+    """The mean of each window of the three dimensions before the last. Windows do not overlap."""
     return for_graphs(ops.avg_pool)(x, _windows(x, ksize), name=name)
 
 

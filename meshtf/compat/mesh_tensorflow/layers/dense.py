@@ -130,7 +130,7 @@ def get_dense_kernel_weights(  # noqa: PLR0913  # the original's parameters
     master_dtype: tf.DType = tf.float32,
     slice_dtype: tf.DType = tf.float32,
 ) -> Tensor:
-    """Returns the kernel variable of a dense layer, [expert_dims, reduced_dims, new_dims]."""
+    """The kernel variable of a dense layer, [expert_dims, reduced_dims, new_dims]."""
     initializer = VarianceScalingInitializer() if kernel_initializer is None else kernel_initializer
     if isinstance(initializer, DenseInitializer):
         initializer = initializer(reduced_dims, new_dims)
@@ -186,5 +186,5 @@ def dense_relu_dense(
 
 
 def without_dims(shape: language.Shape, dims: Sequence[language.Dimension] | None) -> language.Shape:
-    """Returns a shape without some dimensions, which it need not have."""
+    """A shape without some dimensions, which it need not have."""
     return Shape([d for d in shape if d not in (dims or ())])

@@ -21,7 +21,7 @@ def embedding_weights(
     ensemble_dim: Dimension | None = None,
     initializer: Any = None,
 ) -> Tensor:
-    """Returns the variable [ensemble_dim, vocab_dim, output_dim].
+    """The variable [ensemble_dim, vocab_dim, output_dim].
 
     By default it starts with normal numbers of deviation 1.
     """
@@ -33,6 +33,6 @@ def embedding_weights(
 def embedding(
     indices: Tensor, vocab_dim: Dimension, output_dim: Dimension, variable_dtype: VariableDType, name: str = "embedding"
 ) -> Tensor:
-    """Returns the rows of the embedding at `indices`, [..., output_dim]."""
+    """The rows of the embedding at `indices`, [..., output_dim]."""
     weights = embedding_weights(indices.mesh, vocab_dim, output_dim, variable_dtype, name)
     return mtf.gather(weights, indices, vocab_dim)

@@ -12,7 +12,7 @@ from meshtf.graph import Tensor
 def softmax_cross_entropy_with_logits(
     logits: Tensor, targets: Tensor, vocab_dim: Dimension, z_loss: float = 0.0
 ) -> Tensor:
-    """Returns the cross entropy of each position, [logits.shape - vocab_dim].
+    """The cross entropy of each position, [logits.shape - vocab_dim].
 
     Args:
       logits: [..., vocab_dim].
@@ -28,7 +28,7 @@ def softmax_cross_entropy_with_logits(
 
 
 def sigmoid_cross_entropy_with_logits(logits: Tensor, targets: Tensor) -> Tensor:
-    """Returns the cross entropy of each element, where elements are independent and true or false."""
+    """The cross entropy of each element, where elements are independent and true or false."""
     return mtf.relu(logits) - logits * targets + mtf.softplus(-mtf.abs(logits))
 
 

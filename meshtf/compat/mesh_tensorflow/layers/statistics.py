@@ -20,7 +20,7 @@ def corr(x: Tensor, dim: Dimension, epsilon: float = 1e-20, name: str = "pearson
 
 
 def compress_mean(x: Tensor, dim: Dimension, compression_factor: int) -> Tensor:
-    """Returns the mean of each `compression_factor` neighbours along a dimension."""
+    """The mean of each `compression_factor` neighbours along a dimension."""
     return mtf.pool_tensor_1d(x, dim, mtf.reduce_mean, compression_factor)
 
 
@@ -49,5 +49,5 @@ def us_einsum(xs: Sequence[Tensor], *args: Any, **kwargs: Any) -> Tensor:
 
 
 def unit_scaling_convention(value: bool = False) -> bool:
-    """Tells whether contractions are divided by the root of the size that they sum over. Here they never are."""
+    """Whether contractions are divided by the root of the size that they sum over. Here they never are."""
     return False

@@ -98,7 +98,7 @@ class Operation(language.Operation):
         self.outputs = _Tensors(tensors)
 
     def _initialize_all_dimensions_as_splittable(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Returns the dimensions that a layout may split and those that it may not.
+        """The dimensions that a layout may split and those that it may not.
 
         Only automatic layouts asked for them.
         """
@@ -107,7 +107,7 @@ class Operation(language.Operation):
     def _initialize_splittable_and_unsplittable_dims(
         self, default_splittability: str, exception_dims_iterable: Iterable[str] | None = None
     ) -> tuple[frozenset[str], frozenset[str]]:
-        """Returns the dimensions that a layout may split and those that it may not.
+        """The dimensions that a layout may split and those that it may not.
 
         All are "splittable" or "unsplittable" by default, and the exceptions are the other.
         """

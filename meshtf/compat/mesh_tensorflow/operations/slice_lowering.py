@@ -31,11 +31,11 @@ class SliceLowering:
         return self._operation.graph
 
     def mesh_impl(self, x: Any) -> SlicesMeshImpl:
-        """Returns the mesh, which works on slices."""
+        """The mesh, which works on slices."""
         return self.slices_mesh_impl
 
     def of_operation(self, operation: Operation) -> SliceLowering:
-        """Returns a `SliceLowering` for another operation in the same plan."""
+        """A `SliceLowering` for another operation in the same plan."""
         return SliceLowering(self._planner, operation)
 
     def set_tensor_lowering(self, x: Tensor, laid_out_tensor: LaidOutTensor) -> None:
@@ -52,7 +52,7 @@ class SliceLowering:
         """Ignores the counter. The report counts the work of a program."""
 
     def lowered(self, lower: Callable[[Any, Any], object]) -> dict[Tensor, LaidOutTensor]:
-        """Returns the slices of each output.
+        """The slices of each output.
 
         Raises:
           GraphError: `lower` set no slices for one of them.
@@ -93,7 +93,7 @@ class _Tensors:
         return self.written[x] if x in self.written else self.laid_out_as(x, x)
 
     def laid_out_as(self, x: Tensor, like: Tensor) -> LaidOutTensor:
-        """Returns the slices of an operand in the layout of another tensor of its shape."""
+        """The slices of an operand in the layout of another tensor of its shape."""
         if x not in self._operation.inputs:
             raise self._error(GraphError, f"lowering.tensors has no slices of {x}, which is no input of the operation")
         if x not in self._read:

@@ -75,7 +75,7 @@ class SlicesMeshImpl(AnswersOfMesh):
         return True
 
     def tensor_layout(self, x: ShapeLike | Tensor) -> NumberedLayout:
-        """Returns the layout of an operand or result as its slices are.
+        """The layout of an operand or result as its slices are.
 
         For another shape it returns the layout by the rules.
 
@@ -169,7 +169,7 @@ class SlicesMeshImpl(AnswersOfMesh):
     def allsplit(
         self, x: LaidOutTensor, mesh_axis: int | str, split_axis: int, which: LaidOutTensor | None = None
     ) -> LaidOutTensor:
-        """Returns each core's own part of its slice along `split_axis`.
+        """Each core's own part of its slice along `split_axis`.
 
         `which` says which part. By default it is the core's place along the mesh axis.
         """
@@ -184,15 +184,15 @@ class SlicesMeshImpl(AnswersOfMesh):
         return self.slicewise(part, x, self.laid_out_pcoord(axis) if which is None else which)
 
     def laid_out_pnum(self) -> LaidOutTensor:
-        """Returns each core's number, an int32 scalar."""
+        """Each core's number, an int32 scalar."""
         return self._position(tuple(self.shape.dimension_names))
 
     def laid_out_pcoord(self, mesh_axis: int | str) -> LaidOutTensor:
-        """Returns each core's place along a mesh axis, an int32 scalar."""
+        """Each core's place along a mesh axis, an int32 scalar."""
         return self._position((self._axis(mesh_axis)[0],))
 
     def laid_out_slice_num(self, tensor_shape: ShapeLike) -> LaidOutTensor:
-        """Returns the number of the slice of a tensor of this shape that each core has, an int32 scalar.
+        """The number of the slice of a tensor of this shape that each core has, an int32 scalar.
 
         Slices count row-major.
         """
@@ -201,7 +201,7 @@ class SlicesMeshImpl(AnswersOfMesh):
     # Collectives
 
     def allreduce(self, x: LaidOutTensor, mesh_axes: Sequence[int | str], reduction_fn_string: str) -> LaidOutTensor:
-        """Returns the "SUM", "MAX" or "MIN" over the cores along these mesh axes, on each of these cores."""
+        """The "SUM", "MAX" or "MIN" over the cores along these mesh axes, on each of these cores."""
         if reduction_fn_string not in _REDUCTIONS:
             raise self._refused(f'allreduce takes "SUM", "MAX" or "MIN", not {reduction_fn_string!r}')
         asked = {self._axis(a)[0] for a in mesh_axes}
@@ -228,7 +228,7 @@ class SlicesMeshImpl(AnswersOfMesh):
         return y
 
     def allconcat(self, x: LaidOutTensor, mesh_axis: int | str, concat_axis: int) -> LaidOutTensor:
-        """Returns the slices of the cores along a mesh axis joined along `concat_axis`, on each of these cores."""
+        """The slices of the cores along a mesh axis joined along `concat_axis`, on each of these cores."""
         axis, parts = self._axis(mesh_axis)
         if parts == 1:
             return x
@@ -254,7 +254,7 @@ class SlicesMeshImpl(AnswersOfMesh):
         return y
 
     def receive(self, x: LaidOutTensor, mesh_axis: int | str, source_pcoord: Sequence[int | None]) -> LaidOutTensor:
-        """Returns the slice of the core at `source_pcoord[own place]` along a mesh axis. For None it returns zeros."""
+        """The slice of the core at `source_pcoord[own place]` along a mesh axis. For None it returns zeros."""
         axis, parts = self._axis(mesh_axis)
         sources = list(source_pcoord)
         sending = [s for s in sources if s is not None]
@@ -285,7 +285,7 @@ class SlicesMeshImpl(AnswersOfMesh):
         return y
 
     def shift_by_n_processors(self, x: LaidOutTensor, mesh_axis: int | str, offset: int, wrap: bool) -> LaidOutTensor:
-        """Returns the slice of the core that is `offset` places before along a mesh axis.
+        """The slice of the core that is `offset` places before along a mesh axis.
 
         Beyond the end there are zeros, or with `wrap` the slices of the other end.
         """
@@ -327,7 +327,7 @@ class SlicesMeshImpl(AnswersOfMesh):
         return tuple(LaidOutTensor(v, len(axes)) for v in values)
 
     def _position(self, axes: Axes) -> LaidOutTensor:
-        """Returns the row-major position of each core along mesh axes."""
+        """The row-major position of each core along mesh axes."""
         own = tuple(a for a in axes if self.shape.get_dim_by_name(a).size > 1)
         along = self._in_order(frozenset(own))
         shape, layout = self._whole(along, ())
@@ -341,7 +341,7 @@ class SlicesMeshImpl(AnswersOfMesh):
     def _labelled(
         self, x: LaidOutTensor, lead: Collection[str], splits: Sequence[str | None], pending: Axes = ()
     ) -> Value:
-        """Returns the slices as those of another value of the plan.
+        """The slices as those of another value of the plan.
 
         The value has one slice for each place along `lead`. Its dimensions are split over `splits`, and a sum over
         `pending` is still to come.
@@ -360,7 +360,7 @@ class SlicesMeshImpl(AnswersOfMesh):
         return self._planner.compute("slice", emit, [x.value], [(shape, x.dtype, layout)], pending=pending)[0]
 
     def written(self, x: LaidOutTensor, shape: Shape, layout: TensorLayout) -> Value:
-        """Returns the slices as those of a tensor of the language."""
+        """The slices as those of a tensor of the language."""
         if (x.value.shape, x.value.layout) == (shape, layout):
             return x.value
         size = tuple(x.slice_shape)
@@ -371,7 +371,7 @@ class SlicesMeshImpl(AnswersOfMesh):
         return self._planner.compute("slice", emit, [x.value], [(shape, x.dtype, layout)])[0]
 
     def _whole(self, axes: Axes, sizes: Sequence[int]) -> tuple[Shape, TensorLayout]:
-        """Returns shape and layout of a value that has one slice of these sizes for each place along the mesh axes."""
+        """Shape and layout of a value that has one slice of these sizes for each place along the mesh axes."""
         lead = [self.shape.get_dim_by_name(a) for a in axes]
         own = [Dimension(f"slice_dim_{i}", n) for i, n in enumerate(sizes)]
         return Shape([*lead, *own]), TensorLayout((*((a,) for a in axes), *((),) * len(own)))
@@ -383,7 +383,7 @@ class SlicesMeshImpl(AnswersOfMesh):
         return tuple(d.name for d in self.shape if d.name in axes)
 
     def _axis(self, mesh_axis: int | str) -> tuple[str, int]:
-        """Returns name and size of a mesh axis."""
+        """Name and size of a mesh axis."""
         if isinstance(mesh_axis, str) and self.shape.has(mesh_axis):
             return mesh_axis, self.shape.get_dim_by_name(mesh_axis).size
         if not isinstance(mesh_axis, int) or not 0 <= mesh_axis < self.shape.ndims:

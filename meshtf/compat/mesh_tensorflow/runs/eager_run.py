@@ -43,7 +43,7 @@ class EagerRun:
         self._before = {}
 
     def export(self, x: Tensor) -> tf.Tensor:
-        """Returns the value that a tensor had before the updates."""
+        """The value that a tensor had before the updates."""
         self._begin_once()
         with with_values(self._lowerings.store, self._before):
             return self._lowerings.updating(frozenset()).export_to_tf_tensor(x)

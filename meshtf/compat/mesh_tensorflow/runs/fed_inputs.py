@@ -16,13 +16,13 @@ _READS_A_VARIABLE = frozenset({"VarHandleOp", "ReadVariableOp", "VariableV2", "V
 
 
 def fed_inputs(tensors: Iterable[Tensor]) -> list[InputOperation]:
-    """Returns the inputs that these tensors depend on whose values belong to a graph of TensorFlow's."""
+    """The inputs that these tensors depend on whose values belong to a graph of TensorFlow's."""
     inputs = [o for o in needed([t.operation for t in tensors]) if isinstance(o, InputOperation)]
     return [o for o in inputs if isinstance(o.value, tf.Tensor) and not hasattr(o.value, "numpy")]
 
 
 def inputs_of_update(graph: Graph, tensors: Iterable[Tensor]) -> list[InputOperation]:
-    """Returns the inputs of an update, and those of the graph's other updates that depend only on variables.
+    """The inputs of an update, and those of the graph's other updates that depend only on variables.
 
     A learning rate is an example of the latter. With them, most updates of a group have all inputs of the group.
     """
@@ -32,7 +32,7 @@ def inputs_of_update(graph: Graph, tensors: Iterable[Tensor]) -> list[InputOpera
 
 
 def _is_of_variables(tensor: tf.Tensor, step: tf.Tensor | None) -> bool:
-    """Tells whether a session can compute the tensor in any run: without placeholders, iterators and random numbers.
+    """Whether a session can compute the tensor in any run: without placeholders, iterators and random numbers.
 
     A session can always compute `step`.
     """

@@ -70,7 +70,7 @@ class Lowerings:
         self._made: dict[frozenset[Operation], Lowering] = {}
 
     def updating(self, operations: frozenset[Operation]) -> Lowering:
-        """Returns the lowering that does these assignments."""
+        """The lowering that does these assignments."""
         if operations not in self._made:
             self._made[operations] = self._make(operations)
         return self._made[operations]
@@ -112,7 +112,7 @@ class SessionRuns:
         return number
 
     def export(self, number: int, tensor: Tensor, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Returns the value that an exported tensor had before the run's updates."""
+        """The value that an exported tensor had before the run's updates."""
         run = self._runs[number]
         if tensor not in run.exports:
             with self._as_before(run):
@@ -147,7 +147,7 @@ class SessionRuns:
         run.done.append(group)
 
     def _as_before(self, run: _Run) -> AbstractContextManager[None]:
-        """Returns a context in which variables have their values from before the run."""
+        """A context in which variables have their values from before the run."""
         return with_values(self._lowerings.store, run.before)
 
     def _compute(self, run: _Run, names: frozenset[str], arrays: Mapping[str, np.ndarray]) -> None:

@@ -22,14 +22,14 @@ class StepCount:
         self.node: tf.Tensor | None = None
 
     def asked(self) -> tf.Tensor:
-        """Returns the node. Makes it if it does not exist yet."""
+        """The node. Makes it if it does not exist yet."""
         if self.node is None:
             found = tf.numpy_function(self._of_run, [_global_step()], tf.float32, name="step")
             self.node = tf.ensure_shape(found, [])
         return self.node
 
     def settled(self) -> tf.Tensor:
-        """Returns a node that takes the global step as it is. It must run beside no update."""
+        """A node that takes the global step as it is. It must run beside no update."""
         return tf.numpy_function(self._settle, [_global_step()], tf.int64)
 
     def advance(self) -> None:
@@ -42,7 +42,7 @@ class StepCount:
         return found
 
     def _of_run(self, found: np.int64) -> np.float32:
-        """Returns the step of the run.
+        """The step of the run.
 
         If the program has raised the global step already, it is one more than the step. If it differs in another way, a
         checkpoint was restored.

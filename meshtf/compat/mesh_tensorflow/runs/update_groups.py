@@ -26,7 +26,7 @@ class UpdateGroups:
         self._version = None
 
     def of(self, operations: Collection[Operation]) -> frozenset[Operation]:
-        """Returns all assignments that happen together with these, in the graph as it is now."""
+        """All assignments that happen together with these, in the graph as it is now."""
         version = self._nodes[0][1].graph.version
         if self._version != version:
             self._find()
@@ -42,7 +42,7 @@ class UpdateGroups:
 
 
 def _last_consumers(nodes: Sequence[tf.Operation]) -> dict[tf.Operation, frozenset[tf.Operation]]:
-    """Returns for each node the operations that depend on it and on which nothing depends.
+    """The operations that depend on a node and on which nothing depends, for each node.
 
     A node on which nothing depends gets itself.
     """

@@ -42,7 +42,7 @@ def visibility_mask_to_attention_bias(visible: Tensor, dtype: tf.DType) -> Tenso
 def maybe_reshape_attention_input_for_2d_sharding(
     context: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, unsplittable_dims: Sequence[language.Dimension]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Returns the tensors as they are. A mesh axis that no dimension names is the layout's business."""
+    """The tensors as they are. A mesh axis that no dimension names is the layout's business."""
     return q, k, v, bias
 
 
@@ -72,7 +72,7 @@ def attention(  # noqa: PLR0913  # the original's parameters
     float32_logits: bool = True,
     z_loss_coeff: float | None = None,
 ) -> Tensor:
-    """Returns the mean of the values, weighted by the softmax of q . k + bias. The scores are not scaled.
+    """The mean of the values, weighted by the softmax of q . k + bias. The scores are not scaled.
 
     Args:
       q: [..., key_dim].

@@ -114,12 +114,12 @@ class AttentionParams:
         return [*self.query_heads_dims, self.value_dim]
 
     def compute_q(self, query_antecedent: Tensor) -> Tensor:
-        """Returns queries, [..., query_heads_dims, key_dim]. Their scores need no scale."""
+        """Queries, [..., query_heads_dims, key_dim]. Their scores need no scale."""
         q = self._projected(query_antecedent, self.wq, self.query_input_dim, self.q_dims)
         return q if self.fold_scaling_into_initializer else q * self.key_dim.size**-0.5
 
     def compute_kv(self, memory_antecedent: Tensor) -> Tensor:
-        """Returns keys that are also the values, [..., memory_heads_dims, key_dim].
+        """Keys that are also the values, [..., memory_heads_dims, key_dim].
 
         Raises:
           GraphError: keys and values are not shared.
@@ -128,7 +128,7 @@ class AttentionParams:
         return self._projected(memory_antecedent, self.wkv, self.memory_input_dim, self.k_dims)
 
     def compute_k(self, memory_antecedent: Tensor) -> Tensor:
-        """Returns keys, [..., memory_heads_dims, key_dim].
+        """Keys, [..., memory_heads_dims, key_dim].
 
         Raises:
           GraphError: keys and values are shared.
@@ -137,7 +137,7 @@ class AttentionParams:
         return self._projected(memory_antecedent, self.wk, self.memory_input_dim, self.k_dims)
 
     def compute_v(self, memory_antecedent: Tensor) -> Tensor:
-        """Returns values, [..., memory_heads_dims, value_dim].
+        """Values, [..., memory_heads_dims, value_dim].
 
         Raises:
           GraphError: keys and values are shared.
@@ -174,5 +174,5 @@ class AttentionParams:
 
 
 def _combined(dims: Sequence[language.Dimension]) -> language.Dimension:
-    """Returns one dimension with the name of the first."""
+    """One dimension with the name of the first."""
     return Dimension(dims[0].name, math.prod(d.size for d in dims))
