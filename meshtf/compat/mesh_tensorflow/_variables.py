@@ -83,7 +83,7 @@ def get_variable(  # noqa: PLR0913  # the original's parameters
 
 
 def _is_of_the_language(initializer: Any) -> bool:
-    """Whether the initializer takes (mesh, shape, dtype), as the language's do.
+    """Whether the initializer takes (mesh, shape, dtype), the arguments of the language's initializers.
 
     TensorFlow's take (shape, dtype).
     """
