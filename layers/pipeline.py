@@ -331,7 +331,10 @@ class _Pipeline:
                 turn = _Turn(rounds, microbatches, waits)
                 used, used_beside = [turn.used(x) for x in given], [turn.used(x) for x in own]
                 ys, sums = self._group(used, used_beside, weights, turn, of_layer)
+                # Only one term of the sum is not zero. The sum becomes an allreduce, after which every core has the
+                # last stage's result.
                 last = [mtf.reduce_sum(mtf.where(is_last, y, 0, output_shape=y.shape), reduced_dim=STAGE) for y in ys]
+                # With several rounds the last stage hands its result to the first, which has the next round's layers.
                 return [mtf.shift(y, 1, self.stage, wrap=schedule.num_rounds > 1) for y in ys], [*last, *sums]
 
             # Floating tensors have gradients. They are gathered for all steps at once, so that their gradient crosses
@@ -357,6 +360,7 @@ class _Pipeline:
         """Applies every stage's layers of one round, one after the other; returns their sums, too, [layers, stage,
         ...].
         """
+        # Stages are in different rounds at one step, so each takes the weights of its own round.
         if self.schedule.num_rounds > 1:
             weights = [mtf.gather(w, turn.rounds, ROUND) for w in weights]
         weights = [turn.used(w) for w in weights]
@@ -387,6 +391,7 @@ class _Pipeline:
     def _leaving(self, ys: mtf.Tensor) -> mtf.Tensor:
         """[step, ...] -> [microbatch, ...]: the results of the last stage in the last round."""
         rest, rounds = ys.shape[1:], self.schedule.num_rounds
+        # The first micro-batch leaves the last stage after stage.size - 1 steps.
         ys = mtf.slice(ys, self.stage.size - 1, self.cut.microbatch.size * rounds, STEP)
         if rounds > 1:
             group, places = self._groups

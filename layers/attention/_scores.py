@@ -79,6 +79,7 @@ def biased_and_masked(
     """The logits of `make_logits`, from q . k."""
     shape, dtype = logits.shape, logits.dtype
     if options.logit_cap is not None:
+        # The cap comes before the bias and the mask: a capped mask would let hidden tokens through.
         logits = mtf.tanh(logits * (1.0 / options.logit_cap)) * options.logit_cap
     query, memory = pattern.query, pattern.memory
     if pattern.bias is not None:

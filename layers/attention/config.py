@@ -39,9 +39,7 @@ class AttentionInitializers:
 
 @gin.configurable(module="meshtf.layers")
 def t5_attention_initializers(d_kv: int) -> AttentionInitializers:
-    """T5's initializers (Raffel et al.
-
-    2020), for logits that are not scaled: q has the deviation (d_model · d_kv)^-0.5.
+    """T5's initializers for logits that are not scaled (Raffel et al. 2020). q has the deviation (d_model · d_kv)^-0.5.
 
     Examples:
       >>> initializers = mtf.layers.t5_attention_initializers(d_kv=64)

@@ -13,9 +13,7 @@ from meshtf.layers.attention.tokens import distance_ahead
 
 @dataclasses.dataclass(frozen=True)
 class LinearBias:
-    """Minus the distance times a slope of each head, without anything to learn (ALiBi, Press et al.
-
-    2022). A `PositionBias`.
+    """Minus the distance times a slope of each head: a `PositionBias` without variables (ALiBi, Press et al. 2022).
 
     The slopes of n heads are 2^(-8/n), its square, and so on. If n is no power of two, they are the slopes of the power
     below, and every second slope of the power above.

@@ -103,9 +103,12 @@ def ring_attention(
     if num_blocks < 1:
         raise GraphError(f"num_blocks must be at least 1, and is {num_blocks}")
     options = options.in_mode(is_training)
+    # One block is plain attention, without a ring and without its scan.
     if num_blocks == 1:
         return attend(q, as_memory(k), as_memory(v), pattern, options, MEMORY_LENGTH)
+    # With a prefix, tokens see some that lie ahead, so no half could be left out.
     ring = Ring(length, num_blocks, 2 if mask.is_causal and not mask.sees_prefix else 1)
+    # Weights that are dropped alike along the memory or the queries are few enough to be drawn once and carried along.
     by_itself = is_independent(q, as_memory(k), options)
     kept = None if by_itself else kept_weights(q, as_memory(k), options)
     around = _Around.made(ring, k, v, _padding_told(pattern.memory, ring, q.mesh), kept)
@@ -196,6 +199,8 @@ class _RingAttention:
 
     def _forward(self, *_: mtf.Tensor) -> Tensors:
         """The means, and the logarithms of the sums of exponentials, over [halves, ..]."""
+        # The own block comes first, outside the loop, because under a causal mask it has three pairs of halves and
+        # others two.
         state = self._attended(self._initial(), self._around)
 
         def step(carried: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
@@ -229,7 +234,9 @@ class _RingAttention:
 
         dq, dk, dv, *own = self._gradients(self._around, others, dsums)
         initial = [*self._around.flat(), *map(mtf.zeros_like, [dk, dv]), dq, *own]
+        # Values kept here would only serve second derivatives, and scores are what this attention must not store.
         carried = self._round(step, initial, recompute="nothing")
+        # A block visits num_blocks - 1 other cores and its gradients are sent after each visit. So they end up at home.
         home_dk, home_dv, dq, *own = carried[-3 - len(others) :]
         found = [dq, dk + home_dk, dv + home_dv, *own]
         return [mtf.cast(grad, x.dtype) for grad, x in zip(found, all_inputs, strict=True)]
@@ -244,6 +251,7 @@ class _RingAttention:
             ys += block_sums(logits, log_total, weighted, MEMORY_IN_BLOCK)
             grads += [dtotal, dmean]
         extra = extra_logit(self._options, self._rows, self._dtype)
+        # The extra logit belongs to the row and not to a block, so it counts once.
         if isinstance(extra, mtf.Tensor) and isinstance(around.step, int):  # once for all steps
             ys.append(mtf.exp(extra - dsums.log_total))
             grads.append(mtf.transpose(dsums.dtotal, ys[-1].shape))

@@ -30,9 +30,9 @@ it in an encoder, or another router here"""
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class MixtureOfExperts:
-    """Many feed-forward layers (experts), of which each token goes through a few (Lepikhin et al.
+    """Many feed-forward layers (experts). Each token goes through a few of them.
 
-    2020, Fedus et al. 2021).
+    The design is that of Lepikhin et al. 2020 and Fedus et al. 2021.
 
     Tokens are split as the batch is, by the rule of its name. Experts are split by a rule for `experts`, over the same
     mesh axis or over others. Experts over the batch's axis are reached by an alltoall, and experts over another axis by
@@ -110,6 +110,8 @@ class MixtureOfExperts:
 
     def tallied(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, Tallies]:
         """The result of a call, and sums over the tokens, from which `observations` are made."""
+        # Experts that choose their tokens look at all tokens of a group, so earlier choices would depend on later
+        # tokens.
         if not self.router.is_causal and context.mask.is_causal:
             raise GraphError(_NOT_CAUSAL.format(router=type(self.router).__name__))
         groups = TokenGroups.of(x.shape[:-1], self.group_size, context.part)
@@ -174,6 +176,7 @@ def mixture_of_experts(
     capacity = layer.places(groups.tokens.size, is_training=is_training)
     routing = layer.router(probabilities, is_routed, capacity, is_training=is_training)
     dispatched = layer.dispatch.to_slots(tokens, routing.slots)
+    # Experts see slots and not tokens, so they need not know what the router decided.
     given = _through_experts(dispatched, layer, routing.slots, groups.at_experts, is_training=is_training)
     y = layer.dispatch.to_tokens(given, routing.slots, groups.tokens)
     tallies = tallied(routing, logits, probabilities, is_routed, counts_normalisers=layer.gates.z_loss > 0)

@@ -25,9 +25,9 @@ from meshtf.optimize.weight_decay import WeightDecay
 
 @dataclasses.dataclass(frozen=True)
 class LambOptimizer(Optimizer):
-    """LAMB (You et al.
+    """LAMB with the norms of the weights as they are (You et al. 2020, algorithm 2).
 
-    2020, algorithm 2), with m' and v' of `AdamOptimizer`, and with the norms of the weights as they are:
+    m' and v' are those of `AdamOptimizer`:
 
         r = m' / (sqrt(v') + epsilon) + weight_decay * w
         w <- w - learning_rate * (|w| / |r|) * r

@@ -48,11 +48,14 @@ def halving_of(
     if not mask.is_causal or mask.sees_prefix or not q.shape.has(LENGTH):
         return None
     length = q.shape.get_dim_by_name(LENGTH).size
+    # A halving cuts queries and memory at the same places.
     if k.shape.get_dim_by_name(MEMORY_LENGTH).size != length:
         return None
+    # Only if positions are indices does a place in the sequence say what lies ahead.
     if not (is_index(query.positions, LENGTH) and is_index(memory.positions, MEMORY_LENGTH)):
         return None
     halving = Halving.of_blocks(length, max(min(block_size, SMALL_BLOCK), (block_size + 1) // 2))
+    # Drawn weights would add too many operations. Strided blocks draw theirs in one loop.
     if is_independent(q, k, options) and halving.count > MOST_DRAWN_ABREAST:
         return None
     return halving
@@ -99,6 +102,7 @@ class CausalAttention:
         state = initial_state(self._q.mesh, self._rows, d_kv, self._dtype, self._options)
         state = self._blocks_themselves().attended(state)
         for level in self._levels:
+            # Levels run one after the other, so that only one level's scores are in memory.
             rectangles = self._rectangles(level, after=state)
             own = rectangles.attended([level.seeing(x) for x in state])
             state = [level.with_seeing(x, new) for x, new in zip(state, own, strict=True)]

@@ -85,23 +85,28 @@ def _in_wider_dtype(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tens
 def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding, multiply: Multiply = tf.linalg.matmul) -> tf.Tensor:
     """The convolution, [batch, *windows, groups, outer]."""
     if _lacks_groups(x, sliding):
+        # A 1x1 convolution is one matrix product, which is faster than any convolution kernel.
         if _is_product(x, w, sliding, w.shape.as_list()[:-2]):
             return _by_product(_in_windows(x, w.shape, sliding), _matrix(w), multiply)
         if _is_plain(x, w, sliding) and not any(_single_windows(_counts(x, w.shape, sliding), sliding)):
             return _native(x, w, sliding)
         return tf.squeeze(convolved(_grouped(x), _grouped(w, 2), sliding), [-2])
+    # A single group is no group. The cases without groups are faster.
     if w.shape[-3] == 1 and _is_product(x, w, sliding, w.shape.as_list()[:-3]):
         return _grouped(convolved(_without_groups(x, 2), _kernel_without_groups(w), sliding, multiply))
     if x.shape.rank == 4:
+        # TensorFlow has no one-dimensional kernel, so the image becomes one row high.
         y = convolved(x[:, None], w[None], _widened(sliding))
         return tf.squeeze(y, [1])
     groups, outer = w.shape[-3], w.shape[-1]
+    # A sum of no products is zero, and no kernel is needed.
     if 0 in x.shape or 0 in w.shape:
         return tf.zeros([x.shape[0], *_counts(x, w.shape, sliding), groups, outer], x.dtype)
     if _is_native(x, w) and (x.shape.rank == 5 or not sliding.is_dilated):
         x, sliding = _sound(x, w.shape, sliding)
         y = _native(_without_groups(x, 2), _kernel_without_groups(w), sliding)
         return tf.reshape(y, [*y.shape[:-1], groups, outer])
+    # No kernel of TensorFlow's fits. The rest is a sum over taps: each multiplies a strided slice of the image.
     counts = _counts(x, w.shape, sliding)
     x = tf.pad(x, _paddings(sliding, 2)) if sliding.is_padded else x
     total = None
@@ -146,8 +151,10 @@ def image_gradient(
         return tf.squeeze(dx, [1])
     if 0 in dy.shape or 0 in w.shape:
         return tf.zeros([dy.shape[0], *sizes, w.shape[-3], w.shape[-2]], dy.dtype)
+    # Only infinite or NaN weights make the zeros matter, and integers have none.
     if not w.dtype.is_floating or not (counted or _multiplies_zeros(dy, w, sliding)):
         return _image_gradient_of_all(dy, w, sliding, sizes, native)
+    # Infinite weights are rare. The usual case must not pay for them, so the slow exact way is chosen when it runs.
     return tf.cond(
         tf.reduce_all(tf.math.is_finite(w)),
         lambda: _image_gradient_of_all(dy, w, sliding, sizes, native),
@@ -182,6 +189,7 @@ def kernel_gradient(
         dw = _native_kernel_gradient(_without_groups(x, 2), _without_groups(dy, 2), sliding, sizes)
         return tf.reshape(dw, [*taps, groups, inner, outer])
     x = tf.pad(x, _paddings(sliding, 2)) if sliding.is_padded else x
+    # Each tap has one matrix product: the channels of its elements by the channels of dy, summed over all windows.
     rows, terms = tf.transpose(tf.reshape(dy, [-1, groups, outer]), [1, 0, 2]), []
     for tap in _taps(taps):
         own = tf.reshape(_at_tap(x, tap, _spatial(dy), sliding), [-1, groups, inner])
@@ -265,6 +273,7 @@ def _native_image_gradient(
     taps, size = w.shape.as_list()[:-2], [dy.shape[0], *sizes, w.shape[-2]]
     op = native if dy.shape.rank == 4 else tf.raw_ops.Conv3DBackpropInputV2
     given = {"filter": w, "out_backprop": dy, "strides": [1, *sliding.strides, 1]}
+    # With SAME the kernel itself leaves out the padding, and no slice follows.
     if sliding.is_same(sizes, taps):
         return op(input_sizes=size, padding="SAME", **given)
     counts = zip(dy.shape.as_list()[1:-1], taps, sliding.strides, strict=False)
@@ -410,6 +419,8 @@ def _image_gradient_of_some(
     """
     count, taps, windows = len(sizes), w.shape[:-3], _spatial(dy)
     groups, outer = w.shape[-3], w.shape[-1]
+    # One product makes the terms of all taps. They cannot be masked after the sum, because each tap moves its term
+    # elsewhere.
     beside = tf.transpose(w, [count, count + 2, *range(count), count + 1])
     total = _times(dy, tf.reshape(beside, [groups, outer, -1]))
     for i, mask in counted.items():
@@ -441,6 +452,7 @@ def _turned(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
     kernel.
     """
     count = len(sliding.strides)
+    # In the gradient each element gets its windows' weights from the other side, so the kernel is reversed.
     turned = tf.einsum("...io->...oi", tf.reverse(w, list(range(count))))
     reach = [(k - 1) * d for k, d in zip(w.shape, sliding.dilations, strict=False)]
     back = Sliding((1,) * count, sliding.dilations, tuple((r, r) for r in reach))
@@ -461,8 +473,10 @@ def _times(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
     """The product [.., groups, inner] by [groups, inner, outer]."""
     groups, inner, outer = w.shape
     shape = [*x.shape[:-1], outer]
+    # One group needs no batched product and no transposes.
     if groups == 1:
         return tf.reshape(tf.matmul(tf.reshape(x, [-1, inner]), w[0]), shape)
+    # In a depthwise convolution each group has one channel, so the product is one of elements.
     if inner == 1:
         return tf.reshape(tf.reshape(x, [-1, groups, 1]) * tf.reshape(w, [1, groups, outer]), shape)
     rows = tf.transpose(tf.reshape(x, [-1, groups, inner]), [1, 0, 2])

@@ -37,6 +37,8 @@ class Splits:
         self._chosen: tuple[LayoutTable, dict[str, Axes]] | None = None
 
     def under(self, layouts: LayoutTable) -> dict[str, Axes]:
+        # `pending_axes` and `lower` both ask, and must get the same answer. One table of layouts is asked for many
+        # times.
         if self._chosen is None or self._chosen[0] is not layouts:
             geometry, operation = self._geometry, self._operation
             shapes = (geometry.image, geometry.kernel, geometry.result)
@@ -112,12 +114,14 @@ class ConvolutionImageOperation(Operation):
             n, axes = size[geometry.image.axis(slide.image_dim)], splits[slide.image_dim]
             cover = Cover(slide, n, axes_size(axes, planner.mesh_shape), axes)
             covers.append(cover)
+            # Windows that begin on a neighbour reach into this core's image, so their dy is fetched.
             if cover.parts > 1:
                 dy = read_window(planner, dy, dy.shape.axis(slide.image_dim), cover.window)
         to_result, to_kernel = _canonical(geometry, "result"), _canonical(geometry, "kernel")
         batch = _split_batch(geometry, splits)
         to_image = _restored(geometry.image, geometry.image_order, size, batch)
         sliding, sizes = _sliding(geometry, [c.padding for c in covers]), [c.size for c in covers]
+        # Only a core knows which of its windows are padding, so the mask is made when the program runs.
         partly = {i: cover for i, cover in enumerate(covers) if cover.has_padding}
 
         def emit(core: Core, g: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
@@ -185,9 +189,11 @@ def _read_windows(
     paddings = []
     for slide in geometry.slides:
         axis, parts = geometry.image.axis(slide.image_dim), axes_size(splits[slide.image_dim], planner.mesh_shape)
+        # The kernel pads more cheaply than a copy of the image with zeros around it.
         if parts == 1:
             paddings.append((slide.before, slide.after))
             continue
+        # Each core computes the same number of windows. The last core may compute some beyond the result's end.
         windows = -(-slide.result_size // parts)
         window = Window(-slide.before, windows * slide.stride, slide.length(windows))
         value = read_window(planner, value, axis, window)
@@ -209,6 +215,7 @@ def _partly_padding(
     for i, slide in enumerate(geometry.slides):
         axes, end = splits[slide.image_dim], slide.result_size
         parts = axes_size(axes, planner.mesh_shape)
+        # Windows beyond the end matter only if they still read the image. Others read zeros, which add nothing.
         if end % parts and end * slide.stride - slide.before < slide.image_size:
             found[i] = windows(axes, -(-end // parts), end)
     return found
@@ -300,6 +307,7 @@ def _restored(
     elements = math.prod(inside)
 
     def restored(y: tf.Tensor) -> tf.Tensor:
+        # A backend may compute the rows of several cores in one call. The batch is then that many times larger.
         times = y.shape.num_elements() // elements if batch is not None and elements else 1
         y = _reshaped(y, [n * times if name == batch else n for name, n in zip(order, inside, strict=True)])
         return y if permutation == sorted(permutation) else tf.transpose(y, permutation)

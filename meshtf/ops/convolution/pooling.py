@@ -61,6 +61,7 @@ class MaxPoolOperation(Operation):
             best = columns[0]
             tap = tf.broadcast_to(first_inside(core), best.shape) if is_tap else None
             for k, column in enumerate(columns[1:], start=1):
+                # An equal element leaves the tap as it is, so the first of equal ones is chosen.
                 tap = tf.where(column > best, k, tap) if is_tap else None
                 best = extrema.maximum(best, column)
             return tap if is_tap else best
@@ -130,6 +131,8 @@ class SpreadOperation(Operation):
             return tf.pad(x, _along(len(x.shape), axis, [begin, total - begin - x.shape[axis]], [0, 0]))
 
         def emit(core: Core, g: tf.Tensor, *taps: tf.Tensor) -> tf.Tensor:
+            # Each tap sends its values to elements `dilation` further on. Adding the taps in order gives the same bits
+            # in any layout.
             terms = []
             for k in range(windows.kernel_size):
                 own = tf.where(tf.equal(taps[0], k), g, tf.zeros([], g.dtype)) if taps else g
@@ -322,6 +325,7 @@ def avg_pool(
     """
     if not check_tensor(x).dtype.is_floating:
         raise DtypeError(f"the mean of {x.dtype.name} is not a {x.dtype.name}; convert with mtf.cast")
+    # Sums of 16-bit floats would lose bits in every window.
     y = cast(x, sum_dtype(x.dtype))
     for windows in _slides(x, ksize, strides, padding):
         y = WindowSumOperation(y, None, windows, name=name or "avg_pool").outputs[0]
