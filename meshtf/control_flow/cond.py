@@ -50,6 +50,7 @@ class CondOperation(Operation):
         ys = [block.outputs for block in self.blocks]
         found = [self._branch_gradients(block, wanted, list(zip(ys[i], grad_ys, strict=True)))
                  for i, block in enumerate(self.blocks)]  # fmt: skip
+        # Both branches must return the same tensors. An input counts if either branch has a gradient for it.
         used = [i for i in range(len(wanted)) if any(grads[i] is not None for _, grads in found)]
         if not used:
             return [None] * len(self.inputs)
@@ -92,6 +93,7 @@ class CondOperation(Operation):
         own, other = blocks[side], blocks[1 - side]
         blocks[side] = Block(own.operations, own.bound, (*own.outputs, tensor))
         blocks[1 - side] = Block((*other.operations, *added), other.bound, (*other.outputs, zeros))
+        # The operation grows an output after it was made, because only its gradient shows which tensors are needed.
         self.blocks = (blocks[0], blocks[1])
         self.outputs = (*self.outputs, Tensor(self, tensor.shape, tensor.dtype, len(self.outputs)))
         return self.outputs[-1]

@@ -92,6 +92,8 @@ class LayersAbreast:
         ):
             before = len(self.mesh.graph.operations)
             outputs = as_tensors(self.fn(list(inputs)), "a layer of mtf.layers_abreast")
+            # The layers are one computation. An operation that loses `along` would mix different layers without an
+            # error.
             for operation in with_nested(self.mesh.graph.operations[before:]):
                 _check_keeps_layers_apart(operation, self.along)
         return outputs
@@ -140,6 +142,7 @@ def layers_abreast(
     total = Dimension(f"({name})", math.prod(d.size for d in dims))
     scope = LayerScope(graph.scoped(name), total, stacked=tuple(dims))
     rehearsal = RehearsedVariables(mesh, scope, [along])
+    # The variables must exist before the layers are called. The rehearsal finds out which ones there are.
     with graph.rehearsal():
         numbers = stand_in(mesh, Shape([along]), tf.int32)
         layers = LayersAbreast(fn, along, mesh, scope, (), ())

@@ -110,6 +110,7 @@ class _LoopGradient:
     def result(self) -> list[Tensor | None]:
         backward = self._backward()
         loop = self._backward_loop(backward)
+        # The backward loop carries the gradients of what the forward loop carries, and stacks those of what it slices.
         by_entering = dict(zip((c.entering for c in self.carried), loop.carried_outputs, strict=True))
         parts = [s.part for s in self.sliced if s.part in backward.leaving]
         by_part = dict(zip(parts, loop.stacked_outputs, strict=False))
@@ -132,6 +133,7 @@ class _LoopGradient:
             xs = [*carried, *(s.part for s in self.sliced), *self.captures]
             found = dict(zip(xs, differentiate(ys, xs, grad_ys, self.spec.operations), strict=True))
             for e in carried:
+                # A loop needs a value for everything it carries, also where no gradient flows in this iteration.
                 if found[e] is None:
                     found[e] = zeros_like(e)
         leaving = {x: g for x, g in found.items() if g is not None}
@@ -141,10 +143,12 @@ class _LoopGradient:
         given = {c.entering for c in self.spec.carried} | {s.part for s in self.spec.sliced}
         used = [*(x for o in backward.operations for x in o.inputs), *backward.leaving.values()]
         wholes = {s.part: s.whole for s in self.spec.sliced}
+        # A tensor of the body is either stacked by the forward loop or computed again from those that are.
         kept, again = split_kept(used, given, self.spec.operations, self.spec.policy, there=wholes)
         sliced = [SlicedTensor(wholes[t] if t in wholes else self.loop.stack(t), t) for t in kept]
         sliced += [SlicedTensor(self.stacked_grads[t], part) for t, part in backward.parts.items()]
         own, leaving = self.spec.iterations, backward.leaving
+        # The gradient goes through the iterations backwards, and only through those that took place.
         iterations = Iterations(own.dim, not own.is_reversed, own.count if own.condition is None else self.loop.trips)
         spec = dataclasses.replace(
             self.spec,

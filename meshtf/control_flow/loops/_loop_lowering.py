@@ -74,10 +74,13 @@ class _LoopLowering:
         entries = [self._enter(c) for c in spec.carried]
         variables = self._enter_variables(operations)
         lower_operations(operations, self.operation, inner, self.outer)
+        # The next iteration takes each value in the layout of this one.
         leaving = [inner.read(c.leaving, self.outer.layouts[c.entering], None) for c in spec.carried]
         carried = [self._carry(entry, value) for entry, value in zip(entries, leaving, strict=True)]
         assigned = {name: self._carry(entry, inner.assigned[name]) for name, entry in variables.items()}
         totals = zip(spec.accumulated, self.operation.accumulated_outputs, strict=True)
+        # Zeros that depend on a value entering the loop are made when the loop begins, and not at the start of the
+        # program.
         first = [entry.initial for entry in entries[:1]]
         accumulated = [self._accumulate(term, output, first) for term, output in totals]
         checks = {check: self._carry_check(check) for check in inner.checks}
@@ -161,6 +164,7 @@ class _LoopLowering:
         would gather all of the stack again and again.
         """
         kept = _kept_elsewhere(sliced.whole, self.outer)
+        # A stack split along the loop's own dimension cannot be sliced by iteration.
         if kept is None or kept.axes[sliced.axis] or self.outer.iterations:
             return self.outer.layouts[sliced.whole]
         return kept
@@ -173,6 +177,7 @@ class _LoopLowering:
 
     def _enter_variables(self, operations: list[Operation]) -> dict[str, _Entry]:
         """The variables that the body assigns, by name; the loop carries them."""
+        # A variable that an iteration assigns must reach the next iteration, so it travels like a carried tensor.
         entries = {}
         for name, variable in assigned_variables(operations).items():
             initial = self.outer.stored(variable)
@@ -228,6 +233,7 @@ class _LoopLowering:
             # memory.
             part = self.inner.left(tensor)
             part = part if part.layout == own else self.inner.read(tensor, fill=None)
+        # The dimension of the iterations is whole, because every core runs all of them.
         layout = TensorLayout(((), *part.layout.axes))
         return Stacked(part, self.outer.value(stacked.shape, tensor.dtype, layout, part.pending))
 
@@ -246,6 +252,8 @@ class _LoopLowering:
         block, outer = self.spec.iterations.condition, self.outer
         if block is None:
             return None
+        # The condition is a program of its own. It sees the values that enter an iteration, before the body changes
+        # them.
         inner = outer.inside(block_sums(block, block.outputs, outer.layouts), block.captures)
         inner.iterations = (*outer.iterations, index)
         values = [c.entering for c in [*carried, *assigned.values()]]

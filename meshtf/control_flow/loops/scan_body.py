@@ -79,6 +79,7 @@ class ScanBody:
             policy=dataclasses.replace(self.policy, nested=False),
             numbering=dataclasses.replace(self.numbering, is_segment=True),
         )
+        # Memory is that of one value per segment plus one segment: 2 * sqrt(n) instead of n values.
         outer = dataclasses.replace(self, fn=inner.loop, dim=segments, policy=RecomputePolicy("nothing"))
         cut = [replace_dimensions(x, [self.dim], [segments, segment]) for x in wholes]
         carried, results = outer.loop(initial, cut)

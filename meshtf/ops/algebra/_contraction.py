@@ -141,11 +141,13 @@ def _contract_some(
     if len(taken) == 1:
         return taken[0]
     (a, a_names), (b, b_names) = taken
+    # Names that only one operand has are summed first. The product is then smaller.
     a, a_names = _summed(a, a_names, needed | set(b_names))
     b, b_names = _summed(b, b_names, needed | set(a_names))
     wanted = _wanted(a_names, b_names, needed, output)
     if a.dtype in _MATMUL_DTYPES and _is_matrix_product(a_names, b_names, needed):
         return _matrix_product(core, a, b, MatrixPlan.best(a_names, b_names, wanted, sizes)), wanted
+    # The operand with all names keeps its order, so that only the smaller one is transposed.
     longest = max(a_names, b_names, key=len)
     full = longest if {*a_names, *b_names} <= {*longest} else tuple(dict.fromkeys((*wanted, *a_names, *b_names)))
     narrow = a.dtype

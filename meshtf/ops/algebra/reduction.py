@@ -91,6 +91,7 @@ class ReduceOperation(Operation):
         axes = [i for i, d in enumerate(x.shape) if not output.shape.has(d.name)]
         is_ordered, reduced = permutation == sorted(permutation), self.local
         across, wide = self._reduced_axes(planner.layouts), sum_dtype(x.dtype) if self.reduction.adds_up else x.dtype
+        # Terms of a float16 sum stay in float32 until the cores have added them.
         dtype = term_dtype(output.dtype) if self.reduction.adds_up and across else output.dtype
 
         def emit(core: Core, s: tf.Tensor) -> tf.Tensor:

@@ -52,12 +52,16 @@ class FourierOperation(Operation):
         size = float(math.prod(x.shape.get_dim_by_name(name).size for name in self.dim_names))
         name = "fft" if self.is_inverse else "ifft"
         back = FourierOperation(dy, self.dim_names, is_inverse=not self.is_inverse, name=name).outputs[0]
+        # The gradient has the conjugate factors, so it is the other transform. Only `ifft` divides by the number of
+        # points.
         return [back / max(1.0, size) if self.is_inverse else back * size]
 
     def lower(self, planner: Planner) -> None:
         (x,), (y,) = self.inputs, self.outputs
         sources, dims = [v.layout for v in planner.whole_versions(x)], [x.shape.axis(name) for name in self.dim_names]
         target = self._wanted(planner)
+        # A transform needs its dimension whole. Stages say which dimensions are whole when, so that the fewest bytes
+        # move.
         stages = cheapest_stages(sources, target, x.shape, dims, x.dtype.size, planner.mesh_shape)
         value = planner.read(x, stages[0].layout)
         for stage in stages:
@@ -268,6 +272,7 @@ def _over(dims: Sequence[int], ndims: int, is_inverse: bool) -> Kernel:
 
 def _with_last(axes: Sequence[int], ndims: int, kernel: Callable[[tf.Tensor], tf.Tensor]) -> Kernel:
     """`kernel` applied with some dimensions at the end; they are brought there and back."""
+    # TensorFlow transforms the innermost dimensions only.
     order = [*(i for i in range(ndims) if i not in axes), *axes]
     if order == list(range(ndims)):
         return kernel

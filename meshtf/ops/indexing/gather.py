@@ -53,6 +53,7 @@ class GatherOperation(Operation):
     def lower(self, planner: Planner) -> None:
         (weights, indices), (output,) = self.inputs, self.outputs
         splits = self._splits(planner.layouts)
+        # A core finds zeros for rows of other cores. So the cores' results add up to the result.
         axes, layout = splits[self.dim.name], layout_over(output.shape, splits)
         values = [planner.read(x, layout_over(x.shape, splits)) for x in self.inputs]
         emit = Lookup.of(weights.shape, indices.shape, self.dim, output.shape, axes)
@@ -148,6 +149,7 @@ class ScatterAddOperation(Operation):
         layout, axes = layout_over(output.shape, splits), splits[self.dim.name]
         own, where = (layout_over(x.shape, splits) for x in self.inputs)
         held = planner.read_operands_as_they_are(self)[0]  # only updates may be pending, indices never are
+        # A scatter of terms gives terms of the result. So the sum over cores can wait.
         is_term = held.pending and held.layout == own
         values = [held if is_term else planner.read(updates, own), planner.read(indices, where)]
         shapes = LookupShapes.of(output.shape, indices.shape, self.dim)

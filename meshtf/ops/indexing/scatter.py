@@ -182,6 +182,7 @@ def scatter_update(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLi
     if all(x.shape.has(d) for d in indices.shape):
         return ReplacedElementOperation(x, indices, updates, own).outputs[0]
     indices, updates, numbers = _with_one_free_dimension(indices, updates, x.shape)
+    # Several updates may have one place. Which one is last must not depend on the layout, so it is found first.
     last = LastIndexOperation(indices, own).outputs[0]
     placed = gather(updates, last, numbers)
     return where(greater_equal(last, 0), placed, x, output_shape=x.shape)

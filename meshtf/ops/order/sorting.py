@@ -77,6 +77,7 @@ class ReorderOperation(Operation):
 
         def emit(core: Core, s: tf.Tensor, order: tf.Tensor) -> tf.Tensor:
             s, order = exchanged(s), exchanged(order)
+            # The order of an order is its inverse: it says where each element went.
             if is_inverse:
                 order = tf.argsort(order)
             return exchanged(tf.gather(s, order, axis=ndims - 1, batch_dims=ndims - 1))

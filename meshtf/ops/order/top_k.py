@@ -49,6 +49,7 @@ class TopKOperation(Operation):
         if not own.axes[axis]:
             values = self._local(planner, planner.read(x), self.dim.size)
         else:
+            # Either whole rows move or candidates do. With a small k the candidates are fewer.
             splits = whole_splits(planner, self.inputs, [self.dim.name], self.outputs)
             if bytes_sent(planner, self.inputs, self.outputs, splits) < self._bytes_of_candidates(planner):
                 values = self._local(planner, planner.read(x, layout_over(x.shape, splits)), self.dim.size)
@@ -83,6 +84,7 @@ class TopKOperation(Operation):
         """The best of each core's own part, with their indices in the whole dimension."""
         axis = value.shape.axis(self.dim)
         axes, k = value.layout.axes[axis], min(self.k_dim.size, part)
+        # TensorFlow's kernel looks along the last dimension only.
         order = [*(i for i in range(value.shape.ndims) if i != axis), axis]
         find = best_of(self.is_largest)
 

@@ -97,6 +97,7 @@ class ConcatOperation(Operation):
         layouts = [restricted(layout, output.shape, x.shape) for x in self.inputs]
         values = planner.read_operands(self, layouts, self._beyond_ends)
         offsets = list(itertools.accumulate(self.sizes, initial=0))
+        # Each input is read as if it began at its place in the result. Beyond its ends it holds `fill`.
         begins = [offset for offset, gap in zip(offsets, self._gaps, strict=False) if gap is None]
         windows = [
             read_window(planner, v, v.shape.axis(self.dim_name), Window(-begin, length, length), fill=self.fill)
@@ -124,6 +125,7 @@ class ConcatOperation(Operation):
             aligned = [align(x) for align, x in zip(aligners, windows, strict=True)]
             position = core.coordinate(axes) * length + tf.range(length)
             position = tf.reshape(position, [length if i == axis else 1 for i in range(rank)])
+            # The first input's window holds `fill` elsewhere, so it also provides the gaps.
             y = aligned[0]
             for begin, size, x in zip(begins[1:], sizes[1:], aligned[1:], strict=True):
                 y = tf.where((position >= begin) & (position < begin + size), x, y)

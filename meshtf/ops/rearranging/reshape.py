@@ -56,6 +56,7 @@ class ReshapeOperation(Operation):
         before, after = (padded_shape(s, planner.mesh_shape, own) for s, own in ((held.shape, held.layout),
                                                                                  (output.shape, layout)))  # fmt: skip
         value = relabelled(planner, held, before)
+        # If the reshape sends nothing, terms of a sum stay terms. The sum over cores can wait for a reader.
         kept = _local(planner, value, after) if value.pending else None
         if kept is not None:
             result = _reshaped(planner, value, after, kept)
@@ -109,8 +110,10 @@ def _resharded(planner: Planner, value: Value, shape: Shape, layout: TensorLayou
         refinement = refine(value.shape, source, shape, target, planner.mesh_shape)
         assert refinement is not None
         layout = target
+    # Both layouts have the same slices, so nothing is sent.
     if refinement.source == refinement.target:
         return _reshaped(planner, value, shape, layout)
+    # Merged factors move at once. But a part of a merged factor can no longer move by itself.
     candidates = (refinement.merged(planner.mesh_shape), refinement)
     refinement = min(candidates, key=lambda found: _bytes(planner, value, value.layout, found))
     factors = factor_shape(value.shape, refinement.sizes)

@@ -57,6 +57,7 @@ class CumulativeSumOperation(Operation):
                 y += tf.reduce_sum(tf.where(earlier, totals[0], tf.zeros([], wide)), axis, keepdims=True)
             return tf.cast(y, x.dtype)
 
+        # A core needs only the totals of the cores before it, which are one number per row.
         totals = [_gathered(planner, value, axis, emit_total, wide)] if axes else []
         planner.write(output, planner.compute("cumsum", emit, [value, *totals], [spec], flops=flops)[0])
 
@@ -133,6 +134,7 @@ class _Maximum:
         first = tf.reduce_max if self._reverse else tf.reduce_min
         place = first(tf.where(earlier & (totals[0] == before), totals[1], worst), self.axis, keepdims=True)
         position = core.coordinate(self._axes)
+        # The first core has nothing before it, and `before` is then the lowest number, which may equal its elements.
         has_earlier = position < count - 1 if self._reverse else position > 0
         return [tf.where(has_earlier & (before >= best[0]), place, best[1])]
 

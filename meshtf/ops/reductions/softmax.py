@@ -52,6 +52,7 @@ class SoftmaxOperation(Operation):
         if self.is_log:
             total = reduce_sum(dy, reduced_dim=self.dim_name)
             return [sub(dy, multiply(exp(y), total, output_shape=y.shape))]
+        # The gradient needs only the result y, so x need not be kept.
         mean = reduce_sum(multiply(dy, y), reduced_dim=self.dim_name)
         return [multiply(y, sub(dy, mean, output_shape=y.shape))]
 
@@ -82,6 +83,7 @@ class SoftmaxOperation(Operation):
 
     def _over_cores(self, planner: Planner, value: Value) -> Value:
         statistics = _Statistics(planner, value, self.dim_name)
+        # Without subtracting the maximum of the whole row, exp would overflow. It must be the same on all cores.
         top, is_log, wide = statistics.maximum(), self.is_log, _wide(value.dtype)
 
         def emit_terms(core: Core, x: tf.Tensor, top: tf.Tensor) -> list[tf.Tensor]:

@@ -75,6 +75,8 @@ class SlicewiseOperation(Operation):
             self.splittable_names,
             name=f"{self._kind}_gradient",
         )
+        # The gradient's function must get the same slices as the forward function, so both take their splits from one
+        # tensor.
         operation._anchor = self._anchor
         operation._like = tuple(self.inputs[i] for i in wrt)
         by_input = dict(zip(wrt, operation.outputs, strict=True))
@@ -96,6 +98,7 @@ class SlicewiseOperation(Operation):
     def lower(self, planner: Planner) -> None:
         splits = self._splits(planner.layouts)
         values = [planner.read(x, _layout(x.shape, splits)) for x in self.inputs]
+        # An output that lacks a split dimension is a term of a sum: each core computed it from its part.
         pending = self.output_pending_axes(planner.layouts)
         dtypes = [term_dtype(y.dtype) if p else y.dtype for y, p in zip(self.outputs, pending, strict=True)]
         specs = [
@@ -122,6 +125,7 @@ class SlicewiseOperation(Operation):
 
     def _splits(self, layouts: LayoutTable) -> dict[str, Axes]:
         shape, own = self._anchor.shape, layouts[self._anchor]
+        # The function must not see padding, because nobody knows what it does with it.
         layout = whole_in(own, uneven_dims(own, shape, layouts.mesh_shape))
         return {name: layout.axes[shape.axis(name)] for name in self.splittable_names}
 
