@@ -204,6 +204,7 @@ class VocabularyEmbedding:
         """The logits: [..., d_model] -> [..., vocab], in the dtype of x. `d_model` is x's last dimension by default."""
         summed = x.shape[x.shape.axis(d_model)] if d_model is not None else x.shape[-1]
         weights = mtf.cast(self.weights(x.mesh, summed), x.dtype)
+        # Scaling x and not the logits costs d_model products per token and not vocab products.
         if self.scale_logits:
             x *= summed.size**-0.5
         logits = mtf.einsum([x, weights], output_shape=x.shape - [summed] + [self.vocab])
@@ -211,6 +212,7 @@ class VocabularyEmbedding:
             logits += mtf.cast(self._output_bias(x.mesh), x.dtype)
         if self.logit_cap is not None:
             logits = mtf.tanh(logits * (1.0 / self.logit_cap)) * self.logit_cap
+        # The mask comes last, so that neither bias nor cap changes the padding's logits.
         return mask_padded_logits(logits, self.vocab, self.vocab_size)
 
     def _output_bias(self, mesh: mtf.Mesh) -> mtf.Tensor:

@@ -36,6 +36,8 @@ def initial_state(
     if extra is None:
         lowest = masked_value(dtype) / 2  # above masked logits, so their terms are 0
         return [mtf.fill(mesh, lowest, rows, dtype), zeros, means]
+    # The extra logit is the first element of each row: its own maximum, with exp(0) = 1 as the sum and a value of
+    # zeros.
     one = mtf.ones(mesh, rows, dtype)
     return [one * extra, one, means]
 
@@ -52,6 +54,7 @@ def with_block(
     """
     top, total, mean = state
     new_top = mtf.maximum(top, mtf.reduce_max(logits, reduced_dim=memory_dim))
+    # Earlier sums are relative to the old maximum. `shrinking` makes them relative to the new one.
     terms, shrinking = mtf.exp(logits - new_top), mtf.exp(top - new_top)
     total = total * shrinking + mtf.reduce_sum(terms, reduced_dim=memory_dim)
     return [new_top, total, mean * shrinking + weighted(terms)]

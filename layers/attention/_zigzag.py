@@ -63,6 +63,7 @@ class Ring:
         x = mtf.replace_dimensions(x, x.shape.get_dim_by_name(LENGTH), parts)
         if self.halves == 1:
             return x
+        # Cutting puts parts 2r and 2r + 1 at place r. Reversing the odd ones brings part 2n - 1 - 2r there.
         even, odd = mtf.unstack(x, HALVES)
         return self._stacked(*self._swapped(even, mtf.reverse(odd, LENGTH)), x.shape)
 
@@ -106,6 +107,7 @@ class Ring:
     def _swapped(self, a: mtf.Tensor, b: mtf.Tensor) -> tuple[mtf.Tensor, mtf.Tensor]:
         """The two, exchanged at the places where the even part is the later one."""
         place = mtf.range(a.mesh, self.places)
+        # 2r < 2n - 1 - 2r is the same as 4r < 2n - 1.
         is_even_first = mtf.less(4 * place, 2 * self.num_blocks - 1)
         return picked([a, b], is_even_first), picked([b, a], is_even_first)
 

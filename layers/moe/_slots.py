@@ -83,6 +83,7 @@ class _SortedChoices:
         ranks = mtf.Dimension("ranks", rounds.size * tokens.size)
 
         def flat(x: mtf.Tensor) -> mtf.Tensor:
+            # Rounds come first, so that the stable sort leaves all first choices before second ones.
             return mtf.reshape(mtf.transpose(x, [*groups, rounds, tokens]), [*groups, ranks])
 
         counts = choices.counts()

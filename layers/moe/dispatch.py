@@ -33,6 +33,7 @@ class GatherDispatch:
         return mtf.gather(x, slots.tokens, TOKENS)
 
     def to_tokens(self, y: mtf.Tensor, slots: Slots, tokens: mtf.Dimension) -> mtf.Tensor:
+        # A token without a slot gets no term and stays zero. Empty slots have the token -1, which the scatter ignores.
         weighted = y * mtf.cast(slots.weights, y.dtype)
         nothing = mtf.zeros(y.mesh, [*y.shape[:-2], tokens, y.shape[-1]], y.dtype)
         return mtf.scatter_add(nothing, slots.tokens, weighted, tokens)
@@ -48,6 +49,7 @@ class ProductDispatch:
 
     def to_slots(self, x: mtf.Tensor, slots: Slots) -> mtf.Tensor:
         tokens = x.shape.get_dim_by_name(TOKENS)
+        # The row of an empty slot, with the token -1, is all zeros.
         mask = mtf.one_hot(slots.tokens, tokens, dtype=x.dtype)
         return mtf.einsum([mask, x], output_shape=slots.tokens.shape + x.shape[-1:])
 

@@ -77,6 +77,7 @@ class Top2Router:
     ) -> Routing:
         choices = Choices.top(probabilities, 2, is_normalized=True).where(is_routed)
         if is_training and self.second_is_random:
+            # A second expert with a small weight changes little but takes a place, so it is dropped more often.
             chance = mtf.random_uniform(probabilities.mesh, probabilities.shape[:-1])
             is_first = mtf.equal(mtf.range(probabilities.mesh, choices.experts.shape[-1]), 0)
             choices = choices.where(mtf.logical_or(is_first, mtf.less(chance, 2.0 * choices.weights)))
@@ -166,12 +167,15 @@ class ExpertChoiceRouter:
         """
         if capacity is None:
             raise GraphError(_NO_LIMIT)
+        # Padding gets probability 0. It may still be chosen if an expert has more places than tokens, and is then
+        # removed.
         if is_routed is not None:
             probabilities = mtf.where(is_routed, probabilities, 0.0, output_shape=probabilities.shape)
         weights, tokens = mtf.top_k(probabilities, TOKENS, mtf.Dimension("capacity", capacity))
         tokens = mtf.where(mtf.greater(weights, 0.0), tokens, -1)
         *apart, _, length, experts = probabilities.shape
         taken = mtf.cast(mtf.greater_equal(tokens, 0), tf.float32)  # [.., group, _experts, capacity]
+        # Several experts may have chosen one token, so tokens and not choices are counted.
         nobody = mtf.zeros(tokens.mesh, probabilities.shape[:-1])
         is_served = mtf.greater(mtf.scatter_add(nobody, tokens, taken, length), 0.0)
         wanting = mtf.ones(tokens.mesh, nobody.shape, tf.bool) if is_routed is None else is_routed

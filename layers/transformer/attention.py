@@ -131,6 +131,7 @@ class SelfAttention:
 
     def start(self, space: DecodingSpace, context: Context) -> list[mtf.Tensor]:
         dims, length, dtype = space.batch_dims, space.max_length, space.dtype
+        # With few beams it is quicker to multiply with the keys of all slots than to copy the cache; see `stays`.
         beam = space.beam if space.beam is not None and stays(space.beam, self.config) else None
         cache = KeyValueCache.empty(space.mesh, dims, length, self.config, dtype, window=self.window, beam=beam)
         return cache.tensors
@@ -143,6 +144,7 @@ class SelfAttention:
         if self.rotary is not None:
             q, k = (self.rotary(each, _positions(context)) for each in (q, k))
         held = state[0].shape.get_dim_by_name("memory_length").size
+        # A cache shorter than the window holds all tokens, so nothing has to be overwritten.
         cache = KeyValueCache(*state, is_window=self.window is not None and held == self.window)
         slots = context.slots if state[0].shape.has(BEAM_SLOTS) else None
         if slots is not None:

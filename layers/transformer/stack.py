@@ -225,6 +225,7 @@ class TransformerStack:
                 return part.step(y, context, position, own)
 
             y, after = self._in_turn(carried[0], context, one, parts)
+            # Keys and values of an encoder never change. A scan must not write them again in every step.
             is_new[:] = [x is not before for x, before in zip(after, parts, strict=True)]
             return [y], list(itertools.compress(after, is_new))
 
@@ -238,6 +239,7 @@ class TransformerStack:
         """Runs one layer: calls `run` for each sublayer with its part of the state. Returns the new states, too."""
         waiting, states, entry = iter(state), [], self.residual.entry(x)
         for name, sublayer in zip(self._names(), self.sublayers, strict=True):
+            # The state of a layer is one flat list, because a scan carries lists of tensors.
             own = list(itertools.islice(waiting, sublayer.num_states))
 
             def one(

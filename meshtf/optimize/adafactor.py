@@ -100,6 +100,7 @@ class AdafactorOptimizer(Optimizer):
 
     def _moved(self, parameter: Parameter, rate: mtf.Tensor, decay: mtf.Tensor) -> mtf.Tensor:
         direction = self._direction(parameter, decay)
+        # The paper clips each weight by itself. In a stack, each layer is a weight.
         size = root_mean_square(direction, parameter, per_layer=not self.is_mesh_tensorflow_variant)
         length = mtf.reciprocal(mtf.maximum(size * (1 / self.clipping_threshold), 1.0)) * rate
         if self.multiply_by_parameter_scale:

@@ -73,6 +73,7 @@ class Halving:
     def levels(self, window: int | None) -> list[Level]:
         """The levels, from the smallest rectangles to the largest, without those that a window does not reach."""
         halves = [self.count >> (number + 1) for number in reversed(range(self.depth))]
+        # A token sees window - 1 tokens before it. Blocks farther away than that are left out.
         reach = self.count if window is None else -(-(window - 1) // self.size)
         return [Level(self.count, half, min(half, reach)) for half in halves if reach]
 

@@ -117,6 +117,7 @@ def cholesky_or_nan(x: tf.Tensor) -> tf.Tensor:
     if not x.dtype.is_complex:
         return tf.linalg.band_part(tf.linalg.cholesky(x), -1, 0)
     re, im = tf.math.real(x), tf.math.imag(x)
+    # A Hermitian matrix has a real diagonal. TensorFlow ignores what else is there, and so must the blocks.
     im = tf.linalg.set_diag(im, tf.zeros_like(tf.linalg.diag_part(im)))
     blocks = tf.stack([tf.stack([re, -im], -1), tf.stack([im, re], -1)], -3)  # [.., n, 2, n, 2]
     size = x.shape.as_list()

@@ -41,6 +41,7 @@ class HaloOperation(Operation):
         value = read_whole_along(planner, self, self.block_dim)
         axis, n = value.shape.axis(self.block_dim), self.inputs[0].shape.get_dim_by_name(self.block_dim).size
         along, stretches = value.shape.axis(self.blocks_dim), _stretches(n, self.halo)
+        # A core without blocks has no window to read.
         b = value.slice_shape[along]
         if not b:
             size = value.layout.slice_shape(output.shape, planner.mesh_shape)
@@ -105,6 +106,7 @@ class HaloSumOperation(Operation):
         (output,) = self.outputs
         value = read_whole_along(planner, self, self.block_dim)
         axis, n = value.shape.axis(self.block_dim), output.shape.get_dim_by_name(self.block_dim).size
+        # The halo of a block goes back to the blocks that it came from: the opposite moves of `HaloOperation`.
         stretches, pieces, place = _stretches(n, self.halo), [], 0
         for distance, _, size in stretches:
             border = part_of(planner, value, axis, place, size)
@@ -113,6 +115,7 @@ class HaloSumOperation(Operation):
 
         def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
             dtype = slices[0].dtype
+            # An element may be in several halos. 16-bit floats are rounded once for all of them.
             wide = [tf.cast(x, sum_dtype(dtype)) for x in slices]
             total = wide[[s[0] for s in stretches].index(0)]
             for (distance, begin, size), x in zip(stretches, wide, strict=True):

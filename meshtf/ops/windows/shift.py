@@ -68,6 +68,8 @@ class ReverseOperation(Operation):
         axis = output.shape.axis(self.dim_name)
         axes = value.layout.axes[axis]
         last = axes_size(axes, planner.mesh_shape) - 1
+        # The core at place j gets the slice of place last - j. Then only elements within a slice are in the wrong
+        # order.
         value = planner.permute(value, axes, lambda j: last - j)
 
         def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
