@@ -174,4 +174,4 @@ def _check_numbers(size: int, vocab_dim: mtf.Dimension, label_smoothing: float) 
     if not 1 <= size <= vocab_dim.size:
         raise ShapeError(f"vocab_size is {size}, and must be from 1 to the size of [{vocab_dim}]")
     if not 0.0 <= label_smoothing <= 1.0:
-        raise GraphError(f"label_smoothing is a share of the targets, in [0, 1], and is {label_smoothing!r}")
+        raise GraphError(f"label_smoothing must be in [0, 1], and is {label_smoothing!r}")

@@ -155,7 +155,7 @@ def batch_norm(
     """
     channels = _dims_of(x, x.shape[-1:] if channel_dims is None else channel_dims)
     if not 0.0 <= momentum <= 1.0:
-        raise GraphError(f"momentum is the share of a moving average that is kept, in [0, 1], and is {momentum!r}")
+        raise GraphError(f"momentum must be in [0, 1], and is {momentum!r}")
     with mtf.variable_scope(name, default_name="batch_norm"):
         wide = _widened(x)
         moving_mean = _moving_average(wide, "moving_mean", channels, mtf.zeros)
@@ -234,7 +234,7 @@ def _centred(x: mtf.Tensor, shape: mtf.Shape) -> mtf.Tensor:
 def _dims_of(x: mtf.Tensor, dims: OneOrMoreDims) -> mtf.Shape:
     """The dimensions, each of which x must have. x must be floating."""
     if not x.dtype.is_floating:
-        raise DtypeError(f"statistics are of floating tensors, and x is {x.dtype.name}; convert it with mtf.cast")
+        raise DtypeError(f"statistics need floating numbers, and x is {x.dtype.name}; convert it with mtf.cast")
     found = mtf.Shape([dims] if isinstance(dims, mtf.Dimension) else dims)
     for dim in found:
         x.shape.axis(dim)

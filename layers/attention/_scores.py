@@ -29,7 +29,9 @@ def check_operands(
     """
     for name, tensor in {"q": q, "k": k, "v": v}.items():
         if not tensor.dtype.is_floating or tensor.dtype != q.dtype:
-            raise DtypeError(f"q, k and v must be floating and alike; q is {q.dtype.name}, {name} {tensor.dtype.name}")
+            raise DtypeError(
+                f"q, k and v must have one floating dtype; q is {q.dtype.name}, {name} {tensor.dtype.name}"
+            )
         tensor.shape.axis(D_KV)
     if {*k.shape} != {*v.shape}:
         raise ShapeError(f"k [{k.shape}] and v [{v.shape}] must have the same dimensions")
@@ -132,7 +134,5 @@ def _check_dims(tensor: mtf.Tensor, what: str, shape: mtf.Shape) -> None:
     for dim in tensor.shape:
         if not shape.has(dim.name):
             hint = nearest(dim.name, shape.dimension_names)
-            raise ShapeError(
-                f'the {what} [{tensor.shape}] has dimension "{dim.name}", and what it is for [{shape}]{hint}'
-            )
+            raise ShapeError(f'the {what} [{tensor.shape}] has dimension "{dim.name}", which [{shape}] lacks{hint}')
         shape.axis(dim)

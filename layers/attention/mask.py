@@ -72,7 +72,7 @@ class AttentionMask:
         if not self.sees_prefix:
             return mtf.less_equal(ahead, 0)
         if memory.is_prefix is None:
-            raise GraphError(f"{self} asks which tokens are of the prefix; give Tokens(is_prefix=..) of the memory")
+            raise GraphError(f"{self} asks which tokens belong to the prefix; give Tokens(is_prefix=..) of the memory")
         return _combined(mtf.logical_or, mtf.less_equal(ahead, 0), mtf.not_equal(memory.is_prefix, 0))
 
 

@@ -124,7 +124,7 @@ def _checked_length(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor) -> int:
     of_queries, of_memory = (x.shape.get_dim_by_name(LENGTH).size for x in (q, k))
     if of_queries != of_memory:
         raise ShapeError(
-            f"ring attention is of a sequence with itself, and {of_queries} queries are not {of_memory} keys"
+            f"ring attention lets a sequence attend to itself, and {of_queries} queries are not {of_memory} keys"
         )
     check_operands(q, k, v)
     return of_queries

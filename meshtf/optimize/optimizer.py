@@ -49,7 +49,7 @@ class Optimizer(abc.ABC):
         if unconnected:
             raise GraphError(
                 f"the loss {loss.name} does not depend on {', '.join(unconnected)}; "
-                "leave what is not to be trained out with minimize(loss, variables=...)"
+                "name the variables to train: minimize(loss, variables=...)"
             )
         return self.apply_grads([grad for grad in grads if grad is not None], chosen)
 

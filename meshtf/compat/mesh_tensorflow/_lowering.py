@@ -291,8 +291,8 @@ def _assignments(ops: Iterable[Operation | Tensor | Updates]) -> list[Operation]
         for operation in own:
             if not isinstance(operation, Assign):
                 raise GraphError(
-                    f"{operation!r} is no assignment: lowering.lowered_operation is for what mtf.assign and "
-                    f"optimizer.apply_grads return; a tensor's value is lowering.export_to_tf_tensor(x)"
+                    f"{operation!r} is no assignment: lowering.lowered_operation takes the results of mtf.assign and "
+                    f"optimizer.apply_grads; a tensor's value is lowering.export_to_tf_tensor(x)"
                 )
             found.append(operation)
     return found

@@ -47,7 +47,9 @@ class Optimizer:
 
     def apply_grad(self, grad: Tensor, var: Variable) -> list[Operation]:
         """The assignments that a gradient makes to one variable and to the optimizer's state for it."""
-        raise NotImplementedError(f"{type(self).__name__} must say in apply_grad(grad, var) what one gradient does")
+        raise NotImplementedError(
+            f"{type(self).__name__} must define apply_grad(grad, var), which handles one gradient"
+        )
 
 
 class SgdOptimizer(Optimizer):

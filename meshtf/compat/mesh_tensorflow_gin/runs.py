@@ -41,7 +41,7 @@ def _of_adafactor(rule: Rule) -> Rule:
 
 
 def _optimizer(binding: Binding, source: Source) -> Outcome:
-    return CARRIED if is_adafactor(source) else lost("another optimizer: meshtf.optimize has those that there are")
+    return CARRIED if is_adafactor(source) else lost("another optimizer: choose one of meshtf.optimize")
 
 
 def _batch_size(binding: Binding, source: Source) -> Outcome:
@@ -130,7 +130,7 @@ _ADAFACTOR: Mapping[str, Rule] = {
         "AdafactorOptimizer.multiply_by_parameter_scale", read=truth
     ),
     "AdafactorOptimizer.stacked_dim_names": same(None, [], otherwise="a stack's layers are told apart anyway"),
-    "AdafactorOptimizer.exclude_from_parameter_scale": same(None, [], otherwise="all parameters are treated alike"),
+    "AdafactorOptimizer.exclude_from_parameter_scale": same(None, [], otherwise="all parameters are treated the same"),
     "adafactor_decay_rate_pow.exponent": without_scope("AdafactorOptimizer.decay_exponent"),
     "adafactor_decay_rate_pow.offset": same(0, otherwise="the decay counts from the first step"),
 }
@@ -143,7 +143,7 @@ _RUN: Mapping[str, Rule] = {
     "ensemble_inputs": same(None, otherwise="there are no ensembles here"),
     "eval_checkpoint_step": same(None, otherwise="which checkpoint: --step of meshtf-eval and meshtf-decode"),
     "eval_dataset_fn": same(None, otherwise=_EVALUATION),
-    "eval_summary_dir": same(None, otherwise="what meshtf-eval finds is in the run's folder"),
+    "eval_summary_dir": same(None, otherwise="meshtf-eval writes its results to the run's folder"),
     "export_checkpoint_step": same(None, otherwise="which checkpoint: --step of meshtf-export"),
     "export_path": same("", otherwise="--output of meshtf-export"),
     "init_checkpoint": same(
@@ -162,7 +162,9 @@ _RUN: Mapping[str, Rule] = {
     "predict_fn": same(None, otherwise="decoding: meshtf-decode"),
     "save_checkpoints_steps": _checkpoint_steps,
     "seen_data_init_step": same(0, otherwise="a resumed run goes on in its data anyway"),
-    "sequence_length": lambda binding, source: lost("of the task: TextTask.length, and those of its objective"),
+    "sequence_length": lambda binding, source: lost(
+        "the task has it: TextTask.length, and the lengths of its objective"
+    ),
     "skip_seen_data": same(False, otherwise="a resumed run goes on in its data anyway"),
     "total_run_steps": lambda binding, source: (
         CARRIED
@@ -185,9 +187,9 @@ RUN_RULES: Mapping[str, Rule] = {
     "get_variable_dtype.slice_dtype": same("float32", otherwise=_TYPES),
     "rewrite_stack_variables.max_combined_variable_size": without_effect,
     "tpu_estimator_model_fn.hierarchical_tiling_spec": same(None, otherwise="the mesh: Training.mesh_shape"),
-    "tpu_estimator_model_fn.init_variable_filter": same("", otherwise="InitialCheckpoint.rules say what is restored"),
+    "tpu_estimator_model_fn.init_variable_filter": same("", otherwise="InitialCheckpoint.rules choose what to restore"),
     "tpu_estimator_model_fn.outer_batch_size": same(1, otherwise="the batch has one dimension here"),
-    "tpu_estimator_model_fn.tpu_summaries": same(False, otherwise="what is shown: mtf.scalar_summary"),
+    "tpu_estimator_model_fn.tpu_summaries": same(False, otherwise="summaries: mtf.scalar_summary"),
     "pack_dataset.use_custom_ops": without_effect,
 }
 

@@ -18,7 +18,7 @@ _SCHEDULE = "run.learning_rate_schedule"
 _PRODUCT = "product_learning_rate"
 _SLANTED = "slanted_triangular"
 _PART = re.compile(r"@[\w./]+(?:\(\))?|[^\s,\[\]()]+")
-_OTHER = "another schedule: meshtf.optimize has those that there are"
+_OTHER = "another schedule: choose one of meshtf.optimize"
 
 _DEFAULTS: Mapping[str, Mapping[str, float]] = {
     "learning_rate_schedule_noam": {

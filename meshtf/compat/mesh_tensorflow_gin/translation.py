@@ -37,11 +37,11 @@ Training.model = @EncoderDecoder()"""
 _OPTIMIZER = "Training.optimizer = @AdafactorOptimizer()\nAdafactorOptimizer.is_mesh_tensorflow_variant = True"
 _ABOUT_OPTIMIZER = ("run.optimizer", "run.learning_rate_schedule", "AdafactorOptimizer.", "adafactor_decay_rate_pow.")
 _TASK = """\
-# The task is to be chosen; meshtf.train.data has those that there are.
+# Choose a task of meshtf.train.data.
 # Training.task = @TextTask()"""
 
 _NOT_AN_ENCODER_DECODER = """\
-{source} is of a model of type {found!r}, and an encoder and a decoder, "bitransformer", is what can be translated; \
+{source} has a model of type {found!r}, and only an encoder with a decoder, "bitransformer", can be translated; \
 meshtf-train --list shows configurations of others"""
 
 
@@ -124,7 +124,7 @@ def _by_rule(rule: Rule, binding: Binding, source: Source) -> Outcome:
     try:
         return rule(binding, source)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        return lost(f"its value is not what Mesh TensorFlow has there: {error}")
+        return lost(f"Mesh TensorFlow does not take this value: {error}")
 
 
 def _size(binding: Binding, source: Source) -> Outcome:

@@ -136,9 +136,9 @@ def layers_abreast(
     """
     graph = check_mesh(mesh).graph
     if along.name not in [d.name for d in dims]:
-        raise ShapeError(f'dimension "{along}" is none of those that count the layers, [{Shape(dims)}]')
+        raise ShapeError(f'dimension "{along}" does not count layers; these do: [{Shape(dims)}]')
     if abreast_of(graph.layer_scopes):
-        raise GraphError("layers that are computed at once, those of a pipeline, cannot hold another pipeline")
+        raise GraphError("the layers of a pipeline cannot hold another pipeline")
     total = Dimension(f"({name})", math.prod(d.size for d in dims))
     scope = LayerScope(graph.scoped(name), total, stacked=tuple(dims))
     rehearsal = RehearsedVariables(mesh, scope, [along])
@@ -162,8 +162,8 @@ def _cut(inputs: Sequence[Tensor], microbatched: Dimension, also: Sequence[str])
 def _check_keeps_layers_apart(operation: Operation, along: Dimension) -> None:
     if operation.has_side_effect and not operation.blocks:
         raise GraphError(
-            f"{operation.name}, made at {operation.site}, is inside layers that are computed at once, some of them on "
-            f"nothing useful, and would print, check or assign for all; do it outside, with what they return"
+            f"{operation.name}, made at {operation.site}, is inside layers that are computed together, even while "
+            f"some of them wait, and would print, check or assign for all of them; do it outside, with their results"
         )
     has_it = [x for x in operation.inputs if x.shape.has(along.name)]
     if has_it and not operation.blocks and not all(y.shape.has(along.name) for y in operation.outputs):

@@ -148,7 +148,7 @@ def check_some_elements(x: Tensor, shape: Shape, what: str) -> None:
     """
     if not x.size and shape.size:
         empty = ", ".join(f'"{d.name}"' for d in x.shape if not d.size)
-        raise ShapeError(f"[{x.shape}] has no elements along {empty}, and so no {what} of them")
+        raise ShapeError(f"[{x.shape}] has no elements along {empty}, so they have no {what}")
 
 
 def reduced_dimension(x: Tensor, reduced_dim: DimensionLike | str) -> Dimension:

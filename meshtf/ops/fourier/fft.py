@@ -109,7 +109,7 @@ class HalfFourierOperation(Operation):
 
     def gathers_because(self, layouts: LayoutTable) -> str:
         return whole_because(
-            layouts, self.inputs, [self.dim.name, self.new.name], "each number of a transform is of all others"
+            layouts, self.inputs, [self.dim.name, self.new.name], "each number of a transform needs all others"
         )
 
     def lower(self, planner: Planner) -> None:

@@ -39,7 +39,7 @@ class CholeskyOperation(Operation):
         return [cholesky_gradient(self.outputs[0], check_tensor(grad_ys[0]), self.rows, self.columns)]
 
     def gathers_because(self, layouts: LayoutTable) -> str:
-        return whole_because(layouts, self.inputs, [self.rows.name, self.columns.name], "a factor is of a whole matrix")
+        return whole_because(layouts, self.inputs, [self.rows.name, self.columns.name], "a factor needs a whole matrix")
 
     def lower(self, planner: Planner) -> None:
         (x,), (y,) = self.inputs, self.outputs
@@ -80,7 +80,7 @@ class QrOperation(Operation):
         return [dx]
 
     def gathers_because(self, layouts: LayoutTable) -> str:
-        return whole_because(layouts, self.inputs, [self.rows.name, self.columns.name], "factors are of a whole matrix")
+        return whole_because(layouts, self.inputs, [self.rows.name, self.columns.name], "factors need a whole matrix")
 
     def lower(self, planner: Planner) -> None:
         (x,), rows, columns, inner = self.inputs, self.rows, self.columns, self.inner

@@ -126,5 +126,5 @@ def _top_one(x: Tensor, reduced_dim: DimensionLike | str, with_value: bool, name
     if x.dtype == tf.bool or x.dtype.is_complex:
         raise DtypeError(f"{x.dtype.name} has no largest element; convert with mtf.cast")
     if not dim.size:
-        raise ShapeError(f'dimension "{dim.name}" has size 0, and so no largest element')
+        raise ShapeError(f'dimension "{dim.name}" has size 0 and no largest element')
     return TopOneOperation(x, dim.name, with_value=with_value, name=name).outputs

@@ -30,7 +30,7 @@ class ArgsortOperation(Operation):
         self.dim_name, self.is_ascending = dim_name, is_ascending
 
     def gathers_because(self, layouts: LayoutTable) -> str:
-        return whole_because(layouts, self.inputs, [self.dim_name], "an order is of all elements of a dimension")
+        return whole_because(layouts, self.inputs, [self.dim_name], "sorting needs all elements of a dimension")
 
     def needs_whole(self, name: str) -> bool:
         return name == self.dim_name
@@ -67,7 +67,7 @@ class ReorderOperation(Operation):
         return [ReorderOperation(dy, order, self.dim_name, is_inverse=not self.is_inverse).outputs[0], None]
 
     def gathers_because(self, layouts: LayoutTable) -> str:
-        return whole_because(layouts, self.inputs, [self.dim_name], "an order is of all elements of a dimension")
+        return whole_because(layouts, self.inputs, [self.dim_name], "sorting needs all elements of a dimension")
 
     def lower(self, planner: Planner) -> None:
         (x, _), (output,) = self.inputs, self.outputs

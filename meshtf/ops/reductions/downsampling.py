@@ -73,7 +73,7 @@ def reduce_first(tensor: Tensor, reduced_dim: DimensionLike | str) -> Tensor:
     """
     own = reduced_dimension(check_tensor(tensor), reduced_dim)
     if not own.size:
-        raise ShapeError(f'dimension "{own.name}" has size 0, and so no first element')
+        raise ShapeError(f'dimension "{own.name}" has size 0 and no first element')
     return gather(tensor, 0, own)
 
 

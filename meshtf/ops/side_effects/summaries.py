@@ -64,7 +64,7 @@ def histogram_summary(name: str, x: Tensor) -> Tensor:
       x [batch:4 hidden:8] float32
     """
     if not (check_tensor(x).dtype.is_floating or x.dtype.is_integer):
-        raise DtypeError(f"a histogram is of real numbers, not of {x.dtype.name}")
+        raise DtypeError(f"a histogram needs real numbers, not {x.dtype.name}")
     return _registered(name, x, tf.summary.histogram)
 
 

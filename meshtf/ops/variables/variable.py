@@ -163,9 +163,9 @@ def variable_of(x: Variable | Tensor) -> Variable:
     operation = x.operation if isinstance(x, Tensor) else x
     if not isinstance(operation, Variable):
         if not isinstance(x, Operation | Tensor):
-            raise GraphError(f"a variable is what mtf.get_variable returned, and not {x!r}")
+            raise GraphError(f"{x!r} is not a variable; give the result of mtf.get_variable")
         hint = "; a layer of a stack that is a scan cannot assign its variables: give mtf.layer_stack unroll=True"
         raise GraphError(
-            f"{x} is not a variable; give what mtf.get_variable returned{hint if x.graph.makes_variables else ''}"
+            f"{x} is not a variable; give the result of mtf.get_variable{hint if x.graph.makes_variables else ''}"
         )
     return operation

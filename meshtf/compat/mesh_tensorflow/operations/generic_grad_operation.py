@@ -40,7 +40,7 @@ class GenericGradOperation(Operation):
     def __init__(self, forward_op: Operation, grad_ys: Sequence[Tensor | None], name: str | None = None) -> None:
         if not isinstance(forward_op, Operation):
             raise GraphError(
-                f"mtf.GenericGradOperation is of operation classes that a program derives from mtf.Operation, and "
+                f"mtf.GenericGradOperation takes operations of classes that derive from mtf.Operation, and "
                 f"{forward_op!r} is none; call mtf.gradients"
             )
         self._forward = forward_op

@@ -129,7 +129,7 @@ def _binary(tf_fn: Any, x1: Tensor, x2: Tensor, output_shape: Any, dtype: Any, n
 def _extremum(tf_fn: Any, x1: Tensor, x2: Tensor, output_shape: Any, name: str | None = None) -> Tensor:
     function = {tf.minimum: mtf.minimum, tf.maximum: mtf.maximum}.get(tf_fn)
     if function is None:
-        raise GraphError(f"MinMaxOperation is of tf.minimum or tf.maximum, and not of {tf_fn!r}")
+        raise GraphError(f"MinMaxOperation takes tf.minimum or tf.maximum, and not {tf_fn!r}")
     return function(x1, x2, output_shape, name)
 
 
@@ -196,8 +196,8 @@ def _random(mesh: Mesh, shape: Any, tf_fn: Any, **kwargs: Any) -> Tensor:
     kind = tf_fn.__name__ if tf_fn.__name__.startswith("random_") else f"random_{tf_fn.__name__}"
     if kind not in functions:
         raise GraphError(
-            f"RandomOperation is of tf.random.uniform or tf.random.normal, whose bits follow from a seed in every "
-            f"layout, and not of {tf_fn!r}; compose it of mtf.random_uniform and mtf.random_normal"
+            f"RandomOperation takes tf.random.uniform or tf.random.normal, whose bits follow from a seed in every "
+            f"layout, and not {tf_fn!r}; compose it of mtf.random_uniform and mtf.random_normal"
         )
     return functions[kind](mesh, shape, **kwargs)
 

@@ -109,8 +109,8 @@ class _Tensors:
         if not isinstance(slices, LaidOutTensor):
             raise self._error(
                 GraphError,
-                f"{y} was given {type(slices).__name__} for its slices; give what mesh_impl.slicewise or a "
-                f"collective of mesh_impl returned",
+                f"{y} was given {type(slices).__name__} for its slices; give the result of "
+                f"mesh_impl.slicewise or of a collective of mesh_impl",
             )
         layout, mesh_shape = self._planner.layouts[y], self._planner.mesh_shape
         expected = list(layout.slice_shape(y.shape, mesh_shape))
