@@ -166,6 +166,7 @@ def batch_norm(
             count = x.size // channels.size
             y, mean, variance = _NormalizedBatch(scale, bias, epsilon).of(wide)
             _move(moving_mean, mean, momentum)
+            # n / (n - 1) makes the variance of n samples unbiased.
             _move(moving_variance, variance * (count / max(1, count - 1)), momentum)
         else:
             inverse = mtf.rsqrt(mtf.read_variable(moving_variance) + epsilon)
@@ -197,6 +198,7 @@ class _NormalizedBatch:
         mean = mtf.reduce_mean(x, output_shape=self._channels)
         self._centred = x - mean
         self._rest = mtf.reduce_mean(self._centred, output_shape=self._channels)
+        # mean((x - mean)^2) - rest^2 is the variance around the exact mean mean + rest.
         squares = mtf.reduce_mean(mtf.square(self._centred), output_shape=self._channels)
         variance = mtf.maximum(squares - mtf.square(self._rest), 0.0)
         self._inverse = mtf.rsqrt(variance + self._epsilon)
@@ -214,6 +216,7 @@ class _NormalizedBatch:
         dy, centred, inverse = output_grads[0], self._centred, self._inverse
         assert dy is not None
         dbias = mtf.reduce_sum(dy, output_shape=self._channels)
+        # `centred` is still off by `rest`, which the second term takes out of the sum.
         along = mtf.reduce_sum(dy * centred, output_shape=self._channels) - dbias * self._rest
         slope, share = inverse * self._scale, self._channels.size / centred.size
         steepness = along * mtf.square(inverse) * slope * -share

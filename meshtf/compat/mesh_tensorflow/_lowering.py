@@ -100,6 +100,7 @@ class Lowering:
             self._lowerings, self._groups, graph.step_count, masters_follow=self._mesh_impl.shape.size == 1
         )
         self._eager = EagerRun(graph, self._lowerings, self._fill, masters_follow=self._mesh_impl.shape.size == 1)
+        # Raises an error if the graph belongs to meshtf itself.
         graph_of(self._exporting.mesh)
 
     def _lowering_of(self, updates: Iterable[Operation]) -> language.Lowering:
@@ -136,6 +137,7 @@ class Lowering:
             self._exporting.check_fetches([x])
             self._check_functions([x])
             self._runs.add_export(x)
+            # A numpy_function has no known shape. Programs ask exported tensors for theirs.
             node = self._node(functools.partial(self._runs.export, tensor=x), fed_inputs([x]), x.dtype, "export")
             self._exported[x] = tf.ensure_shape(node, x.shape.to_integer_list)
         return self._exported[x]
@@ -197,6 +199,7 @@ class Lowering:
 
         Their errors then appear in the program's own lines and not inside a session's run.
         """
+        # Other operations check their operands when they are made. Functions of the user's are only traced by a plan.
         own = {o for o in needed([t.operation for t in tensors]) if isinstance(o, SlicewiseOperation | OwnOperation)}
         if own - self._checked:
             with _PROGRAMS, eager_mode():
@@ -210,6 +213,7 @@ class Lowering:
         """
         if self._mesh_impl.shape.size > 1:
             return node
+        # Slots of optimizers are variables too, with masters of their own.
         names = [o.variable.full_name for o in operations if isinstance(o, Assign)]
         with tf.control_dependencies([node]):
             return tf.group([self._assigned_to_master(name) for name in names if name in self.graph.masters])
@@ -222,8 +226,10 @@ class Lowering:
     def _begun(self) -> tf.Tensor:
         """The node that each run of a session begins with. Its value is the run's number."""
         if self._begin is None:
+            # Every node of a run waits for this one, so it may not wait for anything that a program has open.
             with tf.name_scope("begin_run"), tf.control_dependencies(None):
                 wanted = tf.numpy_function(self._needs_masters, [], tf.bool)
+                # Not every run copies: see `_needs_masters`.
                 copied = tf.cond(tf.ensure_shape(wanted, []), self._copied_in, lambda: tf.constant(0, tf.int64))
                 with tf.control_dependencies([copied]):
                     self._begin = tf.numpy_function(self._locked(lambda: np.int64(self._runs.begin())), [], tf.int64)
@@ -259,6 +265,7 @@ class Lowering:
 
     def _fill(self, name: str, value: np.ndarray) -> np.int64:
         with _PROGRAMS, eager_mode():
+            # The store takes a value only for a variable that it has. So all variables are made first.
             if name not in self._store:
                 variables = [cast("Variable", self.graph.variables[n]) for n in self.graph.masters]
                 self._exporting.execution([v.value for v in variables], with_effects=False).initialize({})

@@ -162,6 +162,7 @@ class _BeamSearch:
         most = self.longest if isinstance(self.longest, int) else ids.shape.dims[2].size
         done = control_flow.while_loop(self._goes_on, self._step, start, maximum_iterations=most)
         _, open_ids, log_likelihoods, found_ids, scores, is_finished = done[:6]
+        # An example without a finished sequence returns its open ones.
         any_finished = ops.reduce_any(ops.not_equal(is_finished, 0), reduced_dim=self._beam)
         return (
             ops.where(any_finished, found_ids, open_ids, output_shape=ids.shape),
@@ -181,6 +182,8 @@ class _BeamSearch:
         if not self.stop_early:
             return is_shorter
         _, log_likelihoods, _, scores, is_finished = values[:5]
+        # Log-likelihoods only fall, and the longest sequence has the largest penalty. So this is the best score still
+        # possible.
         best = ops.reduce_max(log_likelihoods, reduced_dim=self._beam) / self._penalty(self.longest)
         is_there = ops.not_equal(is_finished, 0)
         worst = ops.reduce_min(ops.where(is_there, scores, 0.0), reduced_dim=self._beam)
@@ -201,11 +204,13 @@ class _BeamSearch:
         flat = ops.replace_dimensions(
             ops.transpose(totals, [self._batch, self._beam, vocab]), [self._beam, vocab], [every]
         )
+        # Each open sequence has one continuation that ends, so 2 * beam candidates leave at least beam open ones.
         candidates = Dimension(_CANDIDATES, min(2 * self._beam.size, every.size))
         likelihoods, places = ops.top_k(flat, every, candidates)
         sources, tokens = ops.floordiv(places, vocab.size), ops.mod(places, vocab.size)
         ids = _with_token(ops.gather(open_ids, sources, self._beam), step, tokens)
         ends = ops.equal(tokens, self.eos_id)
+        # Ended candidates go to the pool and open ones stay, so each list hides the other's candidates.
         left, order = ops.top_k(ops.where(ends, -INF, likelihoods), candidates, self._beam)
         kept = ops.gather(sources, order, candidates)
         pools = [

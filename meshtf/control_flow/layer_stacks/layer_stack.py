@@ -95,6 +95,8 @@ class _Scanned:
     def __call__(self, initial: list[Tensor], wholes: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         mesh = initial[0].mesh
         scope = LayerScope(mesh.graph.scoped(self.name), self.dim)
+        # A scan slices whole stacks of variables. They must exist before its body is built, and only the body names
+        # them.
         variables = self._rehearsed(mesh, scope, initial, wholes)
         stacked = [make_variable(mesh, _stacked(spec, self.dim)) for spec in variables]
 
@@ -130,6 +132,7 @@ class _Unrolled:
     def __call__(self, initial: list[Tensor], wholes: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         parts = list(zip(*(unstack(x, self.dim) for x in wholes), strict=True)) or [()] * self.dim.size
         layers = [functools.partial(self._layer, number, list(own)) for number, own in enumerate(parts)]
+        # The same segments as in a scan, so that both keep the same tensors.
         segments = square_root_segments(self.dim) if self.policy.nested else None
         policy = dataclasses.replace(self.policy, nested=False)
         length = segments[1].size if segments is not None else len(layers)

@@ -64,6 +64,7 @@ class LoopOperation(Operation):
         added = Tensor(self, stacked.shape, part.dtype)
         place = len(self.spec.carried) + len(self.spec.stacked)
         self.outputs = (*self.outputs[:place], added, *self.outputs[place:])
+        # The new output stands among the others, so those behind it get new numbers.
         for index, output in enumerate(self.outputs):
             output.index = index
         self.spec = dataclasses.replace(self.spec, stacked=(*self.spec.stacked, stacked))
@@ -89,6 +90,7 @@ class LoopOperation(Operation):
         parts = [layouts.resolved(t) for t in spec.stacked_parts]
         return [
             *(layouts.resolved(c.entering) for c in spec.carried),
+            # The iterations' dimension comes first and is never split: every core runs every iteration.
             *(dataclasses.replace(own, layout=TensorLayout(((), *own.layout.axes))) for own in parts),
             *(layouts.resolved(t) for t in spec.terms),
             layouts.under_rules(Shape([])),

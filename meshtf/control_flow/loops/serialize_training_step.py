@@ -84,6 +84,8 @@ def serialize_training_step(
     cut = {name: x for name, x in features.items() if check_tensor(x).shape.has(batch.name)}
     if not cut:
         raise ShapeError(f'no feature has dimension "{batch}": {", ".join(map(repr, features.values()))}')
+    # The micro-batches are the inner part of each example's number, so that a split batch is cut on each core by
+    # itself.
     wholes = {name: replace_dimensions(x, [batch], [micro, splits]) for name, x in cut.items()}
     parts = {n: block_input(x, n, Shape([micro if d.name == batch.name else d for d in cut[n].shape]))
              for n, x in wholes.items()}  # fmt: skip
@@ -94,6 +96,7 @@ def serialize_training_step(
     batched = [n for n, t in outputs.items() if t.shape.has(batch.name)]
     summed = [n for n in outputs if n not in batched]
     variables = mesh.graph.trainable_variables
+    # A loop needs something to carry. Gradients are accumulated and not carried.
     turn = zeros(mesh, [])
     entering = block_input(turn, "turn")
     spec = LoopSpec(

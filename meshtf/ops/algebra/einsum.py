@@ -49,6 +49,7 @@ class EinsumOperation(Operation):
     def lower(self, planner: Planner) -> None:
         (output,) = self.outputs
         splits = self._chosen_splits(planner.layouts)
+        # Padding along summed dimensions must be zero. Along others it only reaches the result's padding.
         summed = Fill(0, frozenset(name for name in splits if not output.shape.has(name)))
         values = [planner.read(x, layout_over(x.shape, splits), summed) for x in self.inputs]
         layout = layout_over(output.shape, splits)
@@ -68,6 +69,7 @@ class EinsumOperation(Operation):
         planner.write(output, value)
 
     def _chosen_splits(self, layouts: LayoutTable) -> dict[str, Axes]:
+        # `pending_axes` and `lower` must agree on the splits.
         if self._splits is None or self._splits[0] is not layouts:
             self._splits = (layouts, choose_splits(self.inputs, self.outputs[0], layouts))
         return self._splits[1]

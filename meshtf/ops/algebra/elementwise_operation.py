@@ -103,6 +103,7 @@ def without_redundant_broadcasts(inputs: Sequence[Tensor]) -> list[Tensor]:
         source = x.operation.inputs[0] if _is_broadcast(x.operation) else x
         others = {d.name for j, other in enumerate(result) if j != i for d in other.shape}
         added = {d.name for d in x.shape if not source.shape.has(d.name)}
+        # The kernel broadcasts anyway. An explicit broadcast would only take memory.
         if added and added <= others and not x.is_overridden:
             result[i] = source
     return result
@@ -146,6 +147,7 @@ def _whole_numbers(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """
     x = tf.cast(x, tf.float32) if x.dtype.size < 4 else x
     nothing, lowest, highest = (tf.constant(number, dtype) for number in (0, dtype.min, dtype.max))
+    # An unsigned dtype begins at 0. Numbers above -1 lose their fraction and become 0.
     below = tf.constant(dtype.min if dtype.min else -1, x.dtype)
     above = tf.constant((dtype.max // 2 + 1) * 2.0, x.dtype)  # the power of 2 after the largest number
     is_inside = (x > below) & (x < above)

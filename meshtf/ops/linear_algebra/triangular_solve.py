@@ -39,6 +39,7 @@ class TriangularSolveOperation(Operation):
         adjoint: bool,
         name: str,
     ) -> None:
+        # The adjoint exchanges rows and columns, so the right side is over the columns.
         known, solved = reversed(dims) if adjoint else dims
         shape = Shape([solved if d.name == known.name else d for d in rhs.shape])
         super().__init__([matrix, rhs], [(shape, rhs.dtype)], name=name)
@@ -144,5 +145,6 @@ def _triangular_solve_gradient(
     side = triangular_solve(matrix, dy, rows, columns, lower=lower, adjoint=not adjoint)
     first, second = (conjugate(side), y) if adjoint else (side, conjugate(y))
     slope = -einsum([first, second], output_shape=matrix.shape)
+    # The other triangle is not read, so it has no gradient.
     keep = (greater_equal if lower else less_equal)(positions(y.mesh, rows), positions(y.mesh, columns))
     return [where(keep, slope, 0, output_shape=matrix.shape), side]

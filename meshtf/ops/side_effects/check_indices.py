@@ -47,6 +47,7 @@ class CheckIndicesOperation(Operation):
         return [layouts.resolved(self.inputs[0])]
 
     def lower(self, planner: Planner) -> None:
+        # Fed arrays are on the host already, and can be checked before any core begins.
         if planner.is_program and all(_is_fed(x) for x in self.inputs):
             planner.check_feed(CheckOfFeeds(self, self._limit, f"{self._message} {self._range}", self._advice))
             planner.write(self.outputs[0], planner.held(self.inputs[0]))
@@ -109,6 +110,7 @@ class CheckOfFeeds:
     def failure(self, arrays: Sequence[np.ndarray]) -> IndexRangeError | None:
         indices, *weights = arrays
         unsigned = np.ascontiguousarray(indices).view(_UNSIGNED[self._indices.dtype].as_numpy_dtype)
+        # In nearly all steps no index is outside, and the weights need not be read.
         if not unsigned.size or unsigned.max() < self.limit:
             return None
         outside = unsigned >= self.limit

@@ -64,6 +64,7 @@ class Variable(Operation):
 
     def __init__(self, mesh: Mesh, spec: VariableSpec) -> None:
         assert spec.dtype.activation_dtype is not None
+        # A variable made inside a loop or a branch must exist outside it too.
         with mesh.graph.outermost(), mesh.graph.root_scope():
             super().__init__([], [(spec.shape, spec.dtype.activation_dtype)], name=spec.full_name, mesh=mesh)
         self.whereabouts = Whereabouts(spec.full_name, spec.layer_scopes)
@@ -143,6 +144,7 @@ class Assign(Operation):
         value = planner.read(self.inputs[0], planner.stored_layout(self.variable), fill=None)
         stored = _cast_value(planner, value, self.variable.slice_dtype)
         planner.assign(self.variable.full_name, stored)
+        # A cast back to the activation dtype costs work that nobody may want.
         if planner.is_used(self.outputs[0]):
             planner.write(self.outputs[0], _cast_value(planner, stored, self.outputs[0].dtype))
 

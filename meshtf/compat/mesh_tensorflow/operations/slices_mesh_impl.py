@@ -147,6 +147,7 @@ class SlicesMeshImpl(AnswersOfMesh):
             by_input = dict(zip(wrt, found, strict=True))
             return [by_input.get(i) for i in range(len(given))]
 
+        # `GenericGradOperation` goes back through these steps.
         self.steps.append(Step(given, outputs, transposed))
         return outputs if several else outputs[0]
 
@@ -210,6 +211,7 @@ class SlicesMeshImpl(AnswersOfMesh):
             return x
         lead, rest = x.axes - asked, (None,) * len(x.slice_shape)
         if reduction_fn_string == "SUM":
+            # The planner sums values with a pending sum. So the slices are declared to be terms of one.
             reduced = self._planner.reduce_pending(self._labelled(x, lead, rest, pending=axes))
         else:
             reduction = _REDUCTIONS[reduction_fn_string]
@@ -307,6 +309,7 @@ class SlicesMeshImpl(AnswersOfMesh):
                     f"tf_fn returned a tensor of shape {y.shape}, and sizes must be known; call tf.ensure_shape in it"
                 )
                 raise ShapeError(text_of(self._operation, fact, [str(x) for x in inputs]))
+        # A result may differ wherever an input differs. The plan knows this from a dimension for each such axis.
         axes = self._in_order(frozenset().union(*(x.axes for x in inputs)))
         sizes = [tuple(y.shape.as_list()) for y in results]
         taken = [x.slice_shape if x.mesh_axes else None for x in inputs]

@@ -107,6 +107,7 @@ class SessionRuns:
                 self._check_whole(run)
         number = next(reversed(self._runs), -1) + 1
         self._runs[number] = _Run()
+        # Nothing tells when a session's run ends, so old runs are dropped by number.
         while len(self._runs) > _KEPT_RUNS:
             self._check_whole(self._runs.popitem(last=False)[1])
         return number
@@ -136,6 +137,7 @@ class SessionRuns:
         self._check_independent(run, group)
         fed = {name: run.arrays[name] for name in inputs}
         with self._as_before(run):
+            # Exports have the values from before the update, so those that this update's inputs allow are computed now.
             for names in {names for _, names in self._exports if names <= inputs}:
                 self._compute(run, names, fed)
         if any(not names <= inputs for _, names in self._exports):  # their turn may come after this
@@ -161,6 +163,8 @@ class SessionRuns:
             run.exports.update({t: host_array(v) for t, v in zip(tensors, values, strict=True)})
 
     def _check_independent(self, run: _Run, group: frozenset[Operation]) -> None:
+        # An update that reads what another one of the same run changed would depend on their order, which no session
+        # promises.
         changed = {o.variable for done in run.done for o in done if isinstance(o, Assign)}
         before = needed(list(group))
         reads = {o for o in before if o in changed} | {
