@@ -116,9 +116,11 @@ class BeamSlots:
         rows = logits_shape(q.shape, k.shape, MEMORY_LENGTH)
         every = rows[:-1] + [k.shape.get_dim_by_name(BEAM_SLOTS), rows[-1]]
         products = mtf.einsum([mtf.cast(q, dtype), mtf.cast(k, dtype)], output_shape=every)
+        # One slot holds the key of each position, so the sum over slots has one term that counts.
         held = mtf.reduce_sum(mtf.where(is_held, products, 0.0, output_shape=every), output_shape=rows)
         logits, visible = biased_and_masked(held, pattern, options)
         weights = mtf.cast(softmax_weights(logits, options, MEMORY_LENGTH), v.dtype)
+        # A weight goes to the slot that holds the value, so that one product sums over slots and positions.
         spread = mtf.where(is_held, weights, 0.0, output_shape=every)
         return where_any_visible(visible, mtf.einsum([spread, v], output_shape=q.shape), MEMORY_LENGTH)
 

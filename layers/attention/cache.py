@@ -23,8 +23,8 @@ class KeyValueCache:
 
     Attributes:
       k, v: [.., (heads), (beam_slots), memory_length, d_kv]: a matrix for each head, as it is multiplied. Without a
-        window `memory_length` is the longest sequence; with one, the last positions only are kept: position p is at
-        index p modulo `memory_length`.
+        window `memory_length` is that of the longest sequence. With a window only the last positions are kept. Position
+        p is then at index p modulo `memory_length`.
       is_window: whether it holds the last `memory_length` positions rather than the first.
 
     Examples:
@@ -120,6 +120,7 @@ class KeyValueCache:
         if not self.is_window:
             positions, is_written = index, mtf.greater_equal(position, index)
         else:
+            # The latest position at or before `position` that is written to this index.
             positions = position - mtf.mod(position - index, self._memory_length.size)
             is_written = mtf.greater_equal(positions, 0)
         written = mtf.to_int32(is_written)

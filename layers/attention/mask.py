@@ -64,6 +64,7 @@ class AttentionMask:
         rules = [self._not_ahead(ahead, memory)] if self.is_causal else []
         if self.window is not None:
             rules.append(mtf.greater(ahead, -self.window))
+            # A causal mask already hides all that is ahead, except the prefix.
             if not self.is_causal or self.sees_prefix:
                 rules.append(mtf.less(ahead, self.window))
         return rules

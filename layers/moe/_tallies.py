@@ -36,6 +36,7 @@ def tallied(
         of_routed = x if is_routed is None else mtf.where(is_routed, x, 0.0, output_shape=x.shape)
         return mtf.reduce_sum(of_routed, output_shape=[d for d in x.shape if d not in (group, tokens)])
 
+    # -sum(p log p) with log p = logit - normaliser, and the probabilities sum to 1.
     normaliser = mtf.reduce_logsumexp(logits, experts)
     entropy = normaliser - mtf.reduce_sum(probabilities * logits, reduced_dim=experts)
     everyone = mtf.zeros(logits.mesh, apart) + float(group.size * tokens.size)

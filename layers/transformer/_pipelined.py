@@ -59,6 +59,7 @@ def pipelined_layers(
     beside: list[mtf.Tensor] = []
 
     def collect(tensor: mtf.Tensor) -> mtf.Tensor:
+        # The same tensor may stand in several places of the context. It is passed on once.
         if tensor.shape.has(BATCH) and not any(tensor is known for known in beside):
             beside.append(tensor)
         return tensor
@@ -88,6 +89,7 @@ def sequences_together(sublayers: Sequence[Sublayer], shape: mtf.Shape, schedule
     batch = shape.get_dim_by_name(BATCH)
     length = shape[:-1].size // batch.size
     wants = [(own.together(batch.size, length), own) for own in sublayers if isinstance(own, ObservedSublayer)]
+    # Every smaller group must fit into the largest one, so that no group is cut.
     together, culprit = max(wants, key=lambda want: want[0], default=(1, None))
     if culprit is None or together == 1:
         return 1

@@ -24,6 +24,7 @@ def lower_branch(operation: CondOperation, planner: Planner) -> None:
     results = []
     for inner, block in zip(inners, operation.blocks, strict=True):
         own = [inner.read(t, planner.layouts[y], None) for t, y in zip(block.outputs, operation.outputs, strict=True)]
+        # A side that does not assign a variable hands on its value, because both sides must return the same.
         results.append(own + [inner.assigned.get(name, value) for name, value in before.items()])
     checks = [check for inner in inners for check in inner.checks]
     for inner, own in zip(inners, results, strict=True):

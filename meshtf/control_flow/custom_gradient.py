@@ -37,6 +37,8 @@ class CustomGradientOperation(InlineOperation):
         forward, every, n = self.block.operations, self.all_inputs, self._num_results
         asked = [(t, g) for t, g in zip(self.block.outputs[n:], grad_ys[n:], strict=True) if g is not None]
         with self.graph.capture("grad_fn of mtf.custom_gradient", beside=forward) as operations:
+            # Only the function's results have the user's gradient. Kept tensors are asked for by second derivatives
+            # alone.
             grads: list[Tensor | None] = [None] * len(every)
             if any(g is not None for g in grad_ys[:n]):
                 outputs = list(self.outputs[:n])

@@ -75,6 +75,7 @@ class StridedAttention:
         total, mean = self._over_blocks(step, initial, recompute="nothing")
         if isinstance(extra := extra_logit(self._options, self._rows, self._dtype), mtf.Tensor):
             total += mtf.exp(extra - log_total)
+        # These are gradients of the sums above, which have the gradients of the softmax: see `sum_gradients`.
         return mtf.gradients([total, mean], all_inputs, given)
 
     def _over_blocks(

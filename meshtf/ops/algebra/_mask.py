@@ -37,6 +37,7 @@ class MaskOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         (x, condition), (output,) = self.inputs, self.outputs
+        # A mask of terms is a term of the masked sum, so the sum over cores can wait.
         held = planner.read_operands_as_they_are(self, fill=None)[0]
         value = held if held.pending else planner.read(x, planner.layouts[output], None)
         is_kept = planner.read(condition, restricted(value.layout, x.shape, condition.shape), None)

@@ -74,6 +74,7 @@ def transposed_slide(
     """
     count, kernel_size = sizes
     reach = (kernel_size - 1) * dilation + 1
+    # Several image sizes have this number of windows. TensorFlow chooses this one.
     image_size = count * stride + (max(0, reach - stride) if padding == "VALID" else 0)
     return slide(image_dim, kernel_dim, (image_size, kernel_size), padding, stride=stride, dilation=dilation)
 

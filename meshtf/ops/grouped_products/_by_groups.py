@@ -31,6 +31,7 @@ def products(core: Core, x: tf.Tensor, w: tf.Tensor, groups: RowGroups, *, trans
         made = tf.cast(tf.linalg.matmul(rows, matrix, transpose_b=transpose_w), x.dtype)
         return with_rows(y, tf.range(begin, end), made)
 
+    # Nearly all rows are written by the groups. Zeros go only to rows in no group.
     y = tf.raw_ops.Empty(shape=[b * r, m], dtype=x.dtype)
     return tf.reshape(_over_groups(table, _with_zeros(y, _rows_in_no_group(groups)), write), [b, r, m])
 
@@ -48,7 +49,7 @@ def sums(core: Core, x: tf.Tensor, y: tf.Tensor, groups: RowGroups) -> tf.Tensor
     def write(sums: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         own, others = wider_operands(_rows(flat, begin, end), _rows(beside, begin, end), dtype)
         made = tf.cast(tf.linalg.matmul(own, others, transpose_a=True), total)
-        if groups.is_shared:
+        if groups.is_shared:  # by several tables, each of which adds its part
             made += tf.reshape(tf.slice(sums, tf.stack([number, 0, 0]), [1, k, m]), [k, m])
         return with_rows(sums, tf.reshape(number, [1]), made[tf.newaxis])
 

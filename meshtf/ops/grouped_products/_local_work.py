@@ -99,6 +99,7 @@ class LocalProduct(_LocalWork):
 
     def _made(self, form: ModuleType, core: Core, first: tf.Tensor, second: tf.Tensor, groups: RowGroups) -> tf.Tensor:
         shapes, dims = self.shapes, self.shapes.dims
+        # The gradient multiplies with transposed matrices. The product reads them as they are, so no copy is made.
         is_transposed = self.second == dims.exchanged.w
         order = self.second if is_transposed else dims.w
         inner = [shapes.size(dims.of_y), shapes.size(dims.of_x)][:: 1 if is_transposed else -1]

@@ -46,6 +46,7 @@ class _GroupedOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         (output,), splits, counted = self.outputs, self._splits(planner.layouts), self.dims.counted.name
+        # A core needs the sizes of all groups, because they say where the rows of its own groups begin.
         own = [splits, splits, {**splits, counted: ()}]
         values = [planner.read(x, layout_over(x.shape, each)) for x, each in zip(self.inputs, own, strict=True)]
         layout = layout_over(output.shape, splits)

@@ -59,6 +59,7 @@ class KeyedOperation(Operation):
         key = planner.random_key(without_numbers(self.name, self._layer_scopes))
 
         def of_layer(given: dict[Value, tf.Tensor]) -> random.Key:
+            # Folding counts in one after the other gives each layer, step and iteration a key of its own.
             own = key
             for count in counts:
                 own = random.fold_in(own, given[count] if isinstance(count, Value) else count)
@@ -108,6 +109,7 @@ class RandomOperation(KeyedOperation):
             given = dict(zip(inputs, numbers, strict=True))
             if along is None:
                 return drawn_part(self._draw, key(given), stretches, core, given)
+            # Layers that are computed together have a key each, so that each has the bits that it has alone.
             each = [{**given, **{v: given[v][n] for v in told_by}} for n in range(size[along])]
             return tf.stack([drawn_part(self._draw, key(own), stretches, core, own) for own in each], along)
 

@@ -61,6 +61,7 @@ class Places:
         """
         flat = tf.reshape(is_refused, [-1])
         position = tf.argmax(tf.cast(flat, tf.uint8), output_type=tf.int64)
+        # From the last dimension on: each position in the slice becomes one in the whole batch, counted row-major.
         rest, place, stride = position, tf.constant(0, tf.int64), 1
         for dim, axes, size in reversed(list(zip(self.shape, self.layout.axes, self.slice_shape, strict=True))):
             own = rest % size + (tf.cast(core.coordinate(axes), tf.int64) * size if axes else 0)
@@ -112,6 +113,7 @@ def first_place(
         position, place = places.first(core, is_refused(*slices), own)
         if tells_first:
             found = _as_int32(tf.gather(tf.reshape(slices[0], [-1]), position))
+            # One int64 carries both: the place in its upper half, the element in its lower half.
             beside = tf.cast(tf.bitcast(found, tf.uint32), tf.int64)
             place = tf.where(tf.equal(place, NOWHERE), place, place * _INT32S + beside)
         return tf.reshape(place, [1])
